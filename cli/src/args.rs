@@ -84,7 +84,7 @@ pub(crate) struct Global {
         value_name = "URL"
     )]
     pub(crate) supervisor: String,
-    /// Where the registry is
+    /// URL of the registry
     #[arg(
         long,
         global = true,
@@ -132,7 +132,7 @@ pub(crate) struct Global {
     /// How services over TLS are reached
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
-    /// Where the data of `up` is [default: the XDG data directory]
+    /// Data directory of `up` [default: the XDG data directory]
     #[arg(long, global = true, env = "TROUPE_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }

@@ -39,8 +39,8 @@ pub(crate) enum Choice {
 /// Where threads work.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WorktreeArgs {
-    /// Each thread that may write works in a git worktree of its own; WHEN it is removed with its thread: unchanged (if
-    /// nothing in it is new), always, never
+    /// Run each thread that may write in its own git worktree; WHEN to remove it with its thread: unchanged (if it has
+    /// no changes), always, never
     #[arg(
         long,
         env = "TROUPE_WORKTREES",

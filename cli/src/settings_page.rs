@@ -13,12 +13,9 @@ const WRITE: &str = "TROUPE_WRITE_DOCS";
 const HEAD: &str = "\
 # Settings
 
-Every flag of the programs that stay, as the programs have it: a test writes this page, and fails when the two differ.
+After this page you can set any option of `troupe up`, `troupe run` and the services, in a file, a variable or a flag. A test generates the table from the programs.
 
-A value comes from, each over the one before: the default, the file that `--config FILE` (`TROUPE_CONFIG`) names, the
-variable, the flag. The file is YAML; a setting has the name of the first column there, flags without a value are `true`
-or `false`, and what is repeatable may be a list. `--print-config` shows the result and where each value comes from, and
-starts nothing. `troupe run` has no file.
+The sources of a value, in order of precedence: the flag, the environment variable, the file of `--config FILE` (`TROUPE_CONFIG`), the default. The file is YAML and uses the names in the first column. Flags without a value are `true` or `false`; repeatable flags may be lists. `--print-config` prints the effective values with their sources and exits. `troupe run` reads no file.
 ";
 
 /// A setting of one or more programs.
@@ -104,7 +101,7 @@ fn page() -> String {
         }
     }
     let mut page = String::from(HEAD);
-    page.push_str("\n| setting | flag | variable | default | of | |\n|---|---|---|---|---|---|\n");
+    page.push_str("\n| setting | flag | variable | default | programs | description |\n|---|---|---|---|---|---|\n");
     for ((name, _), row) in rows {
         let of: Vec<String> = row.of.iter().map(|of| format!("`{of}`")).collect();
         let flag = row.flag.replace('|', "\\|");
@@ -129,7 +126,7 @@ fn the_page_of_settings_is_what_the_programs_have() {
     let written = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         written == page,
-        "docs/settings.md is not what the programs have; write it anew with `{WRITE}=1 cargo test -p troupe-cli --lib \
+        "docs/settings.md differs from the programs; generate it with `{WRITE}=1 cargo test -p troupe-cli --lib \
          settings_page`"
     );
 }

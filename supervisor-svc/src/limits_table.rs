@@ -51,21 +51,25 @@ fn sessions() -> Vec<Limit> {
     let rate = EventRate::default();
     vec![
         Limit::count(SESSIONS, "max_depth; the root is 0", default.max_depth).set_by("--max-depth", "TROUPE_MAX_DEPTH"),
-        Limit::count(SESSIONS, "max_depth, whatever is set", ceiling.max_depth),
+        Limit::count(SESSIONS, "max_depth: maximum of the setting", ceiling.max_depth),
         Limit::count(
             SESSIONS,
-            "max_threads: active ones, the root not counted",
+            "max_threads: active threads without the root",
             default.max_threads,
         )
         .set_by("--max-threads", "TROUPE_MAX_THREADS"),
-        Limit::count(SESSIONS, "max_threads, whatever is set", ceiling.max_threads),
+        Limit::count(SESSIONS, "max_threads: maximum of the setting", ceiling.max_threads),
         Limit::count(
             SESSIONS,
-            "max_open_threads: those that are not closed",
+            "max_open_threads: threads that are not closed",
             default.max_open_threads,
         )
         .set_by("--max-open-threads", "TROUPE_MAX_OPEN_THREADS"),
-        Limit::count(SESSIONS, "max_open_threads, whatever is set", ceiling.max_open_threads),
+        Limit::count(
+            SESSIONS,
+            "max_open_threads: maximum of the setting",
+            ceiling.max_open_threads,
+        ),
         Limit::count(
             SESSIONS,
             "max_total_threads: threads ever created",
@@ -77,72 +81,68 @@ fn sessions() -> Vec<Limit> {
             "max_total_threads: maximum of the setting",
             ceiling.max_total_threads,
         ),
-        Limit::count(SESSIONS, "inputs that wait for one thread", MAX_PENDING_INPUTS),
+        Limit::count(SESSIONS, "pending inputs of one thread", MAX_PENDING_INPUTS),
         Limit::bytes(
             SESSIONS,
-            "inputs that wait for one thread, where there are several",
+            "pending inputs of one thread, if there are several",
             MAX_PENDING_INPUT_BYTES,
         ),
-        Limit::count(SESSIONS, "handoffs that wait in one mailbox", MAX_HANDOFFS),
-        Limit::count(SESSIONS, "edges that were created", MAX_EDGES),
+        Limit::count(SESSIONS, "pending handoffs in one mailbox", MAX_HANDOFFS),
+        Limit::count(SESSIONS, "edges of a session", MAX_EDGES),
         Limit::count(
             SESSIONS,
-            "tool calls of one thread that wait for an operator",
+            "tool calls of one thread that await an operator",
             MAX_WAITING_CALLS,
         ),
         Limit::count(
             SESSIONS,
-            "tool calls that wait for an operator",
+            "tool calls of a session that await an operator",
             MAX_WAITING_CALLS_OF_SESSION,
         ),
-        Limit::count(SESSIONS, "decided approvals that are listed", MAX_DECIDED),
+        Limit::count(SESSIONS, "decided approvals in a list", MAX_DECIDED),
         Limit::count(
             SESSIONS,
-            "events a second that one thread causes; closing does not count",
+            "events per second of one thread; closing is exempt",
             rate.of_thread().per_second,
         )
         .set_by("--thread-event-rate", "TROUPE_THREAD_EVENT_RATE"),
+        Limit::count(SESSIONS, "burst of events of one thread", rate.of_thread().burst),
         Limit::count(
             SESSIONS,
-            "events that one thread causes at once, after a pause",
-            rate.of_thread().burst,
-        ),
-        Limit::count(
-            SESSIONS,
-            "events a second that all threads of a session cause, and refused tool calls likewise",
+            "events per second of all threads of a session; the same for rejected tool calls",
             rate.of_session().per_second,
         ),
         Limit::count(
             SESSIONS,
-            "events that all threads of a session cause at once, after a pause",
+            "burst of events of all threads of a session",
             rate.of_session().burst,
         ),
         Limit::count(
             SESSIONS,
-            "restarts of a thread before its subtree is closed instead",
+            "restarts of a thread; the next loss closes its subtree",
             MAX_RESTARTS_IN_WINDOW,
         ),
-        Limit::time(SESSIONS, "restarts that count together, since", RESTART_WINDOW),
+        Limit::time(SESSIONS, "window in which restarts are counted", RESTART_WINDOW),
         Limit::time(
             SESSIONS,
-            "silence, until a running agent counts as stalled",
+            "silence after which a running agent is stalled",
             stall.silence,
         )
         .set_by("--stall-after", "TROUPE_STALL_AFTER"),
         Limit::count(
             SESSIONS,
-            "turns in a row with the same output or changes, until an agent counts as stalled",
+            "consecutive turns with equal output or changes after which an agent is stalled",
             stall.repeats,
         )
         .set_by("--stall-repeats", "TROUPE_STALL_REPEATS"),
         Limit::time(
             SESSIONS,
-            "an approval that nobody decides, until it is denied",
+            "time for a decision on an approval; then it is denied",
             APPROVAL_TIMEOUT,
         ),
         Limit::time(
             SESSIONS,
-            "a subtree that is being closed, until the rest is forced",
+            "time for a subtree to close; then its threads are forced",
             CASCADE_DEADLINE,
         ),
     ]
@@ -150,73 +150,69 @@ fn sessions() -> Vec<Limit> {
 
 fn asking() -> Vec<Limit> {
     vec![
-        Limit::time(ASKING, "an answer of the registry", ANSWER_WITHIN),
+        Limit::time(ASKING, "response of the registry", ANSWER_WITHIN),
         Limit::time(ASKING, "the transfer of a workspace", TRANSFER_WITHIN),
         Limit::count(ASKING, "connections to the registry", CONNECTIONS),
-        Limit::time(ASKING, "a connection to the registry until it is pinged", PING_EVERY),
-        Limit::time(ASKING, "the registry's answer to a ping", PING_ANSWER),
+        Limit::time(
+            ASKING,
+            "silence on a connection to the registry before a ping",
+            PING_EVERY,
+        ),
+        Limit::time(ASKING, "the registry's response to a ping", PING_ANSWER),
     ]
 }
 
 fn telling() -> Vec<Limit> {
     let webhooks = WebhookLimits::default();
     vec![
-        Limit::count(
-            TELLING,
-            "notifications that a client leaves unread before its stream waits",
-            notify::OUTBOX,
-        ),
+        Limit::count(TELLING, "unread notifications before a stream pauses", notify::OUTBOX),
         Limit::time(TELLING, "an attempt to reach a webhook", webhooks.timeout),
         Limit::time(
             TELLING,
-            "from the first attempt that failed to the next; it doubles from then on",
+            "delay after the first failed attempt; it doubles for each further one",
             webhooks.first_retry,
         ),
-        Limit::time(TELLING, "from one attempt to the next, at most", webhooks.longest_retry),
+        Limit::time(TELLING, "maximum delay between attempts", webhooks.longest_retry),
     ]
 }
 
 fn prompting() -> Vec<Limit> {
     vec![
-        Limit::count(PROMPTING, "the threads that are listed, and the edges", MAX_LISTED),
-        Limit::bytes(PROMPTING, "what is shown of a text of a handoff", MAX_TEXT_BYTES),
-        Limit::bytes(PROMPTING, "the mail that is shown at once", MAX_MAIL_BYTES),
+        Limit::count(PROMPTING, "listed threads, and listed edges", MAX_LISTED),
+        Limit::bytes(PROMPTING, "excerpt of a text of a handoff", MAX_TEXT_BYTES),
+        Limit::bytes(PROMPTING, "mail in one prompt", MAX_MAIL_BYTES),
     ]
 }
 
 fn keeping() -> Vec<Limit> {
     let upkeep = UpkeepLimits::default();
     vec![
-        Limit::time(
-            KEEPING,
-            "a session with nothing to do, until it leaves the memory",
-            upkeep.idle,
-        ),
-        Limit::count(KEEPING, "events from one snapshot to the next", upkeep.snapshot_every),
+        Limit::time(KEEPING, "idle time after which a session is passivated", upkeep.idle),
+        Limit::count(KEEPING, "events between snapshots", upkeep.snapshot_every),
         Limit::count(
             KEEPING,
-            "events of a session, until its log is compacted",
+            "events of a session before its log is compacted",
             upkeep.compact_above,
         ),
         Limit::count(
             KEEPING,
-            "events before the snapshot that compacting keeps for watchers",
+            "events before the snapshot that compaction keeps for watchers",
             upkeep.keep_before_snapshot,
         ),
         Limit::time(
             KEEPING,
-            "a security event (spawn, closing, approval, denial), until compacting may remove it",
+            "retention of security events (spawn, closing, approval, denial) at compaction",
             upkeep.keep_security_events,
         )
         .set_by("--keep-security-events", "TROUPE_KEEP_SECURITY_EVENTS"),
         Limit::bytes(KEEPING, "a record of the log", MAX_RECORD_BYTES),
         Limit::bytes(
             KEEPING,
-            "a message in an event or a status; a longer one is content",
+            "a message in an event or a status; a longer message is stored as content",
             MAX_EVENT_MESSAGE_BYTES,
         ),
-        Limit::count(KEEPING, "the characters of a preview", PREVIEW_CHARS),
-        Limit::bytes(KEEPING, "a content", MAX_CONTENT_BYTES),
+        Limit::count(KEEPING, "characters of a preview", PREVIEW_CHARS),
+        Limit::bytes(KEEPING, "one content", MAX_CONTENT_BYTES),
         Limit::bytes(KEEPING, "the content of a session", Config::SESSION_CONTENT_BYTES)
             .set_by("--session-content-bytes", "TROUPE_SESSION_CONTENT_BYTES"),
     ]

@@ -16,13 +16,13 @@ use crate::{
 /// What sessions may do, and when their agents count as stalled.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct SessionOptions {
-    /// The deepest thread of a session; its root is 0
+    /// Maximum depth of a thread; the root is at depth 0
     #[arg(long, env = "TROUPE_MAX_DEPTH", value_name = "NUMBER", default_value_t = Limits::default().max_depth)]
     pub max_depth: u32,
-    /// Active threads of a session, the root not counted
+    /// Maximum active threads of a session, without the root
     #[arg(long, env = "TROUPE_MAX_THREADS", value_name = "NUMBER", default_value_t = Limits::default().max_threads)]
     pub max_threads: u32,
-    /// Threads of a session that are not closed
+    /// Maximum open threads of a session
     #[arg(
         long,
         env = "TROUPE_MAX_OPEN_THREADS",
@@ -30,7 +30,7 @@ pub struct SessionOptions {
         default_value_t = Limits::default().max_open_threads
     )]
     pub max_open_threads: u32,
-    /// Threads that a session has ever had
+    /// Maximum threads created in a session, closed ones included
     #[arg(
         long,
         env = "TROUPE_MAX_TOTAL_THREADS",
@@ -38,8 +38,8 @@ pub struct SessionOptions {
         default_value_t = Limits::default().max_total_threads
     )]
     pub max_total_threads: u32,
-    /// Bytes of content (inputs, prompts, results) of a session; beyond it input is refused, and what runners report is kept
-    /// without its content
+    /// Maximum bytes of content (inputs, prompts, results) of a session; beyond it, input is rejected and runner
+    /// reports are stored without content
     #[arg(
         long,
         env = "TROUPE_SESSION_CONTENT_BYTES",
@@ -47,8 +47,8 @@ pub struct SessionOptions {
         default_value_t = Config::SESSION_CONTENT_BYTES
     )]
     pub session_content_bytes: u64,
-    /// Events a second that a thread may cause, after a burst of 50 times as many; the threads of a session together may cause
-    /// twice as many, after a burst of 200 times as many
+    /// Events per second that a thread may cause, after a burst of 50 times that number; all threads of a session
+    /// together: twice the rate, burst 200 times
     #[arg(
         long,
         env = "TROUPE_THREAD_EVENT_RATE",
@@ -56,7 +56,7 @@ pub struct SessionOptions {
         default_value_t = EventRate::default().of_thread().per_second
     )]
     pub thread_event_rate: u32,
-    /// For how many days compaction keeps security events: spawns, closings, approvals and denials
+    /// Days that compaction keeps security events: spawns, closings, approvals and denials
     #[arg(
         long,
         env = "TROUPE_KEEP_SECURITY_EVENTS",
@@ -64,10 +64,10 @@ pub struct SessionOptions {
         default_value_t = UpkeepLimits::SECURITY_EVENT_DAYS
     )]
     pub keep_security_events: u32,
-    /// Send notifications to webhooks at private, loopback and link-local addresses too
+    /// Allow webhooks at private, loopback and link-local addresses
     #[arg(long, env = "TROUPE_WEBHOOK_ALLOW_PRIVATE")]
     pub webhook_allow_private: bool,
-    /// After how many seconds without a word a running agent counts as stalled; 0: silence is no sign
+    /// Seconds of silence after which a running agent is stalled; 0: never
     #[arg(
         long,
         env = "TROUPE_STALL_AFTER",
@@ -75,8 +75,7 @@ pub struct SessionOptions {
         default_value_t = StallRule::default().silence.as_secs()
     )]
     pub stall_after: u64,
-    /// After how many turns in a row with the same output or the same changes an agent counts as stalled; 0: they are not
-    /// compared
+    /// Number of consecutive turns with equal output or equal changes after which an agent is stalled; 0: never
     #[arg(long, env = "TROUPE_STALL_REPEATS", value_name = "TURNS", default_value_t = StallRule::default().repeats)]
     pub stall_repeats: u32,
 }

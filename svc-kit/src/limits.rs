@@ -134,59 +134,55 @@ pub fn limits() -> Vec<Limit> {
         Limit::bytes(AREA, "a token of an identity provider", MAX_SHOWN_BYTES),
         Limit::bytes(AREA, "a token, at least", MIN_SECRET_BYTES),
         Limit::count(AREA, "tokens in a file", MAX_TOKENS),
-        Limit::count(AREA, "connections at once", serve.max_connections),
+        Limit::count(AREA, "concurrent connections", serve.max_connections),
         Limit::count(
             AREA,
-            "of these, those from one address, of IPv6 from one /64 network, loopback excepted",
+            "of these, connections from one address (IPv6: one /64 network); loopback is exempt",
             serve.max_connections_per_address,
         )
         .set_by("--max-connections-per-address", "TROUPE_MAX_CONNECTIONS_PER_ADDRESS"),
+        Limit::time(AREA, "a connection without an authenticated call", serve.known_within),
         Limit::time(
             AREA,
-            "a connection without a call of an authenticated caller",
-            serve.known_within,
-        ),
-        Limit::time(
-            AREA,
-            "the same while health is watched or reflection is used",
+            "a connection with only health watches or reflection",
             serve.open_within,
         ),
         Limit::count(
             AREA,
-            "calls at once on one connection",
+            "concurrent calls on one connection",
             serve.max_streams_per_connection,
         ),
         Limit::time(
             AREA,
-            "the message of a call; each 64 KiB of it add 1 s",
+            "reception of a request message; plus 1 s per 64 KiB",
             serve.message_within,
         ),
         Limit::count(
             AREA,
-            "calls of operators, runners and services at once that have not begun to answer",
+            "concurrent calls of operators, runners and services without a response yet",
             serve.max_calls_in_flight,
         ),
-        Limit::count(AREA, "of these, those of one caller", serve.max_calls_per_caller),
+        Limit::count(AREA, "of these, calls of one caller", serve.max_calls_per_caller),
         Limit::count(
             AREA,
-            "calls of threads at once that have not begun to answer",
+            "concurrent calls of threads without a response yet",
             serve.max_calls_of_threads,
         ),
-        Limit::count(AREA, "of these, those of one thread", serve.max_calls_per_thread),
+        Limit::count(AREA, "of these, calls of one thread", serve.max_calls_per_thread),
         Limit::count(
             AREA,
-            "WaitAgents and AuthorizeTool at once by operators; they count nowhere else",
+            "concurrent WaitAgents and AuthorizeTool of operators; counted separately",
             serve.max_waits,
         ),
-        Limit::count(AREA, "of these, those of one operator", serve.max_waits_per_caller),
+        Limit::count(AREA, "of these, calls of one operator", serve.max_waits_per_caller),
         Limit::count(
             AREA,
-            "WaitAgents and AuthorizeTool at once by threads; they count nowhere else",
+            "concurrent WaitAgents and AuthorizeTool of threads; counted separately",
             serve.max_waits_of_threads,
         ),
         Limit::count(
             AREA,
-            "of these, those of one thread, either method",
+            "of these, calls of one thread, for either method",
             serve.max_waits_per_thread,
         ),
         Limit::count(
@@ -207,24 +203,20 @@ pub fn limits() -> Vec<Limit> {
         ),
         Limit::count(
             AREA,
-            "calls that a peer began and gave up before they were looked at",
+            "calls that a peer reset before the service accepted them",
             serve.max_pending_resets,
         ),
         Limit::time(
             AREA,
-            "a connection until it is asked to go away; its streams live on",
+            "age at which a connection gets GOAWAY; open streams continue",
             MAX_CONNECTION_AGE,
         )
         .set_by("--max-connection-age", "TROUPE_MAX_CONNECTION_AGE"),
         Limit::time(AREA, "the first bytes of a connection", PREFACE_WITHIN),
-        Limit::time(AREA, "the first request of one to the admin port", HEAD_WITHIN),
-        Limit::time(AREA, "a silent connection until it is pinged", serve.keepalive_interval),
-        Limit::time(AREA, "the answer to a ping", serve.keepalive_timeout),
-        Limit::time(
-            AREA,
-            "calls in flight at a shutdown, until they are cut off",
-            serve.drain,
-        ),
+        Limit::time(AREA, "the first request of a connection to the admin port", HEAD_WITHIN),
+        Limit::time(AREA, "silence on a connection before a ping", serve.keepalive_interval),
+        Limit::time(AREA, "response to a ping", serve.keepalive_timeout),
+        Limit::time(AREA, "grace period for calls in flight at shutdown", serve.drain),
     ]
 }
 

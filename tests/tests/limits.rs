@@ -9,8 +9,9 @@ use troupe_tests::page::{check, root};
 const HEAD: &str = "\
 # Limits
 
-Every size, time and count that a client can meet, as the code has it: a test writes this page, and fails when the two
-differ. What has no setting is fixed. A session may have limits of its own, within those that are set here.
+After this page you know every size, time and count that a client can reach, and the setting that changes it. A test generates the tables from the code.
+
+Limits without a setting are fixed. A session can have its own limits, up to those that are set here.
 ";
 
 /// Every number, in the order of the page.
@@ -32,7 +33,7 @@ fn render(limits: &[Limit]) -> String {
     }
     let mut page = String::from(HEAD);
     for area in areas {
-        writeln!(page, "\n## {area}\n\n| what | limit | set by |\n|---|---|---|").unwrap();
+        writeln!(page, "\n## {area}\n\n| limit | value | set by |\n|---|---|---|").unwrap();
         for limit in limits.iter().filter(|limit| limit.area == area) {
             let set_by = limit.setting.map_or_else(String::new, |setting| {
                 format!("`{}`, `{}` ", setting.flag, setting.variable)

@@ -48,28 +48,30 @@ Without --programs and --program it runs the sample agent, which obeys directive
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The runner's id, stable across its restarts [default: the name of this machine]
+    /// ID of the runner, stable across restarts [default: the name of this machine]
     #[arg(long, value_name = "ID", env = "TROUPE_RUNNER_ID")]
     runner_id: Option<String>,
-    /// How many threads at once; 0: as many as it is given
+    /// Maximum number of threads at once; 0: unlimited
     #[arg(long, value_name = "NUMBER", default_value_t = 64)]
     capacity: u32,
-    /// A label for placement (repeatable)
+    /// Label for placement (repeatable)
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
-    /// Only threads of this session
+    /// Run threads of this session only
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Where threads get their temporary directories [default: the system's]
+    /// Directory for temporary directories of threads [default: the system's]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    /// Where programs keep what they must find again, as sessions to resume [default: in the data directory]
+    /// Directory for state that programs need after a restart, such as sessions to resume [default: in the data
+    /// directory]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// What executes threads: sample (the default, which calls no model), codex, claude, opencode, gemini, or a runner.yaml
+    /// Program that executes threads: sample (the default, without a model), codex, claude, opencode, gemini, or a
+    /// runner.yaml
     #[arg(long, value_name = "PROGRAMS", env = "TROUPE_PROGRAMS", conflicts_with = "program")]
     programs: Option<programs::Choice>,
-    /// How long running turns have to finish when it is stopped; then they are interrupted
+    /// Time for running turns to finish when the runner stops; then they are interrupted
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = time::parse_duration)]
     drain: Duration,
     /// The admin port
@@ -78,10 +80,10 @@ pub(crate) struct Args {
     /// Where threads work
     #[command(flatten)]
     worktrees: WorktreeArgs,
-    /// You vouch that the program cannot write where a read-only thread must not
+    /// Assert that the program enforces read-only access for read-only threads
     #[arg(long)]
     holds_read_only: bool,
-    /// The agent program and its arguments; everything after it is the program's
+    /// Agent program and its arguments; must be the last flag
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     program: Vec<String>,
 }

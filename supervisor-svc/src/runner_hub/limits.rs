@@ -17,9 +17,13 @@ const AREA: &str = "Runners";
 
 pub(crate) fn limits() -> Vec<Limit> {
     vec![
-        Limit::time(AREA, "a runner that says nothing, until its lease is over", LEASE),
-        Limit::time(AREA, "from the beginning of a stream to hello", HELLO_WITHIN),
-        Limit::time(AREA, "a program that is to stop, until it is killed", STOP_GRACE),
+        Limit::time(AREA, "silence of a runner after which its lease expires", LEASE),
+        Limit::time(AREA, "time from the start of a stream to hello", HELLO_WITHIN),
+        Limit::time(
+            AREA,
+            "grace period for a program to stop before it is killed",
+            STOP_GRACE,
+        ),
         Limit::bytes(AREA, "a runner_id, and the request_id of a tool request", MAX_ID_BYTES),
         Limit::bytes(
             AREA,
@@ -31,32 +35,32 @@ pub(crate) fn limits() -> Vec<Limit> {
         Limit::count(AREA, "the threads of a hello", MAX_HELD),
         Limit::count(
             AREA,
-            "reports of a runner that are not durable yet, until no more is read",
+            "reports of a runner that are not durable yet before reading pauses",
             REPORTS_IN_FLIGHT,
         ),
-        Limit::count(AREA, "messages that wait for a runner, until it is cut off", OUTBOX),
+        Limit::count(AREA, "pending messages to a runner before it is disconnected", OUTBOX),
         Limit::bytes(AREA, "the name of a tool in a tool request", MAX_TOOL_BYTES),
         Limit::bytes(AREA, "the arguments of a tool request", MAX_ARGUMENTS_BYTES),
         Limit::count(AREA, "the paths of a tool request", MAX_PATHS),
         Limit::bytes(AREA, "a path of a tool request", MAX_PATH_BYTES),
         Limit::count(
             AREA,
-            "tool requests of a runner that are not decided yet, until one more is refused",
+            "undecided tool requests of a runner; the next one is rejected",
             MAX_UNDECIDED,
         ),
         Limit::bytes(AREA, "an artifact", MAX_ARTIFACT_BYTES),
-        Limit::bytes(AREA, "the name of an artifact; what is longer is cut", MAX_NAME_BYTES),
-        Limit::bytes(AREA, "the kind of an artifact; what is longer is cut", MAX_KIND_BYTES),
+        Limit::bytes(AREA, "the name of an artifact; a longer name is cut", MAX_NAME_BYTES),
+        Limit::bytes(AREA, "the kind of an artifact; a longer kind is cut", MAX_KIND_BYTES),
         Limit::bytes(
             AREA,
-            "the media type of an artifact; what is longer is cut",
+            "the media type of an artifact; a longer type is cut",
             MAX_MEDIA_TYPE_BYTES,
         ),
         Limit::count(AREA, "unfinished artifacts of a runner", MAX_UNFINISHED),
-        Limit::bytes(AREA, "unfinished artifacts of a runner, together", MAX_UNFINISHED_BYTES),
+        Limit::bytes(AREA, "unfinished artifacts of a runner, in total", MAX_UNFINISHED_BYTES),
         Limit::bytes(
             AREA,
-            "the detail of a stop or a gap; what is longer is cut",
+            "the detail of a stop or a gap; a longer text is cut",
             MAX_DETAIL_BYTES,
         ),
     ]

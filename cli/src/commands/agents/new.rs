@@ -63,7 +63,7 @@ pub(super) struct Args {
     /// What the role is for, in a line
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// Where `.codex/` of the user scope lies [default: the user's home]
+    /// Directory that contains the user scope's `.codex/` [default: the user's home]
     #[arg(long, value_name = "DIR", requires = "user")]
     home: Option<PathBuf>,
     /// Whose project; the template goes to its root [default: the current directory's]

@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// The user's templates too
     #[arg(long, conflicts_with = "paths")]
     user: bool,
-    /// Where `.codex/` of the user scope lies [default: the user's home]
+    /// Directory that contains the user scope's `.codex/` [default: the user's home]
     #[arg(long, value_name = "DIR")]
     home: Option<PathBuf>,
     /// Whose project [default: the current directory]
