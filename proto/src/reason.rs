@@ -47,7 +47,7 @@ reasons! {
     UnsupportedEffort = "UNSUPPORTED_EFFORT",
     /// No such provider is configured.
     UnknownProvider = "UNKNOWN_PROVIDER",
-    /// The template is not the one that the request demands.
+    /// The digest of the template differs from the digest in the request.
     DigestMismatch = "DIGEST_MISMATCH",
     /// The working directory does not exist.
     CwdNotFound = "CWD_NOT_FOUND",
@@ -85,7 +85,7 @@ reasons! {
     SpawnNotAllowed = "SPAWN_NOT_ALLOWED",
     /// The kind of principal may not call this method, or not with these fields.
     NotPermitted = "NOT_PERMITTED",
-    /// The service has no such method: it is of an earlier release than the caller, or not the one that was meant.
+    /// The service has no such method: it is older than the caller, or the address belongs to the other service.
     UnknownMethod = "UNKNOWN_METHOD",
     /// No token, a bad one or a stale one; one reason for all.
     Unauthenticated = "UNAUTHENTICATED",

@@ -43,7 +43,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
                 Figure::new(format!("{watchers} watchers, {name}"), at(&alone.received), "ms")
                     .against("the append's answer", at(&alone.answered)),
                 Figure::new(
-                    format!("{watchers} beside a slow one, {name}"),
+                    format!("{watchers} with a slow one, {name}"),
                     at(&beside.received),
                     "ms",
                 )
@@ -54,8 +54,8 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "From an append to its watchers",
         how: format!(
-            "{} notes, each when everybody has the one before; from the call that asks for it until a watcher has it. \
-             The slow one is one watcher more, {} notes behind, that reads a message a second.",
+            "{} notes, each sent after all watchers have received the one before. Measured from the call until a watcher \
+             receives the note. The slow watcher is an additional one, {} notes behind, that reads one message per second.",
             plan.notes, plan.backlog
         ),
         figures,

@@ -33,10 +33,9 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Memory",
         how: format!(
-            "Resident memory of the supervisor that {} sessions, {} settled threads of one session and {} watchers \
-             add, after a tenth as many (of sessions at rest as many, which were in memory before), or one watcher, were \
-             there before. A busy watcher was sent {} events of 1,000 \
-             bytes; memory that was used once is not given back.",
+            "Resident memory that {} sessions, {} settled threads of one session and {} watchers add to a supervisor that \
+             already has a tenth as many (for watchers: one; for passive sessions: as many, which were active before). A \
+             busy watcher received {} events of 1,000 bytes; memory that was used once is not returned to the system.",
             plan.sessions,
             plan.settled,
             most(plan.crowds),
@@ -72,7 +71,7 @@ async fn sessions_at_rest(plan: Plan, registry: SocketAddr) -> Option<Figure> {
     let before = supervisor.resident();
     pass_through(&mut supervisor, plan.sessions).await;
     let each = each(before, supervisor.resident(), plan.sessions)?;
-    Some(Figure::new("a session at rest", each, "KiB").at_most(INDEX_ENTRY))
+    Some(Figure::new("a passive session", each, "KiB").at_most(INDEX_ENTRY))
 }
 
 /// Creates so many sessions, and waits until they have left memory, a few at a time.

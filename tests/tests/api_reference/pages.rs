@@ -96,7 +96,7 @@ Every method, message and enum of the API, with its comment from the `.proto` fi
 test writes these pages, and fails when they differ from the code. [The API by example](../api.md) is the place to begin.
 
 {}
-Each method says who may call it; everybody else is refused. Viewers are operators who may only read. What a thread may
+Each method lists its permitted callers; other callers are rejected. Viewers are operators who may only read. What a thread may
 do to which other thread, and with which tools, is decided after that.
 ",
         table(["page", "services", "what"], rows)
