@@ -11,7 +11,7 @@ const HEAD: &str = "\
 
 After this page you know every size, time and count that a client can reach, and the setting that changes it. A test generates the tables from the code.
 
-Limits without a setting are fixed. A session can have its own limits, up to those that are set here.
+Limits without a setting are fixed. A session can have its own limits, up to the limits of the service.
 ";
 
 /// Every number, in the order of the page.
