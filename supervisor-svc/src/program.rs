@@ -34,7 +34,7 @@ pub struct Options {
         default_value = "127.0.0.1:50052"
     )]
     supervisor_listen: String,
-    /// Where the registry is.
+    /// URL of the registry
     #[arg(
         long,
         env = "TROUPE_REGISTRY_URL",
@@ -42,34 +42,33 @@ pub struct Options {
         default_value = "http://127.0.0.1:50051"
     )]
     registry_url: String,
-    /// The file with the token that the registry knows this service by, in its first line. Without, none is sent.
+    /// Token file for the registry; the first line is sent
     #[arg(long, env = "TROUPE_REGISTRY_TOKEN_FILE", value_name = "FILE")]
     registry_token_file: Option<PathBuf>,
-    /// The file with the tokens of operators, a line each [default: `operator.token` in the data directory, made at the
-    /// first start]
+    /// File with operator tokens, one per line [default: `operator.token` in the data directory, made at the first
+    /// start]
     #[arg(long, env = "TROUPE_OPERATOR_TOKEN_FILE", value_name = "FILE")]
     operator_token_file: Option<PathBuf>,
-    /// The file with the tokens of runners, a line each [default: `runner.token` in the data directory, made at the first
-    /// start]
+    /// File with runner tokens, one per line [default: `runner.token` in the data directory, made at the first start]
     #[arg(long, env = "TROUPE_RUNNER_TOKEN_FILE", value_name = "FILE")]
     runner_token_file: Option<PathBuf>,
-    /// Where sessions and tokens are kept [default: `troupe` in the XDG data directory]
+    /// Directory for sessions and tokens [default: `troupe` in the XDG data directory]
     #[arg(long, env = "TROUPE_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// What sessions may do.
     #[command(flatten)]
     sessions: SessionOptions,
-    /// Ask for a token from loopback too, as with --tls-client-ca. Without, a call from this machine that carries none is an
-    /// operator's, which is safe only where no agent's programs run on it.
+    /// Require a token on loopback too, as with --tls-client-ca. Without this flag, local calls without a token have
+    /// operator permissions, which is safe only if no agents run on this machine
     #[arg(long, env = "TROUPE_REQUIRE_TOKEN")]
     require_token: bool,
-    /// The authorities of the registry's certificate, PEM [default: the public ones]
+    /// CA certificates for the registry, PEM [default: the public ones]
     #[arg(long, env = "TROUPE_REGISTRY_CA", value_name = "FILE")]
     registry_ca: Option<PathBuf>,
-    /// The certificate by which the registry knows this service, PEM, beside or instead of a token.
+    /// Client certificate for the registry, PEM, in addition to a token or instead of it
     #[arg(long, env = "TROUPE_REGISTRY_CERT", value_name = "FILE", requires = "registry_key")]
     registry_cert: Option<PathBuf>,
-    /// The key of that certificate, PEM.
+    /// Private key of the client certificate, PEM
     #[arg(long, env = "TROUPE_REGISTRY_KEY", value_name = "FILE", requires = "registry_cert")]
     registry_key: Option<PathBuf>,
     /// What every service has.

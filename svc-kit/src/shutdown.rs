@@ -27,7 +27,7 @@ pub const SERVICE_ENDS_WITHIN: Duration = Duration::from_millis(8800);
 /// machine.
 pub const PROCESS_ENDS_WITHIN: Duration = Duration::from_millis(9500);
 
-/// A clonable handle to the shutdown of a service.
+/// A cloneable handle to the shutdown of a service.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     stop: CancellationToken,

@@ -141,9 +141,9 @@ async fn tree_of(parent_program: &str, child_program: &str) {
         (kind(&parents), message(&parents)),
         (StatusKind::Completed, "the parent is done")
     );
-    let childs = tree.thread(&child).await;
+    let child_state = tree.thread(&child).await;
     assert_eq!(
-        (kind(&childs), message(&childs)),
+        (kind(&child_state), message(&child_state)),
         (StatusKind::Completed, "the answer is 42")
     );
     let waited = results(&lab, parent_program).pop().unwrap();

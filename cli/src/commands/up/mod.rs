@@ -35,7 +35,7 @@ In the file they have the names of the flags with underscores: `max_depth: 3`; t
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Where the registry listens; port 0 picks a free one
+    /// Address of the registry; port 0 selects a free port
     #[arg(
         long,
         env = "TROUPE_REGISTRY_LISTEN",
@@ -43,7 +43,7 @@ pub(crate) struct Args {
         default_value = "127.0.0.1:50051"
     )]
     registry_listen: String,
-    /// Where the supervisor listens; port 0 picks a free one
+    /// Address of the supervisor; port 0 selects a free port
     #[arg(
         long,
         env = "TROUPE_SUPERVISOR_LISTEN",
@@ -60,10 +60,10 @@ pub(crate) struct Args {
     /// What sessions may do
     #[command(flatten)]
     sessions: SessionOptions,
-    /// Start no runner; threads wait until one attaches
+    /// Start no runner; threads wait until a runner attaches
     #[arg(long)]
     no_runner: bool,
-    /// What executes threads: sample (which calls no model), codex, claude, opencode, gemini, or a runner.yaml
+    /// Program that executes threads: sample (without a model), codex, claude, opencode, gemini, or a runner.yaml
     #[arg(
         long,
         value_name = "PROGRAMS",
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// Where threads work
     #[command(flatten)]
     worktrees: programs::WorktreeArgs,
-    /// Take calls from this machine without a token as the operator's
+    /// Grant operator permissions to local calls without a token
     #[arg(long)]
     trust_loopback: bool,
     /// Serve on a non-loopback address without authentication
