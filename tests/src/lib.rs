@@ -22,6 +22,7 @@ pub mod provider;
 pub mod receiver;
 pub mod refusal;
 pub mod relay;
+pub mod rng;
 pub mod runner;
 pub mod service;
 pub mod tls_front;

@@ -25,15 +25,15 @@ pub fn is_written_now() -> bool {
 ///
 /// # Panics
 ///
-/// If it is not; `test` names the test of this package that writes it.
-pub fn check(page: &str, expected: &str, test: &str) {
+/// If the page differs.
+pub fn check(page: &str, expected: &str) {
     let path = root().join(page);
     if is_written_now() {
         fs::write(&path, expected).unwrap();
     }
     assert!(
         fs::read_to_string(&path).unwrap_or_default() == expected,
-        "{page} is not what the code has; write it anew with `{WRITE}=1 cargo test -p troupe-tests --test {test}`:\n{expected}"
+        "{page} differs from the code; write it with `{WRITE}=1 cargo test -p troupe-tests --test pages`:\n{expected}"
     );
 }
 

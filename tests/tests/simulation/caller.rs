@@ -13,7 +13,6 @@ use troupe_tests::{
 };
 
 use crate::{
-    dice::Dice,
     net,
     stage::{SUPERVISOR, Stage},
 };
@@ -23,7 +22,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_millis(600);
 
 /// A caller on a host of its own.
 pub struct Caller {
-    pub dice: Dice,
+    pub rng: Rng,
     pub stage: Rc<Stage>,
     pub client: Supervisor,
     /// The session that all callers of a simulation share; empty until it is open.
@@ -34,7 +33,7 @@ impl Caller {
     /// A caller who has the session open. All ask for it under one request_id, so they get the same one.
     pub async fn with_session(name: &'static str, seed: u64, stage: Rc<Stage>) -> Self {
         let mut caller = Self {
-            dice: Dice::new(seed, name),
+            rng: Rng::new(seed, name),
             stage,
             client: client::supervisor_over(net::channel(SUPERVISOR), Some(OPERATOR)),
             session: Session::default(),
@@ -63,7 +62,7 @@ impl Caller {
             match timeout(ANSWER_WITHIN, ask(self.client.clone(), request)).await {
                 Ok(Ok(answer)) => return Ok(answer.into_inner()),
                 Ok(Err(status)) if is_refusal(&status) => return Err(status),
-                Ok(Err(_)) | Err(_) => sleep(self.dice.millis(20..=100)).await,
+                Ok(Err(_)) | Err(_) => sleep(self.rng.millis(20..=100)).await,
             }
         }
     }
@@ -73,7 +72,7 @@ impl Caller {
         let mut request = Request::new(question);
         request.set_timeout(ANSWER_WITHIN);
         // Zeros alone are no id.
-        let (trace, span) = (self.dice.number() | 1, self.dice.number() | 1);
+        let (trace, span) = (self.rng.number() | 1, self.rng.number() | 1);
         let trace = TraceParent::parse(&format!("00-{trace:032x}-{span:016x}-01")).unwrap();
         trace_context::inject(request.metadata_mut(), &trace);
         request
@@ -82,13 +81,13 @@ impl Caller {
 
 /// What a simulation's session is like.
 fn the_session(seed: u64) -> CreateSessionRequest {
-    let mut dice = Dice::new(seed, "session");
-    let restart_policy = dice.pick(&[RestartPolicy::Never, RestartPolicy::OnLost]);
+    let mut rng = Rng::new(seed, "session");
+    let restart_policy = rng.pick(&[RestartPolicy::Never, RestartPolicy::OnLost]);
     CreateSessionRequest {
         request_id: String::from("the session"),
         cwd: String::from("/project"),
         limits: Some(Limits {
-            max_threads: Some(dice.pick(&[2, 3, 4])),
+            max_threads: Some(rng.pick(&[2, 3, 4])),
             ..Limits::default()
         }),
         restart_policy: restart_policy.into(),

@@ -31,7 +31,7 @@ pub async fn run(name: &'static str, seed: u64, stage: Rc<Stage>) -> turmoil::Re
         let request_id = format!("{name} {number}");
         let promise = client.request(request_id).await;
         stage.promises.borrow_mut().extend(promise);
-        let pause = client.caller.dice.millis(10..=120);
+        let pause = client.caller.rng.millis(10..=120);
         sleep(pause).await;
     }
     stage.done.set(stage.done.get() + 1);
@@ -41,7 +41,7 @@ pub async fn run(name: &'static str, seed: u64, stage: Rc<Stage>) -> turmoil::Re
 impl Client {
     /// Makes a request. Answers what was promised; nothing, if it was refused.
     async fn request(&mut self, request_id: String) -> Option<Promise> {
-        let choice = self.caller.dice.below(10);
+        let choice = self.caller.rng.below(10);
         if self.threads.is_empty() || choice < 5 {
             return self.spawn(request_id).await;
         }
@@ -59,7 +59,7 @@ impl Client {
     }
 
     async fn spawn(&mut self, request_id: String) -> Option<Promise> {
-        let below_root = self.threads.is_empty() || self.caller.dice.one_in(2);
+        let below_root = self.threads.is_empty() || self.caller.rng.one_in(2);
         let request = SpawnAgentRequest {
             request_id: request_id.clone(),
             session_id: self.caller.session.session_id.clone(),
@@ -85,7 +85,7 @@ impl Client {
             request_id: request_id.clone(),
             thread_id: thread.clone(),
             message: Some(format!("do {request_id} too")),
-            interrupt: self.caller.dice.one_in(3),
+            interrupt: self.caller.rng.one_in(3),
             on_limit: self.on_limit(),
             ..SendInputRequest::default()
         };
@@ -152,11 +152,11 @@ impl Client {
     }
 
     fn any_thread(&mut self) -> String {
-        let place = self.caller.dice.below(self.threads.len() as u64);
+        let place = self.caller.rng.below(self.threads.len() as u64);
         self.threads[usize::try_from(place).unwrap()].clone()
     }
 
     fn on_limit(&mut self) -> i32 {
-        self.caller.dice.pick(&[OnLimit::Refuse, OnLimit::Queue]).into()
+        self.caller.rng.pick(&[OnLimit::Refuse, OnLimit::Queue]).into()
     }
 }

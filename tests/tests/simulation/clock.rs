@@ -5,18 +5,18 @@ use std::sync::Mutex;
 use supervisor_svc::{clock::TimeSource, domain::time::UnixMillis};
 use uuid::{Builder, Uuid};
 
-use crate::dice::Dice;
+use troupe_tests::rng::Rng;
 
 /// The simulated host's time of day, and ids that the seed decides.
 pub struct SimulatedTime {
-    ids: Mutex<Dice>,
+    ids: Mutex<Rng>,
 }
 
 impl SimulatedTime {
     /// The time of the simulation of that seed. It outlives its hosts: no id comes twice.
     pub fn new(seed: u64) -> Self {
         Self {
-            ids: Mutex::new(Dice::new(seed, "ids")),
+            ids: Mutex::new(Rng::new(seed, "ids")),
         }
     }
 }

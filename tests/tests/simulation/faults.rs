@@ -4,10 +4,7 @@ use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use turmoil::Sim;
 
-use crate::{
-    dice::Dice,
-    stage::{CLIENTS, CONDUCTOR, REGISTRY, RUNNERS, SUPERVISOR, Stage, WATCHER},
-};
+use crate::stage::{CLIENTS, CONDUCTOR, REGISTRY, RUNNERS, SUPERVISOR, Stage, WATCHER};
 
 /// How long things go wrong.
 const CHAOS: Duration = Duration::from_millis(2_500);
@@ -19,7 +16,7 @@ const OTHERS: [&str; 7] = [
 
 /// The faults of one simulation.
 pub struct Faults {
-    dice: Dice,
+    rng: Rng,
     stage: Rc<Stage>,
     /// When the next one comes.
     next: Duration,
@@ -32,10 +29,10 @@ pub struct Faults {
 impl Faults {
     /// The faults that the seed decides.
     pub fn new(seed: u64, stage: Rc<Stage>) -> Self {
-        let mut dice = Dice::new(seed, "faults");
+        let mut rng = Rng::new(seed, "faults");
         Self {
-            next: dice.millis(50..=400),
-            dice,
+            next: rng.millis(50..=400),
+            rng,
             stage,
             apart: BTreeMap::new(),
             dead: BTreeMap::new(),
@@ -55,26 +52,26 @@ impl Faults {
                 }
             }
         } else if now >= self.next {
-            self.next = now + self.dice.millis(100..=500);
+            self.next = now + self.rng.millis(100..=500);
             self.strike(sim, now);
         }
     }
 
     fn strike(&mut self, sim: &mut Sim<'_>, now: Duration) {
-        match self.dice.below(10) {
+        match self.rng.below(10) {
             0..=2 => {
-                let until = (now + self.dice.millis(50..=500)).min(CHAOS);
+                let until = (now + self.rng.millis(50..=500)).min(CHAOS);
                 self.kill(sim, SUPERVISOR, until);
             }
             3 | 4 => {
-                let runner = self.dice.pick(&RUNNERS);
+                let runner = self.rng.pick(&RUNNERS);
                 // At times longer than its lease.
-                let until = (now + self.dice.millis(50..=2_000)).min(CHAOS);
+                let until = (now + self.rng.millis(50..=2_000)).min(CHAOS);
                 self.kill(sim, runner, until);
             }
             _ => {
-                let host = self.dice.pick(&OTHERS);
-                let until = (now + self.dice.millis(50..=900)).min(CHAOS);
+                let host = self.rng.pick(&OTHERS);
+                let until = (now + self.rng.millis(50..=900)).min(CHAOS);
                 self.cut(sim, host, until);
             }
         }

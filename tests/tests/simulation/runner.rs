@@ -21,7 +21,6 @@ use troupe_tests::{
 };
 
 use crate::{
-    dice::Dice,
     net,
     stage::{SUPERVISOR, Stage},
 };
@@ -52,26 +51,26 @@ struct Attempt {
 struct Runner {
     id: &'static str,
     capacity: u32,
-    dice: Dice,
+    rng: Rng,
     stage: Rc<Stage>,
     held: BTreeMap<String, Attempt>,
 }
 
 /// Attaches again and again.
 pub async fn run(id: &'static str, seed: u64, stage: Rc<Stage>) -> turmoil::Result {
-    let mut dice = Dice::new(seed, id);
+    let mut rng = Rng::new(seed, id);
     let mut runner = Runner {
         id,
         // None: as many as there are.
-        capacity: dice.pick(&[0, 2]),
-        dice,
+        capacity: rng.pick(&[0, 2]),
+        rng,
         stage,
         held: BTreeMap::new(),
     };
     let mut client = client::runners_over(net::channel(SUPERVISOR), Some(RUNNER));
     loop {
         runner.attach(&mut client).await;
-        let pause = runner.dice.millis(20..=120);
+        let pause = runner.rng.millis(20..=120);
         sleep(pause).await;
     }
 }
@@ -98,7 +97,7 @@ impl Runner {
                 () = until(next_end) => self.end_turns(),
                 _ = heartbeat.tick() => vec![ToSupervisor::Heartbeat(RunnerHeartbeat {})],
             };
-            if !self.stage.calm.get() && self.dice.one_in(60) {
+            if !self.stage.calm.get() && self.rng.one_in(60) {
                 return;
             }
             for message in news {
@@ -192,7 +191,7 @@ impl Runner {
             // A report arrives twice if the supervisor cannot know that it arrived before.
             return Vec::new();
         }
-        if !self.stage.calm.get() && self.dice.one_in(12) {
+        if !self.stage.calm.get() && self.rng.one_in(12) {
             return vec![ToSupervisor::StartRefused(StartRefused {
                 thread_id: start.thread_id,
                 generation: start.generation,
@@ -215,7 +214,7 @@ impl Runner {
 
     /// Begins a turn that is not known yet.
     fn begin(&mut self, thread: &str, generation: u32, turn: u32) -> Vec<ToSupervisor> {
-        let work = self.dice.millis(10..=250);
+        let work = self.rng.millis(10..=250);
         match self.attempt(thread, generation) {
             Some(attempt) if attempt.turn < turn && !attempt.is_stopped => {
                 attempt.turn = turn;
@@ -234,7 +233,7 @@ impl Runner {
         let over: Vec<String> = over.map(|(thread, _)| thread.clone()).collect();
         let mut news = Vec::new();
         for thread in over {
-            let outcome = if self.dice.one_in(8) {
+            let outcome = if self.rng.one_in(8) {
                 TurnOutcome::Errored
             } else {
                 TurnOutcome::Completed

@@ -20,7 +20,7 @@ pub async fn run(seed: u64, stage: Rc<Stage>) -> turmoil::Result {
     let mut position = 0;
     while stage.end.get().is_none_or(|end| position < end) {
         watch(&mut caller, &mut position).await;
-        let pause = caller.dice.millis(10..=100);
+        let pause = caller.rng.millis(10..=100);
         sleep(pause).await;
     }
     Ok(())

@@ -13,7 +13,6 @@ use crate::{
     client,
     clock::SimulatedTime,
     conductor,
-    dice::Dice,
     faults::Faults,
     log::Log,
     registry, runner,
@@ -71,9 +70,9 @@ pub fn simulate(seed: u64) -> Log {
 
 /// The network of a seed: how slow it is, and how often a link breaks by itself.
 fn network<'s>(seed: u64) -> Sim<'s> {
-    let mut dice = Dice::new(seed, "network");
-    let slowest = dice.millis(10..=60);
-    let fail_rate = dice.pick(&[0.0, 0.001, 0.004]);
+    let mut rng = Rng::new(seed, "network");
+    let slowest = rng.millis(10..=60);
+    let fail_rate = rng.pick(&[0.0, 0.001, 0.004]);
     Builder::new()
         .rng_seed(seed)
         .epoch(SystemTime::UNIX_EPOCH + BEGINNING)

@@ -1,0 +1,447 @@
+//! Certificate rotation under load: no call fails, and later connections are presented the new certificates.
+//!
+//! Both services accept only TLS and authenticate each other and their clients by certificates. A rotation has three
+//! steps: the new authority is trusted together with the old one, then it issues every certificate, then the old one is
+//! no longer trusted. A successful call by a client that trusts only the new authority therefore proves that the server
+//! presented a certificate of that authority.
+
+use std::{
+    fs, mem,
+    net::SocketAddr,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use svc_kit::tls::{self, ClientFiles};
+use tokio::{process::Child, sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Channel, Endpoint, Error};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use troupe_proto::{
+    registry::v1::{ListAgentsRequest, agent_registry_service_client::AgentRegistryServiceClient},
+    supervisor::v1::CreateSessionRequest,
+};
+use troupe_tests::{
+    authority::Authority,
+    client,
+    process::{Home, service},
+    relay::Relay,
+    tree::Tree,
+    within,
+};
+
+/// How often the authority is replaced.
+const ROTATIONS: usize = 2;
+
+/// Who the supervisor is to the registry, and who the callers are.
+const SERVICE: &str = "spiffe://example.org/troupe/service/supervisor";
+const ADMIN: &str = "spiffe://example.org/troupe/admin/ann";
+
+/// The files of both services: the trusted authorities, and each certificate before its key. The last pair is the one
+/// that the supervisor presents to the registry.
+const FILES: [&str; 7] = [
+    "ca.crt",
+    "registry.crt",
+    "registry.key",
+    "supervisor.crt",
+    "supervisor.key",
+    "service.crt",
+    "service.key",
+];
+
+/// How files are replaced.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// All at once, by a link to the directory that they lie in, as Kubernetes does it.
+    Links,
+    /// One after the other, each by a new file that takes its name.
+    Rename,
+    /// One after the other, each by writing into it.
+    Write,
+}
+
+/// A whole set of files, and those of a client with them, in a directory that stays as it is.
+struct Version(PathBuf);
+
+impl Version {
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.join(file)
+    }
+
+    /// What a client has that starts now. It is given whole sets alone: a program that starts with half of one has
+    /// nothing earlier to go by.
+    fn client(&self) -> ClientFiles {
+        ClientFiles {
+            authorities: Some(self.path("ca.crt")),
+            identity: Some((self.path("admin.crt"), self.path("admin.key"))),
+        }
+    }
+}
+
+/// The directory that the services read their files in.
+struct Mount {
+    directory: PathBuf,
+    way: Way,
+    versions: usize,
+}
+
+impl Mount {
+    /// The mount in that home, without files.
+    fn new(home: &Path, way: Way) -> Self {
+        let directory = home.join("mount");
+        fs::create_dir(&directory).unwrap();
+        if let Way::Links = way {
+            for file in FILES {
+                symlink(Path::new("..data").join(file), directory.join(file)).unwrap();
+            }
+        }
+        Self {
+            directory,
+            way,
+            versions: 0,
+        }
+    }
+
+    /// Makes a set of files: these authorities are believed, that one issues.
+    fn make(&mut self, believed: &[&Authority], issuer: &Authority) -> Version {
+        self.versions += 1;
+        let directory = self.directory.join(format!("..{}", self.versions));
+        fs::create_dir(&directory).unwrap();
+        let bundle: String = believed
+            .iter()
+            .map(|authority| fs::read_to_string(authority.publish(&directory, "one.crt")).unwrap())
+            .collect();
+        fs::write(directory.join("ca.crt"), bundle).unwrap();
+        for name in ["registry", "supervisor"] {
+            issuer.server(&directory, name);
+        }
+        for (name, uri) in [("service", SERVICE), ("admin", ADMIN)] {
+            issuer.client(&directory, name, uri);
+        }
+        Version(directory)
+    }
+
+    /// Makes the services read that version, while the callers continue after each step.
+    async fn show(&self, version: &Version, callers: &mut Callers) {
+        match self.way {
+            Way::Links => {
+                self.link(version);
+                callers.have_all_called().await;
+            }
+            Way::Rename => {
+                for file in FILES {
+                    self.rename(version, file);
+                    callers.have_all_called().await;
+                }
+            }
+            Way::Write => {
+                for file in FILES {
+                    fs::write(self.directory.join(file), fs::read(version.path(file)).unwrap()).unwrap();
+                    callers.have_all_called().await;
+                }
+            }
+        }
+    }
+
+    fn link(&self, version: &Version) {
+        let aside = self.directory.join("..data_tmp");
+        symlink(&version.0, &aside).unwrap();
+        fs::rename(aside, self.directory.join("..data")).unwrap();
+    }
+
+    fn rename(&self, version: &Version, file: &str) {
+        let aside = self.directory.join("aside");
+        fs::copy(version.path(file), &aside).unwrap();
+        fs::rename(aside, self.directory.join(file)).unwrap();
+    }
+}
+
+/// How a caller comes by its connections.
+enum Connection {
+    /// Keeps its connection.
+    Lasting(Channel),
+    /// It makes one for each call, with the files that are the newest then.
+    Anew(watch::Receiver<ClientFiles>),
+}
+
+/// What a caller asks.
+#[derive(Clone)]
+enum Question {
+    /// The registry for its agents.
+    Agents,
+    /// The supervisor for a thread, about which it asks the registry, and for the thread's end.
+    Thread(Box<Tree>),
+}
+
+/// A client that calls all the time. A failed call ends it and fails the test.
+struct Caller {
+    url: String,
+    connection: Connection,
+    question: Question,
+}
+
+impl Caller {
+    async fn call(&self) {
+        let channel = match &self.connection {
+            Connection::Lasting(channel) => channel.clone(),
+            Connection::Anew(files) => {
+                let files = files.borrow().clone();
+                connect(&self.url, &files).await.unwrap()
+            }
+        };
+        match &self.question {
+            Question::Agents => {
+                let mut registry = AgentRegistryServiceClient::new(channel);
+                let answer = within("the agents", registry.list_agents(ListAgentsRequest::default())).await;
+                answer.unwrap();
+            }
+            Question::Thread(tree) => {
+                let tree = tree.by(client::supervisor_over(channel, None));
+                let worker = tree.spawn("worker").await.id;
+                tree.close(&worker).await;
+            }
+        }
+    }
+
+    async fn call_until(self, ended: CancellationToken, answered: watch::Sender<u64>) {
+        while !ended.is_cancelled() {
+            self.call().await;
+            answered.send_modify(|calls| *calls += 1);
+        }
+    }
+}
+
+/// All who call.
+struct Callers {
+    /// The files for new connections.
+    files: watch::Sender<ClientFiles>,
+    tasks: JoinSet<()>,
+    /// How many calls of each were answered.
+    answered: Vec<watch::Receiver<u64>>,
+    ended: CancellationToken,
+}
+
+impl Callers {
+    fn new(files: ClientFiles) -> Self {
+        Self {
+            files: watch::Sender::new(files),
+            tasks: JoinSet::new(),
+            answered: Vec::new(),
+            ended: CancellationToken::new(),
+        }
+    }
+
+    fn add(&mut self, caller: Caller) {
+        let (sender, answered) = watch::channel(0);
+        self.tasks.spawn(caller.call_until(self.ended.clone(), sender));
+        self.answered.push(answered);
+    }
+
+    /// Waits until each has begun a call after this moment and was answered.
+    async fn have_all_called(&mut self) {
+        for answered in &mut self.answered {
+            // The next answer may be that of a call that began before.
+            let enough = *answered.borrow() + 2;
+            let called = within("an answer", answered.wait_for(|calls| *calls >= enough)).await;
+            called.expect("no call fails");
+        }
+    }
+
+    async fn end(&mut self) {
+        self.ended.cancel();
+        while let Some(caller) = within("the end of a caller", self.tasks.join_next()).await {
+            caller.expect("no call fails");
+        }
+    }
+}
+
+/// Both services, and who calls them.
+struct Stage {
+    authority: Authority,
+    present: Version,
+    mount: Mount,
+    callers: Callers,
+    /// Between the supervisor and the registry.
+    relay: Relay,
+    registry: String,
+    supervisor: String,
+    _processes: [Child; 2],
+    home: Home,
+}
+
+impl Stage {
+    async fn set(way: Way) -> Self {
+        let (home, authority) = (Home::default(), Authority::default());
+        let mut mount = Mount::new(home.path(), way);
+        let present = mount.make(&[&authority], &authority);
+        let mut callers = Callers::new(present.client());
+        mount.show(&present, &mut callers).await;
+
+        let (registry_process, registry) = serve(&home, "registry", &[]).await;
+        let relay = Relay::to(registry).await;
+        let url = format!("https://{}", relay.address());
+        let to_registry = ["--registry-url", &url, "--registry-ca", "mount/ca.crt"];
+        let as_service = [
+            "--registry-cert",
+            "mount/service.crt",
+            "--registry-key",
+            "mount/service.key",
+        ];
+        let arguments = [&to_registry[..], &as_service, &["--data-dir", "data"]].concat();
+        let (supervisor_process, supervisor) = serve(&home, "supervisor", &arguments).await;
+        Self {
+            authority,
+            present,
+            mount,
+            callers,
+            relay,
+            registry: format!("https://{registry}"),
+            supervisor: format!("https://{supervisor}"),
+            _processes: [registry_process, supervisor_process],
+            home,
+        }
+    }
+
+    /// A session, seen over a connection that lasts.
+    async fn tree(&self) -> Tree {
+        let channel = connect(&self.supervisor, &self.present.client()).await.unwrap();
+        Tree::open(client::supervisor_over(channel, None), CreateSessionRequest::default()).await
+    }
+
+    /// Lets callers of every kind begin.
+    async fn begin_calls(&mut self, tree: &Tree) {
+        for (url, question) in [
+            (&self.registry, Question::Agents),
+            (&self.supervisor, Question::Thread(Box::new(tree.clone()))),
+        ] {
+            let lasting = connect(url, &self.present.client()).await.unwrap();
+            let anew = self.callers.files.subscribe();
+            for connection in [Connection::Lasting(lasting), Connection::Anew(anew)] {
+                self.callers.add(Caller {
+                    url: url.clone(),
+                    connection,
+                    question: question.clone(),
+                });
+            }
+        }
+        self.callers.have_all_called().await;
+    }
+
+    /// Puts a new authority in the place of the present one, and answers the old one.
+    async fn rotate(&mut self) -> Authority {
+        let old = mem::take(&mut self.authority);
+        let new = &self.authority;
+        let steps: [(&[&Authority], &Authority); 3] = [(&[&old, new], &old), (&[&old, new], new), (&[new], new)];
+        for (believed, issuer) in steps {
+            self.present = self.mount.make(believed, issuer);
+            self.mount.show(&self.present, &mut self.callers).await;
+            self.callers.files.send_replace(self.present.client());
+            self.callers.have_all_called().await;
+        }
+        old
+    }
+
+    /// Asserts that new connections are presented certificates of the new authority, and have to present such
+    /// certificates.
+    async fn is_rotated(&self, old: &Authority) {
+        let new = self.present.client();
+        let believes_old = ClientFiles {
+            authorities: Some(old.publish(self.home.path(), "old.crt")),
+            ..new.clone()
+        };
+        let shows_old = ClientFiles {
+            identity: Some(old.client(self.home.path(), "late", ADMIN)),
+            ..new.clone()
+        };
+        for url in [&self.registry, &self.supervisor] {
+            assert!(is_served(url, &new).await, "{url} does not show the new certificate");
+            assert!(!is_served(url, &believes_old).await, "{url} shows the old certificate");
+            assert!(!is_served(url, &shows_old).await, "{url} believes the old authority");
+        }
+    }
+}
+
+/// Starts a service over the files of the mount, and answers where it serves.
+async fn serve(home: &Home, name: &str, arguments: &[&str]) -> (Child, SocketAddr) {
+    let (mut command, ready) = service(home, name);
+    let file = |kind: &str| format!("mount/{name}.{kind}");
+    command
+        .args(["--tls-cert", &file("crt"), "--tls-key", &file("key")])
+        .args(["--tls-client-ca", "mount/ca.crt", "--log", "error"])
+        .args(arguments);
+    let process = command.spawn().unwrap();
+    let address = within("a service that serves", ready.address()).await;
+    (process, address.parse().unwrap())
+}
+
+/// A new connection, made with these files.
+async fn connect(url: &str, files: &ClientFiles) -> Result<Channel, Error> {
+    let endpoint = Endpoint::from_shared(url.to_owned()).unwrap();
+    within("a connection or a refusal", tls::connect(endpoint, files)).await
+}
+
+/// Whether a new connection is answered anything, even what is open to all. TLS 1.3 lets a client begin before its
+/// certificate is judged.
+async fn is_served(url: &str, files: &ClientFiles) -> bool {
+    match connect(url, files).await {
+        Ok(channel) => {
+            let request = HealthCheckRequest::default();
+            let answer = within("health", HealthClient::new(channel).check(request)).await;
+            answer.is_ok()
+        }
+        Err(_) => false,
+    }
+}
+
+async fn no_call_fails(way: Way) {
+    let mut stage = Stage::set(way).await;
+    let tree = stage.tree().await;
+    let begin = tree.head().await;
+    let mut watch = tree.watch_after(begin).await;
+    stage.begin_calls(&tree).await;
+    for _ in 0..ROTATIONS {
+        let old = stage.rotate().await;
+        stage.is_rotated(&old).await;
+    }
+    stage.callers.end().await;
+
+    // The watch is still the same stream.
+    let log = tree.log().await;
+    let seen = watch.up_to(log.len() as u64).await;
+    let expected = &log[usize::try_from(begin).unwrap()..];
+    assert!(seen == expected, "the watch missed something");
+
+    // The supervisor kept its connections to the registry. A spawn needs a new one now, where each believes the new
+    // authority alone.
+    stage.relay.cut().await;
+    tree.spawn("worker").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn links_that_are_swapped_fail_no_call() {
+    no_call_fails(Way::Links).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_are_renamed_fail_no_call() {
+    no_call_fails(Way::Rename).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_are_written_fail_no_call() {
+    no_call_fails(Way::Write).await;
+}
+
+/// While certificate and key do not match, the supervisor keeps using the pair that it read before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_a_replacement_does_not_part_the_supervisor_from_its_registry() {
+    let mut stage = Stage::set(Way::Rename).await;
+    let tree = stage.tree().await;
+    tree.spawn("worker").await;
+    let next = stage.mount.make(&[&stage.authority], &stage.authority);
+    for file in ["service.crt", "service.key"] {
+        stage.mount.rename(&next, file);
+        stage.relay.cut().await;
+        tree.spawn("worker").await;
+    }
+}

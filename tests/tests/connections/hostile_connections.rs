@@ -1,0 +1,809 @@
+//! Peers that speak HTTP/2 badly, or too much of it. Each is ended or refused with a code of RFC 9113, and others are
+//! served all the while on connections of their own.
+//!
+//! Frames are written by hand: a client library would not send them.
+
+use std::{convert::Infallible, future::Future, net::SocketAddr, time::Duration};
+
+use prost::Message as _;
+use registry_svc::{Config, Registry};
+use svc_kit::{
+    auth::{Authenticator, Trust},
+    serve::ServeLimits,
+    shutdown::Shutdown,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+use tonic::Code;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use troupe_proto::{
+    fault::retry_after,
+    reason::Reason,
+    registry::v1::ListAgentsRequest,
+    supervisor::v1::{CreateSessionRequest, GetSessionRequest, WaitAgentsRequest},
+};
+use troupe_tests::{
+    client,
+    pair::Pair,
+    process::{Home, Up},
+    refusal::refused,
+    runner::Runner,
+    tree::Tree,
+    watch::Watch,
+    within,
+};
+
+/// What a client says first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+// Kinds of frames.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PUSH_PROMISE: u8 = 5;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+// Their flags.
+const NONE: u8 = 0;
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+// Error codes.
+const NO_ERROR: u32 = 0;
+const PROTOCOL_ERROR: u32 = 1;
+const FLOW_CONTROL_ERROR: u32 = 3;
+const FRAME_SIZE_ERROR: u32 = 6;
+const REFUSED_STREAM: u32 = 7;
+const CANCEL: u32 = 8;
+const COMPRESSION_ERROR: u32 = 9;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// The stream of connections themselves, and the first one of a client.
+const CONNECTION: u32 = 0;
+const FIRST: u32 = 1;
+
+/// The largest payload that a server takes that has not asked for more, in bytes.
+const MAX_PAYLOAD: usize = 16_384;
+
+/// How much of a flood is sent: many times what any bound allows.
+const FLOOD: u32 = 2_000;
+
+/// An empty message of gRPC: not compressed, of no length.
+const EMPTY_MESSAGE: &[u8] = &[0; 5];
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// Fields of headers, as HPACK has them where it neither compresses nor remembers.
+fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+    const LITERAL: u8 = 0;
+    /// From this length on it takes a second byte.
+    const LONG: usize = 127;
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        block.push(LITERAL);
+        for text in [name, value] {
+            block.push(u8::try_from(text.len().min(LONG)).unwrap());
+            if let Some(rest) = text.len().checked_sub(LONG) {
+                // One byte has room for seven bits.
+                assert!(rest < LONG, "{text}");
+                block.push(u8::try_from(rest).unwrap());
+            }
+            block.extend(text.as_bytes());
+        }
+    }
+    block
+}
+
+/// Returns the fields of a call that both services answer for every caller.
+fn health() -> Vec<u8> {
+    call_of("/grpc.health.v1.Health/Check")
+}
+
+/// The fields of a call of this method.
+fn call_of(path: &str) -> Vec<u8> {
+    block(&[
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "troupe"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ])
+}
+
+/// The beginning of a call, which waits for its message.
+fn begin(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS, stream, &health())
+}
+
+/// Returns the message of a call that has begun, and the end of its stream.
+fn finish(stream: u32) -> Vec<u8> {
+    frame(DATA, END_STREAM, stream, EMPTY_MESSAGE)
+}
+
+/// A frame that was received.
+#[derive(Debug)]
+struct Received {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+impl Received {
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The number at that place of the payload.
+    fn number(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
+    }
+}
+
+/// A connection of frames.
+struct Peer {
+    stream: TcpStream,
+}
+
+impl Peer {
+    /// Connects and says nothing.
+    async fn connect(at: SocketAddr) -> Self {
+        let stream = TcpStream::connect(at).await.unwrap();
+        Self { stream }
+    }
+
+    /// Connects and says what every client says first.
+    async fn greet(at: SocketAddr) -> Self {
+        let mut peer = Self::connect(at).await;
+        peer.send(PREFACE).await;
+        peer.send(&frame(SETTINGS, NONE, CONNECTION, &[])).await;
+        peer
+    }
+
+    /// Sends as much as is taken: a server that has had enough reads no more.
+    async fn send(&mut self, bytes: &[u8]) {
+        let _ = within("room for bytes", self.stream.write_all(bytes)).await;
+    }
+
+    /// The next frame; `None`: the server has ended the connection.
+    async fn receive(&mut self) -> Option<Received> {
+        let receiving = async {
+            let mut head = [0; 9];
+            self.stream.read_exact(&mut head).await.ok()?;
+            let [a, b, c, kind, flags, stream @ ..] = head;
+            let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+            self.stream.read_exact(&mut payload).await.ok()?;
+            Some(Received {
+                kind,
+                flags,
+                stream: u32::from_be_bytes(stream),
+                payload,
+            })
+        };
+        within("a frame or the end", receiving).await
+    }
+
+    /// Why the server ends the connection, in the frame that says so; `None`: without one.
+    async fn ended(&mut self) -> Option<u32> {
+        let mut reason = None;
+        while let Some(received) = self.receive().await {
+            if received.kind == GOAWAY {
+                reason = Some(received.number(4));
+            }
+        }
+        reason
+    }
+
+    /// Waits for the answer on that stream: a message, or the code that the stream is reset with.
+    async fn answered(&mut self, stream: u32) -> Result<(), u32> {
+        loop {
+            let received = self.receive().await.expect("the connection goes on");
+            match received.kind {
+                RST_STREAM if received.stream == stream => return Err(received.number(0)),
+                DATA if received.stream == stream => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until the server has read everything that was sent.
+    async fn ping(&mut self) {
+        self.send(&frame(PING, NONE, CONNECTION, &[0; 8])).await;
+        loop {
+            let received = self.receive().await.expect("the connection stays");
+            if received.kind == PING && received.has(ACK) {
+                return;
+            }
+        }
+    }
+
+    /// The payload of the next ping; `None`: the server has ended the connection.
+    async fn pinged(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let received = self.receive().await?;
+            if received.kind == PING && !received.has(ACK) {
+                return Some(received.payload);
+            }
+        }
+    }
+}
+
+/// Both services as a process, and a well-behaved client.
+struct Stage {
+    up: Up,
+    tree: Tree,
+    _home: Home,
+}
+
+impl Stage {
+    async fn set() -> Self {
+        let home = Home::default();
+        let up = Up::start(&home).await;
+        let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
+        Self { up, tree, _home: home }
+    }
+
+    fn services(&self) -> [SocketAddr; 2] {
+        [self.up.registry, self.up.supervisor]
+    }
+
+    /// Runs a hostile client while both services serve another client continuously, and serves that client once more
+    /// afterwards.
+    async fn beside<T>(&self, hostile: impl Future<Output = T>) -> T {
+        let output = tokio::select! {
+            output = hostile => output,
+            never = self.call_for_ever() => match never {},
+        };
+        self.call().await;
+        output
+    }
+
+    async fn call_for_ever(&self) -> Infallible {
+        loop {
+            self.call().await;
+        }
+    }
+
+    async fn call(&self) {
+        list_agents(self.up.registry).await;
+        self.tree.head().await;
+    }
+}
+
+async fn list_agents(at: SocketAddr) {
+    let mut registry = client::registry(at, None);
+    let answer = within("the agents", registry.list_agents(ListAgentsRequest::default())).await;
+    answer.unwrap();
+}
+
+/// Where a registry serves that has these bounds.
+async fn registry_within(limits: ServeLimits) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let registry = Registry::open(Config::default()).unwrap();
+    let authenticator = Authenticator::new().trust(Trust::Loopback);
+    tokio::spawn(registry.serve(listener, authenticator, limits, Shutdown::new()));
+    at
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_malformed_frame_ends_its_connection() {
+    const INITIAL_WINDOW_SIZE: u16 = 4;
+    const MAX_FRAME_SIZE: u16 = 5;
+    let setting = |name: u16, value: u32| {
+        let payload = [&name.to_be_bytes()[..], &value.to_be_bytes()].concat();
+        frame(SETTINGS, NONE, CONNECTION, &payload)
+    };
+    let interrupted = [
+        frame(HEADERS, NONE, FIRST, &health()),
+        frame(PING, NONE, CONNECTION, &[0; 8]),
+    ]
+    .concat();
+    let promise = [&2_u32.to_be_bytes()[..], &health()].concat();
+    // Where two codes are named, the RFC has the first one, and the HTTP/2 library of the services says the other.
+    let malformed: &[(&str, Vec<u8>, &[u32])] = &[
+        (
+            "data of no stream",
+            frame(DATA, NONE, CONNECTION, b"x"),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "data of a stream that was not opened",
+            frame(DATA, NONE, FIRST, b"x"),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a payload over the bound",
+            frame(DATA, NONE, FIRST, &[0; MAX_PAYLOAD + 1]),
+            &[FRAME_SIZE_ERROR],
+        ),
+        ("a stream of the server's", begin(2), &[PROTOCOL_ERROR]),
+        (
+            "fields that nothing began",
+            frame(CONTINUATION, END_HEADERS, FIRST, &health()),
+            &[PROTOCOL_ERROR],
+        ),
+        ("another frame between fields", interrupted, &[PROTOCOL_ERROR]),
+        (
+            "fields that mean nothing",
+            frame(HEADERS, END_HEADERS, FIRST, &[0x80]),
+            &[COMPRESSION_ERROR, PROTOCOL_ERROR],
+        ),
+        (
+            "a reset of a stream that was not opened",
+            frame(RST_STREAM, NONE, FIRST, &CANCEL.to_be_bytes()),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "half a setting",
+            frame(SETTINGS, NONE, CONNECTION, &[0; 3]),
+            &[FRAME_SIZE_ERROR, PROTOCOL_ERROR],
+        ),
+        (
+            "settings of a stream",
+            frame(SETTINGS, NONE, FIRST, &[]),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a window that is too large",
+            setting(INITIAL_WINDOW_SIZE, 1 << 31),
+            &[FLOW_CONTROL_ERROR, PROTOCOL_ERROR],
+        ),
+        (
+            "frames that are too small",
+            setting(MAX_FRAME_SIZE, 1),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a push",
+            frame(PUSH_PROMISE, END_HEADERS, FIRST, &promise),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "half a ping",
+            frame(PING, NONE, CONNECTION, &[0; 4]),
+            &[FRAME_SIZE_ERROR, PROTOCOL_ERROR],
+        ),
+        (
+            "a window that grows by nothing",
+            frame(WINDOW_UPDATE, NONE, CONNECTION, &[0; 4]),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a window that grows over the bound",
+            frame(WINDOW_UPDATE, NONE, CONNECTION, &[0x7f, 0xff, 0xff, 0xff]),
+            &[FLOW_CONTROL_ERROR],
+        ),
+    ];
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        for (what, bytes, reasons) in malformed {
+            let ended = async {
+                let mut peer = Peer::greet(at).await;
+                peer.send(bytes).await;
+                peer.ended().await
+            };
+            let reason = stage.beside(ended).await;
+            let is_named = reason.is_some_and(|reason| reasons.contains(&reason));
+            assert!(is_named, "{what}: {reason:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_speaks_another_protocol_is_not_answered() {
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        for said in [
+            &b"GET / HTTP/1.1\r\nHost: troupe\r\n\r\n"[..],
+            &[0x16, 0x03, 0x01, 0x02, 0x00],
+        ] {
+            let answered = async {
+                let mut peer = Peer::connect(at).await;
+                peer.send(said).await;
+                let mut kinds = Vec::new();
+                while let Some(received) = peer.receive().await {
+                    kinds.push(received.kind);
+                }
+                kinds
+            };
+            // An HTTP/2 server sends its settings before it has received anything.
+            assert_eq!(stage.beside(answered).await, [SETTINGS]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_ends_its_connection() {
+    let field = frame(CONTINUATION, NONE, FIRST, &block(&[("a", "b")]));
+    let fields_without_end = [frame(HEADERS, NONE, FIRST, &health()), field.repeat(FLOOD as usize)];
+    let nothing = frame(DATA, NONE, FIRST, &[]);
+    let data_without_content = [begin(FIRST), nothing.repeat(FLOOD as usize)];
+    let streams = (0..FLOOD).map(|number| FIRST + 2 * number);
+    let resets = streams.map(|stream| {
+        let reset = frame(RST_STREAM, NONE, stream, &CANCEL.to_be_bytes());
+        [begin(stream), reset].concat()
+    });
+    let floods = [
+        ("streams that are reset at once", resets.collect::<Vec<_>>().concat()),
+        ("fields without end", fields_without_end.concat()),
+        ("data without content", data_without_content.concat()),
+    ];
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        for (what, bytes) in &floods {
+            let ended = async {
+                let mut peer = Peer::greet(at).await;
+                peer.send(bytes).await;
+                peer.ended().await
+            };
+            let reason = stage.beside(ended).await;
+            assert_eq!(reason, Some(ENHANCE_YOUR_CALM), "{what}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_malformed_call_is_reset_alone() {
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        let answers = async {
+            let mut peer = Peer::greet(at).await;
+            // HTTP/2 has no such field.
+            let more = block(&[("connection", "close")]);
+            peer.send(&frame(HEADERS, END_HEADERS, 1, &[health(), more].concat()))
+                .await;
+            let first = peer.answered(1).await;
+            peer.send(&[begin(3), finish(3)].concat()).await;
+            (first, peer.answered(3).await)
+        };
+        let answers = stage.beside(answers).await;
+        assert_eq!(answers, (Err(PROTOCOL_ERROR), Ok(())));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_up_to_the_bound_are_read_and_larger_ones_are_refused_alone() {
+    /// What HTTP/2 adds to the size of each field.
+    const OVERHEAD: usize = 32;
+    let (name, value) = ("x", "x".repeat(100));
+    let size = name.len() + value.len() + OVERHEAD;
+    let bound = ServeLimits::default().max_header_bytes as usize;
+    let call = |stream: u32, more: usize| {
+        let more = block(&vec![(name, value.as_str()); more]);
+        let begun = frame(HEADERS, END_HEADERS, stream, &[health(), more].concat());
+        [begun, finish(stream)].concat()
+    };
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        let answers = async {
+            let mut peer = Peer::greet(at).await;
+            let mut answers = Vec::new();
+            // Three fields less leave room for those of every call.
+            for (stream, more) in [(1, bound / size - 3), (3, bound / size + 1), (5, 0)] {
+                peer.send(&call(stream, more)).await;
+                answers.push(peer.answered(stream).await);
+            }
+            answers
+        };
+        let answers = stage.beside(answers).await;
+        assert_eq!(answers, [Ok(()), Err(PROTOCOL_ERROR), Ok(())]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_stream_too_many_is_refused_and_the_others_live() {
+    let bound = ServeLimits::default().max_streams_per_connection;
+    let stream = |number: u32| FIRST + 2 * number;
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        let answers = async {
+            let mut peer = Peer::greet(at).await;
+            for number in 0..=bound {
+                peer.send(&begin(stream(number))).await;
+            }
+            let last = peer.answered(stream(bound)).await;
+            peer.send(&finish(FIRST)).await;
+            let first = peer.answered(FIRST).await;
+            // An ended stream makes room.
+            let next = stream(bound + 1);
+            peer.send(&[begin(next), finish(next)].concat()).await;
+            [last, first, peer.answered(next).await]
+        };
+        let answers = stage.beside(answers).await;
+        assert_eq!(answers, [Err(REFUSED_STREAM), Ok(()), Ok(())]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_has_so_many_open_streams_and_operators_others() {
+    let stage = Stage::set().await;
+    let thread = client::supervisor(stage.up.supervisor, Some(&stage.tree.root_token));
+    let request = stage.tree.watch_request();
+    let watch = async || {
+        let mut thread = thread.clone();
+        let answer = within("a watch or a refusal", thread.watch_threads(request.clone())).await;
+        answer.map(tonic::Response::into_inner)
+    };
+    let opening = async {
+        let mut watches = Vec::new();
+        for _ in 0..ServeLimits::default().max_open_streams_per_thread {
+            watches.push(watch().await.unwrap());
+        }
+        let refusal = refused(
+            watch().await,
+            Code::ResourceExhausted,
+            Reason::Overloaded,
+            "too many open streams",
+        );
+        assert!(retry_after(&refusal).is_some());
+        watches
+    };
+    let mut watches = stage.beside(opening).await;
+    Watch::open(&stage.up.client(), request.clone()).await;
+
+    // An ended watch makes room.
+    watches.pop();
+    within("room for a watch", async { while watch().await.is_err() {} }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_have_so_many_open_streams_and_calls_all_the_same() {
+    let stage = Stage::set().await;
+    for at in stage.services() {
+        let health = HealthClient::new(client::endpoint(at).connect_lazy());
+        let ask = HealthCheckRequest { service: String::new() };
+        let opening = async {
+            let mut health = health.clone();
+            let mut watches = Vec::new();
+            for _ in 0..ServeLimits::default().max_open_streams_per_stranger {
+                watches.push(within("a watch", health.watch(ask.clone())).await.unwrap());
+            }
+            let more = within("a refusal", health.watch(ask.clone())).await;
+            refused(
+                more,
+                Code::ResourceExhausted,
+                Reason::Overloaded,
+                "too many open streams",
+            );
+            let answer = within("health", health.check(ask.clone())).await.unwrap();
+            assert_eq!(answer.get_ref().status(), ServingStatus::Serving);
+            watches
+        };
+        stage.beside(opening).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_connection_is_asked_to_go_and_its_calls_end_as_ever() {
+    let limits = ServeLimits {
+        max_connection_age: Some(Duration::from_secs(1)),
+        ..ServeLimits::default()
+    };
+    let at = registry_within(limits).await;
+    let mut old = Peer::greet(at).await;
+    old.send(&begin(FIRST)).await;
+    let reason = loop {
+        let received = old.receive().await.expect("it is not cut off");
+        if received.kind == GOAWAY {
+            break received.number(4);
+        }
+    };
+    assert_eq!(reason, NO_ERROR);
+    let ping = old.pinged().await.expect("a call is still on it");
+    old.send(&frame(PING, ACK, CONNECTION, &ping)).await;
+    list_agents(at).await;
+    old.send(&finish(FIRST)).await;
+    assert_eq!(old.answered(FIRST).await, Ok(()));
+    assert!(matches!(old.ended().await, None | Some(NO_ERROR)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_answers_no_ping_is_let_go() {
+    /// How many answers show that a connection lives on.
+    const PINGS: usize = 5;
+    let limits = ServeLimits {
+        keepalive_interval: Duration::from_millis(20),
+        keepalive_timeout: Duration::from_secs(2),
+        ..ServeLimits::default()
+    };
+    let at = registry_within(limits).await;
+
+    let mut silent = Peer::greet(at).await;
+    silent.send(&begin(FIRST)).await;
+    assert!(silent.pinged().await.is_some());
+
+    let mut alive = Peer::greet(at).await;
+    alive.send(&begin(FIRST)).await;
+    for _ in 0..PINGS {
+        let ping = alive.pinged().await.expect("whoever answers stays");
+        alive.send(&frame(PING, ACK, CONNECTION, &ping)).await;
+    }
+    alive.send(&finish(FIRST)).await;
+    assert_eq!(alive.answered(FIRST).await, Ok(()));
+
+    assert_eq!(silent.ended().await, Some(NO_ERROR));
+    list_agents(at).await;
+}
+
+/// The calls that a hostile thread opens, in streams of one connection and in connections.
+const STREAMS: u32 = 1_000;
+const CONNECTIONS: usize = 3;
+
+/// Opens that many calls of a method with a token, and reads on until as many are answered as have to be.
+async fn open_calls(at: SocketAddr, path: &str, token: &str, message: Option<&[u8]>, answers: u32) -> Peer {
+    let token = block(&[("authorization", &format!("Bearer {token}"))]);
+    let fields = [call_of(path), token].concat();
+    let mut peer = Peer::greet(at).await;
+    for number in 0..STREAMS {
+        let stream = FIRST + 2 * number;
+        peer.send(&frame(HEADERS, END_HEADERS, stream, &fields)).await;
+        if let Some(message) = message {
+            peer.send(&frame(DATA, END_STREAM, stream, message)).await;
+        }
+    }
+    // Answered after everything that was sent before it.
+    peer.send(&frame(PING, NONE, CONNECTION, &[0; 8])).await;
+    let (mut answered, mut is_read) = (0, false);
+    while answered < answers || !is_read {
+        let received = peer.receive().await.expect("the connection stays");
+        match received.kind {
+            HEADERS => answered += 1,
+            PING if received.has(ACK) => is_read = true,
+            _ => {}
+        }
+    }
+    peer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_threads_do_not_lock_out_operators() {
+    let pair = Pair::start().await;
+    let at = pair.supervisor_at();
+    // Each tree has a thread that nothing executes, so a wait for it lasts.
+    let mut trees = Vec::new();
+    for _ in 0..2 {
+        let tree = pair.tree().await;
+        let child = tree.spawn("worker").await.id;
+        trees.push((tree, child));
+    }
+    let limits = ServeLimits::default();
+    let method = |name: &str| format!("/troupe.supervisor.v1.AgentSupervisorService/{name}");
+    for (name, waits, bound) in [
+        ("GetThread", false, limits.max_calls_per_thread),
+        ("WaitAgents", true, limits.max_waits_per_thread),
+    ] {
+        // A connection has all its calls refused, or all but as many as its thread may have open.
+        let answers = STREAMS - u32::try_from(bound).unwrap();
+        let mut attack = Vec::new();
+        for (tree, child) in &trees {
+            let request = WaitAgentsRequest {
+                thread_ids: vec![child.clone()],
+                timeout: Some(prost_types::Duration {
+                    seconds: 30 * 60,
+                    nanos: 0,
+                }),
+                ..WaitAgentsRequest::default()
+            };
+            let encoded = request.encode_to_vec();
+            let length = u32::try_from(encoded.len()).unwrap().to_be_bytes();
+            let message = [&[0], &length[..], &encoded].concat();
+            for _ in 0..CONNECTIONS {
+                let message = waits.then_some(&message[..]);
+                attack.push(open_calls(at, &method(name), &tree.root_token, message, answers).await);
+            }
+        }
+        let (tree, _) = &trees[0];
+        let doomed = tree.spawn("worker").await.id;
+        tree.head().await;
+        tree.close(&doomed).await;
+        Runner::attach(&pair, name).await;
+        // A thread whose calls all wait may still call other methods.
+        let own = pair.with_token(&tree.root_token);
+        let request = GetSessionRequest::default();
+        let answer = within("an answer", own.clone().get_session(request)).await;
+        if waits {
+            answer.unwrap();
+        } else {
+            let status = refused(
+                answer,
+                Code::ResourceExhausted,
+                Reason::Overloaded,
+                "max_calls_per_thread",
+            );
+            assert!(retry_after(&status).is_some());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_of_strangers_leave_room_for_operators() {
+    let limits = ServeLimits {
+        max_connections: 16,
+        ..ServeLimits::default()
+    };
+    let at = registry_within(limits).await;
+    let mut strangers = Vec::new();
+    for _ in 0..2 * limits.max_connections {
+        let mut peer = Peer::greet(at).await;
+        peer.ping().await;
+        strangers.push(peer);
+    }
+    list_agents(at).await;
+    // The service closed the oldest connections, each with a GOAWAY.
+    for peer in &mut strangers[..limits.max_connections] {
+        assert_eq!(peer.ended().await, Some(NO_ERROR));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connection_of_a_stranger_is_asked_to_go() {
+    let limits = ServeLimits {
+        known_within: Duration::from_secs(1),
+        open_within: Duration::from_secs(3),
+        ..ServeLimits::default()
+    };
+    let at = registry_within(limits).await;
+    let mut silent = Peer::greet(at).await;
+    let mut checking = Peer::greet(at).await;
+    checking.send(&[begin(FIRST), finish(FIRST)].concat()).await;
+    assert_eq!(checking.answered(FIRST).await, Ok(()));
+    let mut watching = Peer::greet(at).await;
+    let watch = frame(HEADERS, END_HEADERS, FIRST, &call_of("/grpc.health.v1.Health/Watch"));
+    watching.send(&[watch, finish(FIRST)].concat()).await;
+    assert_eq!(watching.answered(FIRST).await, Ok(()));
+    // It calls with the authority of this machine.
+    let mut known = Peer::greet(at).await;
+    let list = frame(
+        HEADERS,
+        END_HEADERS,
+        FIRST,
+        &call_of("/troupe.registry.v1.AgentRegistryService/ListAgents"),
+    );
+    known.send(&[list, finish(FIRST)].concat()).await;
+    assert_eq!(known.answered(FIRST).await, Ok(()));
+
+    assert_eq!(silent.ended().await, Some(NO_ERROR));
+    assert_eq!(checking.ended().await, Some(NO_ERROR));
+    // It has more time than those, and not without end.
+    watching.ping().await;
+    assert_eq!(watching.ended().await, Some(NO_ERROR));
+    known.ping().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_message_frees_the_place_of_its_call() {
+    let limits = ServeLimits {
+        message_within: Duration::from_millis(200),
+        max_calls_per_caller: 1,
+        ..ServeLimits::default()
+    };
+    let at = registry_within(limits).await;
+    let mut slow = Peer::greet(at).await;
+    let list = call_of("/troupe.registry.v1.AgentRegistryService/ListAgents");
+    slow.send(&frame(HEADERS, END_HEADERS, FIRST, &list)).await;
+    // The answer has headers alone.
+    loop {
+        let received = slow.receive().await.expect("the connection stays");
+        if received.kind == HEADERS {
+            assert!(received.has(END_STREAM));
+            break;
+        }
+    }
+    list_agents(at).await;
+}

@@ -1,0 +1,308 @@
+//! Operators whom an identity provider vouches for, and parts of Troupe whom a cluster does, at services that know them by
+//! its keys alone: from a file, or from the provider itself.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::Path,
+    process::Stdio,
+    sync::{Arc, Mutex},
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    process::Child,
+};
+use tonic::Code;
+use troupe_proto::{
+    registry::v1::ListAgentsRequest,
+    supervisor::v1::{AttachRequest, CreateSessionRequest, ListSessionsRequest},
+};
+use troupe_tests::{
+    authority::Authority,
+    client,
+    process::{Home, service},
+    provider::Key,
+    runner::{Runner, hello},
+    tls_front::tls_in_front_of,
+    tree::Tree,
+    within,
+};
+
+/// Starts a supervisor that accepts only identities that these keys have signed.
+async fn supervisor(home: &Home, keys: &str, arguments: &[&str]) -> (Child, SocketAddr) {
+    let (mut command, ready) = service(home, "supervisor");
+    command
+        .args(["--data-dir", "data", "--require-token"])
+        .args(["--jwt-issuer", "https://id.example.org", "--jwt-audience", "troupe"])
+        .args(["--jwt-keys", keys])
+        .args(arguments)
+        .stderr(Stdio::null());
+    let process = command.spawn().unwrap();
+    let address = within("a service that serves", ready.address()).await;
+    (process, address.parse().unwrap())
+}
+
+/// What listing sessions comes to with that token.
+async fn lists(at: SocketAddr, token: &str) -> Result<usize, Code> {
+    let listed = client::supervisor(at, Some(token))
+        .list_sessions(ListSessionsRequest::default())
+        .await;
+    listed
+        .map(|answer| answer.into_inner().sessions.len())
+        .map_err(|status| status.code())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_says_who_is_an_operator_and_of_what_kind() {
+    let home = Home::default();
+    let key = Key::new("one");
+    fs::write(home.path().join("keys.json"), key.published()).unwrap();
+    let (_process, address) = supervisor(&home, "keys.json", &[]).await;
+    let by = |role: &str| client::supervisor(address, Some(&key.token(role)));
+
+    let request = CreateSessionRequest::default();
+    by("admin").create_session(request.clone()).await.unwrap();
+    assert_eq!(lists(address, &key.token("viewer")).await, Ok(1));
+    let refused = by("viewer").create_session(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert_eq!(lists(address, &key.token("root")).await, Err(Code::Unauthenticated));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_and_accounts_of_a_cluster_have_the_roles_that_they_are_granted() {
+    const ACCOUNT: &str = "system:serviceaccount:ci:deployer";
+    let home = Home::default();
+    let key = Key::new("one");
+    fs::write(home.path().join("keys.json"), key.published()).unwrap();
+    let by_account = format!("sub:{ACCOUNT}=admin");
+    let arguments = [
+        "--jwt-role-claim=realm_access.roles",
+        "--jwt-role=troupe-readers=viewer",
+        "--jwt-role",
+        &by_account,
+    ];
+    let (_process, address) = supervisor(&home, "keys.json", &arguments).await;
+    let creates = async |token: &str| {
+        let mut client = client::supervisor(address, Some(token));
+        let created = client.create_session(CreateSessionRequest::default()).await;
+        created.map(drop).map_err(|status| status.code())
+    };
+
+    // As a cluster projects them: they have no role, and no claim can be added.
+    let namespace = json!({"kubernetes.io": {"namespace": "ci", "serviceaccount": {"name": "deployer"}}});
+    assert_eq!(creates(&key.signed(ACCOUNT, namespace.clone())).await, Ok(()));
+    let other = key.signed("system:serviceaccount:ci:default", namespace);
+    assert_eq!(creates(&other).await, Err(Code::Unauthenticated));
+
+    let groups = |groups: Value| json!({"realm_access": {"roles": groups}, "troupe_role": "admin"});
+    let reader = key.signed("ann", groups(json!(["offline_access", "troupe-readers"])));
+    assert_eq!(lists(address, &reader).await, Ok(1));
+    assert_eq!(creates(&reader).await, Err(Code::PermissionDenied));
+    for nobody in [json!(["offline_access"]), json!("admin")] {
+        let token = key.signed("ann", groups(nobody));
+        assert_eq!(lists(address, &token).await, Err(Code::Unauthenticated));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_does_not_vouch_for_the_operator_of_the_static_token() {
+    let home = Home::default();
+    let key = Key::new("one");
+    fs::write(home.path().join("keys.json"), key.published()).unwrap();
+    let (_process, address) = supervisor(&home, "keys.json", &[]).await;
+    let local = key.signed("local", json!({"troupe_role": "admin"}));
+    assert_eq!(lists(address, &local).await, Err(Code::Unauthenticated));
+    assert_eq!(lists(address, &key.token("admin")).await, Ok(0));
+    let token = fs::read_to_string(home.path().join("data/operator.token")).unwrap();
+    assert_eq!(lists(address, token.trim()).await, Ok(0));
+}
+
+/// What a provider publishes.
+#[derive(Clone, Default)]
+struct Published {
+    keys: Arc<Mutex<String>>,
+    /// Requests with another token are rejected. Empty: every request is accepted.
+    token: Arc<Mutex<String>>,
+}
+
+impl Published {
+    fn change(&self, keys: String, token: &str) {
+        *self.keys.lock().unwrap() = keys;
+        token.clone_into(&mut self.token.lock().unwrap());
+    }
+
+    fn answer_to(&self, request: &str) -> String {
+        let token = self.token.lock().unwrap();
+        if !token.is_empty() && !request.contains(&format!("authorization: Bearer {token}\r\n")) {
+            return String::from("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n");
+        }
+        let text = self.keys.lock().unwrap();
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len())
+    }
+}
+
+/// Answers every request with the content that is published at that time.
+async fn publish(published: Published) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let read = stream.read(&mut request).await.unwrap_or_default();
+            let answer = published.answer_to(&String::from_utf8_lossy(&request[..read]));
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_fetched_from_the_provider_and_new_ones_when_they_are_needed() {
+    let home = Home::default();
+    let (old, new) = (Key::new("old"), Key::new("new"));
+    let published = Published::default();
+    published.change(old.published(), "");
+    let provider = publish(published.clone()).await;
+    let authority = Authority::default();
+    let believed = authority.publish(home.path(), "ca.crt");
+    let front = tls_in_front_of(provider, authority.server(home.path(), "provider"), &["http/1.1"]).await;
+    let believed: &Path = &believed;
+    let url = format!("https://{front}/keys");
+    let (_process, address) = supervisor(&home, &url, &["--jwt-ca", believed.to_str().unwrap()]).await;
+
+    let is_let_in = async |token: &str| while lists(address, token).await.is_err() {};
+    within("the keys", is_let_in(&old.token("viewer"))).await;
+    published.change(new.published(), "");
+    within("the new keys", is_let_in(&new.token("viewer"))).await;
+    assert_eq!(lists(address, &old.token("viewer")).await, Err(Code::Unauthenticated));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_asked_for_with_the_token_that_the_file_has_then() {
+    let home = Home::default();
+    let (old, new) = (Key::new("old"), Key::new("new"));
+    let published = Published::default();
+    let file = home.path().join("keys.token");
+    // As long as a projected Kubernetes service account token.
+    let token = |name: &str| format!("{name}-{}", "x".repeat(1_500));
+    published.change(old.published(), &token("first"));
+    fs::write(&file, token("first")).unwrap();
+    let provider = publish(published.clone()).await;
+    let url = format!("http://{provider}/keys");
+    let (_process, address) = supervisor(&home, &url, &["--jwt-keys-token", "keys.token"]).await;
+
+    let is_let_in = async |token: &str| while lists(address, token).await.is_err() {};
+    within("the keys", is_let_in(&old.token("viewer"))).await;
+    published.change(new.published(), &token("second"));
+    fs::write(&file, token("second")).unwrap();
+    within("the new keys", is_let_in(&new.token("viewer"))).await;
+}
+
+/// The subject of an account of a cluster.
+fn account(name: &str) -> String {
+    format!("system:serviceaccount:troupe:{name}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_of_troupe_are_known_by_the_tokens_of_their_accounts() {
+    let home = Home::default();
+    let key = Key::new("one");
+    fs::write(home.path().join("keys.json"), key.published()).unwrap();
+    // As long as a cluster makes them, which says more of the pod.
+    let of = |name: &str| {
+        key.signed(
+            &account(name),
+            json!({"kubernetes.io": {"pod": {"name": "x".repeat(1_000)}}}),
+        )
+    };
+    fs::write(home.path().join("own.token"), of("supervisor")).unwrap();
+
+    let (mut command, ready) = service(&home, "registry");
+    command
+        .args(["--jwt-issuer", "https://id.example.org", "--jwt-audience", "troupe"])
+        .args(["--jwt-keys", "keys.json", "--jwt-role"])
+        .arg(format!("sub:{}=service", account("supervisor")))
+        .stderr(Stdio::null());
+    let _registry = command.spawn().unwrap();
+    let registry: SocketAddr = within("the registry", ready.address()).await.parse().unwrap();
+    let (url, grant) = (
+        format!("http://{registry}"),
+        format!("sub:{}=runner", account("runner")),
+    );
+    let arguments = [
+        "--registry-url",
+        &url,
+        "--registry-token-file",
+        "own.token",
+        "--jwt-role",
+        &grant,
+    ];
+    let (_process, address) = supervisor(&home, "keys.json", &arguments).await;
+
+    // The supervisor asks the registry for a spawn, and the runner that has attached is given it.
+    let operator = fs::read_to_string(home.path().join("data/operator.token")).unwrap();
+    let operator = client::supervisor(address, Some(operator.trim()));
+    let tree = Tree::open(operator, CreateSessionRequest::default()).await;
+    let mut runner = Runner::greet_by(client::runners(address, Some(&of("runner"))), hello("r")).await;
+    let spawned = tree.spawn("worker").await;
+    runner.start_of(&spawned.id).await;
+
+    let attaches = async |token: &str| {
+        let nothing = tokio_stream::iter(Vec::<AttachRequest>::new());
+        let attached = client::runners(address, Some(token)).attach(nothing).await;
+        attached.map(drop).map_err(|status| status.code())
+    };
+    let asks = async |token: &str| {
+        let mut client = client::registry(registry, Some(token));
+        let agents = client.list_agents(ListAgentsRequest::default()).await;
+        agents.map(drop).map_err(|status| status.code())
+    };
+    assert_eq!(asks(&of("supervisor")).await, Ok(()));
+    for nobody in ["default", "runner"] {
+        assert_eq!(asks(&of(nobody)).await, Err(Code::Unauthenticated), "{nobody}");
+    }
+    for nobody in ["default", "supervisor"] {
+        assert_eq!(attaches(&of(nobody)).await, Err(Code::Unauthenticated), "{nobody}");
+    }
+    // It is a runner and no operator.
+    assert_eq!(lists(address, &of("runner")).await, Err(Code::PermissionDenied));
+}
+
+#[tokio::test]
+async fn a_part_of_troupe_that_does_not_call_a_service_is_refused_at_its_start() {
+    for (name, grant) in [("supervisor", "sub:a=service"), ("registry", "sub:a=runner")] {
+        let home = Home::default();
+        fs::write(home.path().join("keys.json"), Key::new("one").published()).unwrap();
+        let (mut command, _) = service(&home, name);
+        command
+            .args(["--jwt-issuer", "i", "--jwt-audience", "a", "--jwt-keys", "keys.json"])
+            .args(["--jwt-role", grant]);
+        let output = within("its end", command.output()).await.unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && text.contains(grant), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn keys_do_not_come_over_plain_http_from_elsewhere() {
+    let home = Home::default();
+    let (mut command, _) = service(&home, "supervisor");
+    command.args([
+        "--jwt-issuer",
+        "i",
+        "--jwt-audience",
+        "a",
+        "--jwt-keys",
+        "http://id.example.org/keys",
+    ]);
+    let output = within("its end", command.output()).await.unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        !output.status.success() && text.contains("keys come over https"),
+        "{text}"
+    );
+}

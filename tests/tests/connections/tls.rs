@@ -1,0 +1,163 @@
+//! Both services, a runner and the command line as processes, over TLS alone: clients have no tokens and authenticate
+//! by certificates.
+
+use std::{
+    path::PathBuf,
+    process::{Output, Stdio},
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::TcpStream,
+    process::{Child, Command},
+};
+use troupe_tests::{
+    authority::Authority,
+    process::{Home, service},
+    within,
+};
+
+/// The processes in the test's directory.
+struct Stage {
+    home: Home,
+    ca: PathBuf,
+    authority: Authority,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let (home, authority) = (Home::default(), Authority::default());
+        let ca = authority.publish(home.path(), "ca.crt");
+        for name in ["registry", "supervisor"] {
+            authority.server(home.path(), name);
+        }
+        for (name, uri) in [
+            ("service", "spiffe://example.org/troupe/service/supervisor"),
+            ("runner", "spiffe://example.org/troupe/runner/box"),
+            ("admin", "spiffe://example.org/troupe/admin/ann"),
+            ("viewer", "spiffe://example.org/troupe/viewer/vic"),
+            ("stranger", "spiffe://example.org/somebody/else"),
+        ] {
+            authority.client(home.path(), name, uri);
+        }
+        Self { home, ca, authority }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// Starts a service, and answers its URL once it serves.
+    async fn serve(&self, name: &str, arguments: &[&str]) -> (Child, String) {
+        let (mut command, ready) = service(&self.home, name);
+        command
+            .args([
+                "--tls-cert",
+                &format!("{name}.crt"),
+                "--tls-key",
+                &format!("{name}.key"),
+            ])
+            .args(["--tls-client-ca", "ca.crt"])
+            .args(arguments);
+        let process = command.spawn().unwrap();
+        let address = within("a service that serves", ready.address()).await;
+        (process, format!("https://{address}"))
+    }
+
+    fn troupe(&self, who: &str, arguments: &[&str]) -> Command {
+        let mut command = self.home.troupe(arguments);
+        command
+            .env("TROUPE_CA", &self.ca)
+            .env("TROUPE_CLIENT_CERT", self.path(&format!("{who}.crt")))
+            .env("TROUPE_CLIENT_KEY", self.path(&format!("{who}.key")));
+        command
+    }
+
+    async fn run(&self, who: &str, arguments: &[&str]) -> Output {
+        within("the end of troupe", self.troupe(who, arguments).output())
+            .await
+            .unwrap()
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_alone_say_who_everybody_is() {
+    let stage = Stage::new();
+    let (_registry, registry) = stage.serve("registry", &[]).await;
+    let to_registry = ["--registry-url", &registry, "--registry-ca", "ca.crt"];
+    let as_service = ["--registry-cert", "service.crt", "--registry-key", "service.key"];
+    let arguments = [
+        &to_registry[..],
+        &as_service,
+        &["--require-token", "--data-dir", "data"],
+    ]
+    .concat();
+    let (_supervisor, supervisor) = stage.serve("supervisor", &arguments).await;
+    let mut runner = stage.troupe("runner", &["run", "--supervisor", &supervisor]);
+    let _runner = runner.stdout(Stdio::null()).spawn().unwrap();
+
+    let spawn = [
+        "spawn",
+        "explorer",
+        "-m",
+        "say: hello",
+        "--wait",
+        "--supervisor",
+        &supervisor,
+    ];
+    let spawned = stage.run("admin", &spawn).await;
+    assert!(spawned.status.success(), "{}", stderr(&spawned));
+    let agents = ["agents", "--registry", &registry];
+    assert!(stage.run("viewer", &agents).await.status.success());
+
+    let refused = stage.run("viewer", &spawn).await;
+    assert!(stderr(&refused).contains("operator (viewer)"), "{}", stderr(&refused));
+    let refused = stage.run("stranger", &spawn).await;
+    assert!(stderr(&refused).contains("UNAUTHENTICATED"), "{}", stderr(&refused));
+
+    // A client that trusts another authority gets an error that explains why the connection failed.
+    stage.authority.publish(stage.home.path(), "same.crt");
+    Authority::default().publish(stage.home.path(), "other.crt");
+    for (ca, succeeds) in [("same.crt", true), ("other.crt", false)] {
+        let listed = stage.run("admin", &[&agents[..], &["--ca", ca]].concat()).await;
+        assert_eq!(listed.status.success(), succeeds, "{}", stderr(&listed));
+        if !succeeds {
+            assert!(
+                stderr(&listed).contains("invalid peer certificate"),
+                "{}",
+                stderr(&listed)
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_says_which_client_cannot_connect_and_why() {
+    let stage = Stage::new();
+    let (mut command, ready) = service(&stage.home, "registry");
+    command
+        .args(["--tls-cert", "registry.crt", "--tls-key", "registry.key"])
+        .stderr(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let address = within("a service that serves", ready.address()).await;
+
+    // Like a client whose URL begins with `http`.
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    let said = async {
+        while let Some(line) = log.next_line().await.unwrap() {
+            if line.contains("a TLS handshake failed") {
+                return line;
+            }
+        }
+        panic!("the service has ended");
+    };
+    let said = within("the failed handshake", said).await;
+    let peer = client.local_addr().unwrap().to_string();
+    assert!(said.contains(&peer) && said.contains("error"), "{said}");
+}

@@ -1,0 +1,141 @@
+//! Clocks that are set while agents work: a timeout of a second lasts a second, a deadline in an hour stays, and the
+//! time in a log never goes back.
+//!
+//! The service and its runner are processes. `tests/faults/clock.c` offsets the service's time of day by the value that
+//! a test sets. A budget of time represents everything that ends by a timer.
+
+use std::{process::Stdio, time::SystemTime};
+
+use tokio::process::Child;
+use troupe_proto::supervisor::v1::{Budget, CreateSessionRequest, SpawnAgentRequest, StatusKind};
+use troupe_tests::{
+    events::{assert_whole, name},
+    process::Home,
+    tree::{Spawned, Tree, kind},
+    within,
+};
+
+use crate::machine::{DATA, Life, Machine};
+
+/// The file that says by how many seconds the clock is off.
+const OFFSET: &str = "offset";
+/// A day, in seconds.
+const TOMORROW: &str = "86400";
+const YESTERDAY: &str = "-86400";
+const NOW: &str = "0";
+
+const SECOND: i64 = 1;
+const HOUR: i64 = 3_600;
+
+async fn machine() -> Machine {
+    Machine::with("clock", &[("CLOCK_OFFSET", OFFSET)]).await
+}
+
+/// A runner whose clock is right, until it is dropped. Its agents hold on until they are stopped, if that is their
+/// task.
+struct Runner {
+    _process: Child,
+    _home: Home,
+}
+
+impl Runner {
+    fn start(machine: &Machine, life: &Life) -> Self {
+        let home = Home::default();
+        let process = home
+            .troupe(&["run", "--supervisor", &life.url(), "--token-file"])
+            .arg(machine.path(DATA).join("runner.token"))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self {
+            _process: process,
+            _home: home,
+        }
+    }
+}
+
+/// Has an agent hold on that has so many seconds, and answers once its turn runs.
+async fn hold(tree: &Tree, seconds: i64) -> String {
+    let budget = Budget {
+        wall_time: Some(prost_types::Duration { seconds, nanos: 0 }),
+        ..Budget::default()
+    };
+    let request = SpawnAgentRequest {
+        message: Some(String::from("hold")),
+        budget: Some(budget),
+        ..tree.request("worker")
+    };
+    let thread = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    until(tree, &thread, "TurnStarted").await;
+    thread
+}
+
+/// Waits until that has happened to a thread.
+async fn until(tree: &Tree, thread: &str, kind: &str) {
+    within(kind, async {
+        let mut watch = tree.watch_after(0).await;
+        watch
+            .until(|event| event.thread_id == thread && name(event) == kind)
+            .await
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_back_puts_no_end_off() {
+    let machine = machine().await;
+    let life = machine.start(&[]).await;
+    let _runner = Runner::start(&machine, &life);
+    let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
+    let brief = hold(&tree, SECOND).await;
+
+    machine.put(OFFSET, YESTERDAY);
+    until(&tree, &brief, "TurnEnded").await;
+    tree.note(&brief, "set back").await;
+    assert_whole(&tree.log().await);
+    life.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_forward_ends_nothing_early() {
+    let machine = machine().await;
+    let life = machine.start(&[]).await;
+    let _runner = Runner::start(&machine, &life);
+    let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
+    let long = hold(&tree, HOUR).await;
+
+    machine.put(OFFSET, TOMORROW);
+    // The later hold ends first. Until then the service has checked the other deadlines.
+    let brief = hold(&tree, SECOND).await;
+    until(&tree, &brief, "TurnEnded").await;
+    let thread = tree.thread(&long).await;
+    assert_eq!(kind(&thread), StatusKind::Running);
+    assert!(thread.conditions.is_empty(), "{:?}", thread.conditions);
+
+    machine.put(OFFSET, NOW);
+    tree.note(&long, "right again").await;
+    assert_whole(&tree.log().await);
+    life.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_from_the_future_puts_no_end_off() {
+    let machine = machine().await;
+    machine.put(OFFSET, TOMORROW);
+    let life = machine.start(&[]).await;
+    let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
+    tree.note(&tree.root, "tomorrow").await;
+    let written = tree.log().await.pop().unwrap().time.unwrap().seconds;
+    let today = i64::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
+    assert!(written > today + 23 * HOUR, "the service's clock is off");
+    life.kill().await;
+
+    machine.put(OFFSET, NOW);
+    let life = machine.start(&[]).await;
+    let _runner = Runner::start(&machine, &life);
+    let tree = tree.by(life.client());
+    let brief = hold(&tree, SECOND).await;
+    until(&tree, &brief, "TurnEnded").await;
+    assert_whole(&tree.log().await);
+    life.kill().await;
+}

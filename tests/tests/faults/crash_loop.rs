@@ -1,0 +1,584 @@
+//! `kill -9` at any moment, repeatedly, under many writers: every acknowledged write is in the log exactly once and in
+//! order, and watchers that resume see every event exactly once.
+//!
+//! `TROUPE_CRASH_ROUNDS` sets the number of kills (20 by default). `TROUPE_CRASH_SEED` repeats the moments and the
+//! scripts of a failed run.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    error::Error as _,
+    fmt::Debug,
+    future::Future,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::watch, task::JoinSet, time::sleep};
+use tonic::{Code, Response, Status};
+use troupe_proto::supervisor::v1::{
+    AcknowledgeMailboxRequest, AcknowledgeMailboxResponse, CloseAgentRequest, CloseAgentResponse, CloseSessionRequest,
+    CreateEdgeRequest, CreateEdgeResponse, CreateSessionRequest, Event, ListMailboxRequest, SendHandoffRequest,
+    SendHandoffResponse, SendInputRequest, SendInputResponse, SetThreadNoteRequest, SetThreadNoteResponse,
+    SpawnAgentRequest, SpawnAgentResponse, StatusKind, WatchThreadsRequest, event::Kind, mail::Body,
+    watch_threads_response::Message,
+};
+use troupe_tests::{
+    client::Supervisor,
+    events::{assert_whole, statuses},
+    service::{Ground, Service},
+    tree::Tree,
+    within,
+};
+
+const WRITERS: usize = 32;
+const WATCHERS: usize = 4;
+/// How often the service dies over one session: a start replays it, and shall not take longer than a life.
+const DEATHS_PER_SESSION: usize = 25;
+/// How long a life lasts once the service serves, in milliseconds.
+const LIFE: (u64, u64) = (50, 400);
+/// One of so many calls is made twice, as by a client that missed the answer.
+const TWICE: u64 = 8;
+/// No writer shall ever be refused for want of room.
+const LIMITS: &[&str] = &["--max-threads", "10000", "--max-open-threads", "10000"];
+
+/// Numbers that a seed decides: SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.draw() % bound
+    }
+}
+
+/// One thing that happened to a thread, as an answer promised it and as the log tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Deed {
+    Spawned { parent: String, task: String },
+    Input { number: u32, text: String },
+    Note(String),
+    Edge { id: String, to: String },
+    Handoff { id: String, to: String, text: String },
+    MailRead { up_to: u64 },
+    Fenced,
+    Closed,
+}
+
+impl Deed {
+    fn of(event: &Event) -> Self {
+        match event.kind.clone().unwrap() {
+            Kind::ThreadSpawned(spawned) => Self::Spawned {
+                parent: spawned.parent_thread_id,
+                task: spawned.input.unwrap().preview,
+            },
+            Kind::InputQueued(queued) => Self::Input {
+                number: queued.number,
+                text: queued.input.unwrap().preview,
+            },
+            Kind::NoteSet(set) => Self::Note(set.thread_note),
+            Kind::EdgeCreated(created) => {
+                let edge = created.edge.unwrap();
+                Self::Edge {
+                    id: edge.edge_id,
+                    to: edge.to_thread_id,
+                }
+            }
+            Kind::HandoffSent(sent) => {
+                let handoff = sent.handoff.unwrap();
+                Self::Handoff {
+                    id: handoff.handoff_id,
+                    to: handoff.to_thread_id,
+                    text: handoff.message.unwrap().preview,
+                }
+            }
+            Kind::MailAcknowledged(read) => Self::MailRead {
+                up_to: read.up_to_sequence,
+            },
+            Kind::CloseRequested(_) => Self::Fenced,
+            Kind::ThreadClosed(_) => Self::Closed,
+            other => panic!("nobody asked for {other:?}"),
+        }
+    }
+}
+
+/// The events of each thread, in order.
+type Journal = BTreeMap<String, Vec<Deed>>;
+
+/// A writer that continues across restarts of the service.
+struct Writer {
+    lives: watch::Receiver<Supervisor>,
+    session: String,
+    root: String,
+    name: String,
+    calls: usize,
+    random: Random,
+    enough: Arc<AtomicBool>,
+    cut_off: Arc<AtomicUsize>,
+    journal: Journal,
+}
+
+impl Writer {
+    /// Writes until it is enough, and answers what it was promised. No call is left without an answer.
+    async fn write(mut self) -> Journal {
+        loop {
+            self.episode().await;
+            if self.enough.load(Ordering::Relaxed) {
+                return self.journal;
+            }
+        }
+    }
+
+    /// Two threads that talk, and a child of one of them; not all of them are closed.
+    async fn episode(&mut self) {
+        let root = self.root.clone();
+        let giver = self.spawn(&root).await;
+        let taker = self.spawn(&root).await;
+        let child = self.spawn(&giver).await;
+        for _ in 0..self.random.below(4) {
+            self.send(&child).await;
+        }
+        self.note(&giver).await;
+        self.connect(&giver, &taker).await;
+        for _ in 0..=self.random.below(2) {
+            let mut sent = Vec::new();
+            for _ in 0..=self.random.below(3) {
+                sent.push(self.hand_off(&giver, &taker).await);
+            }
+            self.read_mail(&taker, &sent).await;
+        }
+        self.note(&giver).await;
+        self.close(&giver).await;
+        self.promised(&child, Deed::Closed);
+        if self.random.below(2) == 0 {
+            self.close(&taker).await;
+        }
+    }
+
+    async fn spawn(&mut self, parent: &str) -> String {
+        let request_id = self.next_id();
+        let request = SpawnAgentRequest {
+            request_id: request_id.clone(),
+            session_id: self.session.clone(),
+            parent_thread_id: parent.to_owned(),
+            agent_type: String::from("worker"),
+            message: Some(request_id.clone()),
+            ..SpawnAgentRequest::default()
+        };
+        let thread = self
+            .ask(
+                request,
+                |mut client, request| async move { client.spawn_agent(request).await },
+                |answer: SpawnAgentResponse| answer.thread.unwrap().thread_id,
+            )
+            .await;
+        let spawned = Deed::Spawned {
+            parent: parent.to_owned(),
+            task: request_id,
+        };
+        self.promised(&thread, spawned);
+        thread
+    }
+
+    async fn send(&mut self, thread: &str) {
+        let request_id = self.next_id();
+        let request = SendInputRequest {
+            request_id: request_id.clone(),
+            thread_id: thread.to_owned(),
+            message: Some(request_id.clone()),
+            ..SendInputRequest::default()
+        };
+        let number = self
+            .ask(
+                request,
+                |mut client, request| async move { client.send_input(request).await },
+                |answer: SendInputResponse| answer.input_number,
+            )
+            .await;
+        self.promised(
+            thread,
+            Deed::Input {
+                number,
+                text: request_id,
+            },
+        );
+    }
+
+    async fn note(&mut self, thread: &str) {
+        let request_id = self.next_id();
+        let request = SetThreadNoteRequest {
+            request_id: request_id.clone(),
+            thread_id: thread.to_owned(),
+            thread_note: request_id.clone(),
+            ..SetThreadNoteRequest::default()
+        };
+        let note = self
+            .ask(
+                request,
+                |mut client, request| async move { client.set_thread_note(request).await },
+                |answer: SetThreadNoteResponse| answer.thread.unwrap().thread_note,
+            )
+            .await;
+        assert_eq!(note, request_id, "nobody else sets notes of {thread}");
+        self.promised(thread, Deed::Note(note));
+    }
+
+    async fn connect(&mut self, from: &str, to: &str) {
+        let request = CreateEdgeRequest {
+            request_id: self.next_id(),
+            from_thread_id: from.to_owned(),
+            to_thread_id: to.to_owned(),
+            one_way: true,
+            ..CreateEdgeRequest::default()
+        };
+        let id = self
+            .ask(
+                request,
+                |mut client, request| async move { client.create_edge(request).await },
+                |answer: CreateEdgeResponse| answer.edge.unwrap().edge_id,
+            )
+            .await;
+        self.promised(from, Deed::Edge { id, to: to.to_owned() });
+    }
+
+    async fn hand_off(&mut self, from: &str, to: &str) -> String {
+        let request_id = self.next_id();
+        let request = SendHandoffRequest {
+            request_id: request_id.clone(),
+            from_thread_id: from.to_owned(),
+            to_thread_id: to.to_owned(),
+            message: request_id.clone(),
+            ..SendHandoffRequest::default()
+        };
+        let id = self
+            .ask(
+                request,
+                |mut client, request| async move { client.send_handoff(request).await },
+                |answer: SendHandoffResponse| answer.handoff.unwrap().handoff_id,
+            )
+            .await;
+        let handoff = Deed::Handoff {
+            id: id.clone(),
+            to: to.to_owned(),
+            text: request_id,
+        };
+        self.promised(from, handoff);
+        id
+    }
+
+    /// Reads what was sent, each once and in order, and acknowledges it.
+    async fn read_mail(&mut self, thread: &str, sent: &[String]) {
+        let request = ListMailboxRequest {
+            thread_id: thread.to_owned(),
+            ..ListMailboxRequest::default()
+        };
+        let call =
+            |mut client: Supervisor, request: ListMailboxRequest| async move { client.list_mailbox(request).await };
+        let mail = self.answer(&request, &call).await.mail;
+        let arrived: Vec<&str> = mail
+            .iter()
+            .map(|letter| match &letter.body {
+                Some(Body::Handoff(handoff)) => handoff.handoff_id.as_str(),
+                other => panic!("{thread} has no children that settle: {other:?}"),
+            })
+            .collect();
+        assert_eq!(arrived, sent, "the mail of {thread}");
+        let up_to = mail.last().unwrap().sequence;
+        let request = AcknowledgeMailboxRequest {
+            request_id: self.next_id(),
+            thread_id: thread.to_owned(),
+            up_to_sequence: up_to,
+            ..AcknowledgeMailboxRequest::default()
+        };
+        let remaining = self
+            .ask(
+                request,
+                |mut client, request| async move { client.acknowledge_mailbox(request).await },
+                |answer: AcknowledgeMailboxResponse| answer.remaining,
+            )
+            .await;
+        assert_eq!(remaining, 0, "all mail of {thread} is read");
+        self.promised(thread, Deed::MailRead { up_to });
+    }
+
+    async fn close(&mut self, thread: &str) {
+        let request = CloseAgentRequest {
+            request_id: self.next_id(),
+            thread_id: thread.to_owned(),
+            wait: self.random.below(2) == 0,
+            ..CloseAgentRequest::default()
+        };
+        self.ask(
+            request,
+            |mut client, request| async move { client.close_agent(request).await },
+            |answer: CloseAgentResponse| answer.thread.unwrap().thread_id,
+        )
+        .await;
+        self.promised(thread, Deed::Fenced);
+        self.promised(thread, Deed::Closed);
+    }
+
+    /// The request id of the next call, which stands for its text as well.
+    fn next_id(&mut self) -> String {
+        self.calls += 1;
+        format!("{}-{}", self.name, self.calls)
+    }
+
+    fn promised(&mut self, thread: &str, deed: Deed) {
+        self.journal.entry(thread.to_owned()).or_default().push(deed);
+    }
+
+    /// Makes a call once or twice and returns its response. A repeated call gets the same response.
+    async fn ask<Q, A, T, F>(&mut self, request: Q, call: impl Fn(Supervisor, Q) -> F, told: impl Fn(A) -> T) -> T
+    where
+        Q: Clone + Debug,
+        T: PartialEq + Debug,
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let first = told(self.answer(&request, &call).await);
+        if self.random.below(TWICE) == 0 {
+            let again = told(self.answer(&request, &call).await);
+            assert_eq!(again, first, "asked again: {request:?}");
+        }
+        first
+    }
+
+    /// Returns the response to a call. If the service dies during the call, the same request is sent after its restart.
+    async fn answer<Q, A, F>(&mut self, request: &Q, call: &impl Fn(Supervisor, Q) -> F) -> A
+    where
+        Q: Clone + Debug,
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        loop {
+            let client = self.lives.borrow_and_update().clone();
+            match within("an answer", call(client, request.clone())).await {
+                Ok(answer) => return answer.into_inner(),
+                Err(status) => {
+                    assert!(leaves_open(&status), "{request:?} was refused: {status:?}");
+                    self.cut_off.fetch_add(1, Ordering::Relaxed);
+                    next_life(&mut self.lives).await;
+                }
+            }
+        }
+    }
+}
+
+/// Returns whether it is unknown if a call had its effect. A connection error has a source; a rejection by the service
+/// has none.
+fn leaves_open(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::Unknown) || status.source().is_some()
+}
+
+async fn next_life(lives: &mut watch::Receiver<Supervisor>) {
+    within("the next life", lives.changed()).await.unwrap();
+}
+
+/// Watches a session to its end, over all of its lives.
+async fn follow(mut lives: watch::Receiver<Supervisor>, session: String) -> Vec<Event> {
+    let mut seen = Vec::new();
+    loop {
+        let client = lives.borrow_and_update().clone();
+        match read_on(client, &session, &mut seen).await {
+            Ok(true) => return seen,
+            // It ended by itself and can be resumed at once.
+            Ok(false) => {}
+            Err(status) => {
+                assert!(leaves_open(&status), "a watch after {}: {status:?}", seen.len());
+                next_life(&mut lives).await;
+            }
+        }
+    }
+}
+
+/// Reads from where a watcher was. Answers whether the session is over.
+async fn read_on(mut client: Supervisor, session: &str, seen: &mut Vec<Event>) -> Result<bool, Status> {
+    let request = WatchThreadsRequest {
+        session_id: session.to_owned(),
+        after_sequence: Some(seen.len() as u64),
+        ..WatchThreadsRequest::default()
+    };
+    let mut stream = client.watch_threads(request).await?.into_inner();
+    while let Some(response) = stream.message().await? {
+        if let Some(Message::Event(event)) = response.message {
+            assert_eq!(event.sequence, seen.len() as u64 + 1, "one is missing or comes twice");
+            let is_last = matches!(event.kind, Some(Kind::SessionClosed(_)));
+            seen.push(event);
+            if is_last {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// What the log tells of every thread but the root.
+fn told(log: &[Event], root: &str) -> Journal {
+    let mut journal = Journal::new();
+    for event in log {
+        if !event.thread_id.is_empty() && event.thread_id != root {
+            journal
+                .entry(event.thread_id.clone())
+                .or_default()
+                .push(Deed::of(event));
+        }
+    }
+    journal
+}
+
+/// Checks the log of a closed session against what its writers were promised.
+fn check(log: &[Event], root: &str, promised: &Journal) {
+    assert_whole(log);
+    let statuses = statuses(log);
+    assert!(statuses.values().all(|status| *status == StatusKind::Shutdown));
+    let told = told(log, root);
+    for (thread, deeds) in promised {
+        assert_eq!(told.get(thread), Some(deeds), "{thread}: told, and promised");
+    }
+    for thread in told.keys() {
+        assert!(promised.contains_key(thread), "{thread} was spawned for nobody");
+    }
+    for (thread, deeds) in &told {
+        for deed in deeds {
+            if let Deed::MailRead { up_to } = deed {
+                let read = Deed::of(&log[usize::try_from(*up_to).unwrap() - 1]);
+                assert!(
+                    matches!(&read, Deed::Handoff { to, .. } if to == thread),
+                    "{thread} read {read:?}"
+                );
+            }
+        }
+    }
+}
+
+fn assert_same(seen: &[Event], log: &[Event]) {
+    assert_eq!(seen.len(), log.len(), "how much a watcher saw");
+    for (seen, logged) in seen.iter().zip(log) {
+        assert_eq!(seen, logged, "what a watcher saw");
+    }
+}
+
+/// Everything that the sessions have in common.
+struct Run {
+    ground: Ground,
+    lives: watch::Sender<Supervisor>,
+    random: Random,
+    cut_off: Arc<AtomicUsize>,
+}
+
+impl Run {
+    /// A session, written and watched while the service dies so many times; answers the last life and the session's
+    /// log.
+    async fn session(&mut self, mut service: Service, deaths: usize) -> (Service, Tree, Vec<Event>) {
+        let tree = Tree::open(service.client(), CreateSessionRequest::default()).await;
+        let enough = Arc::new(AtomicBool::new(false));
+        let mut writers = JoinSet::new();
+        for number in 0..WRITERS {
+            let writer = Writer {
+                lives: self.lives.subscribe(),
+                session: tree.session.clone(),
+                root: tree.root.clone(),
+                name: number.to_string(),
+                calls: 0,
+                random: Random(self.random.draw()),
+                enough: Arc::clone(&enough),
+                cut_off: Arc::clone(&self.cut_off),
+                journal: Journal::new(),
+            };
+            writers.spawn(writer.write());
+        }
+        let mut watchers = JoinSet::new();
+        for _ in 0..WATCHERS {
+            watchers.spawn(follow(self.lives.subscribe(), tree.session.clone()));
+        }
+        for _ in 0..deaths {
+            // Nothing to wait for: the moment is the point.
+            let (shortest, longest) = LIFE;
+            let life = shortest + self.random.below(longest - shortest + 1);
+            sleep(Duration::from_millis(life)).await;
+            service.kill().await;
+            service = self.ground.start(LIMITS).await;
+            self.lives.send_replace(service.client());
+        }
+        enough.store(true, Ordering::Relaxed);
+        let mut promised = Journal::new();
+        for journal in within("the writers' end", writers.join_all()).await {
+            promised.extend(journal);
+        }
+
+        let tree = tree.by(service.client());
+        let close = CloseSessionRequest {
+            session_id: tree.session.clone(),
+            wait: true,
+            ..CloseSessionRequest::default()
+        };
+        within("the session's end", tree.client().close_session(close))
+            .await
+            .unwrap();
+        for deeds in promised.values_mut() {
+            // Whatever was still open went with the session.
+            if deeds.last() != Some(&Deed::Closed) {
+                deeds.push(Deed::Closed);
+            }
+        }
+        let log = tree.log().await;
+        check(&log, &tree.root, &promised);
+        for seen in within("the watchers' end", watchers.join_all()).await {
+            assert_same(&seen, &log);
+        }
+        (service, tree, log)
+    }
+}
+
+/// A number from the environment.
+fn given<T: FromStr>(variable: &str) -> Option<T> {
+    let text = env::var(variable).ok()?;
+    let number = text.parse().ok();
+    Some(number.unwrap_or_else(|| panic!("{variable} is {text:?}; it must be a number")))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_was_acknowledged_survives_every_death_once_and_in_order() {
+    let rounds: usize = given("TROUPE_CRASH_ROUNDS").unwrap_or(20);
+    let seed: u64 = given("TROUPE_CRASH_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    println!("repeat this with TROUPE_CRASH_SEED={seed} TROUPE_CRASH_ROUNDS={rounds}");
+
+    let ground = Ground::new().await;
+    let mut service = ground.start(LIMITS).await;
+    let mut run = Run {
+        ground,
+        lives: watch::Sender::new(service.client()),
+        random: Random(seed),
+        cut_off: Arc::default(),
+    };
+    let mut finished = Vec::new();
+    let mut left = rounds;
+    while left > 0 {
+        let deaths = left.min(DEATHS_PER_SESSION);
+        left -= deaths;
+        let (last, tree, log) = run.session(service, deaths).await;
+        service = last;
+        finished.push((tree, log));
+    }
+    assert!(
+        run.cut_off.load(Ordering::Relaxed) > 0,
+        "no death met a call that was under way"
+    );
+
+    // Threads that finished long ago still exist.
+    for (tree, log) in finished {
+        assert_same(&tree.by(service.client()).log().await, &log);
+    }
+    service.kill().await;
+}

@@ -1,0 +1,243 @@
+//! A full or read-only disk under a running service: a write that fails is rejected or ends the service, existing data
+//! can be read, and no acknowledged write is lost.
+//!
+//! The disk is simulated by `tests/faults/disk.c`, which returns the errors of such a disk.
+//! `supervisor-svc/tests/faults.rs` tests the store alone on real disks.
+
+use std::{fs, process::Stdio, time::Duration};
+
+use supervisor_svc::{SERVICES, store::DATABASE};
+use svc_kit::thread_token::KEYS_FILE;
+use tokio::{process::Child, task::yield_now};
+use tonic::{Code, Request};
+use troupe_proto::{
+    fault::reason_of,
+    reason::Reason,
+    supervisor::v1::{CreateSessionRequest, ListSessionsRequest, RunnerHello, SetThreadNoteRequest, SpawnAgentRequest},
+};
+use troupe_tests::{
+    admin::Admin,
+    events::{assert_whole, name},
+    process::{Home, service, terminate},
+    refusal::refused,
+    runner::{Attempt, Runner, hello},
+    tree::{Spawned, Tree},
+    within,
+};
+
+use crate::machine::{DATA, Machine};
+
+/// The file that names the fault.
+const FAULT: &str = "fault";
+
+async fn machine() -> Machine {
+    let files = [("DISK_ROOT", DATA), ("DISK_JOURNAL", "journal"), ("DISK_FAULT", FAULT)];
+    Machine::with("disk", &files).await
+}
+
+fn spawn(tree: &Tree) -> SpawnAgentRequest {
+    SpawnAgentRequest {
+        request_id: String::from("once"),
+        ..tree.request("worker")
+    }
+}
+
+/// A start that takes as long as the disk does, as that of a large log, which is checked as a whole.
+async fn slow_start(machine: &Machine, home: &Home) -> (Child, Admin) {
+    let (mut command, _) = service(home, "supervisor");
+    let mut process = machine
+        .equip(&mut command)
+        .args(["--admin-listen", "127.0.0.1:0", "--log-format", "json", "--data-dir"])
+        .arg(machine.path(DATA))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let admin = Admin::of(&mut process).await;
+    within("a log that is being opened", async {
+        while !machine.path(DATA).join(DATABASE).exists() {
+            yield_now().await;
+        }
+    })
+    .await;
+    assert!(admin.is_serving("liveness").await);
+    for name in SERVICES.iter().chain(&[""]) {
+        assert!(!admin.is_serving(name).await, "{name}");
+    }
+    (process, admin)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_log_is_opened_the_service_lives_is_not_ready_and_can_be_stopped() {
+    let machine = machine().await;
+    // The tokens exist after this start. Without its log and keys the next start waits for the disk to create a new log.
+    assert!(machine.start(&[]).await.terminate().await.success());
+    for file in fs::read_dir(machine.path(DATA)).unwrap() {
+        let file = file.unwrap();
+        let name = file.file_name();
+        if name.to_string_lossy().starts_with(DATABASE) || name == KEYS_FILE {
+            fs::remove_file(file.path()).unwrap();
+        }
+    }
+    machine.put(FAULT, "stall");
+    let home = Home::default();
+    let (mut process, _) = Box::pin(slow_start(&machine, &home)).await;
+    terminate(&process);
+    let ended = within("its end", process.wait()).await.unwrap();
+    assert!(ended.success(), "{ended}");
+
+    let (mut process, admin) = Box::pin(slow_start(&machine, &home)).await;
+    machine.put(FAULT, "");
+    for name in SERVICES.iter().chain(&[""]) {
+        admin.until(name, true).await;
+    }
+    process.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_full_disk_writes_are_refused_reads_are_answered_and_it_goes_on_by_itself() {
+    let machine = machine().await;
+    let life = machine.start(&[]).await;
+    let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
+    let head = tree.head().await;
+    let mut watch = tree.watch_after(head).await;
+
+    machine.put(FAULT, "full");
+    refused(
+        tree.try_spawn(spawn(&tree)).await,
+        Code::Unavailable,
+        Reason::StoreUnavailable,
+        "nothing was done: the disk is full",
+    );
+    let log = tree.log().await;
+    assert_eq!(log.len() as u64, head, "nothing happened");
+
+    machine.put(FAULT, "");
+    let spawned = Box::pin(within("room on the disk", async {
+        loop {
+            match tree.try_spawn(spawn(&tree)).await {
+                Ok(answer) => return Spawned::of(answer),
+                Err(status) => assert_eq!(reason_of(&status), Some(Reason::StoreUnavailable), "{status:?}"),
+            }
+        }
+    }))
+    .await;
+    // A watch was open all the time, and the rejected event is not in it.
+    let next = watch.event().await;
+    assert_eq!((name(&next).as_str(), &next.thread_id), ("ThreadSpawned", &spawned.id));
+
+    let log = tree.log().await;
+    life.kill().await;
+    let life = machine.start(&[]).await;
+    assert_eq!(tree.by(life.client()).log().await, log);
+    life.kill().await;
+}
+
+/// A turn that cannot be recorded has no runner: the only place of its runner is free again, and the turn is dispatched
+/// as soon as recording works.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_cannot_be_recorded_gives_its_place_back() {
+    let machine = machine().await;
+    let life = machine.start(&[]).await;
+    let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
+    let mut waiting = vec![tree.spawn("worker").await.id, tree.spawn("worker").await.id];
+
+    machine.put(FAULT, "full");
+    let takes_nothing = async || {
+        let request = SetThreadNoteRequest {
+            thread_id: tree.root.clone(),
+            thread_note: String::from("to be refused"),
+            ..SetThreadNoteRequest::default()
+        };
+        refused(
+            tree.client().set_thread_note(request).await,
+            Code::Unavailable,
+            Reason::StoreUnavailable,
+            "nothing was done",
+        );
+    };
+    takes_nothing().await;
+    let one_place = RunnerHello {
+        capacity: 1,
+        ..hello("r")
+    };
+    let mut runner = Runner::greet_by(life.runners(), one_place).await;
+    takes_nothing().await;
+
+    machine.put(FAULT, "");
+    while !waiting.is_empty() {
+        let attempt = Attempt::of(&runner.start().await);
+        runner.begin(&attempt).await;
+        runner.complete(&attempt, "done").await;
+        runner.stop(&attempt).await;
+        waiting.retain(|thread| *thread != attempt.thread);
+    }
+    life.kill().await;
+}
+
+/// The client has disconnected and cannot know the result. The creation happens once, and a retry returns its result.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_creation_its_deadline_cut_off_is_there_once() {
+    let machine = machine().await;
+    let life = machine.start(&[]).await;
+    let request = || CreateSessionRequest {
+        request_id: String::from("once"),
+        ..CreateSessionRequest::default()
+    };
+    machine.put(FAULT, "stall");
+    let mut hurried = Request::new(request());
+    hurried.set_timeout(Duration::from_millis(500));
+    let cut_off = within("the end of the time", life.client().create_session(hurried)).await;
+    let code = cut_off.unwrap_err().code();
+    assert!(
+        matches!(code, Code::DeadlineExceeded | Code::Cancelled),
+        "the service or the client says that time is over, not {code}"
+    );
+
+    machine.put(FAULT, "");
+    let tree = Tree::open(life.client(), request()).await;
+    let spawned = tree.spawn("worker").await.id;
+    let listed = life.client().list_sessions(ListSessionsRequest::default()).await;
+    let listed = listed.unwrap().into_inner().sessions;
+    let ids: Vec<&str> = listed.iter().map(|session| session.session_id.as_str()).collect();
+    assert_eq!(ids, [tree.session.as_str()]);
+    let log = tree.log().await;
+    assert_whole(&log);
+    assert_eq!(log.last().unwrap().thread_id, spawned);
+    life.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_can_only_be_read_ends_the_service_and_takes_nothing() {
+    let machine = machine().await;
+    let life = machine.start(&[]).await;
+    let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
+    let log = tree.log().await;
+
+    machine.put(FAULT, "read-only");
+    let answer = tree.try_spawn(spawn(&tree)).await;
+    assert!(answer.is_err(), "it cannot have been written: {answer:?}");
+    let status = life.ended().await;
+    assert!(!status.success(), "it says that it did not end in order: {status}");
+
+    let home = Home::default();
+    let (mut command, _) = machine.supervisor(&home);
+    let output = within("a refusal to start", command.output()).await.unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    for text in ["cannot use the data directory", "Read-only file system", "--data-dir"] {
+        assert!(said.contains(text), "{said}");
+    }
+
+    machine.put(FAULT, "");
+    let life = machine.start(&[]).await;
+    let tree = tree.by(life.client());
+    // No response to the spawn arrived, so it is retried. It happens once.
+    let spawned = Spawned::of(tree.try_spawn(spawn(&tree)).await.unwrap());
+    let later = tree.log().await;
+    assert_whole(&later);
+    assert!(later.starts_with(&log), "what was answered is there");
+    let threads = tree.threads().await;
+    let ids: Vec<&str> = threads.iter().map(|thread| thread.thread_id.as_str()).collect();
+    assert_eq!(ids, [tree.root.as_str(), spawned.id.as_str()]);
+    life.kill().await;
+}

@@ -1,0 +1,296 @@
+//! SIGTERM under load: a thousand watches are open, callers keep spawning, some peers have stopped in the middle of the
+//! handshake or never read, and a client watches the health at the admin port. The service still ends in time, every
+//! watch receives the position to resume from, and acknowledged writes exist after the next start.
+
+use std::{collections::BTreeSet, fs, net::SocketAddr, time::Duration};
+
+use svc_kit::{
+    listen::url_of,
+    tls::{self, ClientFiles},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    process::Child,
+    sync::mpsc,
+    task::JoinSet,
+    time::timeout,
+};
+use tonic::{
+    Code, Streaming,
+    transport::{Channel, Endpoint},
+};
+use tonic_health::pb::{
+    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_client::HealthClient,
+};
+use troupe_proto::{
+    reason::Reason,
+    registry::v1::WatchAgentsRequest,
+    supervisor::v1::{CreateSessionRequest, OnLimit, SpawnAgentRequest, WatchThreadsRequest},
+};
+use troupe_tests::{
+    authority::Authority,
+    client::{self, Supervisor},
+    crowd,
+    events::assert_whole,
+    process::{Home, service, terminate},
+    refusal::refused,
+    tree::{Spawned, Tree},
+    watch::Watch,
+    within,
+};
+
+/// Watches of the session that the callers spawn in.
+const WATCHES: usize = 1000;
+/// Watches of the registry.
+const AGENT_WATCHES: usize = 100;
+/// Those who spawn.
+const CALLERS: usize = 4;
+/// Number of acknowledged spawns before the service gets the signal.
+const ANSWERS: usize = 40;
+
+/// From SIGTERM to the end of the process. A peer that stays half open takes the whole drain, 7 s; the process has at most
+/// 9.5.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a client of HTTP/2 says first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How a server answers it in any case: the head of its SETTINGS, in bytes.
+const GREETING: usize = 9;
+/// The beginning of a TLS handshake: a record of 512 bytes, and the first of them.
+const HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
+
+/// A service as a process. Calls from this machine are an operator's.
+struct Service {
+    process: Child,
+    address: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Service {
+    async fn start(home: &Home, name: &str, arguments: &[&str]) -> Self {
+        // Of a life before this one.
+        let _ = fs::remove_file(home.path().join(format!("{name}.json")));
+        let (mut command, ready) = service(home, name);
+        command.args(["--log", "warn", "--admin-listen", "127.0.0.1:0"]);
+        let process = command.args(arguments).spawn().unwrap();
+        let address = within("a service that serves", ready.address()).await;
+        let admin = within("its admin port", ready.admin()).await;
+        Self {
+            process,
+            address: address.parse().unwrap(),
+            admin: admin.parse().unwrap(),
+        }
+    }
+
+    fn client(&self) -> Supervisor {
+        client::supervisor(self.address, None)
+    }
+
+    /// SIGTERM, and the end of the process, which comes in time and is no failure.
+    async fn terminate(mut self) {
+        terminate(&self.process);
+        let ended = timeout(ENDS_WITHIN, self.process.wait()).await;
+        let status = ended.expect("the service ends in time").unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+/// A client that watches the health of a process at its admin port, and a second peer of that port that has sent half
+/// of the preface.
+struct Watcher {
+    health: Streaming<HealthCheckResponse>,
+    /// Kept, so that nothing but the process ends the connection.
+    _client: HealthClient<Channel>,
+    _half_open: TcpStream,
+}
+
+impl Watcher {
+    async fn of(service: &Service) -> Self {
+        let mut half_open = TcpStream::connect(service.admin).await.unwrap();
+        half_open.write_all(&PREFACE[..PREFACE.len() / 2]).await.unwrap();
+        let mut client = HealthClient::new(client::endpoint(service.admin).connect_lazy());
+        let request = HealthCheckRequest { service: String::new() };
+        let health = within("a watch of health", client.watch(request)).await;
+        let mut watcher = Self {
+            health: health.unwrap().into_inner(),
+            _client: client,
+            _half_open: half_open,
+        };
+        // A service says where it is before it serves.
+        loop {
+            match watcher.next().await {
+                Some(ServingStatus::Serving) => return watcher,
+                Some(_) => {}
+                None => panic!("the watch of health ended while the service goes on"),
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Option<ServingStatus> {
+        let said = within("health, or its end", self.health.message()).await;
+        said.unwrap().map(|said| said.status())
+    }
+
+    /// Asserts that the watcher received the status "not serving" and then no more messages.
+    async fn saw_it_end(mut self) {
+        assert_eq!(self.next().await, Some(ServingStatus::NotServing));
+        assert_eq!(self.next().await, None);
+    }
+}
+
+/// Connections of peers that say nothing, half of the preface, and the preface without the settings that belong to it.
+/// The service waits for the rest of each.
+async fn half_open(at: SocketAddr) -> Vec<TcpStream> {
+    let mut connections = Vec::new();
+    for said in [&PREFACE[..0], &PREFACE[..PREFACE.len() / 2], PREFACE] {
+        let mut connection = TcpStream::connect(at).await.unwrap();
+        connection.write_all(said).await.unwrap();
+        let mut greeting = [0; GREETING];
+        within("the server's settings", connection.read_exact(&mut greeting))
+            .await
+            .unwrap();
+        connections.push(connection);
+    }
+    connections
+}
+
+/// Spawns until the service is gone, and says which threads were answered.
+async fn spawn_until_it_is_gone(tree: Tree, answered: mpsc::Sender<String>) {
+    loop {
+        let request = SpawnAgentRequest {
+            on_limit: OnLimit::Queue.into(),
+            ..tree.request("worker")
+        };
+        let Ok(answer) = tree.try_spawn(request).await else {
+            return;
+        };
+        answered.send(Spawned::of(answer).id).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_supervisor_that_is_stopped_under_load_loses_nothing_and_tells_every_watch_where_it_is() {
+    let home = Home::default();
+    let registry = Service::start(&home, "registry", &[]).await;
+    let url = url_of(registry.address);
+    let arguments = ["--data-dir", "data", "--registry-url", &url];
+    let supervisor = Service::start(&home, "supervisor", &arguments).await;
+    let at = supervisor.address;
+    let tree = Tree::open(supervisor.client(), CreateSessionRequest::default()).await;
+    let begin = tree.head().await;
+    let request = WatchThreadsRequest {
+        after_sequence: Some(begin),
+        ..tree.watch_request()
+    };
+
+    let half_open = half_open(at).await;
+    let watcher = Watcher::of(&supervisor).await;
+    let unread = Watch::open(&client::deaf_supervisor(at, None), request.clone()).await;
+    let mut watches = JoinSet::new();
+    for watch in crowd::open(|| client::supervisor(at, None), &request, WATCHES).await {
+        watches.spawn(watch.position_at_its_end());
+    }
+    let (answered, mut answers) = mpsc::channel(1);
+    for _ in 0..CALLERS {
+        tokio::spawn(spawn_until_it_is_gone(tree.by(supervisor.client()), answered.clone()));
+    }
+    drop(answered);
+
+    let mut promised = BTreeSet::new();
+    while promised.len() < ANSWERS {
+        let thread = within("an answer", answers.recv()).await;
+        promised.insert(thread.expect("the callers go on"));
+    }
+    let last_answers = async {
+        while let Some(thread) = answers.recv().await {
+            promised.insert(thread);
+        }
+    };
+    let ((), (), positions) = tokio::join!(supervisor.terminate(), last_answers, watches.join_all());
+    assert_eq!(positions.len(), WATCHES);
+    watcher.saw_it_end().await;
+    drop((half_open, unread));
+
+    let supervisor = Service::start(&home, "supervisor", &arguments).await;
+    let tree = tree.by(supervisor.client());
+    let threads = tree.threads().await.into_iter().map(|thread| thread.thread_id);
+    let threads: BTreeSet<String> = threads.collect();
+    let lost: Vec<&String> = promised.difference(&threads).collect();
+    assert!(lost.is_empty(), "answered and lost: {lost:?}");
+
+    // One more event, so that watchers that received everything have an event to resume with.
+    tree.note(&tree.root, "back").await;
+    let log = tree.log().await;
+    assert_whole(&log);
+    // Watchers with the same position resume alike. A watcher that did not read is still at its beginning.
+    let positions: BTreeSet<u64> = positions.into_iter().chain([begin]).collect();
+    for position in positions {
+        let rest = tree.watch_after(position).await.up_to(log.len() as u64).await;
+        let expected = &log[usize::try_from(position).unwrap()..];
+        assert_eq!(rest, expected, "after {position}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_that_is_stopped_ends_its_watches() {
+    let home = Home::default();
+    let registry = Service::start(&home, "registry", &[]).await;
+    let half_open = half_open(registry.address).await;
+    let watcher = Watcher::of(&registry).await;
+    let mut client = client::registry(registry.address, None);
+    let mut watches = Vec::new();
+    for _ in 0..AGENT_WATCHES {
+        let watch = within("a watch", client.watch_agents(WatchAgentsRequest::default())).await;
+        let mut watch = watch.unwrap().into_inner();
+        within("the catalogue", watch.message()).await.unwrap().unwrap();
+        watches.push(watch);
+    }
+    registry.terminate().await;
+    watcher.saw_it_end().await;
+    for mut watch in watches {
+        let last = within("the end of a watch", watch.message()).await;
+        refused(last, Code::Unavailable, Reason::Draining, "watch again");
+    }
+    drop(half_open);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handshakes_of_tls_that_stop_half_way_hold_nobody_up() {
+    let home = Home::default();
+    let authority = Authority::default();
+    let ca = authority.publish(home.path(), "ca.crt");
+    for name in ["registry", "supervisor"] {
+        authority.server(home.path(), name);
+    }
+    let over_tls = ["--tls-cert", "registry.crt", "--tls-key", "registry.key"];
+    let registry = Service::start(&home, "registry", &over_tls).await;
+    let url = format!("https://{}", registry.address);
+    let over_tls = ["--tls-cert", "supervisor.crt", "--tls-key", "supervisor.key"];
+    let to_registry = ["--registry-url", &url, "--registry-ca", "ca.crt"];
+    let arguments = [&over_tls[..], &to_registry, &["--data-dir", "data"]].concat();
+    let supervisor = Service::start(&home, "supervisor", &arguments).await;
+
+    // Connections are accepted in order: a response on a later connection shows that these were accepted.
+    let mut half_open = Vec::new();
+    for at in [registry.address, supervisor.address] {
+        let mut connection = TcpStream::connect(at).await.unwrap();
+        connection.write_all(HELLO).await.unwrap();
+        half_open.push(connection);
+    }
+    let endpoint = Endpoint::from_shared(format!("https://{}", supervisor.address)).unwrap();
+    let files = ClientFiles {
+        authorities: Some(ca),
+        identity: None,
+    };
+    let client = client::supervisor_over(tls::channel(&endpoint, &files), None);
+    let tree = Tree::open(client, CreateSessionRequest::default()).await;
+    tree.spawn("worker").await;
+    let head = tree.head().await;
+    let watch = tree.watch_after(head).await;
+
+    let (position, ()) = tokio::join!(watch.position_at_its_end(), supervisor.terminate());
+    assert_eq!(position, head);
+    registry.terminate().await;
+    drop(half_open);
+}

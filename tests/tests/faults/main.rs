@@ -1,0 +1,21 @@
+//! Faults: killed processes, power cuts, failing disks, changed clocks, drains and overload. `tests/faults/table.tsv`
+//! lists the promises.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
+mod cascade;
+#[cfg(target_os = "linux")]
+mod clock_jumps;
+mod crash;
+mod crash_loop;
+#[cfg(target_os = "linux")]
+mod disk_faults;
+mod drain;
+#[cfg(target_os = "linux")]
+mod journal;
+#[cfg(target_os = "linux")]
+mod machine;
+mod many_watchers;
+#[cfg(target_os = "linux")]
+mod power_loss;
+mod takeover;
+mod ten_thousand_watchers;

@@ -1,0 +1,336 @@
+//! Power failures at any moment, under many writers: the disk keeps all flushed data and any part of the rest. Every
+//! acknowledged write exists afterwards, and no effect happens twice.
+//!
+//! The disk is simulated by `tests/faults/disk.c`: the service works on real files, and their state after a power
+//! failure is computed from a journal of its writes and flushes. Two controls show that the simulation can detect a
+//! loss: a database, and the service itself with a write-ahead log that is flushed only as with `synchronous = NORMAL`.
+//!
+//! `TROUPE_POWER_SEED` repeats a run's random choices, not its moments.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    fs::{self, OpenOptions},
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+    process,
+};
+
+use rusqlite::Connection;
+use tokio::{process::Command, sync::mpsc};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, Event, SpawnAgentRequest};
+use troupe_tests::{
+    events::{assert_whole, statuses},
+    rng::Rng,
+    tree::{Spawned, Tree},
+    within,
+};
+
+use crate::{
+    journal::{Files, Synchronous, after_power_cut},
+    machine::{DATA, Machine},
+};
+
+const WRITERS: usize = 16;
+/// More answers than wait until the test takes note of them, so that no writer waits for it.
+const NOTED: usize = 10_000;
+/// How often the power fails.
+const CUTS: usize = 10;
+/// It fails at the latest after so many answers.
+const MOST_ANSWERS: u64 = 200;
+/// No writer shall ever be refused for want of room.
+const LIMITS: &[&str] = &["--max-threads", "10000", "--max-open-threads", "10000"];
+
+const JOURNAL: &str = "journal";
+const FAULT: &str = "fault";
+/// What a database maps into memory, which is not recorded.
+const INDEX: &str = "troupe.db-shm";
+
+/// The threads that answers promised, by the requests' ids.
+type Promises = BTreeMap<String, String>;
+
+/// A machine whose power fails.
+struct Stage {
+    machine: Machine,
+    /// The state of the disk when the machine started.
+    before: Files,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let files = [("DISK_ROOT", DATA), ("DISK_JOURNAL", JOURNAL), ("DISK_FAULT", FAULT)];
+        Self {
+            machine: Machine::with("disk", &files).await,
+            before: Files::new(),
+        }
+    }
+
+    /// Returns the state of the disk after a power failure at this moment.
+    fn after_power_cut(&self, synchronous: Synchronous, survives: impl FnMut() -> bool) -> Files {
+        let journal = fs::read(self.machine.path(JOURNAL)).unwrap();
+        after_power_cut(&self.before, &journal, synchronous, survives)
+    }
+
+    /// Simulates a power failure and a restart of the machine with the remaining data. No process uses the disk.
+    fn cut_power(&mut self, synchronous: Synchronous, survives: impl FnMut() -> bool) {
+        self.before = self.after_power_cut(synchronous, survives);
+        let data = self.machine.path(DATA);
+        fs::remove_dir_all(&data).unwrap();
+        fs::create_dir(&data).unwrap();
+        for (name, bytes) in &self.before {
+            let mut options = OpenOptions::new();
+            let mut file = options
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(data.join(name))
+                .unwrap();
+            file.write_all(bytes).unwrap();
+        }
+        fs::remove_file(self.machine.path(JOURNAL)).unwrap();
+    }
+
+    /// The machine is shut down in order, with all that was written.
+    fn shut_down(&mut self) {
+        self.cut_power(Synchronous::Full, || true);
+    }
+}
+
+/// The files of a directory.
+fn files(directory: &Path) -> Files {
+    let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
+    entries
+        .map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, fs::read(entry.path()).unwrap())
+        })
+        .collect()
+}
+
+/// A spawn with a task that takes some room.
+fn spawn(tree: &Tree, request_id: &str) -> SpawnAgentRequest {
+    SpawnAgentRequest {
+        request_id: request_id.to_owned(),
+        message: Some(format!("{request_id:->2000}")),
+        ..tree.request("worker")
+    }
+}
+
+/// Spawns until the service is gone, and tells what was answered.
+async fn write(tree: Tree, name: String, answered: mpsc::Sender<(String, String)>) {
+    for number in 0.. {
+        let request_id = format!("{name}-{number}");
+        let Ok(answer) = tree.try_spawn(spawn(&tree, &request_id)).await else {
+            return;
+        };
+        answered.send((request_id, Spawned::of(answer).id)).await.unwrap();
+    }
+}
+
+/// Has many write, and brings the service to its end once there are enough answers. Answers what was promised until
+/// then.
+async fn written(tree: &Tree, name: &str, enough: u64, end: impl Future<Output = ()>) -> Promises {
+    let (answered, mut answers) = mpsc::channel(NOTED);
+    for number in 0..WRITERS {
+        tokio::spawn(write(tree.clone(), format!("{name}-{number}"), answered.clone()));
+    }
+    drop(answered);
+    let mut promises = Promises::new();
+    for _ in 0..enough {
+        let answer = within("an answer", answers.recv()).await;
+        promises.extend([answer.expect("the service answers")]);
+    }
+    end.await;
+    // Responses from that time were acknowledged as well.
+    while let Some(answer) = within("the writers' end", answers.recv()).await {
+        promises.extend([answer]);
+    }
+    promises
+}
+
+/// The requests whose answers the log does not bear out.
+fn lost<'p>(promises: &'p Promises, log: &[Event]) -> Vec<&'p str> {
+    let threads = statuses(log);
+    promises
+        .iter()
+        .filter(|(_, thread)| !threads.contains_key(*thread))
+        .map(|(request_id, _)| request_id.as_str())
+        .collect()
+}
+
+/// The numbers that decide about a run, and how to have them again.
+fn rng() -> Rng {
+    const SEED: &str = "TROUPE_POWER_SEED";
+    let seed = match env::var(SEED) {
+        Ok(text) => text
+            .parse::<u64>()
+            .unwrap_or_else(|_| panic!("{SEED} is {text:?}; it must be a number")),
+        Err(_) => RandomState::new().build_hasher().finish(),
+    };
+    println!("repeat this with {SEED}={seed}");
+    Rng::new(seed, "power")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_power_cut_takes_nothing_that_was_answered() {
+    let mut rng = rng();
+    let mut stage = Stage::new().await;
+    let mut life = stage.machine.start(LIMITS).await;
+    let mut tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
+    let eldest = tree.spawn("worker").await;
+    let mut promises = Promises::new();
+    for cut in 0..CUTS {
+        let enough = 1 + rng.below(MOST_ANSWERS);
+        promises.extend(written(&tree, &cut.to_string(), enough, life.kill()).await);
+        // Alternately none and about half of the unflushed data survives.
+        stage.cut_power(Synchronous::Full, || cut % 2 == 1 && rng.one_in(2));
+
+        life = stage.machine.start(LIMITS).await;
+        tree = tree.by(life.client());
+        let log = tree.log().await;
+        assert_whole(&log);
+        let lost = lost(&promises, &log);
+        assert!(lost.is_empty(), "cut {cut}: lost {lost:?} of {}", promises.len());
+    }
+
+    // A retry gets the same response, and no effect happens twice.
+    let head = tree.head().await;
+    for (request_id, thread) in &promises {
+        let answer = tree.try_spawn(spawn(&tree, request_id)).await.unwrap();
+        assert_eq!(Spawned::of(answer).id, *thread, "{request_id}");
+    }
+    assert_eq!(tree.head().await, head);
+    // The keys were flushed before a token was signed with them.
+    let own = tree.by(life.with_token(&eldest.token)).thread(&eldest.id).await;
+    assert_eq!(own.thread_id, eldest.id);
+    life.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flush_that_fails_ends_the_service_and_takes_nothing_that_was_answered() {
+    ends_the_service_and_takes_nothing("flush").await;
+}
+
+/// Commits continue until the checkpoint. The moved data may be lost at that point, so the write-ahead log must not
+/// restart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_that_fails_ends_the_service_and_takes_nothing_that_was_answered() {
+    ends_the_service_and_takes_nothing("checkpoint").await;
+}
+
+/// Has many write while flushes fail like that, until the service is gone; then the power fails.
+async fn ends_the_service_and_takes_nothing(fault: &str) {
+    let mut rng = rng();
+    let mut stage = Stage::new().await;
+    let life = stage.machine.start(LIMITS).await;
+    let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
+    let end = async {
+        stage.machine.put(FAULT, fault);
+        let status = life.ended().await;
+        assert!(!status.success(), "it says that it did not end in order: {status}");
+    };
+    let promises = written(&tree, fault, 50, end).await;
+    stage.machine.put(FAULT, "");
+    stage.cut_power(Synchronous::Full, || rng.one_in(2));
+
+    let life = stage.machine.start(LIMITS).await;
+    let log = tree.by(life.client()).log().await;
+    assert_whole(&log);
+    assert_eq!(lost(&promises, &log), Vec::<&str>::new());
+    life.kill().await;
+}
+
+// ---- that the stand-in sees ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_is_flushed_as_with_synchronous_normal_loses_what_was_answered() {
+    let mut stage = Stage::new().await;
+    let life = stage.machine.start(LIMITS).await;
+    let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
+    assert!(life.terminate().await.success());
+    stage.shut_down();
+
+    let life = stage.machine.start(LIMITS).await;
+    let tree = tree.by(life.client());
+    // Too few for a checkpoint, which flushes in any case.
+    let promises = written(&tree, "normal", 5, life.kill()).await;
+    stage.cut_power(Synchronous::Normal, || false);
+
+    let life = stage.machine.start(LIMITS).await;
+    let log = tree.by(life.client()).log().await;
+    assert_whole(&log);
+    assert!(!lost(&promises, &log).is_empty(), "the checks would not have seen it");
+    life.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_journal_tells_all_that_the_service_does_to_its_disk() {
+    let stage = Stage::new().await;
+    let life = stage.machine.start(LIMITS).await;
+    let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
+    let end = async {
+        assert!(life.terminate().await.success());
+    };
+    written(&tree, "all", MOST_ANSWERS, end).await;
+
+    let mut told = stage.after_power_cut(Synchronous::Full, || true);
+    let mut found = files(&stage.machine.path(DATA));
+    told.remove(INDEX);
+    found.remove(INDEX);
+    assert!(told.keys().eq(found.keys()), "{:?}, {:?}", told.keys(), found.keys());
+    for (name, bytes) in &found {
+        assert!(told[name] == *bytes, "{name} is not what the journal tells");
+    }
+}
+
+/// How many commits a database makes before the power fails.
+const COMMITS: i64 = 10;
+
+/// Says to a process that was started again for a test how its database flushes.
+const SYNCHRONOUS: &str = "TROUPE_TEST_SYNCHRONOUS";
+
+/// Makes commits in a database and ends without closing it.
+fn commit_and_end(directory: &Path, synchronous: &str) -> ! {
+    let database = Connection::open(directory.join("numbers.db")).unwrap();
+    database
+        .execute_batch(&format!(
+            "PRAGMA journal_mode = WAL;
+             PRAGMA synchronous = {synchronous};
+             CREATE TABLE numbers (number INTEGER);
+             PRAGMA wal_checkpoint(TRUNCATE);"
+        ))
+        .unwrap();
+    for number in 0..COMMITS {
+        database.execute("INSERT INTO numbers VALUES (?1)", [number]).unwrap();
+    }
+    process::exit(0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_keeps_its_commits_with_synchronous_full_and_loses_them_with_normal() {
+    const TEST: &str = "power_loss::a_database_keeps_its_commits_with_synchronous_full_and_loses_them_with_normal";
+    if let Some(synchronous) = env::var_os(SYNCHRONOUS) {
+        let directory = env::var_os("DISK_ROOT").unwrap();
+        commit_and_end(Path::new(&directory), synchronous.to_str().unwrap());
+    }
+    for (synchronous, kept) in [("FULL", COMMITS), ("NORMAL", 0)] {
+        let mut stage = Stage::new().await;
+        let mut again = Command::new(env::current_exe().unwrap());
+        stage
+            .machine
+            .equip(&mut again)
+            .args(["--exact", TEST])
+            .env(SYNCHRONOUS, synchronous);
+        let output = within("the end of a database", again.output()).await.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        stage.cut_power(Synchronous::Full, || false);
+
+        let database = Connection::open(stage.machine.path(DATA).join("numbers.db")).unwrap();
+        let found: i64 = database
+            .query_row("SELECT count(*) FROM numbers", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(found, kept, "{synchronous}");
+    }
+}

@@ -1,0 +1,198 @@
+//! A supervisor takes a session over that another one still writes: nothing that was acknowledged until then is missing.
+
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use supervisor_svc::{
+    Config, Supervisor, Surroundings,
+    clock::Clock,
+    domain::{
+        ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
+        time::UnixMillis,
+    },
+    registry::RegistryClient,
+    session::UpkeepLimits,
+    store::{
+        AppendError, Batch, Created, Creation, CreationKey, CursorKey, Due, EventStore, Evidence, Head, MarkKind,
+        MemoryStore, ReadError, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord, WriteError,
+    },
+};
+use svc_kit::{
+    auth::{Authenticator, Trust},
+    serve::ServeLimits,
+    shutdown::Shutdown,
+    tls::ClientFiles,
+};
+use tempfile::TempDir;
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, Thread};
+use troupe_tests::{client, tree::Tree, within};
+use uuid::Uuid;
+
+/// The store as the next owner sees it: a session is not its own until it may be.
+struct Gated {
+    store: Arc<MemoryStore>,
+    /// Whether claims are let through.
+    may_claim: watch::Sender<bool>,
+    /// Whether a log was read to its end.
+    read_to_end: watch::Sender<bool>,
+}
+
+impl Gated {
+    fn over(store: Arc<MemoryStore>) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            may_claim: watch::Sender::new(false),
+            read_to_end: watch::Sender::new(false),
+        })
+    }
+
+    async fn was_read_to_end(&self) {
+        let mut read_to_end = self.read_to_end.subscribe();
+        within("the end of the log", read_to_end.wait_for(|end| *end))
+            .await
+            .unwrap();
+    }
+}
+
+/// What the inner store does without a difference.
+macro_rules! as_it_is {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $output:ty;)*) => {
+        $(fn $name(&self, $($argument: $type),*) -> BoxFuture<'_, $output> {
+            self.store.$name($($argument),*)
+        })*
+    };
+}
+
+impl EventStore for Gated {
+    fn log_id(&self) -> Uuid {
+        self.store.log_id()
+    }
+
+    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Epoch, WriteError>> {
+        Box::pin(async move {
+            self.may_claim.subscribe().wait_for(|may| *may).await.unwrap();
+            self.store.claim(session).await
+        })
+    }
+
+    fn read(
+        &self,
+        session: SessionId,
+        after: Sequence,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
+        Box::pin(async move {
+            let page = self.store.read(session, after, limit).await;
+            // Only the last page is not full.
+            if page.as_ref().is_ok_and(|records| records.len() < limit) {
+                self.read_to_end.send_replace(true);
+            }
+            page
+        })
+    }
+
+    as_it_is! {
+        fn create(key: Option<CreationKey>, batch: Batch) -> Result<Created, AppendError>;
+        fn append(batch: Batch) -> Result<(), AppendError>;
+        fn put_snapshot(session: SessionId, snapshot: Snapshot) -> Result<(), WriteError>;
+        fn compact(session: SessionId, until: Sequence, evidence: Evidence) -> Result<u64, WriteError>;
+        fn put_summary(session: SessionId, sequence: Sequence, bytes: Bytes) -> Result<(), WriteError>;
+        fn put_cursor(key: CursorKey, value: Option<Bytes>) -> Result<(), WriteError>;
+        fn delete_session(session: SessionId, threads: Vec<ThreadId>) -> Result<bool, WriteError>;
+        fn forget_requests(now: UnixMillis) -> Result<u64, WriteError>;
+        fn close() -> ();
+        fn head(session: SessionId) -> Result<Option<Head>, ReadError>;
+        fn marked(
+            session: SessionId, kind: MarkKind, thread: Option<ThreadId>, after: Sequence, limit: usize
+        ) -> Result<Vec<StoredRecord>, ReadError>;
+        fn content(session: SessionId, digest: Digest) -> Result<Option<Bytes>, ReadError>;
+        fn snapshot(session: SessionId) -> Result<Option<Snapshot>, ReadError>;
+        fn request(session: SessionId, key: RequestKey) -> Result<Option<RequestRecord>, ReadError>;
+        fn requests(
+            session: SessionId, after: Option<RequestKey>, limit: usize
+        ) -> Result<Vec<RequestRecord>, ReadError>;
+        fn creation(creator: String, request_id: String) -> Result<Option<Creation>, ReadError>;
+        fn session_of(thread: ThreadId) -> Result<Option<SessionId>, ReadError>;
+        fn sessions(after: Option<SessionId>, limit: usize) -> Result<Vec<SessionId>, ReadError>;
+        fn summaries(before: Option<SessionId>, limit: usize) -> Result<Vec<SessionEntry>, ReadError>;
+        fn due_before(time: UnixMillis, after: Option<Due>, limit: usize) -> Result<Vec<Due>, ReadError>;
+        fn cursor(key: CursorKey) -> Result<Option<Bytes>, ReadError>;
+    }
+}
+
+/// Serves over a store, as long as the test runs. The registry is never asked.
+async fn serve(store: Arc<dyn EventStore>, keys: &Path, upkeep: UpkeepLimits) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let clock = Clock::system();
+    let registry = RegistryClient::new("http://127.0.0.1:1", None, &ClientFiles::default(), clock.clone()).unwrap();
+    let mut config = Config::new(keys.to_owned(), String::new());
+    config.upkeep = upkeep;
+    let surroundings = Surroundings { store, registry, clock };
+    let supervisor = Supervisor::over(surroundings, config).unwrap();
+    let authenticator = Authenticator::new().trust(Trust::Loopback);
+    let serving = supervisor.serve(listener, authenticator, ServeLimits::default(), Shutdown::new());
+    tokio::spawn(async move { serving.await.unwrap() });
+    address
+}
+
+/// A session that one supervisor has, and another one is about to take over: it has read the log, and not claimed it yet.
+struct Takeover {
+    /// Through the supervisor that owns it.
+    tree: Tree,
+    gated: Arc<Gated>,
+    /// The root as the next one says that it is.
+    root: JoinHandle<Thread>,
+    _keys: TempDir,
+}
+
+impl Takeover {
+    async fn begin(upkeep: UpkeepLimits) -> Self {
+        let keys = tempfile::tempdir().unwrap();
+        let store = Arc::new(MemoryStore::new());
+        let gated = Gated::over(Arc::clone(&store));
+        let present = serve(store, keys.path(), upkeep).await;
+        let next = serve(Arc::<Gated>::clone(&gated), keys.path(), UpkeepLimits::default()).await;
+
+        let tree = Tree::open(client::supervisor(present, None), CreateSessionRequest::default()).await;
+        let seen_by_next = tree.by(client::supervisor(next, None));
+        let root = tokio::spawn(async move { seen_by_next.thread(&seen_by_next.root).await });
+        gated.was_read_to_end().await;
+        Self {
+            tree,
+            gated,
+            root,
+            _keys: keys,
+        }
+    }
+
+    /// The root, once the session has its next owner.
+    async fn end(self) -> Thread {
+        self.gated.may_claim.send_replace(true);
+        self.root.await.unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_written_until_a_session_is_taken_over_is_in_it() {
+    let takeover = Takeover::begin(UpkeepLimits::default()).await;
+    takeover.tree.note(&takeover.tree.root, "written meanwhile").await;
+    assert_eq!(takeover.end().await.thread_note, "written meanwhile");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_is_what_is_compacted_until_then() {
+    let soon = UpkeepLimits {
+        snapshot_every: 1,
+        compact_above: 1,
+        keep_before_snapshot: 0,
+        ..UpkeepLimits::default()
+    };
+    let takeover = Takeover::begin(soon).await;
+    let read = takeover.tree.head().await;
+    takeover.tree.compact_beyond(read).await;
+    let root = takeover.tree.thread(&takeover.tree.root).await;
+    assert_eq!(takeover.end().await.thread_note, root.thread_note);
+}

@@ -1,0 +1,8 @@
+//! Pages of the documentation and files for clients that are generated from the code or name parts of it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod limits;
+mod operating_page;
+mod reliability_page;
+mod security_page;
+mod service_config;

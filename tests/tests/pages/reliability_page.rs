@@ -1,0 +1,80 @@
+//! The page about reliability lists the faults that the fault suite runs, and the tests that it names exist.
+
+use std::{collections::BTreeSet, fmt::Write as _, fs};
+
+use troupe_tests::page::{check, has_test, root};
+
+const PAGE: &str = "docs/reliability.md";
+const TABLE: &str = "tests/faults/table.tsv";
+/// The value of the fourth column if all tests of a file belong to the row.
+const ALL: &str = "*";
+
+/// The text before and after the table on the page.
+const BEGIN: &str = "<!-- begin of tests/faults/table.tsv -->\n\n";
+const END: &str = "\n<!-- end of tests/faults/table.tsv -->\n";
+
+/// One thing that is promised for a fault, and what shows it.
+struct Row {
+    fault: String,
+    promised: String,
+    file: String,
+    test: String,
+}
+
+fn rows() -> Vec<Row> {
+    let table = fs::read_to_string(root().join(TABLE)).unwrap();
+    let (head, lines) = table.split_once('\n').unwrap();
+    assert_eq!(head, "fault\tpromised\tfile\ttest");
+    lines
+        .lines()
+        .map(|line| {
+            let cells: Vec<String> = line.split('\t').map(str::to_owned).collect();
+            let four: Result<[String; 4], Vec<String>> = cells.try_into();
+            let [fault, promised, file, test] = four.unwrap_or_else(|_| panic!("not four columns: {line}"));
+            Row {
+                fault,
+                promised,
+                file,
+                test,
+            }
+        })
+        .collect()
+}
+
+/// The table as the page has it. A fault is named in the first of its rows.
+fn render(rows: &[Row]) -> String {
+    let mut table = String::from("| fault | promised | shown by |\n|---|---|---|\n");
+    let mut before = "";
+    for row in rows {
+        let fault: &str = if row.fault == before { "" } else { &row.fault };
+        let test: &str = if row.test == ALL {
+            row.file.rsplit('/').next().unwrap_or_default()
+        } else {
+            &row.test
+        };
+        writeln!(table, "| {fault} | {} | [`{test}`](../{}) |", row.promised, row.file).unwrap();
+        before = &row.fault;
+    }
+    table
+}
+
+#[test]
+fn the_page_has_the_table_of_the_fault_suite() {
+    let page = fs::read_to_string(root().join(PAGE)).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("the page says where the table begins");
+    let (_, after) = rest.split_once(END).expect("the page says where the table ends");
+    let expected = format!("{before}{BEGIN}{}{END}{after}", render(&rows()));
+    check(PAGE, &expected);
+}
+
+#[test]
+fn every_row_names_a_test_of_its_own() {
+    let mut named = BTreeSet::new();
+    for row in rows() {
+        let (file, test) = (&row.file, &row.test);
+        let code = fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let is_there = test == ALL || has_test(&code, test);
+        assert!(is_there, "{file} has no test {test}");
+        assert!(named.insert(format!("{file} {test}")), "twice: {file} {test}");
+    }
+}

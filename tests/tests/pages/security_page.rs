@@ -1,0 +1,54 @@
+//! The threat model page names a test for each mitigated threat. Those tests exist.
+
+use std::fs;
+
+use troupe_tests::page::{check, has_test, root};
+
+/// Below this the page has lost its tables, or is written in a form that is not read here.
+const FEWEST: usize = 50;
+
+/// The tests that the page names: `path/to/file.rs::function` between backticks.
+fn named(page: &str) -> Vec<(&str, &str)> {
+    page.split('`')
+        .filter_map(|span| span.split_once("::"))
+        .filter(|(path, _)| path.ends_with(".rs"))
+        .collect()
+}
+
+#[test]
+fn every_test_that_the_page_names_exists() {
+    let page = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let named = named(&page);
+    assert!(named.len() >= FEWEST, "only {} tests are named", named.len());
+    let missing: Vec<String> = named
+        .iter()
+        .filter(|(path, name)| {
+            let text = fs::read_to_string(root().join(path)).unwrap_or_default();
+            !has_test(&text, name)
+        })
+        .map(|(path, name)| format!("{path}::{name}"))
+        .collect();
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+/// The markers around the generated table.
+const TABLE_BEGIN: &str = "<!-- confinement: generated -->\n";
+const TABLE_END: &str = "<!-- confinement: end -->\n";
+
+#[test]
+fn table_of_confinement_is_what_the_code_has() {
+    let page = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let (before, rest) = page.split_once(TABLE_BEGIN).unwrap();
+    let (_, after) = rest.split_once(TABLE_END).unwrap();
+    let table = troupe_runner::confinement_table();
+    let expected = format!("{before}{TABLE_BEGIN}{table}{TABLE_END}{after}");
+    check("docs/security.md", &expected);
+}
+
+#[test]
+fn a_function_is_a_test_by_its_attribute() {
+    let text = "#[test]\nfn one() {}\n\nfn helper() {}\n#[tokio::test(flavor = \"x\")]\nasync fn other() {}\n";
+    for (name, expected) in [("one", true), ("other", true), ("helper", false), ("none", false)] {
+        assert_eq!(has_test(text, name), expected, "{name}");
+    }
+}

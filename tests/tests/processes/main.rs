@@ -1,0 +1,12 @@
+//! The programs as processes: their command line, files, ports, logs and telemetry.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod audit;
+mod desktop_notifications;
+mod mcp;
+mod metrics;
+mod pair_process;
+mod program_checks;
+mod secrets;
+mod token_files;
+mod traces;

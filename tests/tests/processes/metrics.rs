@@ -1,0 +1,270 @@
+//! The admin port of a pair: health for probes, and every metric that the documentation names.
+
+use std::{collections::BTreeSet, fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
+
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use svc_kit::admin::{LIVENESS, READINESS};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    process::Child,
+    time::timeout,
+};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, Event, OnLimit, event::Kind};
+use troupe_tests::{
+    admin::Admin,
+    agents::settled,
+    client::endpoint,
+    process::{Home, Up, service, terminate},
+    tree::Tree,
+    within,
+};
+
+/// The metric that only a service with TLS has; `up` has no TLS.
+const EXPIRY: &str = "troupe_tls_certificate_expiry_seconds";
+
+/// Returns the response to a plain HTTP request.
+async fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    within("an answer", stream.read_to_string(&mut answer)).await.unwrap();
+    answer
+}
+
+/// The names in the table of the documentation.
+fn documented() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operating.md");
+    let text = fs::read_to_string(path).unwrap();
+    let table = text.split("## Metrics").nth(1).expect("a section on metrics");
+    let table = table.split("\n## ").next().unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| row.split(['`', '{']).next().unwrap().to_owned())
+        .collect()
+}
+
+/// Returns the names of the metrics that have a value.
+fn measured(text: &str) -> BTreeSet<String> {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+/// Returns the metrics that rules and panels mention, without the suffixes of histograms.
+fn named_in(text: &str) -> BTreeSet<String> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let words = text.split(|letter| !is_part(letter));
+    let ours = words.filter(|word| word.starts_with("troupe_") || word.starts_with("rpc_server_"));
+    ours.map(|word| {
+        let parts = ["_bucket", "_count", "_sum"];
+        let whole = parts.iter().find_map(|part| word.strip_suffix(part));
+        whole.unwrap_or(word).to_owned()
+    })
+    .collect()
+}
+
+#[test]
+fn every_metric_that_rules_and_panels_name_exists() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/chart/monitoring");
+    for name in ["alerts.yaml", "dashboard.json"] {
+        let text = fs::read_to_string(directory.join(name)).unwrap();
+        let named = named_in(&text);
+        assert!(named.len() > 5, "{name} names too few: {named:?}");
+        let unknown: Vec<_> = named.difference(&documented()).cloned().collect();
+        assert!(unknown.is_empty(), "{name} names what is not measured: {unknown:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
+    let home = Home::default();
+    let arguments = [
+        Up::WITH_RUNNER,
+        &[
+            "--trust-loopback",
+            "--admin-listen",
+            "127.0.0.1:0",
+            "--max-threads",
+            "1",
+        ],
+    ]
+    .concat();
+    let up = Up::start_with(&home, &arguments).await;
+    let admin = up.ready["admin"].as_str().unwrap().to_owned();
+
+    let health = HealthClient::new(endpoint(admin.parse().unwrap()).connect_lazy());
+    let is_serving = async |name: &str| {
+        let request = HealthCheckRequest {
+            service: name.to_owned(),
+        };
+        let answer = health.clone().check(request).await;
+        answer.is_ok_and(|answer| answer.get_ref().status() == ServingStatus::Serving)
+    };
+    for name in [
+        "",
+        "liveness",
+        "troupe.registry.v1.AgentRegistryService",
+        "troupe.supervisor.v1.AgentSupervisorService",
+    ] {
+        within("health on the admin port", async { while !is_serving(name).await {} }).await;
+    }
+
+    // One of each kind: a turn, a thread that waits, a rejected thread, a cascade.
+    let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
+    let mut holding = tree.request("worker");
+    holding.message = Some(String::from("hold"));
+    let first = tree.try_spawn(holding).await.unwrap().thread.unwrap().thread_id;
+    let mut queued = tree.request("worker");
+    queued.set_on_limit(OnLimit::Queue);
+    let second = tree.try_spawn(queued).await.unwrap().thread.unwrap().thread_id;
+    tree.try_spawn(tree.request("nobody")).await.unwrap_err();
+    tree.close(&first).await;
+    settled(&tree, &second).await;
+    let mut watch = tree.watch().await;
+    watch.snapshot().await;
+    tree.note(&tree.root, "to be watched").await;
+    watch.event().await;
+
+    let answer = get(&admin, "/metrics").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("content-type: text/plain"), "{answer}");
+    let mut expected = documented();
+    assert!(expected.remove(EXPIRY), "{EXPIRY} is documented");
+    assert_eq!(measured(&answer), expected, "{answer}");
+    let has = |line: &str| answer.lines().any(|other| other.starts_with(line));
+    for line in [
+        "rpc_server_call_duration_seconds_count{rpc_method=\"troupe.supervisor.v1.AgentSupervisorService/SpawnAgent\",rpc_response_status_code=\"OK\",rpc_system_name=\"grpc\"} 2",
+        "troupe_turns_total{status=\"COMPLETED\"} 1",
+        "troupe_thread_cascade_duration_seconds_count 1",
+        "troupe_thread_queue_duration_seconds_count 1",
+        "troupe_threads{status=\"COMPLETED\"} 1",
+        "troupe_threads{status=\"SHUTDOWN\"} 1",
+        "troupe_spawns_refused_total{reason=\"TEMPLATE_NOT_FOUND\"} 1",
+        "troupe_slots{state=\"taken\"} 0",
+        "troupe_slots{state=\"free\"} 1",
+        "troupe_runners 1",
+        "troupe_runners_away 0",
+        "troupe_watchers_delay_duration_seconds_count 1",
+        "troupe_watchers 1",
+    ] {
+        assert!(has(line), "{line}\n{answer}");
+    }
+    assert!(!answer.contains(&first), "no ids, which nobody could count");
+}
+
+/// Writes the certificate of a server that ends with that year's beginning, and its key.
+fn write_certificate(directory: &Path, year: i32) {
+    let mut params = CertificateParams::new(vec![String::from("localhost")]).unwrap();
+    params.not_after = date_time_ymd(year, 1, 1);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    fs::write(directory.join("tls.key"), key.serialize_pem()).unwrap();
+    fs::write(directory.join("tls.crt"), certificate.pem()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_tells_when_its_certificate_ends() {
+    let home = Home::default();
+    write_certificate(home.path(), 2100);
+    let (mut command, ready) = service(&home, "registry");
+    command.args([
+        "--tls-cert",
+        "tls.crt",
+        "--tls-key",
+        "tls.key",
+        "--admin-listen",
+        "127.0.0.1:0",
+    ]);
+    let _process = command.spawn().unwrap();
+    within("a service that serves", ready.address()).await;
+    let ready = fs::read_to_string(home.path().join("registry.json")).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    let admin = ready["admin"].as_str().unwrap();
+    let ends = async || {
+        let answer = get(admin, "/metrics").await;
+        let line = answer
+            .lines()
+            .find_map(|line| line.strip_prefix(EXPIRY)?.strip_prefix(' '));
+        line.map(|value| value.parse::<u64>().unwrap())
+    };
+    assert_eq!(ends().await, Some(4_102_444_800));
+
+    // The new certificate is detected without a connection. Invalid files keep the previous one in use.
+    write_certificate(home.path(), 2200);
+    assert_eq!(ends().await, Some(7_258_118_400));
+    fs::write(home.path().join("tls.crt"), "nothing").unwrap();
+    assert_eq!(ends().await, Some(7_258_118_400));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_do_not_go_on_do_not_keep_the_admin_port_from_others() {
+    /// As many connections as it has.
+    const CONNECTIONS: usize = 64;
+    /// Less than the default request timeout of an HTTP/1.1 server.
+    const SOON: Duration = Duration::from_secs(20);
+    let home = Home::default();
+    let arguments = [Up::ARGUMENTS, &["--admin-listen", "127.0.0.1:0"]].concat();
+    let up = Up::start_with(&home, &arguments).await;
+    let admin = up.ready["admin"].as_str().unwrap().to_owned();
+    let mut halves = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut half = TcpStream::connect(&admin).await.unwrap();
+        half.write_all(b"GET /metrics HTTP/1.1\r\nHost: troupe\r\n")
+            .await
+            .unwrap();
+        halves.push(half);
+    }
+    let answer = timeout(SOON, get(&admin, "/metrics")).await;
+    assert!(answer.expect("an answer soon").starts_with("HTTP/1.1 200"));
+}
+
+/// A runner that is attached.
+async fn runner(home: &Home, supervisor: SocketAddr) -> (Child, Admin) {
+    let url = format!("http://{supervisor}");
+    let mut process = home
+        .troupe(&[
+            "run",
+            "--supervisor",
+            &url,
+            "--drain",
+            "1h",
+            "--admin-listen",
+            "127.0.0.1:0",
+        ])
+        .env("TROUPE_LOG_FORMAT", "json")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let admin = Admin::of(&mut process).await;
+    admin.until(READINESS, true).await;
+    (process, admin)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_is_ready_while_it_is_attached_and_does_not_drain() {
+    let home = Home::default();
+    let up = Up::start(&home).await;
+    let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
+
+    let (mut process, admin) = runner(&home, up.supervisor).await;
+    let mut holding = tree.request("worker");
+    holding.message = Some(String::from("hold"));
+    let thread = tree.try_spawn(holding).await.unwrap().thread.unwrap().thread_id;
+    let mut watch = tree.watch_after(0).await;
+    let has_begun = |event: &Event| matches!(event.kind, Some(Kind::TurnStarted(_)));
+    watch.until(has_begun).await;
+    terminate(&process);
+    admin.until(READINESS, false).await;
+    assert!(admin.is_serving(LIVENESS).await && !admin.is_serving("").await);
+    tree.close(&thread).await;
+    let ended = within("the end of the runner", process.wait()).await.unwrap();
+    assert!(ended.success(), "{ended}");
+
+    let (mut process, admin) = runner(&home, up.supervisor).await;
+    assert!(admin.is_serving("").await);
+    up.kill().await;
+    admin.until(READINESS, false).await;
+    assert!(admin.is_serving(LIVENESS).await);
+    process.kill().await.unwrap();
+}

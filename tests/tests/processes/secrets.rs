@@ -1,0 +1,281 @@
+//! Secrets are planted wherever a pair accepts any, and everything that can be is logged, traced and rejected. No
+//! secret appears in any output.
+
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    process::Child,
+};
+use tonic::Status;
+use troupe_proto::supervisor::v1::{
+    CreateSessionRequest, ListSessionsRequest, NotificationKind, SendInputRequest, SetThreadNoteRequest,
+    SpawnAgentRequest, StatusKind, Webhook,
+};
+use troupe_tests::{
+    agents::settled,
+    authority::Authority,
+    client,
+    collector::Collector,
+    process::{Home, Ready, service},
+    provider::Key,
+    receiver::Receiver,
+    tree::{Spawned, Tree, kind},
+    within,
+};
+
+/// What every planted secret has in it.
+const PLANTED: &str = "pl4nted";
+
+fn planted(what: &str) -> String {
+    format!("{PLANTED}-{what}-0123456789abcdef0123456789abcdef")
+}
+
+/// A file with a secret, as its reader wants it.
+fn plant(directory: &Path, name: &str) -> String {
+    let path = directory.join(name);
+    fs::write(&path, planted(name)).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Publishes the key of a provider of identities, `jwks.json`, and answers a token that it vouches for.
+fn vouched_for(directory: &Path) -> String {
+    let key = Key::new("one");
+    fs::write(directory.join("jwks.json"), key.published()).unwrap();
+    key.token("admin")
+}
+
+/// Starts a service that logs all that there is to log, and its dependencies too.
+async fn start(home: &Home, collector: &Collector, name: &str, arguments: &[&str]) -> (Child, Ready, String) {
+    let (mut command, ready) = service(home, name);
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(home.path().join("log"))
+        .unwrap();
+    command
+        .args(arguments)
+        .args(["--admin-listen", "127.0.0.1:0", "--log-format", "json"])
+        .env("TROUPE_LOG", "trace")
+        .stderr(log);
+    let process = collector.hears(&mut command).spawn().unwrap();
+    let address = within("a service that serves", ready.address()).await;
+    (process, ready, address)
+}
+
+/// Returns all text of an error that its caller receives.
+fn said(status: &Status) -> String {
+    format!("{status:?} {}", String::from_utf8_lossy(status.details()))
+}
+
+async fn metrics(home: &Home, name: &str) -> String {
+    let ready = fs::read_to_string(home.path().join(format!("{name}.json"))).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    let address = ready["admin"].as_str().unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    within("metrics", stream.read_to_string(&mut answer)).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
+    let home = Home::default();
+    let mut collector = Collector::start().await;
+    let file = |name: &str| plant(home.path(), name);
+    let (registry_token, operator, runner) = (file("registry.token"), file("operator.token"), file("runner.token"));
+
+    let authority = Authority::default();
+    authority.publish(home.path(), "ca.crt");
+    let (_, key) = authority.server(home.path(), "registry");
+    let key = fs::read_to_string(key).unwrap();
+    let key = key.lines().nth(1).expect("the first line of the key itself");
+    let jwt = vouched_for(home.path());
+
+    let of_registry = [
+        ["--token-file", &registry_token],
+        ["--tls-cert", "registry.crt"],
+        ["--tls-key", "registry.key"],
+    ];
+    let of_registry = of_registry.as_flattened();
+    let (_registry, _, registry) = start(&home, &collector, "registry", of_registry).await;
+    // A password in the URL, as proxies want them.
+    let url = format!("https://ann:{}@{registry}", planted("password"));
+    let arguments = [
+        ["--data-dir", "data"],
+        ["--registry-url", &url],
+        ["--registry-ca", "ca.crt"],
+        ["--jwt-issuer", "https://id.example.org"],
+        ["--jwt-audience", "troupe"],
+        ["--jwt-keys", "jwks.json"],
+        ["--registry-token-file", &registry_token],
+        ["--operator-token-file", &operator],
+        ["--runner-token-file", &runner],
+    ];
+    let arguments = arguments.as_flattened();
+    let (_supervisor, _, supervisor) = start(
+        &home,
+        &collector,
+        "supervisor",
+        &[arguments, &["--require-token", "--webhook-allow-private"]].concat(),
+    )
+    .await;
+    let mut command = home.troupe(&[
+        "run",
+        "--supervisor",
+        &format!("http://{supervisor}"),
+        "--token-file",
+        &runner,
+    ]);
+    let log = OpenOptions::new().append(true).open(home.path().join("log")).unwrap();
+    command
+        .env("TROUPE_LOG", "trace")
+        .env("ANTHROPIC_API_KEY", planted("provider-key"))
+        .stderr(log);
+    let _runner = collector.hears(&mut command).spawn().unwrap();
+
+    // Everything that a client may say, and that is carried out.
+    let token = planted("operator.token");
+    let client = client::supervisor(supervisor.parse().unwrap(), Some(&token));
+    let webhook = |url: String| Webhook {
+        url,
+        kinds: vec![
+            NotificationKind::AgentTurnComplete.into(),
+            NotificationKind::SubAgentComplete.into(),
+        ],
+        secret: planted("webhook-secret"),
+    };
+    let request = CreateSessionRequest {
+        webhooks: vec![webhook(String::from("ftp://127.0.0.1:9/hook"))],
+        ..CreateSessionRequest::default()
+    };
+    let mut errors = Vec::new();
+    errors.push(client.clone().create_session(request).await.unwrap_err());
+    let receiver = Receiver::start().await;
+    let request = CreateSessionRequest {
+        webhooks: vec![webhook(receiver.url())],
+        ..CreateSessionRequest::default()
+    };
+    let tree = Tree::open(client.clone(), request).await;
+    let mut vouched_for = client::supervisor(supervisor.parse().unwrap(), Some(&jwt));
+    vouched_for.list_sessions(ListSessionsRequest::default()).await.unwrap();
+    let spawn = |role: &str| SpawnAgentRequest {
+        message: Some(format!("say: {}", planted("prompt"))),
+        objective: planted("objective"),
+        definition_of_done: planted("definition"),
+        r#override: planted("override"),
+        custom_system_prompt: planted("system-prompt"),
+        return_token: true,
+        ..tree.request(role)
+    };
+    let worker = Spawned::of(tree.try_spawn(spawn("worker")).await.unwrap());
+    assert_eq!(kind(&settled(&tree, &worker.id).await), StatusKind::Completed);
+
+    // Delivered and not accepted; the next attempt shows that the first is over.
+    for _ in 0..2 {
+        receiver.next(503).await;
+    }
+
+    // And what is refused: by the registry, by the domain, at the door.
+    errors.push(tree.try_spawn(spawn("nobody")).await.unwrap_err());
+    let note = SetThreadNoteRequest {
+        thread_id: worker.id.clone(),
+        thread_note: planted("note").repeat(200),
+        ..SetThreadNoteRequest::default()
+    };
+    errors.push(client.clone().set_thread_note(note).await.unwrap_err());
+    tree.close(&worker.id).await;
+    let input = SendInputRequest {
+        thread_id: worker.id.clone(),
+        message: Some(planted("input")),
+        ..SendInputRequest::default()
+    };
+    errors.push(client.clone().send_input(input.clone()).await.unwrap_err());
+    for bad in [
+        worker.token.clone(),
+        planted("guess"),
+        format!("a.{}.c", planted("jwt")),
+    ] {
+        let mut stranger = client::supervisor(supervisor.parse().unwrap(), Some(&bad));
+        errors.push(stranger.send_input(input.clone()).await.unwrap_err());
+    }
+
+    let configured = |name: &str, arguments: &[&str]| {
+        let (mut command, _) = service(&home, name);
+        command.args(arguments).arg("--print-config=json");
+        async move { within("the settings", command.output()).await.unwrap().stdout }
+    };
+    let up = async {
+        let mut command = home.troupe(&["up", "--registry-listen", "127.0.0.1:0", "--print-config=json"]);
+        command.env("ANTHROPIC_API_KEY", planted("provider-key"));
+        within("the settings", command.output()).await.unwrap().stdout
+    };
+    let mut found = vec![
+        ("the settings of `up`", String::from_utf8(up.await)),
+        (
+            "the registry's settings",
+            String::from_utf8(configured("registry", of_registry).await),
+        ),
+        (
+            "the supervisor's settings",
+            String::from_utf8(configured("supervisor", arguments).await),
+        ),
+    ]
+    .into_iter()
+    .map(|(what, text)| (what, text.unwrap()))
+    .collect::<Vec<_>>();
+    for (_, settings) in &found {
+        assert!(
+            settings.contains("\"origin\":\"flag\""),
+            "settings that were given: {settings}"
+        );
+    }
+    let is_over = |collector: &Collector| {
+        collector
+            .spans()
+            .iter()
+            .any(|(_, span)| span.name == "invoke_agent worker")
+    };
+    collector
+        .until("the turn's span", |collector| is_over(collector).then_some(()))
+        .await;
+    let is_measured = |collector: &Collector| collector.metrics().iter().any(|name| name == "troupe.turns");
+    collector
+        .until("metrics", |collector| is_measured(collector).then_some(()))
+        .await;
+    found.push(("what the collector was told", format!("{:?}", collector.seen)));
+    found.push(("the errors", errors.iter().map(said).collect()));
+    found.push((
+        "the metrics",
+        metrics(&home, "registry").await + &metrics(&home, "supervisor").await,
+    ));
+    let mut log = String::new();
+    std::io::Read::read_to_string(&mut File::open(home.path().join("log")).unwrap(), &mut log).unwrap();
+    assert!(
+        log.contains("SpawnAgent") && log.contains("TRACE"),
+        "the log says all that it can"
+    );
+    found.push(("the log", log));
+
+    for (what, text) in found {
+        for secret in [PLANTED, &worker.token, &tree.root_token, &jwt, key] {
+            let place = text.find(secret).map(|place| {
+                let from = (place.saturating_sub(300)..=place).find(|at| text.is_char_boundary(*at));
+                text[from.unwrap_or(place)..].chars().take(600).collect::<String>()
+            });
+            assert!(
+                secret.is_empty() || place.is_none(),
+                "a secret is in {what}: {}",
+                place.unwrap_or_default()
+            );
+        }
+    }
+}

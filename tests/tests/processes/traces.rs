@@ -1,0 +1,284 @@
+//! The telemetry that a collector receives: a spawn as one trace, from its client through supervisor, registry and
+//! runner and back, and metrics; over TLS if the collector requires it.
+
+use std::{convert::Infallible, process::Stdio};
+
+use opentelemetry_proto::tonic::{
+    common::v1::any_value::Value,
+    trace::v1::{Span, span::SpanKind},
+};
+use serde_json::json;
+use tokio::process::{Child, Command};
+use tonic::Request;
+use troupe_proto::{
+    registry::v1::ListAgentsRequest,
+    supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, StatusKind, event::Kind},
+};
+use troupe_tests::{
+    agents::settled,
+    authority::Authority,
+    client,
+    collector::Collector,
+    process::{Home, Ready, service},
+    relay::Relay,
+    tls_front::tls_in_front_of,
+    tree::{Spawned, Tree, kind},
+    within,
+};
+
+/// A trace that its client began.
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const CLIENT: &str = "00f067aa0ba902b7";
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+async fn start(command: &mut Command, ready: &Ready) -> (Child, String) {
+    let process = command.stderr(Stdio::null()).spawn().unwrap();
+    let address = within("a service that serves", ready.address()).await;
+    (process, address)
+}
+
+/// A span of the trace, by the process that it is from and how its name ends.
+fn of_trace(collector: &Collector, process: &str, name: &str) -> Option<Span> {
+    let spans = collector.spans();
+    let mut spans = spans.into_iter().filter(|(of, _)| of == process).map(|(_, span)| span);
+    spans.find(|span| span.name.ends_with(name) && hexadecimal(&span.trace_id) == TRACE)
+}
+
+/// What a span says under that key, if that is text.
+fn said<'s>(span: &'s Span, key: &str) -> Option<&'s str> {
+    let attribute = span.attributes.iter().find(|attribute| attribute.key == key)?;
+    match attribute.value.as_ref()?.value.as_ref()? {
+        Value::StringValue(text) => Some(text),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spawn_is_one_trace_through_all_processes() {
+    let home = Home::default();
+    let mut collector = Collector::start().await;
+    let (mut command, ready) = service(&home, "registry");
+    let (_registry, registry) = start(collector.hears(&mut command), &ready).await;
+    let (mut command, ready) = service(&home, "supervisor");
+    command.args(["--data-dir", "data", "--registry-url", &format!("http://{registry}")]);
+    let (_supervisor, supervisor) = start(collector.hears(&mut command), &ready).await;
+    let mut command = home.troupe(&["run", "--supervisor", &format!("http://{supervisor}")]);
+    command
+        .args(["--token-file", "data/runner.token"])
+        .stderr(Stdio::null());
+    let _runner = collector.hears(&mut command).spawn().unwrap();
+
+    let mut client = client::supervisor(supervisor.parse().unwrap(), None);
+    let tree = Tree::open(client.clone(), CreateSessionRequest::default()).await;
+    let mut request = Request::new(SpawnAgentRequest {
+        // What the sample agent does: a call of the supervisor's, by its runner.
+        message: Some(json!({"tool_call": {"name": "set_thread_note", "args": {"note": "a secret plan"}}}).to_string()),
+        ..tree.request("worker")
+    });
+    let parent = format!("00-{TRACE}-{CLIENT}-01");
+    request.metadata_mut().insert("traceparent", parent.parse().unwrap());
+    let worker = Spawned::of(client.spawn_agent(request).await.unwrap().into_inner()).id;
+
+    let mut found = Vec::new();
+    for (process, name) in [
+        ("supervisor-svc", "/SpawnAgent"),
+        ("supervisor-svc", "/ResolveSpawn"),
+        ("registry-svc", "/ResolveSpawn"),
+        ("troupe-runner", "invoke_agent worker"),
+        ("supervisor-svc", "/SetThreadNote"),
+    ] {
+        found.push(
+            collector
+                .until(name, |collector| of_trace(collector, process, name))
+                .await,
+        );
+    }
+    let [spawn, ask, resolve, turn, note] = &found[..] else {
+        panic!("five spans");
+    };
+    for (span, kind) in [
+        (spawn, SpanKind::Server),
+        (ask, SpanKind::Client),
+        (resolve, SpanKind::Server),
+    ] {
+        assert_eq!(span.kind(), kind, "{}", span.name);
+        for (key, value) in [
+            ("rpc.system.name", "grpc"),
+            ("rpc.method", span.name.as_str()),
+            ("rpc.response.status_code", "OK"),
+        ] {
+            assert_eq!(said(span, key), Some(value), "{}", span.name);
+        }
+        assert_eq!(said(span, "error.type"), None, "{}", span.name);
+    }
+    assert_eq!(spawn.name, "troupe.supervisor.v1.AgentSupervisorService/SpawnAgent");
+    assert_eq!(hexadecimal(&spawn.parent_span_id), CLIENT);
+    for (child, parent) in [(ask, spawn), (resolve, ask), (turn, spawn), (note, turn)] {
+        assert_eq!(
+            child.parent_span_id, parent.span_id,
+            "{} is below {}",
+            child.name, parent.name
+        );
+    }
+    let text = format!("{:?}", collector.seen);
+    assert!(!text.contains("secret plan"), "nothing that was said is told");
+
+    // A later watcher of the session can still find the trace.
+    assert_eq!(kind(&settled(&tree, &worker).await), StatusKind::Completed);
+    let of_turn = |kind: &Kind| matches!(kind, Kind::ThreadSpawned(_) | Kind::TurnStarted(_) | Kind::TurnEnded(_));
+    let events = tree.log().await.into_iter().filter(|event| event.thread_id == worker);
+    let traces: Vec<String> = events
+        .filter(|event| event.kind.as_ref().is_some_and(of_turn))
+        .map(|event| event.traceparent)
+        .collect();
+    let expected = format!("00-{TRACE}-{}-01", hexadecimal(&spawn.span_id));
+    assert_eq!(traces, [expected.clone(), expected.clone(), expected]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_is_who_its_variables_say_and_one_of_its_kind_otherwise() {
+    let mut ids = Vec::new();
+    for (name, variables) in [
+        ("registry-svc", &[][..]),
+        (
+            "other",
+            &[("OTEL_RESOURCE_ATTRIBUTES", "service.name=other,service.instance.id=one")][..],
+        ),
+        (
+            "catalogue",
+            &[
+                ("OTEL_SERVICE_NAME", "catalogue"),
+                ("OTEL_RESOURCE_ATTRIBUTES", "service.name=other"),
+            ][..],
+        ),
+    ] {
+        let home = Home::default();
+        let mut collector = Collector::start().await;
+        let (mut command, ready) = service(&home, "registry");
+        command.envs(variables.iter().copied());
+        let (_registry, registry) = start(collector.hears(&mut command), &ready).await;
+        let mut client = client::registry(registry.parse().unwrap(), None);
+        let answer = within("the agents", client.list_agents(ListAgentsRequest::default())).await;
+        answer.unwrap();
+        let [by_spans, by_metrics] = collector
+            .until("spans and metrics", |collector| {
+                let processes = collector.processes().map(|processes| processes.first().cloned());
+                let [Some(by_spans), Some(by_metrics)] = processes else {
+                    return None;
+                };
+                Some([by_spans, by_metrics])
+            })
+            .await;
+        assert_eq!(by_spans, by_metrics);
+        assert_eq!(by_spans["service.name"], name);
+        assert_eq!(by_spans["service.version"], env!("CARGO_PKG_VERSION"));
+        ids.push(by_spans["service.instance.id"].clone());
+    }
+    assert_eq!(ids[1], "one");
+    assert_ne!(ids[0], ids[2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_behind_tls_is_told_spans_and_metrics() {
+    let home = Home::default();
+    let mut collector = Collector::start().await;
+    let authority = Authority::default();
+    let believed = authority.publish(home.path(), "ca.crt");
+    let server = authority.server(home.path(), "collector");
+    let front = tls_in_front_of(collector.address, server, &["h2"]).await;
+
+    let (mut command, ready) = service(&home, "supervisor");
+    command
+        .args(["--data-dir", "data"])
+        .env("OTEL_EXPORTER_OTLP_CERTIFICATE", believed);
+    let command = collector.hears_at(&mut command, &format!("https://{front}"));
+    let (_supervisor, supervisor) = start(command, &ready).await;
+    let client = client::supervisor(supervisor.parse().unwrap(), None);
+    let tree = Tree::open(client, CreateSessionRequest::default()).await;
+    tree.note(&tree.root, "something to write down").await;
+
+    let is_told = |collector: &Collector, name: &str| collector.metrics().iter().any(|metric| metric == name);
+    for metric in [
+        "rpc.server.call.duration",
+        "troupe.log.append.duration",
+        "troupe.sessions.loaded",
+    ] {
+        collector
+            .until(metric, |collector| is_told(collector, metric).then_some(()))
+            .await;
+    }
+    let named = |collector: &Collector| {
+        collector
+            .spans()
+            .iter()
+            .any(|(_, span)| span.name.ends_with("/CreateSession"))
+    };
+    collector
+        .until("a span", |collector| named(collector).then_some(()))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_whose_machine_vanished_is_told_by_another_connection() {
+    let home = Home::default();
+    let mut collector = Collector::start().await;
+    let mut relay = Relay::to(collector.address).await;
+    let (mut command, ready) = service(&home, "supervisor");
+    command
+        .args(["--data-dir", "data"])
+        .env("OTEL_EXPORTER_OTLP_TIMEOUT", "2000");
+    let command = collector.hears_at(&mut command, &format!("http://{}", relay.address()));
+    let (_supervisor, supervisor) = start(command, &ready).await;
+    let client = client::supervisor(supervisor.parse().unwrap(), None);
+    let tree = Tree::open(client, CreateSessionRequest::default()).await;
+    let named = |collector: &Collector, name: &str| {
+        let spans = collector.spans();
+        spans.iter().any(|(_, span)| span.name.ends_with(name)).then_some(())
+    };
+    collector
+        .until("a span", |collector| named(collector, "/CreateSession"))
+        .await;
+
+    relay.silence().await;
+    // Telemetry in flight may be lost, so the test produces more.
+    let notes = tokio::spawn(keep_noting(tree));
+    collector
+        .until("a later span", |collector| named(collector, "/SetThreadNote"))
+        .await;
+    notes.abort();
+}
+
+async fn keep_noting(tree: Tree) -> Infallible {
+    loop {
+        tree.note(&tree.root, "something to write down").await;
+    }
+}
+
+#[tokio::test]
+async fn a_collector_that_is_none_is_said_at_the_start() {
+    let home = Home::default();
+    for (variable, value, said) in [
+        (
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "localhost:4317",
+            "expected a URL such as http://127.0.0.1:4317",
+        ),
+        (
+            "OTEL_EXPORTER_OTLP_PROTOCOL",
+            "http/protobuf",
+            "collectors are told over grpc",
+        ),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "key.pem", "set both"),
+    ] {
+        let (mut command, _) = service(&home, "registry");
+        command
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
+            .env(variable, value);
+        let output = within("its end", command.output()).await.unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && text.contains(said), "{variable}: {text}");
+    }
+}

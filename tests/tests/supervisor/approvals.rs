@@ -1,0 +1,455 @@
+//! Graph templates: which callers may spawn by them, and which spawns wait for an operator.
+
+use std::{fs, path::Path};
+
+use tonic::Code;
+use troupe_proto::{
+    common::v1::{Dialect, EdgeManagement, Scope},
+    reason::Reason,
+    supervisor::v1::{
+        Approval, ApprovalDecision, ApprovalKind, CreateSessionRequest, DescribeToolsRequest, GetThreadRequest,
+        ListApprovalsRequest, ResolveApprovalRequest, ResumeAgentRequest, Session, SpawnAgentRequest, StatusKind,
+        UpdateSessionRequest,
+    },
+};
+use troupe_tests::{
+    client::Supervisor,
+    events::{about, names, statuses},
+    pair::{Pair, VIEWER},
+    refusal::refused,
+    runner::Runner,
+    tree::{Spawned, Tree, kind},
+    within,
+};
+
+/// A graph template of the project that declares every edge, and so may spawn.
+const LEAD: &str =
+    "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
+
+fn write_lead(pair: &Pair) {
+    let templates = Path::new(&pair.project()).join("docs/templates");
+    fs::create_dir_all(&templates).unwrap();
+    fs::write(templates.join("lead.md"), LEAD).unwrap();
+}
+
+/// A spawn of that graph template by an operator, below the root.
+fn node(tree: &Tree, role_template: &str) -> SpawnAgentRequest {
+    SpawnAgentRequest {
+        role_template: role_template.to_owned(),
+        ..tree.request("")
+    }
+}
+
+async fn spawn(tree: &Tree, request: SpawnAgentRequest) -> Spawned {
+    Spawned::of(tree.try_spawn(request).await.unwrap())
+}
+
+/// A spawn of that graph template as a thread asks for it.
+fn own_node(role_template: &str) -> SpawnAgentRequest {
+    SpawnAgentRequest {
+        role_template: role_template.to_owned(),
+        message: Some(String::from("the task")),
+        label: String::from("Docs Agent"),
+        return_token: true,
+        ..SpawnAgentRequest::default()
+    }
+}
+
+async fn spawn_by(pair: &Pair, parent: &Spawned, request: SpawnAgentRequest) -> Spawned {
+    let mut client = pair.with_token(&parent.token);
+    let answer = within("the answer to a spawn", client.spawn_agent(request)).await;
+    Spawned::of(answer.unwrap().into_inner())
+}
+
+async fn listed(mut client: Supervisor, request: ListApprovalsRequest) -> Vec<Approval> {
+    let answer = within("the approvals", client.list_approvals(request)).await;
+    answer.unwrap().into_inner().approvals
+}
+
+/// Returns the pending approvals of a session.
+async fn pending(tree: &Tree) -> Vec<Approval> {
+    let request = ListApprovalsRequest {
+        session_id: tree.session.clone(),
+        ..ListApprovalsRequest::default()
+    };
+    listed(tree.client(), request).await
+}
+
+fn decision(tree: &Tree, approval: &Approval, grant: bool) -> ResolveApprovalRequest {
+    ResolveApprovalRequest {
+        session_id: tree.session.clone(),
+        approval_id: approval.approval_id.clone(),
+        grant,
+        reason: String::from("I said so"),
+        ..ResolveApprovalRequest::default()
+    }
+}
+
+async fn decide(tree: &Tree, request: ResolveApprovalRequest) -> Approval {
+    let answer = within("a decision", tree.client().resolve_approval(request)).await;
+    answer.unwrap().into_inner().approval.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_orchestrator_of_the_system_spawns_without_asking() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let orchestrator = spawn(&tree, node(&tree, "orchestrator")).await;
+    assert_eq!(orchestrator.thread.agent_type, "orchestrator");
+    assert_eq!(orchestrator.thread.edge_management(), EdgeManagement::All);
+    let source = orchestrator.thread.source.clone().unwrap();
+    assert_eq!((source.dialect(), source.scope()), (Dialect::Graph, Scope::System));
+
+    let planner = spawn_by(&pair, &orchestrator, own_node("planner")).await;
+    assert_eq!(kind(&planner.thread), StatusKind::PendingInit);
+    assert_eq!(planner.thread.edge_management(), EdgeManagement::None);
+    assert!(pending(&tree).await.is_empty());
+
+    // The agent type of the same name is another template.
+    let role = tree.spawn("orchestrator").await;
+    assert_eq!(role.thread.source.unwrap().dialect(), Dialect::Role);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_template_without_edge_management_does_not_spawn() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let planner = spawn(&tree, node(&tree, "planner")).await;
+    let head = tree.head().await;
+    refused(
+        pair.with_token(&planner.token).spawn_agent(own_node("reviewer")).await,
+        Code::PermissionDenied,
+        Reason::NotPermitted,
+        "edgeManagement capability is disabled: role_template \"planner\" may not spawn",
+    );
+    assert_eq!(tree.head().await, head);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_projects_template_spawns_waits_for_an_operator() {
+    let pair = Pair::start().await;
+    write_lead(&pair);
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let beside = tree.spawn("worker").await;
+    let lead = spawn(&tree, node(&tree, "lead")).await;
+    assert_eq!(lead.thread.source.as_ref().unwrap().scope(), Scope::Project);
+    let child = spawn_by(&pair, &lead, own_node("planner")).await;
+    assert_eq!(kind(&child.thread), StatusKind::AwaitingApproval);
+
+    let waiting = pending(&tree).await;
+    let approval = &waiting[0];
+    let digest = child.thread.source.clone().unwrap().digest;
+    let subject = format!(
+        "Spawn node: Docs Agent (planner)\nasked by: lead {}\ntemplate: system scope, sha256 {digest}\n",
+        lead.id
+    );
+    assert!(approval.subject.starts_with(&subject), "{approval:?}");
+    assert_eq!(approval.thread_id, child.id);
+    assert_eq!(approval.kind(), ApprovalKind::Spawn);
+    assert_eq!(approval.decision(), ApprovalDecision::Unspecified);
+    let deadline = approval.deadline.as_ref().unwrap().seconds;
+    assert_eq!(deadline - approval.create_time.as_ref().unwrap().seconds, 600);
+
+    // Threads see what is below them, viewers everything.
+    let own = ListApprovalsRequest::default();
+    assert_eq!(listed(pair.with_token(&lead.token), own.clone()).await, waiting);
+    assert!(listed(pair.with_token(&beside.token), own.clone()).await.is_empty());
+    let of_session = ListApprovalsRequest {
+        session_id: tree.session.clone(),
+        ..own
+    };
+    assert_eq!(listed(pair.with_token(VIEWER), of_session).await, waiting);
+
+    // Until then it can do nothing, but it can be told something.
+    let itself = GetThreadRequest {
+        thread_id: child.id.clone(),
+        ..GetThreadRequest::default()
+    };
+    refused(
+        pair.with_token(&child.token).get_thread(itself.clone()).await,
+        Code::PermissionDenied,
+        Reason::NotPermitted,
+        "waits for an operator's approval",
+    );
+    let told = tree.send(&child.id, "and this").await;
+    assert_eq!(kind(&told), StatusKind::AwaitingApproval);
+
+    let granted = decide(&tree, decision(&tree, approval, true)).await;
+    assert_eq!(granted.decision(), ApprovalDecision::Granted);
+    assert_eq!(
+        (granted.decided_by.as_str(), granted.reason.as_str()),
+        ("operator:tester", "I said so")
+    );
+    runner.start_of(&child.id).await;
+    pair.with_token(&child.token).get_thread(itself).await.unwrap();
+    assert!(pending(&tree).await.is_empty());
+
+    let log = tree.log().await;
+    assert_eq!(
+        &names(&about(&log, &child.id))[..5],
+        [
+            "ThreadSpawned",
+            "ApprovalRequested",
+            "InputQueued",
+            "ApprovalResolved",
+            "ThreadAdmitted"
+        ]
+    );
+    assert_eq!(statuses(&log)[&child.id], StatusKind::PendingInit);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_decision_is_made_once() {
+    let pair = Pair::start().await;
+    write_lead(&pair);
+    let tree = pair.tree().await;
+    let lead = spawn(&tree, node(&tree, "lead")).await;
+    spawn_by(&pair, &lead, own_node("planner")).await;
+    let approval = pending(&tree).await.remove(0);
+    let request = ResolveApprovalRequest {
+        request_id: String::from("once"),
+        ..decision(&tree, &approval, true)
+    };
+    let granted = decide(&tree, request.clone()).await;
+    let head = tree.head().await;
+    assert_eq!(decide(&tree, request.clone()).await, granted, "a retry");
+    refused(
+        tree.client()
+            .resolve_approval(ResolveApprovalRequest {
+                grant: false,
+                ..request
+            })
+            .await,
+        Code::AlreadyExists,
+        Reason::RequestIdReused,
+        "once",
+    );
+    for grant in [true, false] {
+        refused(
+            tree.client().resolve_approval(decision(&tree, &approval, grant)).await,
+            Code::FailedPrecondition,
+            Reason::IllegalTransition,
+            "was decided before: granted by operator:tester; a decision is final",
+        );
+    }
+    assert_eq!(tree.head().await, head);
+    let everything = ListApprovalsRequest {
+        session_id: tree.session.clone(),
+        include_resolved: true,
+        ..ListApprovalsRequest::default()
+    };
+    assert_eq!(listed(tree.client(), everything).await, [granted]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denied_spawn_is_over_for_good() {
+    let pair = Pair::start().await;
+    write_lead(&pair);
+    let tree = pair.tree().await;
+    let lead = spawn(&tree, node(&tree, "lead")).await;
+    let child = spawn_by(&pair, &lead, own_node("planner")).await;
+    let approval = pending(&tree).await.remove(0);
+    let denied = decide(&tree, decision(&tree, &approval, false)).await;
+    assert_eq!(denied.decision(), ApprovalDecision::Denied);
+
+    let status = tree.thread(&child.id).await.status.unwrap();
+    assert_eq!(status.kind(), StatusKind::Shutdown);
+    assert_eq!(
+        status.reason,
+        "the spawn's approval was denied by operator:tester: I said so"
+    );
+    let again = ResumeAgentRequest {
+        thread_id: child.id.clone(),
+        ..ResumeAgentRequest::default()
+    };
+    refused(
+        pair.with_token(&lead.token).resume_agent(again).await,
+        Code::FailedPrecondition,
+        Reason::IllegalTransition,
+        "was never approved; spawn it again",
+    );
+    assert_eq!(
+        names(&about(&tree.log().await, &child.id)),
+        ["ThreadSpawned", "ApprovalRequested", "ApprovalResolved", "ThreadClosed"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_survives_a_restart_and_ends_with_its_parent() {
+    let mut pair = Pair::start().await;
+    write_lead(&pair);
+    let tree = pair.tree().await;
+    let lead = spawn(&tree, node(&tree, "lead")).await;
+    let first = spawn_by(&pair, &lead, own_node("planner")).await;
+    let second = spawn_by(&pair, &lead, own_node("reviewer")).await;
+    let waiting = pending(&tree).await;
+    let asked: Vec<&str> = waiting.iter().map(|approval| approval.thread_id.as_str()).collect();
+    assert_eq!(asked, [first.id.as_str(), second.id.as_str()], "oldest first");
+
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert_eq!(pending(&tree).await, waiting);
+    decide(&tree, decision(&tree, &waiting[0], true)).await;
+    assert_eq!(tree.status(&first.id).await, StatusKind::PendingInit);
+
+    tree.close(&lead.id).await;
+    assert_eq!(tree.status(&second.id).await, StatusKind::Shutdown);
+    assert!(pending(&tree).await.is_empty());
+    refused(
+        tree.client().resolve_approval(decision(&tree, &waiting[1], true)).await,
+        Code::FailedPrecondition,
+        Reason::IllegalTransition,
+        "was decided before: moot by service",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_may_have_its_orchestrators_ask_too() {
+    let pair = Pair::start().await;
+    let tree = pair
+        .tree_with(CreateSessionRequest {
+            approve_orchestrators: true,
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    let orchestrator = spawn(&tree, node(&tree, "orchestrator")).await;
+    let planner = spawn_by(&pair, &orchestrator, own_node("planner")).await;
+    assert_eq!(kind(&planner.thread), StatusKind::AwaitingApproval);
+}
+
+async fn update(tree: &Tree, request: UpdateSessionRequest) -> Session {
+    let request = UpdateSessionRequest {
+        session_id: tree.session.clone(),
+        ..request
+    };
+    let answer = within("the answer to an update", tree.client().update_session(request)).await;
+    answer.unwrap().into_inner().session.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_narrows_the_edges_of_all_its_nodes() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    assert_eq!(tree.now().await.edge_management(), EdgeManagement::All);
+    let orchestrator = spawn(&tree, node(&tree, "orchestrator")).await;
+    for (edges, offered) in [(EdgeManagement::None, false), (EdgeManagement::Self_, true)] {
+        let narrow = UpdateSessionRequest {
+            edge_management: Some(edges.into()),
+            ..UpdateSessionRequest::default()
+        };
+        assert_eq!(update(&tree, narrow).await.edge_management(), edges);
+        assert_eq!(tree.now().await.edge_management(), edges);
+        let request = DescribeToolsRequest {
+            thread_id: orchestrator.id.clone(),
+            ..DescribeToolsRequest::default()
+        };
+        let tools = within("the tools", tree.client().describe_tools(request)).await;
+        let tools = tools.unwrap().into_inner().tools;
+        assert_eq!(tools.iter().any(|tool| tool.name == "spawn_node"), offered, "{edges:?}");
+        let mut client = pair.with_token(&orchestrator.token);
+        let answer = within("the answer to a spawn", client.spawn_agent(own_node("planner"))).await;
+        if offered {
+            // A caller that may not manage every edge is no orchestrator.
+            let planner = Spawned::of(answer.unwrap().into_inner());
+            assert_eq!(kind(&planner.thread), StatusKind::AwaitingApproval);
+        } else {
+            refused(
+                answer,
+                Code::PermissionDenied,
+                Reason::NotPermitted,
+                "the session lets nobody manage edges",
+            );
+        }
+    }
+
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert_eq!(tree.now().await.edge_management(), EdgeManagement::Self_);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_says_who_is_an_orchestrator() {
+    let pair = Pair::start().await;
+    write_lead(&pair);
+    let tree = pair
+        .tree_with(CreateSessionRequest {
+            orchestrators: vec![String::from("lead")],
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    assert_eq!(tree.now().await.orchestrators, ["lead"]);
+    let lead = spawn(&tree, node(&tree, "lead")).await;
+    let planner = spawn_by(&pair, &lead, own_node("planner")).await;
+    assert_eq!(kind(&planner.thread), StatusKind::PendingInit);
+
+    let nobody = UpdateSessionRequest {
+        replace_orchestrators: true,
+        ..UpdateSessionRequest::default()
+    };
+    assert!(update(&tree, nobody).await.orchestrators.is_empty());
+    let planner = spawn_by(&pair, &lead, own_node("planner")).await;
+    assert_eq!(kind(&planner.thread), StatusKind::AwaitingApproval);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spawn_may_narrow_what_its_template_declares() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let narrowed = |capabilities: &[&str], edges: EdgeManagement| SpawnAgentRequest {
+        capabilities: capabilities.iter().map(|name| (*name).to_owned()).collect(),
+        edge_management: edges.into(),
+        ..node(&tree, "orchestrator")
+    };
+    for (capabilities, edges, expected) in [
+        (&["spawn_nodes"][..], EdgeManagement::Unspecified, EdgeManagement::All),
+        (&["delegate"], EdgeManagement::Unspecified, EdgeManagement::None),
+        (&["delegate"], EdgeManagement::All, EdgeManagement::None),
+        (&[], EdgeManagement::None, EdgeManagement::None),
+        (&[], EdgeManagement::Self_, EdgeManagement::Self_),
+    ] {
+        let spawned = spawn(&tree, narrowed(capabilities, edges)).await;
+        assert_eq!(spawned.thread.edge_management(), expected, "{capabilities:?} {edges:?}");
+    }
+    refused(
+        tree.try_spawn(narrowed(&["delegate", "fly"], EdgeManagement::Unspecified))
+            .await,
+        Code::InvalidArgument,
+        Reason::InvalidArgument,
+        "capability \"fly\" is not declared by \"orchestrator\"; it declares: edge_management_all, spawn_nodes",
+    );
+
+    // A thread with fewer permissions passes on fewer, and is no orchestrator any more.
+    let lesser = spawn(&tree, narrowed(&[], EdgeManagement::Self_)).await;
+    let child = spawn_by(&pair, &lesser, own_node("orchestrator")).await;
+    assert_eq!(kind(&child.thread), StatusKind::AwaitingApproval);
+    assert_eq!(child.thread.edge_management(), EdgeManagement::Self_);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_approvals_goes_on_behind_the_last_one_whatever_was_decided_meanwhile() {
+    let pair = Pair::start().await;
+    write_lead(&pair);
+    let tree = pair.tree().await;
+    let lead = spawn(&tree, node(&tree, "lead")).await;
+    for _ in 0..2 {
+        spawn_by(&pair, &lead, own_node("planner")).await;
+    }
+    let waiting = pending(&tree).await;
+    assert_eq!(waiting.len(), 2);
+    let mut page_token = String::new();
+    for approval in &waiting {
+        let request = ListApprovalsRequest {
+            session_id: tree.session.clone(),
+            page_size: 1,
+            page_token,
+            ..ListApprovalsRequest::default()
+        };
+        let page = within("a page of approvals", tree.client().list_approvals(request)).await;
+        let page = page.unwrap().into_inner();
+        assert_eq!(page.approvals, std::slice::from_ref(approval));
+        page_token = page.next_page_token;
+        decide(&tree, decision(&tree, approval, false)).await;
+    }
+    assert_eq!(page_token, "");
+}

@@ -1,0 +1,485 @@
+//! Artifacts and content: whole or not at all, and only for whom they belong to.
+
+use std::slice;
+
+use prost::bytes::Bytes;
+use supervisor_svc::domain::ids::Digest;
+use tonic::{Code, Status};
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{
+        Artifact, ArtifactReport, ListArtifactsRequest, ListArtifactsResponse, PolicyGapReport, SpawnAgentRequest,
+        ToolRequest, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor, event::Kind,
+        runner_report::Kind as Report,
+    },
+};
+use troupe_tests::{
+    client::Supervisor,
+    content::read,
+    events::about,
+    pair::{Pair, VIEWER},
+    refusal::refused,
+    runner::{Attempt, Runner},
+    tree::{Spawned, Tree},
+    within,
+};
+
+const MIB: usize = 1024 * 1024;
+
+/// A piece of the artifact `log`, whole unless it says otherwise.
+fn piece(data: impl Into<Bytes>) -> ArtifactReport {
+    ArtifactReport {
+        turn: 1,
+        name: String::from("log"),
+        kind: String::from("report"),
+        media_type: String::from("text/plain"),
+        data: data.into(),
+        ..ArtifactReport::default()
+    }
+}
+
+fn first(data: impl Into<Bytes>) -> Report {
+    Report::Artifact(ArtifactReport {
+        more: true,
+        ..piece(data)
+    })
+}
+
+fn middle(data: impl Into<Bytes>) -> Report {
+    Report::Artifact(ArtifactReport {
+        append: true,
+        more: true,
+        ..piece(data)
+    })
+}
+
+fn last(data: impl Into<Bytes>) -> Report {
+    Report::Artifact(ArtifactReport {
+        append: true,
+        ..piece(data)
+    })
+}
+
+async fn page(
+    client: &Supervisor,
+    request: ListArtifactsRequest,
+    size: i32,
+    token: &str,
+) -> Result<ListArtifactsResponse, Status> {
+    let request = ListArtifactsRequest {
+        page_size: size,
+        page_token: token.to_owned(),
+        ..request
+    };
+    let answer = within("a page of artifacts", client.clone().list_artifacts(request)).await?;
+    Ok(answer.into_inner())
+}
+
+fn of_thread(thread: &str) -> ListArtifactsRequest {
+    ListArtifactsRequest {
+        thread_id: thread.to_owned(),
+        ..ListArtifactsRequest::default()
+    }
+}
+
+async fn artifacts(tree: &Tree, thread: &str) -> Vec<Artifact> {
+    page(&tree.client(), of_thread(thread), 0, "").await.unwrap().artifacts
+}
+
+fn sum(artifact: &Artifact) -> &str {
+    &artifact.content.as_ref().unwrap().digest
+}
+
+/// What the only artifact of a thread holds.
+async fn only_content(tree: &Tree, thread: &str) -> Vec<u8> {
+    let found = artifacts(tree, thread).await;
+    let [artifact] = &found[..] else {
+        panic!("one artifact, not {found:?}");
+    };
+    let bytes = read(&tree.client(), &tree.session, sum(artifact)).await.unwrap();
+    assert_eq!(sum(artifact), Digest::of(&bytes).to_string());
+    assert_eq!(artifact.content.as_ref().unwrap().size, bytes.len() as u64);
+    bytes
+}
+
+/// Waits until the supervisor has read all that the runner said before. A question is no report: it comes between no pieces.
+async fn heard(runner: &mut Runner, attempt: &Attempt) {
+    let request_id = String::from("heard");
+    runner
+        .say(ToSupervisor::ToolRequest(ToolRequest {
+            request_id,
+            thread_id: attempt.thread.clone(),
+            generation: attempt.generation,
+            tool: String::from("read_file"),
+            ..ToolRequest::default()
+        }))
+        .await;
+    runner
+        .next("a decision", |message| match message {
+            FromSupervisor::ToolDecision(_) => Some(()),
+            _ => None,
+        })
+        .await;
+}
+
+/// A running worker, whose first report said so.
+async fn running(pair: &Pair, tree: &Tree) -> (String, Runner, Attempt) {
+    let mut runner = Runner::attach(pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    (worker, runner, attempt)
+}
+
+/// The acknowledgement keeps the runner from sending the report again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn artifact_of_unknown_turn_is_acknowledged_not_recorded() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (worker, mut runner, attempt) = running(&pair, &tree).await;
+    for turn in [0, 2, u32::MAX] {
+        let made = ArtifactReport { turn, ..piece("never") };
+        runner.report(&attempt, Report::Artifact(made)).await;
+    }
+    runner.report(&attempt, Report::Artifact(piece("of turn 1"))).await;
+    assert_eq!(only_content(&tree, &worker).await, b"of turn 1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_artifact_of_one_report() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (worker, mut runner, attempt) = running(&pair, &tree).await;
+    runner.report(&attempt, Report::Artifact(piece("found it"))).await;
+
+    let found = artifacts(&tree, &worker).await;
+    assert_eq!(found.len(), 1);
+    let artifact = &found[0];
+    assert_eq!((&artifact.thread_id, artifact.turn), (&worker, 1));
+    assert_eq!(
+        [&artifact.name, &artifact.kind, &artifact.media_type],
+        ["log", "report", "text/plain"]
+    );
+    assert_eq!(artifact.artifact_id.len(), 36);
+    assert!(artifact.create_time.is_some());
+    assert_eq!(only_content(&tree, &worker).await, b"found it");
+
+    // Nothing is an artifact too.
+    runner.report(&attempt, Report::Artifact(piece(""))).await;
+    let empty = artifacts(&tree, &worker).await.pop().unwrap();
+    assert_eq!(read(&tree.client(), &tree.session, sum(&empty)).await.unwrap(), b"");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_artifact_is_called_is_bounded() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (worker, mut runner, attempt) = running(&pair, &tree).await;
+    let report = ArtifactReport {
+        name: format!(" a\u{1b}[31m{}\n", "é".repeat(200)),
+        kind: "k".repeat(100),
+        media_type: "m\u{0}".repeat(200),
+        ..piece("x")
+    };
+    runner.report(&attempt, Report::Artifact(report)).await;
+    let artifact = artifacts(&tree, &worker).await.pop().unwrap();
+    assert_eq!(
+        artifact.name,
+        format!("a[31m{}", "é".repeat(125)),
+        "at most 256 bytes, whole characters"
+    );
+    assert_eq!((artifact.kind, artifact.media_type), ("k".repeat(64), "m".repeat(128)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pieces_make_one_artifact() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (worker, mut runner, attempt) = running(&pair, &tree).await;
+    runner.send_report(&attempt, 2, first("one, ")).await;
+    runner.send_report(&attempt, 3, middle("two, ")).await;
+    heard(&mut runner, &attempt).await;
+    assert!(artifacts(&tree, &worker).await.is_empty(), "nothing half is stored");
+    runner.report_as(&attempt, 4, last("three")).await;
+
+    assert!(
+        runner.unread_acks(&attempt).is_empty(),
+        "the last acknowledgement is for all"
+    );
+    assert_eq!(only_content(&tree, &worker).await, b"one, two, three");
+    let log = about(&tree.log().await, &worker);
+    let recorded = log.iter().filter_map(|event| match &event.kind {
+        Some(Kind::ArtifactRecorded(artifact)) => Some(artifact.report_sequence),
+        _ => None,
+    });
+    assert_eq!(recorded.collect::<Vec<_>>(), [4]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_attaches_anew_sends_every_piece_again() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (worker, mut runner, attempt) = running(&pair, &tree).await;
+    runner.send_report(&attempt, 2, first("one, ")).await;
+    runner.send_report(&attempt, 3, middle("two, ")).await;
+    heard(&mut runner, &attempt).await;
+
+    let mut runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
+    let verdict = &runner.welcome().threads[0];
+    assert_eq!((verdict.go_on, verdict.applied_report_sequence), (true, 1));
+    runner.send_report(&attempt, 2, first("one, ")).await;
+    runner.send_report(&attempt, 3, middle("two, ")).await;
+    runner.report_as(&attempt, 4, last("three")).await;
+    assert_eq!(only_content(&tree, &worker).await, b"one, two, three");
+
+    // An acknowledged part that is sent again is void.
+    runner.send_report(&attempt, 2, first("one, ")).await;
+    runner.send_report(&attempt, 3, middle("two, ")).await;
+    runner.report_as(&attempt, 4, last("three")).await;
+    assert_eq!(artifacts(&tree, &worker).await.len(), 1);
+
+    // The end alone, after the beginning went to another stream, makes nothing.
+    runner.send_report(&attempt, 5, first("four, ")).await;
+    heard(&mut runner, &attempt).await;
+    let mut runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
+    runner.report_as(&attempt, 6, last("five")).await;
+    assert_eq!(artifacts(&tree, &worker).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_report_of_the_thread_ends_an_unfinished_artifact() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (worker, mut runner, attempt) = running(&pair, &tree).await;
+    let gap = PolicyGapReport {
+        gap: String::from("it may write"),
+    };
+    runner.send_report(&attempt, 2, first("one, ")).await;
+    runner.report_as(&attempt, 3, Report::PolicyGap(gap)).await;
+    runner.report_as(&attempt, 4, last("two")).await;
+    assert!(artifacts(&tree, &worker).await.is_empty());
+
+    // So does an artifact of its own.
+    runner.send_report(&attempt, 5, first("one, ")).await;
+    runner.report_as(&attempt, 6, Report::Artifact(piece("another"))).await;
+    runner.report_as(&attempt, 7, last("two")).await;
+    assert_eq!(only_content(&tree, &worker).await, b"another");
+
+    // Another thread's do not.
+    let other = tree.spawn("worker").await.id;
+    let others = runner.run(&other).await;
+    runner.send_report(&attempt, 8, first("one, ")).await;
+    runner.report(&others, Report::Artifact(piece("theirs"))).await;
+    runner.report_as(&attempt, 9, last("two")).await;
+    assert_eq!(only_content(&tree, &other).await, b"theirs");
+    let found = artifacts(&tree, &worker).await;
+    assert_eq!(
+        read(&tree.client(), &tree.session, sum(&found[1])).await.unwrap(),
+        b"one, two"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_artifact_has_16_mib_or_is_none() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (worker, mut runner, attempt) = running(&pair, &tree).await;
+    let part = |number: u8| Bytes::from(vec![number; 2 * MIB]);
+
+    runner.send_report(&attempt, 2, first(part(1))).await;
+    for number in 2..8 {
+        runner
+            .send_report(&attempt, u64::from(number) + 1, middle(part(number)))
+            .await;
+    }
+    runner.report_as(&attempt, 9, last(part(8))).await;
+    let whole = (1..=8).map(part).collect::<Vec<_>>().concat();
+    assert!(only_content(&tree, &worker).await == whole, "all 16 MiB, in order");
+
+    runner.send_report(&attempt, 10, first(part(1))).await;
+    for number in 2..=8 {
+        runner
+            .send_report(&attempt, u64::from(number) + 9, middle(part(number)))
+            .await;
+    }
+    // The part is void, not rejected: the runner drops it and continues.
+    runner.report_as(&attempt, 18, last("x")).await;
+    runner
+        .report_as(&attempt, 19, Report::Artifact(piece("the next")))
+        .await;
+    let found = artifacts(&tree, &worker).await;
+    let sizes: Vec<u64> = found
+        .iter()
+        .map(|artifact| artifact.content.as_ref().unwrap().size)
+        .collect();
+    assert_eq!(sizes, [16 * MIB as u64, 8]);
+}
+
+/// Two branches, each thread of which made an artifact named like it.
+struct Branches {
+    tree: Tree,
+    a: Spawned,
+    child: Spawned,
+    b: Spawned,
+    runner: Runner,
+    attempt_of_child: Attempt,
+}
+
+impl Branches {
+    async fn of(pair: &Pair) -> Self {
+        let tree = pair.tree().await;
+        let mut runner = Runner::attach(pair, "r").await;
+        let a = tree.spawn("orchestrator").await;
+        let request = SpawnAgentRequest {
+            message: Some(String::from("the child's own task")),
+            ..tree.request_under(&a.id, "worker")
+        };
+        let child = Spawned::of(tree.try_spawn(request).await.unwrap());
+        let b = tree.spawn("orchestrator").await;
+        let mut attempts = Vec::new();
+        for (thread, name) in [(&a, "a"), (&child, "child"), (&b, "b")] {
+            let attempt = runner.run(&thread.id).await;
+            let made = ArtifactReport {
+                name: name.to_owned(),
+                ..piece(format!("made by {name}"))
+            };
+            runner.report(&attempt, Report::Artifact(made)).await;
+            attempts.push(attempt);
+        }
+        Self {
+            tree,
+            a,
+            child,
+            b,
+            runner,
+            attempt_of_child: attempts.swap_remove(1),
+        }
+    }
+}
+
+fn names(artifacts: &[Artifact]) -> Vec<&str> {
+    artifacts.iter().map(|artifact| artifact.name.as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn artifacts_are_listed_to_whom_they_belong() {
+    let pair = Pair::start().await;
+    let Branches { tree, a, child, b, .. } = Branches::of(&pair).await;
+    let (by_a, by_b) = (pair.with_token(&a.token), pair.with_token(&b.token));
+    let all = ListArtifactsRequest::default;
+    let of_session = || ListArtifactsRequest {
+        session_id: tree.session.clone(),
+        ..ListArtifactsRequest::default()
+    };
+
+    for client in [tree.client(), pair.with_token(VIEWER)] {
+        let found = page(&client, of_session(), 0, "").await.unwrap();
+        assert_eq!(names(&found.artifacts), ["a", "child", "b"]);
+        assert_eq!(found.next_page_token, "");
+        let found = page(&client, of_thread(&a.id), 0, "").await.unwrap().artifacts;
+        assert_eq!(names(&found), ["a"], "of the thread itself");
+    }
+    assert_eq!(
+        names(&page(&by_a, all(), 0, "").await.unwrap().artifacts),
+        ["a", "child"]
+    );
+    assert_eq!(names(&page(&by_b, all(), 0, "").await.unwrap().artifacts), ["b"]);
+    assert_eq!(
+        names(&page(&by_a, of_thread(&child.id), 0, "").await.unwrap().artifacts),
+        ["child"]
+    );
+    let answer = page(&by_b, of_thread(&child.id), 0, "").await;
+    let text = "Not permitted to act on agents outside your subtree.";
+    refused(answer, Code::PermissionDenied, Reason::OutsideSubtree, text);
+
+    let one = page(&by_a, all(), 1, "").await.unwrap();
+    let other = page(&by_a, all(), 1, &one.next_page_token).await.unwrap();
+    assert_eq!(
+        (names(&one.artifacts), names(&other.artifacts)),
+        (vec!["a"], vec!["child"])
+    );
+    let answer = page(&by_b, all(), 1, &one.next_page_token).await;
+    refused(
+        answer,
+        Code::InvalidArgument,
+        Reason::InvalidArgument,
+        "start again without it",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn content_is_read_by_whom_it_belongs_to() {
+    let pair = Pair::start().await;
+    let Branches {
+        tree,
+        a,
+        child,
+        b,
+        mut runner,
+        attempt_of_child,
+    } = Branches::of(&pair).await;
+    let message = "é".repeat(5_000);
+    runner.complete(&attempt_of_child, &message).await;
+    let (by_a, by_b) = (pair.with_token(&a.token), pair.with_token(&b.token));
+    let (operator, viewer) = (tree.client(), pair.with_token(VIEWER));
+
+    let made = artifacts(&tree, &child.id).await;
+    let log = about(&tree.log().await, &child.id);
+    let input = log.iter().find_map(|event| match &event.kind {
+        Some(Kind::ThreadSpawned(spawned)) => spawned.input.as_ref(),
+        _ => None,
+    });
+    let status = tree.thread(&child.id).await.status.unwrap();
+    let of_child = [
+        (sum(&made[0]), true),
+        (input.unwrap().digest.as_str(), false),
+        (status.content.as_ref().unwrap().digest.as_str(), false),
+    ];
+    for (digest, is_artifact) in of_child {
+        let whole = read(&operator, &tree.session, digest).await.unwrap();
+        assert_eq!(read(&by_a, "", digest).await.unwrap(), whole);
+        let answer = read(&by_b, "", digest).await;
+        refused(
+            answer,
+            Code::NotFound,
+            Reason::NotFound,
+            &format!("content {digest} not found"),
+        );
+        let answer = read(&viewer, &tree.session, digest).await;
+        if is_artifact {
+            assert_eq!(answer.unwrap(), whole);
+        } else {
+            let text = "viewers read the contents of artifacts only";
+            refused(answer, Code::PermissionDenied, Reason::NotPermitted, text);
+        }
+    }
+    let digest = of_child[2].0;
+    assert_eq!(read(&by_a, &tree.session, digest).await.unwrap(), message.as_bytes());
+
+    // To who may not read it, what exists looks like what does not.
+    let nothing = "0".repeat(64);
+    for client in [&operator, &viewer, &by_a, &by_b] {
+        let answer = read(client, &tree.session, &nothing).await;
+        refused(
+            answer,
+            Code::NotFound,
+            Reason::NotFound,
+            &format!("content {nothing} not found"),
+        );
+    }
+    // Content belongs to its session.
+    let elsewhere = pair.tree().await;
+    let answer = read(&elsewhere.client(), &elsewhere.session, digest).await;
+    refused(answer, Code::NotFound, Reason::NotFound, "not found");
+    let answer = read(&by_a, &elsewhere.session, digest).await;
+    refused(
+        answer,
+        Code::PermissionDenied,
+        Reason::OutsideSubtree,
+        "outside your subtree",
+    );
+    for malformed in [String::new(), "0".repeat(63), "g".repeat(64), "A".repeat(64)] {
+        let answer = read(&by_a, "", &malformed).await;
+        let text = "expected a SHA-256 of 64 lower-case hexadecimal digits";
+        refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
+    }
+}

@@ -1,0 +1,260 @@
+//! Budgets over the whole system: the hard stop by tokens, turns and time, raising them, and what is left to give.
+
+use tonic::Code;
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{
+        Budget, ConditionKind, CreateSessionRequest, Event, GetQuotaRequest, Quota, SendInputRequest,
+        SpawnAgentRequest, StatusKind, Telemetry, Thread, TurnOutcome, UpdateThreadBudgetRequest,
+        UpdateThreadBudgetResponse, Usage, attach_request::Message, event::Kind,
+    },
+};
+use troupe_tests::{
+    client::Supervisor,
+    events::{about, names},
+    pair::Pair,
+    refusal::refused,
+    runner::{Attempt, Runner},
+    tree::{Spawned, Tree, has, kind},
+    within,
+};
+
+fn tokens(tokens: u64) -> Budget {
+    Budget {
+        tokens,
+        ..Budget::default()
+    }
+}
+
+fn turns(turns: u32) -> Budget {
+    Budget {
+        turns,
+        ..Budget::default()
+    }
+}
+
+fn request(tree: &Tree, budget: Budget) -> SpawnAgentRequest {
+    SpawnAgentRequest {
+        budget: Some(budget),
+        ..tree.request("worker")
+    }
+}
+
+async fn spawn(tree: &Tree, budget: Budget) -> Spawned {
+    Spawned::of(tree.try_spawn(request(tree, budget)).await.unwrap())
+}
+
+async fn give(
+    mut client: Supervisor,
+    thread: &str,
+    budget: Budget,
+) -> Result<UpdateThreadBudgetResponse, tonic::Status> {
+    let request = UpdateThreadBudgetRequest {
+        thread_id: thread.to_owned(),
+        budget: Some(budget),
+        ..UpdateThreadBudgetRequest::default()
+    };
+    let answer = within("the answer to a budget", client.update_thread_budget(request)).await;
+    answer.map(tonic::Response::into_inner)
+}
+
+async fn quota(tree: &Tree, thread: &str) -> Quota {
+    let request = GetQuotaRequest {
+        thread_id: thread.to_owned(),
+        ..GetQuotaRequest::default()
+    };
+    let answer = within("a quota", tree.client().get_quota(request)).await;
+    answer.unwrap().into_inner().quota.unwrap()
+}
+
+async fn send(mut client: Supervisor, thread: &str) -> Result<Thread, tonic::Status> {
+    let request = SendInputRequest {
+        thread_id: thread.to_owned(),
+        message: Some(String::from("go on")),
+        ..SendInputRequest::default()
+    };
+    let answer = within("the answer to an input", client.send_input(request)).await?;
+    Ok(answer.into_inner().thread.unwrap())
+}
+
+/// The runner tells what an attempt has used so far.
+async fn tell(runner: &Runner, attempt: &Attempt, tokens: u64) {
+    let usage = Usage {
+        input_tokens: tokens,
+        ..Usage::default()
+    };
+    runner
+        .say(Message::Telemetry(Telemetry {
+            thread_id: attempt.thread.clone(),
+            generation: attempt.generation,
+            usage: Some(usage),
+            ..Telemetry::default()
+        }))
+        .await;
+}
+
+fn why(thread: &Thread) -> &str {
+    let condition = thread
+        .conditions
+        .iter()
+        .find(|condition| condition.kind() == ConditionKind::BudgetExhausted);
+    &condition.expect("its budget is spent").reason
+}
+
+async fn lived(tree: &Tree, thread: &str) -> Vec<String> {
+    names(&about(&tree.log().await, thread))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_that_telemetry_tells_stop_the_turn() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = spawn(&tree, tokens(1_000)).await.id;
+    let attempt = runner.run(&worker).await;
+
+    tell(&runner, &attempt, 600).await;
+    tell(&runner, &attempt, 1_000).await;
+    assert_eq!(runner.interrupt_of(&attempt).await.turn, 1);
+    let thread = tree.thread(&worker).await;
+    assert_eq!(
+        (kind(&thread), why(&thread)),
+        (StatusKind::Running, "tokens 1000 of 1000")
+    );
+    runner.end(&attempt, TurnOutcome::Interrupted, "").await;
+    assert_eq!(
+        lived(&tree, &worker).await,
+        [
+            "ThreadSpawned",
+            "ThreadPlaced",
+            "TurnDispatched",
+            "TurnStarted",
+            "UsageRecorded",
+            "ConditionChanged",
+            "InterruptRequested",
+            "TurnEnded"
+        ],
+        "600 were no reason to write anything down"
+    );
+    refused(
+        send(tree.client(), &worker).await,
+        Code::ResourceExhausted,
+        Reason::BudgetExhausted,
+        "raise it with UpdateThreadBudget",
+    );
+
+    let raised = give(tree.client(), &worker, tokens(5_000)).await.unwrap();
+    let thread = raised.thread.unwrap();
+    assert_eq!(thread.budget, Some(tokens(5_000)));
+    assert!(!has(&thread, ConditionKind::BudgetExhausted));
+    assert_eq!(
+        kind(&send(tree.client(), &worker).await.unwrap()),
+        StatusKind::PendingInit
+    );
+    let turn = runner.turn_of(&attempt).await;
+    let second = Attempt {
+        turn: turn.turn,
+        ..attempt
+    };
+    runner.begin(&second).await;
+    runner.complete(&second, "done").await;
+    assert_eq!(tree.status(&worker).await, StatusKind::Completed);
+    let spent = quota(&tree, &worker).await.thread_usage.unwrap();
+    assert_eq!((spent.input_tokens, spent.turns), (1_000, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_turn_is_one_turn_even_after_a_restart() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = spawn(&tree, turns(1)).await.id;
+    let attempt = runner.run(&worker).await;
+    runner.complete(&attempt, "done").await;
+    let thread = tree.thread(&worker).await;
+    assert_eq!((kind(&thread), why(&thread)), (StatusKind::Completed, "turns 1 of 1"));
+
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert_eq!(why(&tree.thread(&worker).await), "turns 1 of 1");
+    refused(
+        send(tree.client(), &worker).await,
+        Code::ResourceExhausted,
+        Reason::BudgetExhausted,
+        "(turns)",
+    );
+    refused(
+        tree.try_spawn(tree.request_under(&worker, "worker")).await,
+        Code::ResourceExhausted,
+        Reason::BudgetExhausted,
+        "(turns)",
+    );
+    give(tree.client(), &worker, turns(2)).await.unwrap();
+    assert_eq!(
+        kind(&send(tree.client(), &worker).await.unwrap()),
+        StatusKind::PendingInit
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_that_is_over_stops_the_turn_without_a_word_of_its_runner() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let short = Budget {
+        wall_time: Some(prost_types::Duration {
+            seconds: 0,
+            nanos: 50_000_000,
+        }),
+        ..Budget::default()
+    };
+    let worker = spawn(&tree, short).await.id;
+    let attempt = runner.run(&worker).await;
+    assert_eq!(runner.interrupt_of(&attempt).await.turn, 1);
+    assert!(why(&tree.thread(&worker).await).starts_with("wall_time "));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_gives_what_it_has() {
+    let pair = Pair::start().await;
+    let tree = pair
+        .tree_with(CreateSessionRequest {
+            budget: Some(tokens(1_000)),
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    assert_eq!(tree.now().await.budget, Some(tokens(1_000)));
+    let worker = spawn(&tree, tokens(600)).await;
+    let too_much = || request(&tree, tokens(401));
+    refused(
+        tree.try_spawn(too_much()).await,
+        Code::InvalidArgument,
+        Reason::LimitExceeded,
+        "ask for at most 400",
+    );
+    tree.try_spawn(request(&tree, tokens(400))).await.unwrap();
+
+    let of_worker = quota(&tree, &worker.id).await;
+    assert_eq!(
+        (of_worker.budget, of_worker.thread_budget),
+        (Some(tokens(1_000)), Some(tokens(600)))
+    );
+    assert_eq!((of_worker.active_threads, of_worker.queued_threads), (2, 0));
+
+    let by_worker = pair.with_token(&worker.token);
+    refused(
+        give(by_worker.clone(), &worker.id, tokens(601)).await,
+        Code::PermissionDenied,
+        Reason::NotPermitted,
+        "may lower its own budget only",
+    );
+    give(by_worker, &worker.id, tokens(500)).await.unwrap();
+    let is_change = |event: &Event| matches!(event.kind, Some(Kind::BudgetUpdated(_)));
+    let log = tree.log().await;
+    let change = log.iter().find(|event| is_change(event)).unwrap();
+    assert_eq!(change.actor, format!("thread:{}", worker.id));
+
+    // The unspent part is free again.
+    tree.close(&worker.id).await;
+    tree.try_spawn(request(&tree, tokens(600))).await.unwrap();
+}

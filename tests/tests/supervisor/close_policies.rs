@@ -1,0 +1,273 @@
+//! How threads are stopped: each as its spawn says, unless the close says otherwise, and of several closes over a thread
+//! the strictest counts.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tonic::Code;
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{
+        CloseAgentRequest, ClosePolicy, CloseSessionRequest, Event, SendInputRequest, ShutdownThread,
+        SpawnAgentRequest, StatusKind, event::Kind,
+    },
+};
+use troupe_tests::{
+    events::{about, names},
+    pair::Pair,
+    refusal::refused,
+    runner::{Attempt, Runner},
+    tree::{Spawned, Tree},
+    within,
+};
+
+/// Default time for which a thread's program may take to end (see docs/limits.md).
+const GRACE: Duration = Duration::from_secs(5);
+
+fn stopped_by(request: SpawnAgentRequest, policy: ClosePolicy) -> SpawnAgentRequest {
+    SpawnAgentRequest {
+        close_policy: policy.into(),
+        ..request
+    }
+}
+
+/// A worker at work below a thread, which is to be stopped that way.
+async fn working(tree: &Tree, runner: &mut Runner, parent: &str, policy: ClosePolicy) -> Attempt {
+    let request = stopped_by(tree.request_under(parent, "worker"), policy);
+    let worker = Spawned::of(tree.try_spawn(request).await.unwrap());
+    runner.run(&worker.id).await
+}
+
+/// Closes a thread without waiting until it is down.
+async fn close(tree: &Tree, thread: &str, policy: ClosePolicy) {
+    let request = CloseAgentRequest {
+        thread_id: thread.to_owned(),
+        close_policy: policy.into(),
+        ..CloseAgentRequest::default()
+    };
+    within("the answer to a close", tree.client().close_agent(request))
+        .await
+        .unwrap();
+}
+
+/// The next request to stop that thread. Of others the requests are passed over: they may be told more than once.
+async fn asked(runner: &mut Runner, attempt: &Attempt) -> ShutdownThread {
+    loop {
+        let asked = runner.shutdown().await;
+        if asked.thread_id == attempt.thread {
+            assert_eq!(asked.generation, attempt.generation);
+            return asked;
+        }
+    }
+}
+
+fn grace(asked: &ShutdownThread) -> Duration {
+    asked.grace.unwrap().try_into().unwrap()
+}
+
+/// Returns how a thread ended: the outcome of its last turn, and whether it was forced.
+fn end(events: &[Event], thread: &str) -> (String, bool) {
+    let mut message = String::new();
+    for event in about(events, thread) {
+        match event.kind {
+            Some(Kind::TurnEnded(ended)) => message = ended.message,
+            Some(Kind::ThreadClosed(closed)) => return (message, closed.forced),
+            _ => {}
+        }
+    }
+    panic!("{thread} was not closed")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_that_may_finish_its_turn_is_closed_after_it() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = working(&tree, &mut runner, &tree.root, ClosePolicy::FinishTurn).await;
+    assert_eq!(
+        tree.thread(&worker.thread).await.close_policy(),
+        ClosePolicy::FinishTurn
+    );
+
+    close(&tree, &worker.thread, ClosePolicy::Unspecified).await;
+    let order = asked(&mut runner, &worker).await;
+    assert_eq!(order.close_policy(), ClosePolicy::FinishTurn);
+    assert_eq!(
+        tree.status(&worker.thread).await,
+        StatusKind::Running,
+        "its turn goes on"
+    );
+    let more = SendInputRequest {
+        thread_id: worker.thread.clone(),
+        message: Some(String::from("one thing more")),
+        ..SendInputRequest::default()
+    };
+    refused(
+        tree.client().send_input(more).await,
+        Code::FailedPrecondition,
+        Reason::ThreadClosing,
+        "is being closed; nothing new can start in it",
+    );
+
+    runner.complete(&worker, "all of it").await;
+    assert_eq!(
+        tree.thread(&worker.thread).await.status.unwrap().message,
+        "all of it",
+        "the turn counts"
+    );
+    runner.stop(&worker).await;
+    assert_eq!(tree.status(&worker.thread).await, StatusKind::Shutdown);
+    let log = tree.log().await;
+    assert_eq!(
+        names(&about(&log, &worker.thread)),
+        [
+            "ThreadSpawned",
+            "ThreadPlaced",
+            "TurnDispatched",
+            "TurnStarted",
+            "CloseRequested",
+            "TurnEnded",
+            "ThreadClosed"
+        ]
+    );
+    assert_eq!(end(&log, &worker.thread), (String::from("all of it"), false));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_may_finish_has_as_long_as_the_cascade() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = working(&tree, &mut runner, &tree.root, ClosePolicy::FinishTurn).await;
+    close(&tree, &worker.thread, ClosePolicy::Unspecified).await;
+    let order = asked(&mut runner, &worker).await;
+    let cascade = Duration::from_secs(30);
+    assert!(
+        grace(&order) > GRACE && grace(&order) <= cascade,
+        "{order:?}: the cascade may take {cascade:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_does_not_finish_is_not_waited_for_beyond_the_deadline() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = working(&tree, &mut runner, &tree.root, ClosePolicy::FinishTurn).await;
+    let request = CloseAgentRequest {
+        thread_id: worker.thread.clone(),
+        wait: true,
+        deadline: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+        ..CloseAgentRequest::default()
+    };
+    let answer = within("the end of a cascade", tree.client().close_agent(request)).await;
+    let status = answer.unwrap().into_inner().thread.unwrap().status.unwrap();
+    assert_eq!(status.kind(), StatusKind::Shutdown);
+    assert_eq!(end(&tree.log().await, &worker.thread), (String::new(), true));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_is_stopped_as_its_spawn_says_unless_the_close_says_otherwise() {
+    let policies = [ClosePolicy::Terminate, ClosePolicy::FinishTurn, ClosePolicy::Kill];
+    let pair = Pair::start().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    for said in [
+        ClosePolicy::Unspecified,
+        ClosePolicy::Terminate,
+        ClosePolicy::FinishTurn,
+        ClosePolicy::Kill,
+    ] {
+        let tree = pair.tree().await;
+        let mut workers = Vec::new();
+        for own in policies {
+            workers.push((own, working(&tree, &mut runner, &tree.root, own).await));
+        }
+        let request = CloseSessionRequest {
+            session_id: tree.session.clone(),
+            close_policy: said.into(),
+            ..CloseSessionRequest::default()
+        };
+        within("the answer to a close", tree.client().close_session(request))
+            .await
+            .unwrap();
+        // In the order of the requests: the newest first.
+        for (own, worker) in workers.iter().rev() {
+            let order = runner.shutdown().await;
+            assert_eq!(order.thread_id, worker.thread);
+            let wanted = if said == ClosePolicy::Unspecified { *own } else { said };
+            assert_eq!(order.close_policy(), wanted, "{own:?}, closed with {said:?}");
+            assert_eq!(grace(&order).is_zero(), wanted == ClosePolicy::Kill, "{order:?}");
+        }
+        for (_, worker) in &workers {
+            runner.stop(worker).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_closes_the_stricter_counts_whichever_came_first() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    for (below, above, counts) in [
+        (ClosePolicy::FinishTurn, ClosePolicy::Kill, ClosePolicy::Kill),
+        (ClosePolicy::FinishTurn, ClosePolicy::Terminate, ClosePolicy::Terminate),
+        (ClosePolicy::Kill, ClosePolicy::FinishTurn, ClosePolicy::Kill),
+        // A close that says nothing leaves it at what the other one said.
+        (ClosePolicy::Kill, ClosePolicy::Unspecified, ClosePolicy::Kill),
+    ] {
+        let parent = tree.spawn("orchestrator").await.id;
+        let parent = runner.run(&parent).await;
+        let child = working(&tree, &mut runner, &parent.thread, ClosePolicy::Terminate).await;
+        close(&tree, &child.thread, below).await;
+        assert_eq!(asked(&mut runner, &child).await.close_policy(), below);
+        close(&tree, &parent.thread, above).await;
+        // The second request contains the new deadline.
+        assert_eq!(
+            asked(&mut runner, &child).await.close_policy(),
+            counts,
+            "{below:?} under {above:?}"
+        );
+        runner.stop(&child).await;
+        let own = if above == ClosePolicy::Unspecified {
+            ClosePolicy::Terminate
+        } else {
+            above
+        };
+        assert_eq!(
+            asked(&mut runner, &parent).await.close_policy(),
+            own,
+            "the fence below does not reach up"
+        );
+        runner.stop(&parent).await;
+        assert_eq!(tree.status(&parent.thread).await, StatusKind::Shutdown);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_to_stop_is_still_known_after_a_restart() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let own = working(&tree, &mut runner, &tree.root, ClosePolicy::FinishTurn).await;
+    let said = working(&tree, &mut runner, &tree.root, ClosePolicy::FinishTurn).await;
+    close(&tree, &own.thread, ClosePolicy::Unspecified).await;
+    close(&tree, &said.thread, ClosePolicy::Kill).await;
+    pair.restart().await;
+
+    let tree = tree.by(pair.operator());
+    // The session comes to memory: its fences are due.
+    tree.now().await;
+    let mut runner = runner.come_back(&pair, &[own.clone(), said.clone()]).await;
+    // Levels may be told more than once.
+    let mut orders = BTreeMap::new();
+    while orders.len() < 2 {
+        let order = runner.shutdown().await;
+        let policy = order.close_policy();
+        let before = orders.insert(order.thread_id, policy);
+        assert!(before.is_none_or(|before| before == policy));
+    }
+    assert_eq!(
+        orders,
+        BTreeMap::from([(own.thread, ClosePolicy::FinishTurn), (said.thread, ClosePolicy::Kill)])
+    );
+}

@@ -1,0 +1,356 @@
+//! Closing: one fence, then leaf first, each asked to stop before it is forced; and nothing else closes a thread.
+
+use std::collections::BTreeSet;
+
+use tokio::task::JoinSet;
+use tonic::Code;
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{
+        CloseAgentRequest, ClosePolicy, CloseSessionRequest, ConditionKind, Event, ListSessionsRequest,
+        SendInputRequest, Session, StatusKind, event::Kind,
+    },
+};
+use troupe_tests::{
+    events::{about, closed, names},
+    pair::Pair,
+    refusal::refused,
+    runner::{Attempt, Runner},
+    tree::{Tree, has, kind},
+    within,
+};
+
+fn close(thread: &str) -> CloseAgentRequest {
+    CloseAgentRequest {
+        thread_id: thread.to_owned(),
+        ..CloseAgentRequest::default()
+    }
+}
+
+async fn sessions(tree: &Tree, include_closed: bool) -> Vec<Session> {
+    let request = ListSessionsRequest {
+        include_closed,
+        ..ListSessionsRequest::default()
+    };
+    tree.client()
+        .list_sessions(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .sessions
+}
+
+/// How a thread was closed: whether it was forced.
+fn forced(events: &[Event], thread: &str) -> bool {
+    let event = events
+        .iter()
+        .find_map(|event| match &event.kind {
+            Some(Kind::ThreadClosed(closed)) if event.thread_id == thread => Some(closed),
+            _ => None,
+        })
+        .expect("it was closed");
+    event.forced
+}
+
+fn is_closing_of(thread: &str) -> impl Fn(&Event) -> bool {
+    move |event| event.thread_id == thread && matches!(event.kind, Some(Kind::ThreadClosed(_)))
+}
+
+/// root -> first -> (left, right), root -> second; in this order.
+struct Family {
+    first: String,
+    left: String,
+    right: String,
+    second: String,
+}
+
+impl Family {
+    async fn of(tree: &Tree) -> Self {
+        let first = tree.spawn("orchestrator").await.id;
+        let left = tree.spawn_under(&first, "worker").await.id;
+        let right = tree.spawn_under(&first, "worker").await.id;
+        let second = tree.spawn("worker").await.id;
+        Self {
+            first,
+            left,
+            right,
+            second,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_closes_leaf_first_and_then_is_closed() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let family = Family::of(&tree).await;
+    let request = CloseSessionRequest {
+        session_id: tree.session.clone(),
+        wait: true,
+        ..CloseSessionRequest::default()
+    };
+    let session = tree
+        .client()
+        .close_session(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .session
+        .unwrap();
+    assert!(session.closed);
+
+    let log = tree.log().await;
+    let Family {
+        first,
+        left,
+        right,
+        second,
+    } = &family;
+    assert_eq!(
+        closed(&log),
+        [second, right, left, first, &tree.root],
+        "the newest first among those that are ready"
+    );
+    let fences: Vec<&Event> = log
+        .iter()
+        .filter(|event| matches!(event.kind, Some(Kind::CloseRequested(_))))
+        .collect();
+    assert_eq!(fences.len(), 1, "one record fences the whole tree");
+    assert_eq!(fences[0].thread_id, tree.root);
+    assert!(matches!(log.last().unwrap().kind, Some(Kind::SessionClosed(_))));
+
+    assert!(sessions(&tree, false).await.is_empty());
+    assert_eq!(sessions(&tree, true).await.len(), 1);
+    refused(
+        tree.try_spawn(tree.request("worker")).await,
+        Code::FailedPrecondition,
+        Reason::ThreadClosed,
+        &format!("agent with id {} is closed", tree.root),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closing_again_changes_nothing() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let worker = tree.spawn("worker").await.id;
+    let first = tree.close(&worker).await;
+    assert_eq!(first.status_before.unwrap().kind(), StatusKind::PendingInit);
+    assert_eq!(kind(&first.thread.unwrap()), StatusKind::Shutdown);
+    let head = tree.head().await;
+    let again = tree.close(&worker).await;
+    assert_eq!(again.status_before.unwrap().kind(), StatusKind::Shutdown);
+    assert_eq!(tree.head().await, head);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runners_are_asked_leaf_first_and_nothing_starts_under_the_fence() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let family = Family::of(&tree).await;
+    let mut attempts = Vec::new();
+    for thread in [&family.left, &family.right, &family.first] {
+        attempts.push(runner.run(thread).await);
+    }
+    let [left, right, first] = <[Attempt; 3]>::try_from(attempts).unwrap();
+
+    let answer = tree
+        .client()
+        .close_agent(close(&family.first))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(answer.status_before.unwrap().kind(), StatusKind::Running);
+    assert_eq!(kind(&answer.thread.unwrap()), StatusKind::Running, "fenced, not down");
+    for thread in [&family.first, &family.left] {
+        assert!(has(&tree.thread(thread).await, ConditionKind::Closing), "{thread}");
+    }
+    refused(
+        tree.try_spawn(tree.request_under(&family.first, "worker")).await,
+        Code::FailedPrecondition,
+        Reason::ThreadClosing,
+        &format!("agent with id {} is being closed", family.first),
+    );
+    let input = SendInputRequest {
+        thread_id: family.left.clone(),
+        message: Some(String::from("one thing more")),
+        ..SendInputRequest::default()
+    };
+    refused(
+        tree.client().send_input(input).await,
+        Code::FailedPrecondition,
+        Reason::ThreadClosing,
+        "is being closed; nothing new can start in it",
+    );
+
+    let asked = [runner.shutdown().await.thread_id, runner.shutdown().await.thread_id];
+    assert_eq!(asked, [right.thread.as_str(), left.thread.as_str()]);
+    runner.stop(&left).await;
+    assert_eq!(runner.unread_shutdowns(), 0, "one child is still up");
+    runner.stop(&right).await;
+    assert_eq!(runner.shutdown().await.thread_id, first.thread);
+    runner.stop(&first).await;
+
+    assert_eq!(tree.status(&family.first).await, StatusKind::Shutdown);
+    assert_eq!(
+        tree.status(&family.second).await,
+        StatusKind::PendingInit,
+        "beside the fence"
+    );
+    let log = tree.log().await;
+    assert_eq!(closed(&log), [&family.left, &family.right, &family.first]);
+    assert!(!forced(&log, &family.first));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_runner_is_not_waited_for_beyond_the_deadline() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let parent = tree.spawn("orchestrator").await.id;
+    let child = tree.spawn_under(&parent, "worker").await.id;
+    runner.run(&parent).await;
+    runner.run(&child).await;
+    let request = CloseAgentRequest {
+        wait: true,
+        deadline: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+        reason: String::from("enough"),
+        ..close(&parent)
+    };
+    let answer = tree.client().close_agent(request).await.unwrap().into_inner();
+    let status = answer.thread.unwrap().status.unwrap();
+    assert_eq!(
+        (status.kind(), status.reason.as_str()),
+        (StatusKind::Shutdown, "enough")
+    );
+    let log = tree.log().await;
+    assert_eq!(closed(&log), [&child, &parent]);
+    assert!(forced(&log, &child) && forced(&log, &parent));
+    // The child used all of the time. The parent's program still has to end.
+    loop {
+        let shutdown = runner.shutdown().await;
+        if shutdown.thread_id == parent {
+            assert_eq!(shutdown.close_policy(), ClosePolicy::Kill);
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_given_no_time_is_told_to_stop_too() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    runner.run(&worker).await;
+    let request = CloseAgentRequest {
+        deadline: Some(prost_types::Duration::default()),
+        ..close(&worker)
+    };
+    tree.client().close_agent(request).await.unwrap();
+    assert_eq!(runner.shutdown().await.thread_id, worker);
+}
+
+/// An agent that reports all the time delays no close, not even its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steady_traffic_puts_no_deadline_off() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let (worker, other) = (tree.spawn("worker").await.id, tree.spawn("worker").await.id);
+    runner.run(&worker).await;
+    let mut traffic = JoinSet::new();
+    for number in 0..4 {
+        let (tree, other) = (tree.clone(), other.clone());
+        traffic.spawn(async move {
+            for note in 0_u64.. {
+                tree.note(&other, &format!("{number}: {note}")).await;
+            }
+        });
+    }
+    let request = CloseAgentRequest {
+        wait: true,
+        deadline: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+        ..close(&worker)
+    };
+    let answer = within("the end of the cascade", tree.client().close_agent(request)).await;
+    assert_eq!(
+        kind(&answer.unwrap().into_inner().thread.unwrap()),
+        StatusKind::Shutdown
+    );
+    traffic.shutdown().await;
+    let log = about(&tree.log().await, &worker);
+    let at = |name: &str| {
+        let place = names(&log).iter().position(|other| other == name).unwrap();
+        log[place].time.unwrap().seconds
+    };
+    // Traffic pauses by chance too, now and then.
+    assert!(at("ThreadClosed") - at("CloseRequested") <= 5, "{log:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cascade_goes_on_after_a_restart() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let parent = tree.spawn("orchestrator").await.id;
+    let running = tree.spawn_under(&parent, "worker").await.id;
+    let settled = tree.spawn_under(&parent, "worker").await.id;
+    let parent = runner.run(&parent).await;
+    let running = runner.run(&running).await;
+    let settled = runner.run(&settled).await;
+    runner.complete(&settled, "done").await;
+    tree.client().close_agent(close(&parent.thread)).await.unwrap();
+
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    let mut watch = tree.watch_after(0).await;
+    let held = [parent.clone(), running.clone(), settled.clone()];
+    let mut runner = runner.come_back(&pair, &held).await;
+    assert!(runner.welcome().threads.iter().all(|verdict| verdict.go_on));
+    // Levels may be told more than once.
+    let mut asked = BTreeSet::new();
+    while asked.len() < 2 {
+        asked.insert(runner.shutdown().await.thread_id);
+    }
+    let leaves = [running.thread.clone(), settled.thread.clone()];
+    assert_eq!(asked, BTreeSet::from(leaves), "the settled one too");
+    runner.stop(&running).await;
+    runner.stop(&settled).await;
+    while runner.shutdown().await.thread_id != parent.thread {}
+    runner.stop(&parent).await;
+
+    let events = watch.until(is_closing_of(&parent.thread)).await;
+    assert_eq!(closed(&events), [&running.thread, &settled.thread, &parent.thread]);
+    for attempt in [&running, &settled, &parent] {
+        assert!(!forced(&events, &attempt.thread), "{attempt:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopping_the_service_closes_no_thread() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let family = Family::of(&tree).await;
+    let attempt = runner.run(&family.first).await;
+    let settled = runner.run(&family.left).await;
+    runner.complete(&settled, "done").await;
+    for waiting in [&family.right, &family.second] {
+        // Once it was sent, what handed it out is in the log, and nothing more is on its way there.
+        runner.start_of(waiting).await;
+    }
+    let before = tree.threads().await;
+    let log = tree.log().await;
+
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert_eq!(tree.log().await, log, "a restart records nothing");
+    assert_eq!(tree.threads().await, before, "and brings everything back exactly");
+    let lived = names(&about(&log, &attempt.thread));
+    assert_eq!(
+        lived,
+        ["ThreadSpawned", "ThreadPlaced", "TurnDispatched", "TurnStarted"]
+    );
+}

@@ -1,0 +1,707 @@
+//! Edges and handoffs for clients and agents: which handoffs an edge permits and which not, and which of them are
+//! announced.
+
+use std::fs;
+
+use tonic::{Code, Status};
+use troupe_proto::{
+    common::v1::{BlockKind, Dialect, EdgeManagement},
+    reason::Reason,
+    supervisor::v1::{
+        ArtifactRef, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DescribeToolsRequest, Edge, Handoff,
+        ListEdgesRequest, ResponseExpectation, SendHandoffRequest, SpawnAgentRequest, Thread, ToolCeiling, Turn,
+    },
+};
+use troupe_tests::{
+    UNKNOWN,
+    client::Supervisor,
+    events::names,
+    pair::Pair,
+    refusal::refused,
+    runner::Runner,
+    tree::{Spawned, Tree},
+    within,
+};
+
+const NO_ACTING: &str = "Not permitted to act on agents outside your subtree.";
+const NO_EDGE: &str = "send_handoff requires an edge between";
+
+/// A session with two workers, one with an alias.
+struct Stage {
+    pair: Pair,
+    tree: Tree,
+    scout: Spawned,
+    other: Spawned,
+}
+
+impl Stage {
+    async fn set() -> Self {
+        let pair = Pair::start().await;
+        let tree = pair.tree().await;
+        let request = SpawnAgentRequest {
+            alias: String::from("Scout"),
+            ..tree.request("worker")
+        };
+        let scout = Spawned::of(tree.try_spawn(request).await.unwrap());
+        let other = tree.spawn("worker").await;
+        Self {
+            pair,
+            tree,
+            scout,
+            other,
+        }
+    }
+
+    /// An edge that both can talk along.
+    fn edge(&self) -> CreateEdgeRequest {
+        CreateEdgeRequest {
+            session_id: self.tree.session.clone(),
+            from_thread_id: String::from("sCOUT"),
+            to_thread_id: self.other.id.clone(),
+            ..CreateEdgeRequest::default()
+        }
+    }
+
+    /// A handoff of the scout to the other.
+    fn handoff(&self) -> SendHandoffRequest {
+        SendHandoffRequest {
+            from_thread_id: self.scout.id.clone(),
+            to_thread_id: self.other.id.clone(),
+            message: String::from("look at this"),
+            ..SendHandoffRequest::default()
+        }
+    }
+}
+
+async fn connect(mut client: Supervisor, request: CreateEdgeRequest) -> Result<Edge, Status> {
+    let answer = within("the answer to an edge", client.create_edge(request)).await?;
+    Ok(answer.into_inner().edge.unwrap())
+}
+
+async fn disconnect(mut client: Supervisor, request: DeleteEdgeRequest) -> Result<(), Status> {
+    within("the answer to a deletion", client.delete_edge(request))
+        .await
+        .map(|_| ())
+}
+
+async fn send(mut client: Supervisor, request: SendHandoffRequest) -> Result<Handoff, Status> {
+    let answer = within("the answer to a handoff", client.send_handoff(request)).await?;
+    Ok(answer.into_inner().handoff.unwrap())
+}
+
+async fn list(mut client: Supervisor, request: ListEdgesRequest) -> (Vec<Edge>, String) {
+    let answer = within("a page of edges", client.list_edges(request))
+        .await
+        .unwrap()
+        .into_inner();
+    (answer.edges, answer.next_page_token)
+}
+
+fn task(turn: &Turn) -> &str {
+    let task = turn.blocks.iter().find(|block| block.kind() == BlockKind::Task);
+    &task.unwrap().text
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handoff_goes_along_an_edge_into_the_next_turn() {
+    let stage = Stage::set().await;
+    let Stage {
+        pair,
+        tree,
+        scout,
+        other,
+    } = &stage;
+    let mut runner = Runner::attach(pair, "r").await;
+    let attempt = runner.run(&other.id).await;
+    runner.complete(&attempt, "done").await;
+
+    // As the scout itself sends it: its token says from whom.
+    let whole = "line after line\n".repeat(100);
+    let request = SendHandoffRequest {
+        from_thread_id: String::new(),
+        message: whole.clone(),
+        structured_json: String::from("{\"leaks\": 1}"),
+        artifacts: vec![ArtifactRef {
+            r#type: String::from("diff"),
+            r#ref: String::from("a.patch"),
+        }],
+        ok: Some(true),
+        expectation: ResponseExpectation::Required.into(),
+        context_ref: String::from("ticket 7"),
+        ..stage.handoff()
+    };
+    let own = pair.with_token(&scout.token);
+    refused(
+        send(own.clone(), request.clone()).await,
+        Code::FailedPrecondition,
+        Reason::IllegalTransition,
+        NO_EDGE,
+    );
+
+    let head = tree.head().await;
+    let edge = connect(pair.operator(), stage.edge()).await.unwrap();
+    assert_eq!((&edge.from_thread_id, &edge.to_thread_id), (&scout.id, &other.id));
+    let sent = send(own.clone(), request.clone()).await.unwrap();
+    assert_eq!((&sent.from_thread_id, &sent.to_thread_id), (&scout.id, &other.id));
+    assert_eq!(sent.message.unwrap().size, whole.len() as u64);
+    let after: Vec<_> = tree
+        .log()
+        .await
+        .into_iter()
+        .filter(|event| event.sequence > head)
+        .collect();
+    let graph: Vec<String> = names(&after)
+        .into_iter()
+        .filter(|name| ["EdgeCreated", "HandoffSent"].contains(&name.as_str()))
+        .collect();
+    assert_eq!(graph, ["EdgeCreated", "HandoffSent"]);
+
+    tree.send(&other.id, "go on").await;
+    let turn = runner.turn_of(&attempt).await;
+    let shown = format!(
+        "- from Scout ({}); ok; response=required; context=ticket 7\n  {}\n  structured: {{\"leaks\": 1}}\n  \
+         artifact: diff a.patch",
+        scout.id,
+        "line after line\n  ".repeat(100)
+    );
+    assert!(task(&turn).contains(&shown), "{}", task(&turn));
+
+    let deletion = DeleteEdgeRequest {
+        session_id: tree.session.clone(),
+        edge_id: edge.edge_id,
+        ..DeleteEdgeRequest::default()
+    };
+    disconnect(pair.operator(), deletion).await.unwrap();
+    refused(
+        send(own, request).await,
+        Code::FailedPrecondition,
+        Reason::IllegalTransition,
+        NO_EDGE,
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_without_an_edge_looks_like_nothing_at_all() {
+    let stage = Stage::set().await;
+    let Stage { pair, other, .. } = &stage;
+    let stranger = pair.tree().await.spawn("worker").await;
+    let head = stage.tree.head().await;
+    let mut told = Vec::new();
+    for receiver in ["SCOUT", "wolf", UNKNOWN, &stage.scout.id, &stranger.id] {
+        let request = SendHandoffRequest {
+            from_thread_id: String::new(),
+            to_thread_id: receiver.to_owned(),
+            ..stage.handoff()
+        };
+        let status = refused(
+            send(pair.with_token(&other.token), request).await,
+            Code::FailedPrecondition,
+            Reason::IllegalTransition,
+            NO_EDGE,
+        );
+        told.push((status.message().to_owned(), status.details().to_vec()));
+    }
+    assert!(told.iter().all(|answer| *answer == told[0]), "{told:?}");
+
+    let request = SendHandoffRequest {
+        to_thread_id: String::from("wolf"),
+        ..stage.handoff()
+    };
+    refused(
+        send(pair.operator(), request).await,
+        Code::NotFound,
+        Reason::ThreadNotFound,
+        "agent with id wolf not found",
+    );
+    assert_eq!(stage.tree.head().await, head);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_joins_what_is_below_it_if_it_has_the_tool() {
+    let stage = Stage::set().await;
+    let Stage { pair, tree, scout, .. } = &stage;
+    let lead = tree.spawn("orchestrator").await;
+    let (one, two) = (
+        tree.spawn_under(&lead.id, "worker").await,
+        tree.spawn_under(&lead.id, "worker").await,
+    );
+    let between = |from: &str, to: &str| CreateEdgeRequest {
+        from_thread_id: from.to_owned(),
+        to_thread_id: to.to_owned(),
+        ..CreateEdgeRequest::default()
+    };
+    let (inside, outside) = (one.id.as_str(), scout.id.as_str());
+    for (from, to) in [
+        (inside, outside),
+        ("Scout", inside),
+        (inside, UNKNOWN),
+        (inside, "wolf"),
+    ] {
+        let status = refused(
+            connect(pair.with_token(&lead.token), between(from, to)).await,
+            Code::PermissionDenied,
+            Reason::OutsideSubtree,
+            NO_ACTING,
+        );
+        assert_eq!(status.message(), NO_ACTING);
+    }
+    let edge = connect(pair.with_token(&lead.token), between(&one.id, &two.id))
+        .await
+        .unwrap();
+    let handoff = SendHandoffRequest {
+        from_thread_id: String::new(),
+        to_thread_id: two.id.clone(),
+        ..stage.handoff()
+    };
+    send(pair.with_token(&one.token), handoff).await.unwrap();
+
+    // A worker's role has no create_edge.
+    let deletion = |edge_id: &str| DeleteEdgeRequest {
+        edge_id: edge_id.to_owned(),
+        ..DeleteEdgeRequest::default()
+    };
+    let no_tool = "tool \"create_edge\" is not allowed for agent_type \"worker\"";
+    for answer in [
+        connect(pair.with_token(&one.token), between(&one.id, &one.id))
+            .await
+            .map(|_| ()),
+        disconnect(pair.with_token(&one.token), deletion(&edge.edge_id)).await,
+    ] {
+        refused(answer, Code::PermissionDenied, Reason::ToolDenied, no_tool);
+    }
+    refused(
+        disconnect(pair.with_token(&lead.token), deletion(UNKNOWN)).await,
+        Code::PermissionDenied,
+        Reason::OutsideSubtree,
+        NO_ACTING,
+    );
+    disconnect(pair.with_token(&lead.token), deletion(&edge.edge_id))
+        .await
+        .unwrap();
+    refused(
+        disconnect(pair.with_token(&lead.token), deletion(&two.id)).await,
+        Code::FailedPrecondition,
+        Reason::IllegalTransition,
+        "goes with it; it cannot be deleted",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threads_are_offered_the_tools_that_they_have() {
+    let stage = Stage::set().await;
+    let lead = stage.tree.spawn("orchestrator").await;
+    for (thread, may_create) in [(&lead, true), (&stage.scout, false)] {
+        let request = DescribeToolsRequest {
+            thread_id: thread.id.clone(),
+            ..DescribeToolsRequest::default()
+        };
+        let answer = stage.tree.client().describe_tools(request).await.unwrap().into_inner();
+        let offered = |tool: &str| answer.tools.iter().any(|described| described.name == tool);
+        assert_eq!((offered("create_edge"), offered("send_handoff")), (may_create, true));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_may_spawn_nodes_are_offered_that_and_nobody_else_is() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let node = |role_template: &str| SpawnAgentRequest {
+        role_template: role_template.to_owned(),
+        ..tree.request("")
+    };
+    let without_edges = SpawnAgentRequest {
+        edge_management: EdgeManagement::None.into(),
+        ..node("orchestrator")
+    };
+    let without_tool = SpawnAgentRequest {
+        permissions: Some(ToolCeiling {
+            deny_list: vec![String::from("spawn_node")],
+            ..ToolCeiling::default()
+        }),
+        ..node("orchestrator")
+    };
+    for (request, expected) in [
+        (node("orchestrator"), (true, true)),
+        (node("planner"), (true, false)),
+        (without_edges, (true, false)),
+        (without_tool, (true, false)),
+        (tree.request("orchestrator"), (true, false)),
+    ] {
+        let thread = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+        let request = DescribeToolsRequest {
+            thread_id: thread,
+            ..DescribeToolsRequest::default()
+        };
+        let answer = within("the tools", tree.client().describe_tools(request))
+            .await
+            .unwrap();
+        let tools = answer.into_inner().tools;
+        let offered = |tool: &str| tools.iter().any(|described| described.name == tool);
+        assert_eq!((offered("spawn_agent"), offered("spawn_node")), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_is_answered_as_the_first_call_was() {
+    let mut stage = Stage::set().await;
+    let edge = CreateEdgeRequest {
+        request_id: String::from("edge"),
+        label: String::from("findings"),
+        ..stage.edge()
+    };
+    let handoff = SendHandoffRequest {
+        request_id: String::from("handoff"),
+        ..stage.handoff()
+    };
+    let head = stage.tree.head().await;
+    let made = connect(stage.pair.operator(), edge.clone()).await.unwrap();
+    assert_eq!(made.label, "findings");
+    let sent = send(stage.pair.operator(), handoff.clone()).await.unwrap();
+    let deletion = DeleteEdgeRequest {
+        request_id: String::from("deletion"),
+        session_id: stage.tree.session.clone(),
+        edge_id: made.edge_id.clone(),
+    };
+    disconnect(stage.pair.operator(), deletion.clone()).await.unwrap();
+    for restarts in [false, true] {
+        if restarts {
+            stage.pair.restart().await;
+        }
+        assert_eq!(connect(stage.pair.operator(), edge.clone()).await.unwrap(), made);
+        assert_eq!(send(stage.pair.operator(), handoff.clone()).await.unwrap(), sent);
+        disconnect(stage.pair.operator(), deletion.clone()).await.unwrap();
+        assert_eq!(stage.tree.by(stage.pair.operator()).head().await, head + 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_edge_again_is_the_one_that_is_there() {
+    let stage = Stage::set().await;
+    let made = connect(stage.pair.operator(), stage.edge()).await.unwrap();
+    let backwards = CreateEdgeRequest {
+        from_thread_id: stage.other.id.clone(),
+        to_thread_id: stage.scout.id.clone(),
+        ..CreateEdgeRequest::default()
+    };
+    let head = stage.tree.head().await;
+    assert_eq!(connect(stage.pair.operator(), stage.edge()).await.unwrap(), made);
+    assert_eq!(connect(stage.pair.operator(), backwards).await.unwrap(), made);
+    let of_the_tree = CreateEdgeRequest {
+        from_thread_id: stage.tree.root.clone(),
+        to_thread_id: stage.scout.id.clone(),
+        ..CreateEdgeRequest::default()
+    };
+    let implied = connect(stage.pair.operator(), of_the_tree).await.unwrap();
+    assert_eq!(implied.edge_id, stage.scout.id, "its id is the child's");
+    assert_eq!(stage.tree.head().await, head);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_edges_goes_on_behind_the_last_one_whatever_went_meanwhile() {
+    let Stage {
+        pair,
+        tree,
+        scout,
+        other,
+    } = Stage::set().await;
+    let request = ListEdgesRequest {
+        session_id: tree.session.clone(),
+        page_size: 1,
+        ..ListEdgesRequest::default()
+    };
+    let (first, page_token) = list(pair.operator(), request.clone()).await;
+    assert_eq!(first[0].edge_id, scout.id);
+    tree.close(&scout.id).await;
+    let (rest, next) = list(pair.operator(), ListEdgesRequest { page_token, ..request }).await;
+    assert_eq!((rest.len(), &rest[0].edge_id, next.as_str()), (1, &other.id, ""));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn edges_are_listed_in_pages_as_far_as_one_sees() {
+    let stage = Stage::set().await;
+    let Stage {
+        pair,
+        tree,
+        scout,
+        other,
+    } = &stage;
+    let helper = tree.spawn_under(&scout.id, "worker").await;
+    let made = connect(pair.operator(), stage.edge()).await.unwrap();
+
+    let mut found = Vec::new();
+    let mut request = ListEdgesRequest {
+        session_id: tree.session.clone(),
+        page_size: 3,
+        ..ListEdgesRequest::default()
+    };
+    loop {
+        let (edges, next) = list(pair.operator(), request.clone()).await;
+        assert!(edges.len() <= 3);
+        found.extend(edges.into_iter().map(|edge| edge.edge_id));
+        if next.is_empty() {
+            break;
+        }
+        request.page_token = next;
+    }
+    assert_eq!(
+        found,
+        [&scout.id, &other.id, &helper.id, &made.edge_id].map(String::clone)
+    );
+
+    let ids = |edges: Vec<Edge>| -> Vec<String> { edges.into_iter().map(|edge| edge.edge_id).collect() };
+    let of_other = ListEdgesRequest {
+        thread_id: other.id.clone(),
+        ..ListEdgesRequest::default()
+    };
+    let (edges, _) = list(pair.operator(), of_other.clone()).await;
+    assert_eq!(ids(edges), [other.id.clone(), made.edge_id.clone()]);
+    let (edges, _) = list(pair.with_token(&helper.token), ListEdgesRequest::default()).await;
+    assert_eq!(ids(edges), std::slice::from_ref(&helper.id));
+    refused(
+        pair.with_token(&helper.token).list_edges(of_other).await,
+        Code::PermissionDenied,
+        Reason::OutsideSubtree,
+        NO_ACTING,
+    );
+
+    tree.close(&scout.id).await;
+    let everything = ListEdgesRequest {
+        session_id: tree.session.clone(),
+        ..ListEdgesRequest::default()
+    };
+    let (edges, _) = list(pair.operator(), everything).await;
+    assert_eq!(ids(edges), std::slice::from_ref(&other.id), "between open threads only");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_malformed_is_named_and_changes_nothing() {
+    let stage = Stage::set().await;
+    connect(stage.pair.operator(), stage.edge()).await.unwrap();
+    let head = stage.tree.head().await;
+    let artifact = |kind: &str, reference: &str| ArtifactRef {
+        r#type: kind.to_owned(),
+        r#ref: reference.to_owned(),
+    };
+    let handoff = || stage.handoff();
+    for (request, text) in [
+        (
+            SendHandoffRequest {
+                message: String::from(" \n"),
+                ..handoff()
+            },
+            "Empty message can't be sent to an agent",
+        ),
+        (
+            SendHandoffRequest {
+                message: "x".repeat(1_048_577),
+                ..handoff()
+            },
+            "message has 1048577 bytes; at most 1048576 are allowed",
+        ),
+        (
+            SendHandoffRequest {
+                structured_json: String::from("{\"a\":}"),
+                ..handoff()
+            },
+            "structured_json is not JSON: ",
+        ),
+        (
+            SendHandoffRequest {
+                to_thread_id: String::from(" "),
+                ..handoff()
+            },
+            "to_thread_id is required; give an id or an alias",
+        ),
+        (
+            SendHandoffRequest {
+                from_thread_id: String::new(),
+                ..handoff()
+            },
+            "from_thread_id is required: an operator has no thread",
+        ),
+        (
+            SendHandoffRequest {
+                ok_reason: String::from("because"),
+                ..handoff()
+            },
+            "ok_reason says why ok is as it is; give ok too",
+        ),
+        (
+            SendHandoffRequest {
+                context_ref: "x".repeat(1_025),
+                ..handoff()
+            },
+            "context_ref has 1025 bytes; at most 1024 are allowed",
+        ),
+        (
+            SendHandoffRequest {
+                artifacts: vec![artifact("diff", "x"); 65],
+                ..handoff()
+            },
+            "65 artifacts; at most 64 are allowed",
+        ),
+        (
+            SendHandoffRequest {
+                artifacts: vec![artifact("diff", "")],
+                ..handoff()
+            },
+            "an artifact needs both type and ref",
+        ),
+        (
+            SendHandoffRequest {
+                artifacts: vec![artifact("diff", &"x".repeat(1_000)); 9],
+                ..handoff()
+            },
+            "the artifacts have 9036 bytes together; at most 8192 are allowed",
+        ),
+        (
+            SendHandoffRequest {
+                expectation: 77,
+                ..handoff()
+            },
+            "expectation",
+        ),
+    ] {
+        let status = send(stage.pair.operator(), request).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{text}: {status}");
+        assert!(status.message().contains(text), "{:?} lacks {text:?}", status.message());
+    }
+    for (request, text) in [
+        (
+            CreateEdgeRequest {
+                from_thread_id: String::new(),
+                ..stage.edge()
+            },
+            "from_thread_id is required; give an id or an alias",
+        ),
+        (
+            CreateEdgeRequest {
+                to_thread_id: "x".repeat(65),
+                ..stage.edge()
+            },
+            "to_thread_id has 65 bytes; at most 64 are allowed",
+        ),
+        (
+            CreateEdgeRequest {
+                to_thread_id: String::from("Scout"),
+                ..stage.edge()
+            },
+            "an edge joins two agents",
+        ),
+        (
+            CreateEdgeRequest {
+                label: "x".repeat(129),
+                ..stage.edge()
+            },
+            "label has 129 bytes; at most 128 are allowed",
+        ),
+        (
+            CreateEdgeRequest {
+                label: String::from("findings\nand more"),
+                ..stage.edge()
+            },
+            "label has control characters; remove them",
+        ),
+        (
+            CreateEdgeRequest {
+                kind: 77,
+                ..stage.edge()
+            },
+            "kind",
+        ),
+    ] {
+        let status = connect(stage.pair.operator(), request).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{text}: {status}");
+        assert!(status.message().contains(text), "{:?} lacks {text:?}", status.message());
+    }
+    assert_eq!(stage.tree.head().await, head);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_largest_handoff_fits_into_a_record() {
+    let stage = Stage::set().await;
+    connect(stage.pair.operator(), stage.edge()).await.unwrap();
+    // Of two bytes each, with previews of the longest characters.
+    let reference = ArtifactRef {
+        r#type: "é".repeat(32),
+        r#ref: "é".repeat(32),
+    };
+    let request = SendHandoffRequest {
+        message: "𝄞".repeat(262_144),
+        structured_json: format!("\"{}\"", "𝄞".repeat(262_143)),
+        artifacts: vec![reference; 64],
+        ok: Some(false),
+        ok_reason: "x".repeat(256),
+        expectation: ResponseExpectation::Required.into(),
+        reply_to_thread_id: stage.tree.root.clone(),
+        context_ref: "x".repeat(1_024),
+        ..stage.handoff()
+    };
+    let sent = send(stage.pair.operator(), request).await.unwrap();
+    assert_eq!(sent.artifacts.len(), 64);
+    assert_eq!(sent.message.unwrap().size, 1_048_576);
+}
+
+/// The tools of a thread's policy that every layer denies or allows, by the layers' deny lists.
+fn denied(thread: &Thread) -> Vec<String> {
+    let policy = thread.tool_policy.clone().unwrap_or_default();
+    let mut denied: Vec<String> = policy.layers.into_iter().flat_map(|layer| layer.deny_list).collect();
+    denied.sort();
+    denied
+}
+
+const COMMANDS: [&str; 2] = ["exec_command", "write_stdin"];
+const WRITES: [&str; 3] = ["apply_patch", "delete_file", "write_file"];
+
+#[tokio::test]
+async fn graph_thread_has_the_tools_of_its_capabilities() {
+    let pair = Pair::start().await;
+    let templates = format!("{}/docs/templates", pair.project());
+    fs::create_dir_all(format!("{}/.git", pair.project())).unwrap();
+    fs::create_dir_all(&templates).unwrap();
+    fs::write(format!("{templates}/bare.md"), "Work.\n").unwrap();
+    let request = CreateSessionRequest {
+        cwd: pair.project(),
+        role_template: String::from("orchestrator"),
+        ..CreateSessionRequest::default()
+    };
+    let tree = pair.tree_with(request.clone()).await;
+    let root = tree.thread(&tree.root).await;
+    assert_eq!(root.agent_type, "orchestrator");
+    assert_eq!(root.source.as_ref().unwrap().dialect(), Dialect::Graph);
+    assert_eq!(
+        denied(&root),
+        [&WRITES[..2], &COMMANDS[..1], &WRITES[2..], &COMMANDS[1..]].concat()
+    );
+    let node = |role_template: &str, capabilities: &[&str]| SpawnAgentRequest {
+        role_template: role_template.to_owned(),
+        capabilities: capabilities.iter().map(|name| (*name).to_owned()).collect(),
+        ..tree.request("")
+    };
+    let spawn = async |request| tree.try_spawn(request).await.unwrap();
+    // The orchestrator's own restriction is not that of its nodes.
+    let implementer = spawn(node("implementer", &[])).await;
+    assert_eq!(denied(&implementer.thread.unwrap()), Vec::<String>::new());
+    assert_eq!(implementer.warnings, Vec::<String>::new());
+    let reviewer = spawn(node("reviewer", &[])).await;
+    assert_eq!(denied(&reviewer.thread.unwrap()), WRITES);
+    let narrowed = spawn(node("implementer", &["edit_code"])).await;
+    assert_eq!(denied(&narrowed.thread.unwrap()), COMMANDS);
+    let bare = spawn(node("bare", &[])).await;
+    assert_eq!(denied(&bare.thread.unwrap()).len(), WRITES.len() + COMMANDS.len());
+    let warned = |part: &str| bare.warnings.iter().any(|warning| warning.contains(part));
+    assert!(
+        warned("declares no capability edit_code or write_docs"),
+        "{:?}",
+        bare.warnings
+    );
+    assert!(warned("declares no capability run_commands"), "{:?}", bare.warnings);
+
+    let both = CreateSessionRequest {
+        agent_type: String::from("worker"),
+        ..request
+    };
+    let answer = within("a session", pair.operator().create_session(both)).await;
+    let text = "give agent_type or role_template, not both";
+    refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
+}

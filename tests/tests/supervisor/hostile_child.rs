@@ -1,0 +1,731 @@
+//! A hostile child: a program that has a thread's token calls every method on every object that is not its own, asks
+//! for more than it was given, and presents invalid tokens. Each call is rejected with the right code, and the error
+//! for an existing object is identical to that for a missing one.
+//!
+//! [`table`] lists the calls and their expected errors. A method of the API that is missing in it fails a test.
+//! `artifacts.rs` and `graph.rs` have such a test for contents and the receivers of handoffs.
+
+mod table;
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use jsonwebtoken::{Algorithm, EncodingKey, crypto::sign};
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+use svc_kit::{
+    identity::ThreadPrincipal,
+    thread_token::{KEYS_FILE, TokenKeys},
+};
+use tonic::{Code, Status};
+use troupe_proto::{
+    FILE_DESCRIPTOR_SET,
+    common::v1::Sandbox,
+    fault::reason_of,
+    reason::Reason,
+    supervisor::v1::{
+        AuthorizeToolRequest, Budget, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest,
+        GetThreadRequest, ListSpawnableAgentsRequest, OnLimit, RestartPolicy, ResumeAgentRequest, SendHandoffRequest,
+        SpawnAgentRequest, StartRefusal, StatusKind, ToolCeiling, UpdateThreadBudgetRequest,
+    },
+};
+use troupe_tests::{
+    UNKNOWN,
+    client::Supervisor,
+    pair::Pair,
+    refusal::refused,
+    runner::{Attempt, Runner},
+    tree::{Spawned, Tree, kind},
+    within,
+};
+
+use self::table::{NO_ACTING, NO_TOKEN, Rule, Target, by_itself, every_method, words};
+
+const TOO_DEEP: &str = "Agent depth limit reached. Solve the task yourself.";
+/// The alias of the sibling.
+const SIBLING: &str = "sister";
+
+/// A method of the API as clients name it.
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_method_of_the_api_is_in_the_table() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let told = every_method(&pair, &tree.root_token, by_itself(UNKNOWN)).await;
+    let mut tried: Vec<String> = told.iter().map(|told| told.method.to_owned()).collect();
+    tried.sort();
+
+    let descriptors = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
+    let services = descriptors.file.iter().flat_map(|file| &file.service);
+    let methods = services.flat_map(|service| &service.method);
+    let mut there_are: Vec<String> = methods.map(|method| snake_case(method.name())).collect();
+    there_are.sort();
+    assert_eq!(tried, there_are);
+}
+
+// ---- objects of other threads ----
+
+/// The child and all threads around it. Each has every tool, so that no call is rejected for the lack of one.
+struct Cast {
+    pair: Pair,
+    tree: Tree,
+    parent: Spawned,
+    child: Spawned,
+    sibling: Spawned,
+    /// The parent's sibling.
+    uncle: Spawned,
+    /// Another session.
+    elsewhere: Tree,
+    /// A thread of the other session.
+    stranger: Spawned,
+}
+
+impl Cast {
+    async fn assemble() -> Self {
+        let pair = Pair::start().await;
+        let tree = pair.tree().await;
+        let parent = tree.spawn("orchestrator").await;
+        let child = tree.spawn_under(&parent.id, "orchestrator").await;
+        let sibling = SpawnAgentRequest {
+            alias: SIBLING.to_owned(),
+            ..tree.request_under(&parent.id, "orchestrator")
+        };
+        let sibling = Spawned::of(tree.try_spawn(sibling).await.unwrap());
+        let uncle = tree.spawn("orchestrator").await;
+        let elsewhere = pair.tree().await;
+        let stranger = elsewhere.spawn("orchestrator").await;
+        Self {
+            pair,
+            tree,
+            parent,
+            child,
+            sibling,
+            uncle,
+            elsewhere,
+            stranger,
+        }
+    }
+
+    /// Returns objects that are not the child's own, and objects that do not exist.
+    fn others(&self) -> [(&'static str, Target<'_>); 10] {
+        let there = |session, thread| Target { session, thread };
+        let (own, other) = (self.tree.session.as_str(), self.elsewhere.session.as_str());
+        [
+            ("nobody", by_itself(UNKNOWN)),
+            ("its parent", by_itself(&self.parent.id)),
+            ("its sibling", by_itself(&self.sibling.id)),
+            ("its uncle", by_itself(&self.uncle.id)),
+            ("its root", by_itself(&self.tree.root)),
+            ("a stranger", by_itself(&self.stranger.id)),
+            ("its sibling in its session", there(own, self.sibling.id.as_str())),
+            ("a stranger where it is", there(other, self.stranger.id.as_str())),
+            ("itself in another session", there(other, self.child.id.as_str())),
+            ("itself in no session", there(UNKNOWN, self.child.id.as_str())),
+        ]
+    }
+
+    /// The newest events of both sessions.
+    async fn heads(&self) -> (u64, u64) {
+        (self.tree.head().await, self.elsewhere.head().await)
+    }
+
+    /// The session as the bearer of a token sees it.
+    fn by(&self, thread: &Spawned) -> Tree {
+        self.tree.by(self.pair.with_token(&thread.token))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_method_on_everything_else_is_refused_alike() {
+    let cast = Box::pin(Cast::assemble()).await;
+    let heads = cast.heads().await;
+    let mut first = BTreeMap::new();
+    for (whom, target) in cast.others() {
+        for told in every_method(&cast.pair, &cast.child.token, target).await {
+            let names_its_session = target.session.is_empty() || target.session == cast.tree.session;
+            if told.rule == Rule::Session && names_its_session {
+                continue;
+            }
+            assert!(told.is(told.rule.refusal()), "on {whom}: {told:?}");
+            let words = words(&told.answer.unwrap_err());
+            let expected = first.entry(told.method).or_insert_with(|| words.clone());
+            assert_eq!(*expected, words, "{} says more of {whom}", told.method);
+        }
+    }
+    assert_eq!(cast.heads().await, heads);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn edges_and_their_ends_look_like_nothing_either() {
+    let cast = Box::pin(Cast::assemble()).await;
+    let child = || cast.child.id.clone();
+    let join = |from: &str, to: &str| CreateEdgeRequest {
+        from_thread_id: from.to_owned(),
+        to_thread_id: to.to_owned(),
+        ..CreateEdgeRequest::default()
+    };
+    let between_others = join(&cast.sibling.id, &cast.uncle.id);
+    let created = cast.tree.client().create_edge(between_others).await.unwrap();
+    let created = created.into_inner().edge.unwrap().edge_id;
+    let heads = cast.heads().await;
+    let mut by_child = cast.by(&cast.child).client();
+
+    let mut first = None;
+    for edge_id in [UNKNOWN, &created] {
+        let request = DeleteEdgeRequest {
+            edge_id: edge_id.to_owned(),
+            ..DeleteEdgeRequest::default()
+        };
+        let answer = by_child.delete_edge(request).await;
+        let status = refused(answer, Code::PermissionDenied, Reason::OutsideSubtree, NO_ACTING);
+        let told = words(&status);
+        assert_eq!(*first.get_or_insert_with(|| told.clone()), told, "{edge_id}");
+    }
+
+    let names = [
+        UNKNOWN,
+        "nobody",
+        SIBLING,
+        &cast.sibling.id,
+        &cast.uncle.id,
+        &cast.tree.root,
+        &cast.stranger.id,
+    ];
+    let mut first = None;
+    for name in names {
+        let to = by_child.create_edge(join(&child(), name)).await;
+        let from = by_child.create_edge(join(name, &child())).await;
+        let answered = SendHandoffRequest {
+            to_thread_id: cast.parent.id.clone(),
+            message: String::from("look at this"),
+            reply_to_thread_id: name.to_owned(),
+            ..SendHandoffRequest::default()
+        };
+        let reply = by_child.send_handoff(answered).await;
+        let unknown = "reply_to_thread_id must name an agent of your subtree";
+        let told = [
+            refused(to, Code::PermissionDenied, Reason::OutsideSubtree, NO_ACTING),
+            refused(from, Code::PermissionDenied, Reason::OutsideSubtree, NO_ACTING),
+            refused(reply, Code::InvalidArgument, Reason::InvalidArgument, unknown),
+        ];
+        let told = told.map(|status| words(&status));
+        assert_eq!(*first.get_or_insert_with(|| told.clone()), told, "{name}");
+    }
+    assert_eq!(cast.heads().await, heads);
+}
+
+/// A handoff with another fault is rejected with the same text for every receiver and every handoff to answer, whether
+/// or not such a thread exists.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handoff_that_is_wrong_says_nothing_of_whom_it_names() {
+    let cast = Box::pin(Cast::assemble()).await;
+    let to_parent = || SendHandoffRequest {
+        to_thread_id: cast.parent.id.clone(),
+        message: String::from("look at this"),
+        ..SendHandoffRequest::default()
+    };
+    let sent = SendHandoffRequest {
+        request_id: String::from("once"),
+        ..to_parent()
+    };
+    let mut by_child = cast.by(&cast.child).client();
+    within("the answer to a handoff", by_child.send_handoff(sent))
+        .await
+        .unwrap();
+    // One that its parent may act for, and that takes no part any more.
+    cast.tree.close(&cast.sibling.id).await;
+    let heads = cast.heads().await;
+
+    let invalid = |text| (Code::InvalidArgument, Reason::InvalidArgument, text);
+    let wrong = [
+        (
+            SendHandoffRequest {
+                message: String::from(" "),
+                ..to_parent()
+            },
+            (Code::InvalidArgument, Reason::InvalidInput, "Empty message"),
+        ),
+        (
+            SendHandoffRequest {
+                structured_json: String::from("{"),
+                ..to_parent()
+            },
+            invalid("structured_json is not JSON"),
+        ),
+        (
+            SendHandoffRequest {
+                ok_reason: String::from("because"),
+                ..to_parent()
+            },
+            invalid("ok_reason says why"),
+        ),
+        (
+            SendHandoffRequest {
+                request_id: "x".repeat(129),
+                ..to_parent()
+            },
+            invalid("request_id has 129 bytes"),
+        ),
+        (
+            SendHandoffRequest {
+                request_id: String::from("once"),
+                ..to_parent()
+            },
+            (Code::AlreadyExists, Reason::RequestIdReused, "once"),
+        ),
+        (
+            SendHandoffRequest {
+                from_thread_id: cast.sibling.id.clone(),
+                ..to_parent()
+            },
+            (Code::FailedPrecondition, Reason::ThreadClosed, "is closed"),
+        ),
+    ];
+    let names = [UNKNOWN, "nobody", &cast.uncle.id, &cast.stranger.id];
+    for (request, (code, reason, text)) in wrong {
+        let by = if request.from_thread_id.is_empty() {
+            &cast.child
+        } else {
+            &cast.parent
+        };
+        let mut client = cast.by(by).client();
+        let mut first = None;
+        for name in names {
+            let to = SendHandoffRequest {
+                to_thread_id: name.to_owned(),
+                ..request.clone()
+            };
+            let answered = SendHandoffRequest {
+                reply_to_thread_id: name.to_owned(),
+                ..request.clone()
+            };
+            for request in [to, answered] {
+                let answer = within("the answer to a handoff", client.send_handoff(request)).await;
+                let told = words(&refused(answer, code, reason, text));
+                assert_eq!(*first.get_or_insert_with(|| told.clone()), told, "{name}");
+            }
+        }
+    }
+    assert_eq!(cast.heads().await, heads);
+}
+
+/// That an alias is taken has to be said, since aliases are unique in a session. By whom has not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alias_that_is_taken_does_not_say_by_whom() {
+    let cast = Box::pin(Cast::assemble()).await;
+    let request = SpawnAgentRequest {
+        alias: SIBLING.to_owned(),
+        ..cast.tree.request("worker")
+    };
+    let answer = cast.by(&cast.uncle).try_spawn(request).await;
+    let status = refused(answer, Code::AlreadyExists, Reason::AliasInUse, SIBLING);
+    let details = String::from_utf8_lossy(status.details()).into_owned();
+    for told in [status.message(), details.as_str()] {
+        assert!(!told.contains(&cast.sibling.id), "{status:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_handed_the_token_of_somebody_elses_child() {
+    let cast = Box::pin(Cast::assemble()).await;
+    let request = SpawnAgentRequest {
+        request_id: String::from("once"),
+        ..cast.tree.request_under(&cast.parent.id, "worker")
+    };
+    let by_parent = cast.by(&cast.parent);
+    let spawned = Spawned::of(by_parent.try_spawn(request.clone()).await.unwrap());
+    assert!(!spawned.token.is_empty(), "the parent is");
+    for replayer in [&cast.child, &cast.sibling, &cast.uncle] {
+        let answer = cast.by(replayer).try_spawn(request.clone()).await;
+        refused(answer, Code::PermissionDenied, Reason::OutsideSubtree, NO_ACTING);
+    }
+
+    // An ancestor of the parent may spawn and resume there, and it too cannot act as the child.
+    let by_root = cast.tree.by(cast.pair.with_token(&cast.tree.root_token));
+    let request = cast.tree.request_under(&cast.parent.id, "worker");
+    assert_eq!(by_root.try_spawn(request).await.unwrap().thread_token, "");
+    cast.tree.close(&cast.child.id).await;
+    let request = ResumeAgentRequest {
+        thread_id: cast.child.id.clone(),
+        ..ResumeAgentRequest::default()
+    };
+    let resumed = by_root.client().resume_agent(request).await.unwrap().into_inner();
+    assert_eq!(resumed.thread_token, "");
+}
+
+// ---- more than it was given ----
+
+/// A role that may do little, and spawns nothing but workers.
+const NARROW: &str = "---\ndescription: Reads.\nread_only: true\nallow_list:\n  - spawn_agent\n  - read_file\n\
+                      spawn_list:\n  - worker\n---\nYou read.\n";
+/// A role that may see what there is to spawn, of which it may spawn workers.
+const PICKY: &str = "---\ndescription: Picks.\nspawn_list:\n  - worker\n---\nYou pick.\n";
+/// A role without a single tool.
+const MUTE: &str = "---\ndescription: Does nothing.\ndeny_list:\n  - \"*\"\n---\nYou do nothing.\n";
+/// A graph template whose spawns an operator has to approve, since a project has written it.
+const LEAD: &str =
+    "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
+
+fn tokens(tokens: u64) -> Budget {
+    Budget {
+        tokens,
+        ..Budget::default()
+    }
+}
+
+/// Whether a thread may use a tool, by its own token.
+async fn may_use(mut client: Supervisor, tool: &str) -> bool {
+    let request = AuthorizeToolRequest {
+        tool: tool.to_owned(),
+        arguments_json: String::from("{}"),
+        ..AuthorizeToolRequest::default()
+    };
+    let answer = within("a decision", client.authorize_tool(request)).await;
+    answer.unwrap().into_inner().allowed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_needs_its_tool_even_on_itself() {
+    let pair = Pair::start().await;
+    pair.write_role("mute", MUTE);
+    let mute = pair.tree().await.spawn("mute").await;
+    let told = every_method(&pair, &mute.token, by_itself(&mute.id)).await;
+    for (method, tool) in [
+        ("spawn_agent", "spawn_agent"),
+        ("send_input", "send_input"),
+        ("interrupt_agent", "send_input"),
+        ("wait_agents", "wait"),
+        ("close_agent", "close_agent"),
+        ("resume_agent", "resume_agent"),
+        ("set_thread_note", "set_thread_note"),
+        ("list_active_agents", "list_active_agents"),
+        ("list_spawnable_agents", "list_agents"),
+        ("create_edge", "create_edge"),
+        ("delete_edge", "create_edge"),
+        ("send_handoff", "send_handoff"),
+    ] {
+        let told = told.iter().find(|told| told.method == method).unwrap();
+        let text = format!("tool \"{tool}\" is not allowed for agent_type \"mute\"");
+        assert!(told.is((Code::PermissionDenied, Reason::ToolDenied, &text)), "{told:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn roles_that_a_thread_may_not_spawn_do_not_exist_for_it() {
+    let pair = Pair::start().await;
+    pair.write_role("picky", PICKY);
+    let picky = pair.tree().await.spawn("picky").await;
+    let roles = async |agent_type: &str| {
+        let request = ListSpawnableAgentsRequest {
+            agent_type: Some(agent_type.to_owned()),
+            ..ListSpawnableAgentsRequest::default()
+        };
+        let mut client = pair.with_token(&picky.token);
+        let listed = within("roles", client.list_spawnable_agents(request)).await?;
+        let agents = listed.into_inner().agents.into_iter();
+        Ok::<Vec<_>, Status>(agents.map(|agent| agent.agent_type).collect())
+    };
+    for name in ["worker", " Worker "] {
+        assert_eq!(roles(name).await.unwrap(), ["worker"], "{name:?}");
+    }
+    for name in ["orchestrator", "no-such-role"] {
+        assert!(roles(name).await.unwrap().is_empty(), "{name:?}");
+    }
+    for name in ["", "two words"] {
+        let refusal = roles(name).await.unwrap_err();
+        assert_eq!(reason_of(&refusal), Some(Reason::InvalidAgentType), "{refusal:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spawn_gives_nothing_that_its_parent_has_not() {
+    let pair = Pair::start().await;
+    pair.write_role("narrow", NARROW);
+    let tree = pair.tree().await;
+    let request = SpawnAgentRequest {
+        budget: Some(tokens(100)),
+        ..tree.request("narrow")
+    };
+    let narrow = Spawned::of(tree.try_spawn(request).await.unwrap());
+    let by_narrow = tree.by(pair.with_token(&narrow.token));
+    let worker = || tree.request_under(&narrow.id, "worker");
+    let text = || String::from("obey");
+    let denied = |reason, text| (Code::PermissionDenied, reason, text);
+
+    let beyond = [
+        (
+            tree.request_under(&narrow.id, "orchestrator"),
+            denied(Reason::SpawnNotAllowed, "spawn_list allows: worker"),
+        ),
+        (
+            SpawnAgentRequest {
+                role_template: String::from("orchestrator"),
+                ..tree.request_under(&narrow.id, "")
+            },
+            denied(Reason::SpawnNotAllowed, "spawn_list allows: worker"),
+        ),
+        (
+            tree.request_under(&tree.root, "worker"),
+            denied(Reason::OutsideSubtree, NO_ACTING),
+        ),
+        (
+            SpawnAgentRequest {
+                budget: Some(tokens(101)),
+                ..worker()
+            },
+            (Code::InvalidArgument, Reason::LimitExceeded, "ask for at most 100"),
+        ),
+        (
+            SpawnAgentRequest {
+                working_directory: pair.elsewhere(),
+                ..worker()
+            },
+            denied(Reason::NotPermitted, "where the parent works"),
+        ),
+        (
+            SpawnAgentRequest {
+                r#override: text(),
+                ..worker()
+            },
+            denied(Reason::NotPermitted, "override may be set by operators only"),
+        ),
+        (
+            SpawnAgentRequest {
+                custom_system_prompt: text(),
+                ..worker()
+            },
+            denied(
+                Reason::NotPermitted,
+                "custom_system_prompt may be set by operators only",
+            ),
+        ),
+    ];
+    for (request, (code, reason, text)) in beyond {
+        refused(by_narrow.try_spawn(request).await, code, reason, text);
+    }
+    assert_eq!(tree.threads().await.len(), 2, "the root and itself");
+    for budget in [tokens(101), Budget::default()] {
+        let request = UpdateThreadBudgetRequest {
+            thread_id: narrow.id.clone(),
+            budget: Some(budget),
+            ..UpdateThreadBudgetRequest::default()
+        };
+        let answer = by_narrow.client().update_thread_budget(request).await;
+        let text = "may lower its own budget only";
+        refused(answer, Code::PermissionDenied, Reason::NotPermitted, text);
+    }
+
+    // A request for more permissions gives no more than the available ones.
+    let greedy = SpawnAgentRequest {
+        permissions: Some(ToolCeiling {
+            allow_list: vec![String::from("*")],
+            ..ToolCeiling::default()
+        }),
+        ..worker()
+    };
+    let greedy = Spawned::of(by_narrow.try_spawn(greedy).await.unwrap());
+    assert_eq!(greedy.thread.sandbox(), Sandbox::ReadOnly);
+    let by_greedy = pair.with_token(&greedy.token);
+    assert!(may_use(by_greedy.clone(), "read_file").await);
+    for tool in ["list_files", "exec_command", "apply_patch", "web_search", "spawn_agent"] {
+        assert!(!may_use(by_greedy.clone(), tool).await, "{tool}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_it_asks_nobody_is_spawned_below_the_limit() {
+    let cast = Box::pin(Cast::assemble()).await;
+    let heads = cast.heads().await;
+    let plain = || cast.tree.request("worker");
+    let requests = [
+        plain(),
+        cast.tree.request_under(&cast.child.id, ""),
+        SpawnAgentRequest {
+            on_limit: OnLimit::Queue.into(),
+            ..plain()
+        },
+        SpawnAgentRequest {
+            role_template: String::from("orchestrator"),
+            ..cast.tree.request("")
+        },
+    ];
+    for request in requests {
+        let answer = cast.by(&cast.child).try_spawn(request).await;
+        let status = refused(answer, Code::FailedPrecondition, Reason::DepthLimit, TOO_DEEP);
+        assert_eq!(status.message(), TOO_DEEP);
+    }
+    assert_eq!(cast.heads().await, heads);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_token_of_a_spawn_that_nobody_approved_opens_nothing() {
+    let pair = Pair::start().await;
+    let templates = Path::new(&pair.project()).join("docs/templates");
+    fs::create_dir_all(&templates).unwrap();
+    fs::write(templates.join("lead.md"), LEAD).unwrap();
+    let tree = pair.tree().await;
+    let node = |role_template: &str| SpawnAgentRequest {
+        role_template: role_template.to_owned(),
+        ..tree.request("")
+    };
+    let lead = Spawned::of(tree.try_spawn(node("lead")).await.unwrap());
+    let by_lead = tree.by(pair.with_token(&lead.token));
+    let waiting = Spawned::of(by_lead.try_spawn(node("planner")).await.unwrap());
+    assert_eq!(kind(&waiting.thread), StatusKind::AwaitingApproval);
+
+    let text = format!("agent with id {} waits for an operator's approval", waiting.id);
+    let of_token = (Code::PermissionDenied, Reason::NotPermitted, text.as_str());
+    for told in every_method(&pair, &waiting.token, by_itself(&waiting.id)).await {
+        assert!(told.is(told.rule.refusal_or(of_token)), "{told:?}");
+    }
+}
+
+// ---- tokens that are not good ----
+
+/// A thread whose first attempt was given to another runner: its token is that of the first.
+async fn placed_anew(pair: &Pair, tree: &Tree) -> Spawned {
+    let mut one = Runner::attach(pair, "one").await;
+    let thread = tree.spawn("orchestrator").await;
+    let first = Attempt::of(&one.start_of(&thread.id).await);
+    let mut other = Runner::attach(pair, "other").await;
+    one.refuse(&first, StartRefusal::NoCapacity, "full").await;
+    let second = other.start_of(&thread.id).await;
+    assert!(second.generation > first.generation);
+    thread
+}
+
+/// A thread's token has no date. It ends with the thread, and with each attempt at it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_ends_with_its_attempt_for_every_method() {
+    let pair = Pair::start().await;
+    let tree = pair
+        .tree_with(CreateSessionRequest {
+            restart_policy: RestartPolicy::OnLost.into(),
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    let closed = tree.spawn("orchestrator").await;
+    tree.close(&closed.id).await;
+    let resumed = tree.spawn("orchestrator").await;
+    tree.close(&resumed.id).await;
+    let resume = ResumeAgentRequest {
+        thread_id: resumed.id.clone(),
+        ..ResumeAgentRequest::default()
+    };
+    tree.client().resume_agent(resume).await.unwrap();
+    let (ended, deleted) = (pair.tree().await, pair.tree().await);
+    ended.end().await;
+    deleted.end().await;
+    let delete = DeleteSessionRequest {
+        session_id: deleted.session.clone(),
+        ..DeleteSessionRequest::default()
+    };
+    deleted.client().delete_session(delete).await.unwrap();
+    // After everything is closed: this attaches runners, which no test step answers.
+    let placed = placed_anew(&pair, &tree).await;
+
+    let elsewhere = pair.tree().await;
+    for (whose, token, thread) in [
+        ("a closed thread", &closed.token, &closed.id),
+        ("a thread that was resumed since", &resumed.token, &resumed.id),
+        ("a thread that was placed anew", &placed.token, &placed.id),
+        ("the root of a closed session", &ended.root_token, &ended.root),
+        ("the root of a deleted session", &deleted.root_token, &deleted.root),
+    ] {
+        let itself_elsewhere = Target {
+            session: &elsewhere.session,
+            thread,
+        };
+        for target in [by_itself(thread), by_itself(UNKNOWN), itself_elsewhere] {
+            for told in every_method(&pair, token, target).await {
+                let expected = told.rule.refusal_or(NO_TOKEN);
+                assert!(told.is(expected), "of {whose} on {target:?}: {told:?}");
+            }
+        }
+    }
+}
+
+/// Every token that differs from that one in a single bit of a single character.
+fn with_a_flipped_bit(token: &str) -> Vec<String> {
+    let flipped = |at: usize| {
+        let mut bytes = token.to_owned().into_bytes();
+        bytes[at] ^= 1;
+        String::from_utf8(bytes).unwrap()
+    };
+    (0..token.len()).map(flipped).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forged_token_is_as_good_as_none() {
+    let cast = Box::pin(Cast::assemble()).await;
+    let good = &cast.child.token;
+    let parts = |token: &str| token.split('.').map(str::to_owned).collect::<Vec<String>>();
+    let [version, kid, payload, mac] = &parts(good)[..] else {
+        panic!("a token has four parts: {good}")
+    };
+    // The child's MAC over the claims of another thread's token.
+    let spliced = |other: &str| format!("{version}.{kid}.{}.{mac}", parts(other)[2]);
+
+    // The service's own key, which no thread has, over what the child's token says, for another purpose.
+    let data = Path::new(&cast.pair.project()).with_file_name("data");
+    let keys = fs::read_to_string(data.join(KEYS_FILE)).unwrap();
+    let mut keys = keys.lines().filter_map(|line| line.strip_prefix(&format!("{kid} ")));
+    let key = keys.next().unwrap();
+    let key = EncodingKey::from_urlsafe_base64_secret(&format!("{key}=")).unwrap();
+    let made_for = |domain: &str| {
+        let mac = sign(format!("{domain}{kid}.{payload}").as_bytes(), &key, Algorithm::HS256).unwrap();
+        format!("{version}.{kid}.{payload}.{mac}")
+    };
+    assert_eq!(made_for("troupe/supervisor/thread-token/v1\0"), *good, "how it is made");
+
+    let itself = ThreadPrincipal {
+        session: cast.tree.session.parse().unwrap(),
+        thread: cast.child.id.parse().unwrap(),
+        generation: 1,
+    };
+    let another_pair = Pair::start().await;
+    let mut forged = vec![
+        spliced(&cast.sibling.token),
+        spliced(&cast.parent.token),
+        spliced(&cast.tree.root_token),
+        spliced(&cast.elsewhere.root_token),
+        made_for(""),
+        made_for("troupe/supervisor/webhook/v1\0"),
+        TokenKeys::generate().unwrap().mint(&itself),
+        another_pair.tree().await.root_token,
+        format!("trp2.{kid}.{payload}.{mac}"),
+        format!("{version}.other.{payload}.{mac}"),
+        format!("{version}..{payload}.{mac}"),
+        format!("{version}.{kid}.{payload}"),
+        format!("{version}.{kid}.{payload}."),
+        format!("{good}.{mac}"),
+        format!("{good}="),
+        good[..good.len() - 1].to_owned(),
+        good[..good.len() / 2].to_owned(),
+        format!("{good}{}", "A".repeat(4_096)),
+        String::from("trp1"),
+    ];
+    forged.extend(with_a_flipped_bit(good));
+
+    let own = GetThreadRequest {
+        thread_id: cast.child.id.clone(),
+        ..GetThreadRequest::default()
+    };
+    let answer = cast.pair.stranger().get_thread(own.clone()).await;
+    let (code, reason, text) = NO_TOKEN;
+    let without = words(&refused(answer, code, reason, text));
+    for token in forged {
+        let answer = within("an answer", cast.pair.with_token(&token).get_thread(own.clone())).await;
+        assert_eq!(words(&refused(answer, code, reason, text)), without, "{token}");
+    }
+    cast.pair.with_token(good).get_thread(own).await.unwrap();
+}

@@ -1,0 +1,189 @@
+//! Input in pieces: each kind of piece reaches the runner as it came, and the prompt shows it.
+
+use troupe_proto::{
+    common::v1::{BlockKind, PromptBlock},
+    supervisor::v1::{
+        CreateSessionRequest, GetPromptRequest, Input, InputItem, NamedPath, SendInputRequest, SpawnAgentRequest,
+        StatusKind, event::Kind, input_item::Item,
+    },
+};
+use troupe_tests::{
+    pair::Pair,
+    runner::{Attempt, Runner},
+    tree::{Spawned, Tree, kind},
+    within,
+};
+
+/// How the task shows [`pieces`]. The texts are the originals'.
+const SHOWN: &str = "- look at this\n  and at that\n  [local_image:/tmp/a b.png]\n  \
+                     [skill:$lint](/skills/lint/SKILL.md)\n  [mention:$main.rs](src/main.rs)";
+
+fn piece(item: Item) -> InputItem {
+    InputItem { item: Some(item) }
+}
+
+fn path(name: &str, path: &str) -> NamedPath {
+    NamedPath {
+        name: name.to_owned(),
+        path: path.to_owned(),
+    }
+}
+
+/// One of each kind.
+fn pieces() -> Vec<InputItem> {
+    vec![
+        piece(Item::Text(String::from("look at this\nand at that"))),
+        piece(Item::LocalImage(String::from("/tmp/a b.png"))),
+        piece(Item::Skill(path("lint", "/skills/lint/SKILL.md"))),
+        piece(Item::Mention(path("main.rs", "src/main.rs"))),
+    ]
+}
+
+fn input(items: Vec<InputItem>) -> Input {
+    Input {
+        items,
+        ..Input::default()
+    }
+}
+
+fn in_pieces(request: SpawnAgentRequest, items: Vec<InputItem>) -> SpawnAgentRequest {
+    SpawnAgentRequest {
+        message: None,
+        items,
+        ..request
+    }
+}
+
+fn task(blocks: &[PromptBlock]) -> &str {
+    let task = blocks.iter().find(|block| block.kind() == BlockKind::Task);
+    &task.unwrap().text
+}
+
+async fn send(tree: &Tree, thread: &str, items: Vec<InputItem>) -> StatusKind {
+    let request = SendInputRequest {
+        thread_id: thread.to_owned(),
+        items,
+        ..SendInputRequest::default()
+    };
+    let answer = within("the answer to an input", tree.client().send_input(request)).await;
+    kind(&answer.unwrap().into_inner().thread.unwrap())
+}
+
+/// The task of a turn as it is kept.
+async fn kept_task(tree: &Tree, thread: &str, turn: u32) -> String {
+    let request = GetPromptRequest {
+        thread_id: thread.to_owned(),
+        turn,
+        ..GetPromptRequest::default()
+    };
+    let answer = within("a prompt", tree.client().get_prompt(request)).await;
+    task(&answer.unwrap().into_inner().prompt.unwrap().blocks).to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pieces_of_a_spawn_reach_its_runner_as_they_came() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let request = SpawnAgentRequest {
+        objective: String::from("a clean build"),
+        definition_of_done: String::from("no warnings"),
+        ..in_pieces(tree.request("worker"), pieces())
+    };
+    let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    let turn = runner.start_of(&worker).await.turn.unwrap();
+    assert_eq!(
+        turn.inputs,
+        [Input {
+            objective: String::from("a clean build"),
+            definition_of_done: String::from("no warnings"),
+            ..input(pieces())
+        }]
+    );
+    assert!(task(&turn.blocks).contains(SHOWN), "{}", task(&turn.blocks));
+    assert_eq!(kept_task(&tree, &worker, 1).await, task(&turn.blocks));
+
+    let log = tree.log().await;
+    let spawned = log
+        .iter()
+        .find_map(|event| match &event.kind {
+            Some(Kind::ThreadSpawned(spawned)) if event.thread_id == worker => spawned.input.clone(),
+            _ => None,
+        })
+        .unwrap();
+    assert!(spawned.preview.starts_with("look at this"), "{spawned:?}");
+    assert!(!spawned.preview.contains('\n'), "one line");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pieces_that_are_sent_come_with_the_next_turn_in_their_order() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    runner.complete(&attempt, "done").await;
+    assert_eq!(send(&tree, &worker, pieces()).await, StatusKind::PendingInit);
+    let turn = runner.turn_of(&attempt).await;
+    assert_eq!(turn.inputs, [input(pieces())]);
+    assert!(task(&turn.blocks).contains(SHOWN), "{}", task(&turn.blocks));
+    assert_eq!(kept_task(&tree, &worker, 2).await, task(&turn.blocks));
+
+    // While a turn runs: the item runs after it, together with other waiting input.
+    let attempt = Attempt {
+        turn: turn.turn,
+        ..attempt
+    };
+    runner.begin(&attempt).await;
+    let image = vec![piece(Item::LocalImage(String::from("/tmp/c.png")))];
+    assert_eq!(send(&tree, &worker, image.clone()).await, StatusKind::Running);
+    tree.send(&worker, "and this").await;
+    runner.complete(&attempt, "done").await;
+    let turn = runner.turn_of(&attempt).await;
+    let text = vec![piece(Item::Text(String::from("and this")))];
+    assert_eq!(turn.inputs, [input(image), input(text)]);
+    let shown = "- [local_image:/tmp/c.png]\n- and this";
+    assert!(task(&turn.blocks).contains(shown), "{}", task(&turn.blocks));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pieces_of_a_root_reach_its_runner() {
+    let pair = Pair::start().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let tree = pair
+        .tree_with(CreateSessionRequest {
+            agent_type: String::from("worker"),
+            items: pieces(),
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    let turn = runner.start_of(&tree.root).await.turn.unwrap();
+    assert_eq!(turn.inputs, [input(pieces())]);
+    assert!(task(&turn.blocks).contains(SHOWN), "{}", task(&turn.blocks));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_kind_of_piece_is_input_by_itself() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    for item in pieces() {
+        let request = in_pieces(tree.request("worker"), vec![item.clone()]);
+        let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+        let turn = runner.start_of(&worker).await.turn.unwrap();
+        assert_eq!(turn.inputs, [input(vec![item])]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pieces_outlive_a_restart() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let request = in_pieces(tree.request("worker"), pieces());
+    let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    pair.restart().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    tree.by(pair.operator()).now().await;
+    let turn = runner.start_of(&worker).await.turn.unwrap();
+    assert_eq!(turn.inputs, [input(pieces())]);
+}

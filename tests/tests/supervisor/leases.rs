@@ -1,0 +1,480 @@
+//! Runner obligations over time: leases and the effects of their expiry, restarts, places, draining, silence, and waits
+//! that must not deadlock the queue.
+
+use std::{collections::BTreeMap, slice, time::Duration};
+
+use tonic::Code;
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{
+        ConditionKind, CreateSessionRequest, Event, HeldThread, OnLimit, PromptExtent, RestartPolicy, RunnerDraining,
+        RunnerHello, SpawnAgentRequest, StartRefusal, StatusKind, ThreadOutput, TurnEndedReport, TurnOutcome,
+        WaitAgentsRequest, attach_request::Message as ToSupervisor, event::Kind, runner_report::Kind as Report,
+    },
+};
+use troupe_tests::{
+    events::{about, names},
+    pair::Pair,
+    refusal::refused,
+    runner::{Attempt, Runner, hello},
+    tree::{Spawned, Tree, has, kind},
+    watch::Watch,
+    within,
+};
+
+/// A lease whose half leaves a busy machine the time to come back.
+const LEASE: Duration = Duration::from_secs(8);
+
+async fn with_lease() -> Pair {
+    Pair::with(|config| config.lease = LEASE).await
+}
+
+fn restarting() -> CreateSessionRequest {
+    CreateSessionRequest {
+        restart_policy: RestartPolicy::OnLost.into(),
+        ..CreateSessionRequest::default()
+    }
+}
+
+/// The report that an attempt's turn ended well, with the digest of its output.
+fn ended_with(attempt: &Attempt, output_sha256: &str) -> Report {
+    Report::TurnEnded(TurnEndedReport {
+        turn: attempt.turn,
+        outcome: TurnOutcome::Completed.into(),
+        output_sha256: output_sha256.to_owned(),
+        ..TurnEndedReport::default()
+    })
+}
+
+/// Waits until a condition of a thread has changed to this, and answers why.
+async fn changes(watch: &mut Watch, thread: &str, condition: ConditionKind, active: bool) -> String {
+    let is_it = |event: &Event| match &event.kind {
+        Some(Kind::ConditionChanged(changed)) => {
+            event.thread_id == thread && changed.kind() == condition && changed.active == active
+        }
+        _ => false,
+    };
+    let events = watch.until(is_it).await;
+    match events.last().and_then(|event| event.kind.clone()) {
+        Some(Kind::ConditionChanged(changed)) => changed.reason,
+        other => panic!("{other:?} is no condition"),
+    }
+}
+
+async fn closed(tree: &Tree, thread: &str) {
+    let is_end = |event: &Event| event.thread_id == thread && matches!(event.kind, Some(Kind::ThreadClosed(_)));
+    tree.watch_after(0).await.until(is_end).await;
+}
+
+// ---- leases ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_a_lease_without_its_runner_puts_a_thread_out_of_reach() {
+    let pair = with_lease().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let idle = tree.spawn("worker").await.id;
+    let done = runner.run(&idle).await;
+    runner.complete(&done, "done").await;
+    let attempt = runner.run(&worker).await;
+    let mut watch = tree.watch_after(0).await;
+    drop(runner);
+
+    let reason = changes(&mut watch, &worker, ConditionKind::Unreachable, true).await;
+    assert_eq!(reason, "runner r has been away for half of its lease");
+    let thread = tree.thread(&worker).await;
+    assert!(has(&thread, ConditionKind::Unreachable));
+    assert_eq!(kind(&thread), StatusKind::Running, "nothing is decided yet");
+
+    let held = HeldThread {
+        thread_id: attempt.thread.clone(),
+        generation: attempt.generation,
+        turn: attempt.turn,
+        report_sequence: 1,
+    };
+    let back = RunnerHello {
+        threads: vec![held],
+        ..hello("r")
+    };
+    let mut runner = Runner::greet(&pair, back).await;
+    assert!(runner.welcome().threads[0].go_on);
+    changes(&mut watch, &worker, ConditionKind::Unreachable, false).await;
+    runner.report_as(&attempt, 2, ended_with(&attempt, "")).await;
+    assert_eq!(tree.status(&worker).await, StatusKind::Completed);
+    let log = about(&tree.log().await, &idle);
+    assert!(
+        !names(&log).contains(&String::from("ConditionChanged")),
+        "nothing of a settled thread is out of reach"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_of_the_service_puts_nobody_out_of_reach() {
+    let mut pair = with_lease().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert!(!has(&tree.thread(&worker).await, ConditionKind::Unreachable));
+    let mut runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
+    runner.complete(&attempt, "done").await;
+    let log = about(&tree.log().await, &worker);
+    assert!(!names(&log).contains(&String::from("ConditionChanged")), "{log:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_runs_out_settles_the_thread_and_ends_its_being_out_of_reach() {
+    // Longer than the pair is ever busy with one message, so that only silence ends a lease.
+    let pair = Pair::with(|config| config.lease = Duration::from_secs(3)).await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    runner.run(&worker).await;
+    drop(runner);
+    let mut watch = tree.watch_after(0).await;
+    changes(&mut watch, &worker, ConditionKind::Unreachable, true).await;
+    watch
+        .until(|event| event.thread_id == worker && matches!(event.kind, Some(Kind::TurnEnded(_))))
+        .await;
+    let thread = tree.thread(&worker).await;
+    assert_eq!(kind(&thread), StatusKind::Errored);
+    assert!(!has(&thread, ConditionKind::Unreachable));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_stays_and_says_nothing_is_lost_after_one_lease() {
+    // Long enough that other load on the machine does not matter.
+    let pair = Pair::with(|config| config.lease = Duration::from_secs(8)).await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    runner.run(&worker).await;
+    let is_end = |event: &Event| event.thread_id == worker && matches!(event.kind, Some(Kind::TurnEnded(_)));
+    let log = about(&tree.watch_after(0).await.until(is_end).await, &worker);
+    let seconds = |event: Option<&Event>| event.and_then(|event| event.time).unwrap().seconds;
+    let started = log
+        .iter()
+        .find(|event| matches!(event.kind, Some(Kind::TurnStarted(_))));
+    let silent = seconds(log.last()) - seconds(started);
+    assert!((7..16).contains(&silent), "lost after {silent} s");
+}
+
+// ---- attempts and restarts ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_replacement_is_one_attempt_more() {
+    let pair = Pair::start().await;
+    let tree = pair.tree_with(restarting()).await;
+    let mut a = Runner::attach(&pair, "a").await;
+    let worker = tree.spawn("worker").await.id;
+    let first = Attempt::of(&a.start_of(&worker).await);
+    assert_eq!(first.generation, 1);
+
+    // Before the turn began, to another runner.
+    let mut b = Runner::attach(&pair, "b").await;
+    a.refuse(&first, StartRefusal::NoCapacity, "full").await;
+    let second = Attempt::of(&b.start_of(&worker).await);
+    assert_eq!(second.generation, 2);
+
+    // While it runs: its runner comes back without it.
+    b.begin(&second).await;
+    let mut b = b.come_back(&pair, &[]).await;
+    let third = b.run(&worker).await;
+    assert_eq!(third.generation, 3);
+    b.complete(&third, "done").await;
+    assert_eq!(tree.thread(&worker).await.generation, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_that_loses_its_runners_too_often_is_closed_with_all_below() {
+    let pair = Pair::start().await;
+    let tree = pair.tree_with(restarting()).await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let parent = tree.spawn("orchestrator").await.id;
+    runner.run(&parent).await;
+    let child = tree.spawn_under(&parent, "worker").await.id;
+    let below = runner.run(&child).await;
+    runner.complete(&below, "done").await;
+    for generation in 2..=4 {
+        runner = runner.come_back(&pair, slice::from_ref(&below)).await;
+        assert_eq!(runner.run(&parent).await.generation, generation);
+    }
+    let mut runner = runner.come_back(&pair, slice::from_ref(&below)).await;
+    assert_eq!(runner.shutdown().await.thread_id, child, "leaf first");
+    runner.stop(&below).await;
+    closed(&tree, &parent).await;
+    let log = tree.log().await;
+    let fence = log.iter().find_map(|event| match &event.kind {
+        Some(Kind::CloseRequested(fence)) => Some(fence.clone()),
+        _ => None,
+    });
+    let fence = fence.unwrap();
+    assert_eq!(fence.cause, "intensity");
+    assert!(
+        fence.reason.starts_with("restart intensity exceeded"),
+        "{}",
+        fence.reason
+    );
+    assert_eq!(tree.status(&child).await, StatusKind::Shutdown);
+}
+
+// ---- places ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_that_rested_longest_makes_place() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let two_places = RunnerHello {
+        capacity: 2,
+        ..hello("r")
+    };
+    let mut runner = Runner::greet(&pair, two_places).await;
+    let mut rested = Vec::new();
+    for _ in 0..2 {
+        let worker = tree.spawn("worker").await.id;
+        let attempt = runner.run(&worker).await;
+        runner.complete(&attempt, "done").await;
+        rested.push(attempt);
+    }
+    let third = tree.spawn("worker").await.id;
+    let shutdown = runner.shutdown().await;
+    assert_eq!(shutdown.thread_id, rested[0].thread);
+    assert!(
+        has(&tree.thread(&third).await, ConditionKind::NoRunner),
+        "until the place is free"
+    );
+    runner.stop(&rested[0]).await;
+    let busy = runner.run(&third).await;
+    assert_eq!(runner.unread_shutdowns(), 0, "one place is enough");
+    let let_go = tree.thread(&rested[0].thread).await;
+    assert_eq!(kind(&let_go), StatusKind::Completed, "its thread is open as before");
+
+    // Its next turn is another attempt, with the whole prompt; the other program that rests makes place.
+    tree.send(&rested[0].thread, "and this").await;
+    assert_eq!(runner.shutdown().await.thread_id, rested[1].thread);
+    runner.stop(&rested[1]).await;
+    let anew = runner.start_of(&rested[0].thread).await;
+    assert_eq!(anew.generation, rested[0].generation + 1);
+    assert_eq!(anew.turn.as_ref().unwrap().extent(), PromptExtent::Full);
+
+    // With every program at work none can be stopped. The first idle one makes room.
+    let fourth = tree.spawn("worker").await.id;
+    runner.begin(&Attempt::of(&anew)).await;
+    assert!(has(&tree.thread(&fourth).await, ConditionKind::NoRunner));
+    runner.complete(&busy, "done").await;
+    assert_eq!(runner.shutdown().await.thread_id, third);
+    runner.stop(&busy).await;
+    runner.run(&fourth).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_drains_takes_no_more_and_lets_go_what_rests() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let resting = tree.spawn("worker").await.id;
+    let rests = runner.run(&resting).await;
+    runner.complete(&rests, "done").await;
+    let running = tree.spawn("worker").await.id;
+    let runs = runner.run(&running).await;
+
+    runner.say(ToSupervisor::Draining(RunnerDraining {})).await;
+    assert_eq!(runner.shutdown().await.thread_id, resting);
+    runner.stop(&rests).await;
+    let third = tree.spawn("worker").await.id;
+    assert!(has(&tree.thread(&third).await, ConditionKind::NoRunner));
+    // A turn in progress continues. At its end the program has to stop, even if more input waits.
+    tree.send(&running, "and this").await;
+    runner.complete(&runs, "done").await;
+    assert_eq!(runner.shutdown().await.thread_id, running);
+    runner.stop(&runs).await;
+
+    // Another runner gets the remaining work.
+    let mut other = Runner::attach(&pair, "other").await;
+    assert_eq!(Attempt::of(&other.start_of(&third).await).generation, 1);
+    let anew = other.start_of(&running).await;
+    assert_eq!(anew.generation, runs.generation + 1);
+    assert_eq!(anew.turn.unwrap().extent(), PromptExtent::Full);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threads_go_where_the_labels_are() {
+    let pair = Pair::start().await;
+    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let labels = |size: &str| BTreeMap::from([label("size", size), label("os", "linux")]);
+    let tree = pair
+        .tree_with(CreateSessionRequest {
+            runner_labels: BTreeMap::from([label("size", "large")]),
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    assert_eq!(tree.now().await.runner_labels.len(), 1);
+    let small = RunnerHello {
+        labels: labels("small"),
+        ..hello("a")
+    };
+    let _small = Runner::greet(&pair, small).await;
+    let worker = tree.spawn("worker").await.id;
+    assert!(has(&tree.thread(&worker).await, ConditionKind::NoRunner));
+    let large = RunnerHello {
+        labels: labels("large"),
+        ..hello("b")
+    };
+    let mut large = Runner::greet(&pair, large).await;
+    assert_eq!(large.start().await.thread_id, worker);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_no_runner_can_be_held_to_is_refused() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    // Without any runner it waits for one.
+    tree.spawn("explorer").await;
+    let mut loose = hello("loose");
+    loose.kinds[0].enforces_read_only = false;
+    let _loose = Runner::greet(&pair, loose).await;
+    let head = tree.head().await;
+    let refusal = refused(
+        tree.try_spawn(tree.request("explorer")).await,
+        Code::FailedPrecondition,
+        Reason::PolicyNotEnforceable,
+        "which needs a READ_ONLY sandbox; attach one that can",
+    );
+    assert!(!refusal.message().contains("tool policy"), "{refusal:?}");
+    assert_eq!(tree.head().await, head, "nothing was recorded");
+    let root = CreateSessionRequest {
+        cwd: pair.project(),
+        message: Some(String::from("look around")),
+        agent_type: String::from("explorer"),
+        ..CreateSessionRequest::default()
+    };
+    refused(
+        tree.client().create_session(root).await,
+        Code::FailedPrecondition,
+        Reason::PolicyNotEnforceable,
+        "READ_ONLY",
+    );
+    // Room is another matter.
+    let full = RunnerHello {
+        capacity: 1,
+        ..hello("strict")
+    };
+    let mut strict = Runner::greet(&pair, full).await;
+    strict.start().await;
+    tree.spawn("explorer").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_place_of_a_start_that_was_refused_is_given_to_who_waits() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let one_place = RunnerHello {
+        capacity: 1,
+        ..hello("r")
+    };
+    let mut runner = Runner::greet(&pair, one_place).await;
+    let first = tree.spawn("worker").await.id;
+    let attempt = Attempt::of(&runner.start_of(&first).await);
+    let second = tree.spawn("worker").await.id;
+    assert!(has(&tree.thread(&second).await, ConditionKind::NoRunner), "no room");
+    runner
+        .refuse(&attempt, StartRefusal::NoProgram, "no such program")
+        .await;
+    assert_eq!(runner.start().await.thread_id, second);
+}
+
+// ---- stalls ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_equal_outputs_in_a_row_are_a_stall() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let mut attempt = runner.run(&worker).await;
+    let same = "ab".repeat(32);
+    for turn in 1..=3 {
+        runner.report(&attempt, ended_with(&attempt, &same)).await;
+        assert_eq!(has(&tree.thread(&worker).await, ConditionKind::Stalled), turn == 3);
+        // The prompt is another one each time, and the stall stays while the next turn runs.
+        tree.send(&worker, &format!("again, for the {turn}. time")).await;
+        attempt.turn = runner.turn_of(&attempt).await.turn;
+        runner.begin(&attempt).await;
+    }
+    assert!(has(&tree.thread(&worker).await, ConditionKind::Stalled));
+    runner.report(&attempt, ended_with(&attempt, &"cd".repeat(32))).await;
+    assert!(!has(&tree.thread(&worker).await, ConditionKind::Stalled));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silence_is_a_stall_until_the_next_word() {
+    let pair = Pair::with(|config| config.stall.silence = Duration::from_millis(200)).await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let mut watch = tree.watch_after(0).await;
+    for _ in 0..2 {
+        let reason = changes(&mut watch, &worker, ConditionKind::Stalled, true).await;
+        assert_eq!(reason, "nothing was heard of it for 200ms");
+        let output = ThreadOutput {
+            thread_id: worker.clone(),
+            generation: attempt.generation,
+            text: String::from("still here\n"),
+        };
+        runner.say(ToSupervisor::Output(output)).await;
+        changes(&mut watch, &worker, ConditionKind::Stalled, false).await;
+    }
+    let log = about(&tree.log().await, &tree.root);
+    assert!(
+        !names(&log).contains(&String::from("ConditionChanged")),
+        "a root that its client executes never stalls"
+    );
+}
+
+// ---- waits ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parent_that_waits_for_a_queued_child_gives_way_to_it() {
+    let pair = Pair::start().await;
+    let tree = pair.tree_of(1).await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let parent = tree.spawn("orchestrator").await;
+    let busy = runner.run(&parent.id).await;
+
+    let mut own = pair.with_token(&parent.token);
+    let request = SpawnAgentRequest {
+        agent_type: String::from("worker"),
+        message: Some(String::from("the task")),
+        on_limit: OnLimit::Queue.into(),
+        ..SpawnAgentRequest::default()
+    };
+    let child = Spawned::of(own.spawn_agent(request).await.unwrap().into_inner());
+    assert_eq!(kind(&child.thread), StatusKind::Queued);
+
+    let wait = WaitAgentsRequest {
+        thread_ids: vec![child.id.clone()],
+        ..WaitAgentsRequest::default()
+    };
+    let waiting = tokio::spawn(async move { own.wait_agents(wait).await });
+    let attempt = runner.run(&child.id).await;
+    assert_eq!(tree.status(&parent.id).await, StatusKind::Running);
+    refused(
+        tree.try_spawn(tree.request("worker")).await,
+        Code::ResourceExhausted,
+        Reason::ThreadLimit,
+        "agent thread limit reached (max 1)",
+    );
+    runner.complete(&attempt, "done").await;
+    let answer = within("the answer to a wait", waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .into_inner();
+    assert_eq!(answer.statuses[0].status.as_ref().unwrap().message, "done");
+    runner.complete(&busy, "all done").await;
+    assert_eq!(tree.status(&parent.id).await, StatusKind::Completed);
+}

@@ -1,0 +1,302 @@
+//! Mailboxes over the API: reading, acknowledging, paging, and turns that mail brings about.
+
+use supervisor_svc::session::UpkeepLimits;
+use tonic::{Code, Status};
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{
+        AcknowledgeMailboxRequest, Event, ListMailboxRequest, ListMailboxResponse, Mail, SpawnAgentRequest, StatusKind,
+        TurnOutcome, WakePolicy, event::Kind, mail::Body,
+    },
+};
+use troupe_tests::{
+    client::Supervisor,
+    pair::Pair,
+    refusal::refused,
+    runner::{Attempt, Runner},
+    tree::{Spawned, Tree},
+    within,
+};
+
+fn of(thread: &str) -> ListMailboxRequest {
+    ListMailboxRequest {
+        thread_id: thread.to_owned(),
+        ..ListMailboxRequest::default()
+    }
+}
+
+async fn list(mut client: Supervisor, request: ListMailboxRequest) -> Result<ListMailboxResponse, Status> {
+    let answer = within("a mailbox", client.list_mailbox(request)).await?;
+    Ok(answer.into_inner())
+}
+
+/// Returns the mail in a thread's mailbox.
+async fn mailbox(tree: &Tree, thread: &str) -> Vec<Mail> {
+    let answer = list(tree.client(), of(thread)).await.unwrap();
+    assert_eq!(answer.next_page_token, "");
+    answer.mail
+}
+
+async fn acknowledge(mut client: Supervisor, thread: &str, up_to_sequence: u64) -> Result<u32, Status> {
+    let request = AcknowledgeMailboxRequest {
+        thread_id: thread.to_owned(),
+        up_to_sequence,
+        ..AcknowledgeMailboxRequest::default()
+    };
+    let answer = within("an answer", client.acknowledge_mailbox(request)).await?;
+    Ok(answer.into_inner().remaining)
+}
+
+/// The child that a letter is about, and how it settled.
+fn settled(mail: &Mail) -> (&str, StatusKind) {
+    match mail.body.as_ref().unwrap() {
+        Body::Settled(settled) => (&settled.thread_id, settled.status.as_ref().unwrap().kind()),
+        Body::Handoff(handoff) => panic!("a settling is expected, not {handoff:?}"),
+    }
+}
+
+fn sequences(mail: &[Mail]) -> Vec<u64> {
+    mail.iter().map(|mail| mail.sequence).collect()
+}
+
+/// Spawns a worker below a thread, which completes.
+async fn completed_child(tree: &Tree, runner: &mut Runner, parent: &str) -> String {
+    let child = tree.spawn_under(parent, "worker").await.id;
+    let attempt = runner.run(&child).await;
+    runner.complete(&attempt, "done").await;
+    child
+}
+
+/// The next turn of a thread whose program the runner has still.
+async fn next_turn(runner: &mut Runner, attempt: &Attempt) -> (Attempt, usize) {
+    let turn = runner.turn_of(attempt).await;
+    let next = Attempt {
+        turn: turn.turn,
+        ..attempt.clone()
+    };
+    runner.begin(&next).await;
+    (next, turn.inputs.len())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mail_waits_until_it_is_acknowledged_also_over_a_restart() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let first = tree.spawn("worker").await.id;
+    tree.close(&first).await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let second = completed_child(&tree, &mut runner, &tree.root).await;
+
+    let mail = mailbox(&tree, &tree.root).await;
+    let about: Vec<_> = mail.iter().map(settled).collect();
+    assert_eq!(
+        about,
+        [(&*first, StatusKind::Shutdown), (&*second, StatusKind::Completed)]
+    );
+    assert!(mail.iter().all(|mail| !mail.acknowledged && mail.time.is_some()));
+    let log = tree.log().await;
+    for letter in &mail {
+        let event: &Event = log.iter().find(|event| event.sequence == letter.sequence).unwrap();
+        assert_eq!((&*event.thread_id, event.time), (settled(letter).0, letter.time));
+    }
+
+    // The root's own token names its own mailbox.
+    let own = pair.with_token(&tree.root_token);
+    assert_eq!(
+        list(own.clone(), ListMailboxRequest::default()).await.unwrap().mail,
+        mail
+    );
+    let (oldest, newest) = (mail[0].sequence, mail[1].sequence);
+    refused(
+        acknowledge(own.clone(), "", newest + 1).await,
+        Code::InvalidArgument,
+        Reason::InvalidArgument,
+        "is ahead of the newest mail",
+    );
+    assert_eq!(acknowledge(own.clone(), "", oldest).await.unwrap(), 1);
+    assert_eq!(
+        acknowledge(own, "", oldest).await.unwrap(),
+        1,
+        "once more changes nothing"
+    );
+
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert_eq!(sequences(&mailbox(&tree, &tree.root).await), [newest]);
+    let everything = ListMailboxRequest {
+        include_acknowledged: true,
+        ..of(&tree.root)
+    };
+    let all = list(tree.client(), everything).await.unwrap().mail;
+    let known: Vec<_> = all.iter().map(|mail| (mail.sequence, mail.acknowledged)).collect();
+    assert_eq!(known, [(oldest, true), (newest, false)]);
+    assert_eq!(acknowledge(tree.client(), &tree.root, newest).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mailbox_is_read_by_its_thread_and_those_above() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let parent = tree.spawn("orchestrator").await;
+    let beside = tree.spawn("orchestrator").await;
+    completed_child(&tree, &mut runner, &parent.id).await;
+    for token in [&parent.token, &tree.root_token] {
+        let answer = list(pair.with_token(token), of(&parent.id)).await;
+        assert_eq!(answer.unwrap().mail.len(), 1);
+    }
+    let text = "Not permitted to act on agents outside your subtree.";
+    let outsider = pair.with_token(&beside.token);
+    refused(
+        list(outsider.clone(), of(&parent.id)).await,
+        Code::PermissionDenied,
+        Reason::OutsideSubtree,
+        text,
+    );
+    refused(
+        acknowledge(outsider, &parent.id, 1).await,
+        Code::PermissionDenied,
+        Reason::OutsideSubtree,
+        text,
+    );
+    refused(
+        list(
+            tree.client(),
+            ListMailboxRequest {
+                page_size: -1,
+                ..of(&parent.id)
+            },
+        )
+        .await,
+        Code::InvalidArgument,
+        Reason::InvalidArgument,
+        "page_size -1 is negative",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_miss_nothing_while_mail_is_acknowledged() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    for _ in 0..3 {
+        completed_child(&tree, &mut runner, &tree.root).await;
+    }
+    let all = sequences(&mailbox(&tree, &tree.root).await);
+    for include_acknowledged in [false, true] {
+        let mut request = ListMailboxRequest {
+            page_size: 1,
+            include_acknowledged,
+            ..of(&tree.root)
+        };
+        let mut seen = Vec::new();
+        loop {
+            let page = list(tree.client(), request.clone()).await.unwrap();
+            assert!(page.mail.len() <= 1);
+            seen.extend(sequences(&page.mail));
+            if page.next_page_token.is_empty() {
+                break;
+            }
+            request.page_token = page.next_page_token;
+            if !include_acknowledged && seen.len() == 1 {
+                acknowledge(tree.client(), &tree.root, all[0]).await.unwrap();
+            }
+        }
+        assert_eq!(seen, all);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_log_that_was_compacted_the_mail_that_is_left_is_listed() {
+    let pair = Pair::with(|config| {
+        config.upkeep = UpkeepLimits {
+            snapshot_every: 20,
+            compact_above: 40,
+            keep_before_snapshot: 10,
+            ..UpkeepLimits::default()
+        };
+    })
+    .await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    completed_child(&tree, &mut runner, &tree.root).await;
+    let read = sequences(&mailbox(&tree, &tree.root).await);
+    acknowledge(tree.client(), &tree.root, read[0]).await.unwrap();
+    completed_child(&tree, &mut runner, &tree.root).await;
+    tree.compact_beyond(tree.head().await).await;
+    completed_child(&tree, &mut runner, &tree.root).await;
+
+    let waiting = sequences(&mailbox(&tree, &tree.root).await);
+    assert_eq!(waiting.len(), 2, "one from before, one from after");
+    let mut request = ListMailboxRequest {
+        page_size: 1,
+        include_acknowledged: true,
+        ..of(&tree.root)
+    };
+    let mut seen = Vec::new();
+    loop {
+        let page = list(tree.client(), request.clone()).await.unwrap();
+        seen.extend(sequences(&page.mail));
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
+    assert_eq!(seen, waiting);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mail_is_read_by_a_turn_that_completes() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let parent = tree.spawn("orchestrator").await.id;
+    let attempt = runner.run(&parent).await;
+    runner.complete(&attempt, "delegated").await;
+    completed_child(&tree, &mut runner, &parent).await;
+    let waiting = mailbox(&tree, &parent).await;
+    assert_eq!(waiting.len(), 1);
+
+    tree.send(&parent, "go on").await;
+    let (attempt, _) = next_turn(&mut runner, &attempt).await;
+    runner.end(&attempt, TurnOutcome::Errored, "no").await;
+    assert_eq!(mailbox(&tree, &parent).await, waiting, "who knows what it has read");
+
+    tree.send(&parent, "once more").await;
+    let (attempt, _) = next_turn(&mut runner, &attempt).await;
+    runner.complete(&attempt, "all done").await;
+    assert!(mailbox(&tree, &parent).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mail_wakes_who_wants_to_be_woken() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let request = SpawnAgentRequest {
+        wake_policy: WakePolicy::OnIdle.into(),
+        ..tree.request("orchestrator")
+    };
+    let parent = Spawned::of(tree.try_spawn(request).await.unwrap());
+    assert_eq!(parent.thread.wake_policy(), WakePolicy::OnIdle);
+    let parent = parent.id;
+    let attempt = runner.run(&parent).await;
+    runner.complete(&attempt, "delegated").await;
+    completed_child(&tree, &mut runner, &parent).await;
+
+    let (attempt, inputs) = next_turn(&mut runner, &attempt).await;
+    assert_eq!((attempt.turn, inputs), (2, 0), "a turn of its own, for the mail");
+    runner.complete(&attempt, "read").await;
+    assert_eq!(tree.status(&parent).await, StatusKind::Completed);
+    assert!(mailbox(&tree, &parent).await.is_empty());
+
+    // The next letter wakes it again; in between nothing did.
+    completed_child(&tree, &mut runner, &parent).await;
+    let (attempt, inputs) = next_turn(&mut runner, &attempt).await;
+    assert_eq!((attempt.turn, inputs), (3, 0));
+    let log = tree.log().await;
+    let dispatched = log
+        .iter()
+        .filter(|event| event.thread_id == parent && matches!(event.kind, Some(Kind::TurnDispatched(_))));
+    assert_eq!(dispatched.count(), 3);
+}

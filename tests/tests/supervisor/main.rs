@@ -1,0 +1,37 @@
+//! The supervisor over gRPC. Services, clients and runners are in one process, see `troupe_tests::pair`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod approvals;
+mod artifacts;
+mod bad_input;
+mod budgets;
+mod close_policies;
+mod closing;
+mod event_floods;
+mod graph;
+mod hostile_child;
+mod idempotency;
+mod input_items;
+mod known_defects;
+mod large_snapshots;
+mod leases;
+mod mail;
+mod migrations;
+mod notifications;
+mod passivation;
+mod permissions;
+mod prompts;
+mod registry_faults;
+mod resolutions;
+mod retention;
+mod rollups;
+mod routing;
+mod runners;
+mod sessions;
+mod spawning;
+mod subtree;
+mod telemetry_values;
+mod tools;
+mod waits;
+mod watching;
+mod workspaces;

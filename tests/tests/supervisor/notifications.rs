@@ -1,0 +1,557 @@
+//! Notifications: streams that know what their client wants, looks at and missed; and webhooks.
+
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::json;
+use sha2::Sha256;
+use supervisor_svc::{notify::WebhookLimits, session::UpkeepLimits};
+use tonic::{Code, Status, Streaming};
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{
+        CreateSessionRequest, Notification,
+        NotificationKind::{self, AgentTurnComplete, RunnerLost, SubAgentComplete},
+        NotificationPolicy, SetActiveThreadRequest, StatusKind, TurnOutcome, UpdateSessionRequest,
+        WatchNotificationsRequest, WatchNotificationsResponse, Webhook,
+    },
+};
+use troupe_tests::{
+    UNKNOWN,
+    client::Supervisor,
+    pair::{Pair, VIEWER},
+    receiver::{Received, Receiver},
+    refusal::refused,
+    runner::{Attempt, Runner},
+    tree::Tree,
+    within,
+};
+
+const SECRET: &str = "a secret of 19 byte";
+
+/// An open stream.
+struct Notes(Streaming<WatchNotificationsResponse>);
+
+impl Notes {
+    async fn open(mut client: Supervisor, request: WatchNotificationsRequest) -> Result<Self, Status> {
+        let answer = within("a stream", client.watch_notifications(request)).await?;
+        Ok(Self(answer.into_inner()))
+    }
+
+    async fn next(&mut self) -> Notification {
+        let message = within("a notification", self.0.message()).await.unwrap();
+        message.expect("the stream goes on").notification.unwrap()
+    }
+
+    /// The next notification: about whom, and as what.
+    async fn about(&mut self) -> (String, Vec<NotificationKind>) {
+        let next = self.next().await;
+        let kinds = next.kinds().collect();
+        (next.thread_id, kinds)
+    }
+}
+
+fn client(tree: &Tree, name: &str) -> WatchNotificationsRequest {
+    WatchNotificationsRequest {
+        session_id: tree.session.clone(),
+        client_id: name.to_owned(),
+        ..WatchNotificationsRequest::default()
+    }
+}
+
+fn everything(tree: &Tree, name: &str) -> WatchNotificationsRequest {
+    WatchNotificationsRequest {
+        policy: Some(NotificationPolicy {
+            all: true,
+            ..NotificationPolicy::default()
+        }),
+        ..client(tree, name)
+    }
+}
+
+async fn look_at(tree: &Tree, name: &str, thread: &str) -> Result<(), Status> {
+    let request = SetActiveThreadRequest {
+        session_id: tree.session.clone(),
+        client_id: name.to_owned(),
+        thread_id: thread.to_owned(),
+    };
+    within("an answer", tree.client().set_active_thread(request)).await?;
+    Ok(())
+}
+
+/// Spawns a worker, whose first turn runs.
+async fn working(tree: &Tree, runner: &mut Runner) -> Attempt {
+    let worker = tree.spawn("worker").await.id;
+    runner.run(&worker).await
+}
+
+/// Spawns a worker, which completes.
+async fn completed(tree: &Tree, runner: &mut Runner) -> String {
+    let attempt = working(tree, runner).await;
+    runner.complete(&attempt, "done").await;
+    attempt.thread
+}
+
+// ---- streams ----
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_one_message_with_everything_that_it_is() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let mut admin = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
+    let mut viewer = Notes::open(pair.with_token(VIEWER), everything(&tree, "wall"))
+        .await
+        .unwrap();
+    let first = working(&tree, &mut runner).await;
+    let second = working(&tree, &mut runner).await;
+    runner.complete(&first, "all\u{7}\ngood").await;
+    runner.end(&second, TurnOutcome::Errored, "it broke").await;
+
+    let told = admin.next().await;
+    assert_eq!((&told.session_id, &told.thread_id), (&tree.session, &first.thread));
+    assert_eq!(told.kinds().collect::<Vec<_>>(), [AgentTurnComplete, SubAgentComplete]);
+    assert_eq!(told.text, "agent worker (worker) completed: all good");
+    let log = tree.log().await;
+    let event = log.iter().find(|event| event.sequence == told.sequence).unwrap();
+    assert_eq!((&event.thread_id, event.time), (&first.thread, told.time));
+    let next = admin.next().await;
+    assert_eq!(next.thread_id, second.thread, "and not the first one again");
+    assert_eq!(next.kinds().collect::<Vec<_>>(), [SubAgentComplete]);
+    assert_eq!(next.text, "agent worker (worker) failed: it broke");
+
+    assert_eq!(viewer.next().await.text, "agent worker (worker) completed");
+    assert_eq!(viewer.next().await.text, "agent worker (worker) failed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_told_of_what_happens_before_their_eyes() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let watched = working(&tree, &mut runner).await;
+    let beside = working(&tree, &mut runner).await;
+    let request = WatchNotificationsRequest {
+        active_thread_id: beside.thread.clone(),
+        ..client(&tree, "desk")
+    };
+    let mut notes = Notes::open(tree.client(), request).await.unwrap();
+    // The focus moves while the stream is open.
+    look_at(&tree, "desk", &watched.thread).await.unwrap();
+    runner.complete(&watched, "done").await;
+    runner.complete(&beside, "done").await;
+    assert_eq!(
+        notes.about().await,
+        (beside.thread.clone(), vec![AgentTurnComplete, SubAgentComplete])
+    );
+
+    look_at(&tree, "desk", "").await.unwrap();
+    tree.send(&watched.thread, "again").await;
+    let turn = runner.turn_of(&watched).await.turn;
+    let again = Attempt {
+        turn,
+        ..watched.clone()
+    };
+    runner.begin(&again).await;
+    runner.complete(&again, "done").await;
+    assert_eq!(notes.about().await.0, watched.thread);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_comes_back_without_its_thread_is_told_of_as_lost() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let mut notes = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
+    let lost = working(&tree, &mut runner).await.thread;
+    let _runner = runner.come_back(&pair, &[]).await;
+
+    let told = notes.next().await;
+    assert_eq!(
+        (&told.thread_id, told.kinds().collect::<Vec<_>>()),
+        (&lost, vec![RunnerLost])
+    );
+    let why = "agent worker (worker) lost its runner: runner r came back without the agent";
+    assert_eq!(told.text, why);
+    assert_eq!(notes.about().await, (lost.clone(), vec![SubAgentComplete]), "once");
+    assert!(tree.thread(&lost).await.conditions.is_empty(), "it is settled");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_cascade_only_the_top_is_told_of() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut notes = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
+    let top = tree.spawn("orchestrator").await.id;
+    tree.spawn_under(&top, "worker").await;
+    let other = tree.spawn("worker").await.id;
+    tree.close(&top).await;
+    tree.close(&other).await;
+    assert_eq!(notes.about().await, (top, vec![SubAgentComplete]));
+    assert_eq!(notes.about().await, (other, vec![SubAgentComplete]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_client_missed_it_is_told_after_a_restart() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    // Before any watch exists: no client is notified.
+    completed(&tree, &mut runner).await;
+    let mut notes = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
+    let told = completed(&tree, &mut runner).await;
+    assert_eq!(notes.about().await.0, told);
+    let looked_at = working(&tree, &mut runner).await;
+    look_at(&tree, "desk", &looked_at.thread).await.unwrap();
+
+    pair.restart().await;
+    let status = within("the end of the stream", async {
+        match notes.0.message().await {
+            Ok(Some(again)) => panic!("nothing is told twice on one stream: {again:?}"),
+            Ok(None) => panic!("a stream that is cut off says why"),
+            Err(status) => status,
+        }
+    })
+    .await;
+    refused::<()>(Err(status), Code::Unavailable, Reason::Draining, "is shutting down");
+
+    let tree = tree.by(pair.operator());
+    let mut runner = runner.come_back(&pair, std::slice::from_ref(&looked_at)).await;
+    runner.complete(&looked_at, "done").await;
+    let missed = completed(&tree, &mut runner).await;
+    // Policy, focus and position are what they were.
+    let mut notes = Notes::open(tree.client(), client(&tree, "desk")).await.unwrap();
+    assert_eq!(notes.about().await, (looked_at.thread, vec![SubAgentComplete]));
+    assert_eq!(notes.about().await, (missed, vec![AgentTurnComplete, SubAgentComplete]));
+
+    // A new client begins with the next event.
+    let mut other = Notes::open(tree.client(), everything(&tree, "wall")).await.unwrap();
+    let next = completed(&tree, &mut runner).await;
+    assert_eq!(other.about().await.0, next);
+    assert_eq!(notes.about().await.0, next);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_may_say_where_it_goes_on() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let first = completed(&tree, &mut runner).await;
+    let seen = tree.head().await;
+    let second = completed(&tree, &mut runner).await;
+    let head = tree.head().await;
+    for (after, expected) in [(0, vec![&first, &second]), (seen, vec![&second])] {
+        let request = WatchNotificationsRequest {
+            after_sequence: Some(after),
+            ..client(&tree, "desk")
+        };
+        let mut notes = Notes::open(tree.client(), request).await.unwrap();
+        for thread in expected {
+            assert_eq!(&notes.about().await.0, thread, "after {after}");
+        }
+    }
+    let ahead = WatchNotificationsRequest {
+        after_sequence: Some(head + 1),
+        ..client(&tree, "desk")
+    };
+    let answer = Notes::open(tree.client(), ahead).await.map(drop);
+    refused(
+        answer,
+        Code::OutOfRange,
+        Reason::AheadOfHead,
+        "is ahead of the newest event",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_requests_are_refused() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let bad = |request: WatchNotificationsRequest| {
+        let client = tree.client();
+        async move { Notes::open(client, request).await.map(drop) }
+    };
+    let invalid = (Code::InvalidArgument, Reason::InvalidArgument);
+    let contradiction = NotificationPolicy {
+        off: true,
+        all: true,
+        ..NotificationPolicy::default()
+    };
+    let nonsense = NotificationPolicy {
+        kinds: vec![0],
+        ..NotificationPolicy::default()
+    };
+    let with = |policy| WatchNotificationsRequest {
+        policy: Some(policy),
+        ..client(&tree, "desk")
+    };
+    for (request, (code, reason), text) in [
+        (WatchNotificationsRequest::default(), invalid, "session_id is required"),
+        (client(&tree, ""), invalid, "client_id is required"),
+        (client(&tree, &"x".repeat(129)), invalid, "client_id has 129 bytes"),
+        (with(contradiction), invalid, "give one of off, all and kinds"),
+        (with(nonsense), invalid, "NotificationKind is not given"),
+        (
+            WatchNotificationsRequest {
+                active_thread_id: UNKNOWN.to_owned(),
+                ..client(&tree, "desk")
+            },
+            (Code::NotFound, Reason::ThreadNotFound),
+            "not found",
+        ),
+    ] {
+        refused(bad(request).await, code, reason, text);
+    }
+    refused(
+        look_at(&tree, "desk", UNKNOWN).await,
+        Code::NotFound,
+        Reason::ThreadNotFound,
+        "not found",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_away_for_long_goes_on_after_what_was_compacted() {
+    let pair = pair_with_webhooks().await;
+    let tree = pair.tree().await;
+    drop(Notes::open(tree.client(), client(&tree, "desk")).await.unwrap());
+    tree.compact_beyond(tree.head().await).await;
+    let mut notes = Notes::open(tree.client(), client(&tree, "desk")).await.unwrap();
+    let mut runner = Runner::attach(&pair, "r").await;
+    let thread = completed(&tree, &mut runner).await;
+    assert_eq!(notes.about().await.0, thread);
+}
+
+// ---- webhooks ----
+
+/// A pair whose logs are soon compacted, and whose webhooks may lead to this machine and are tried again soon.
+async fn pair_with_webhooks() -> Pair {
+    Pair::with(|config| {
+        config.upkeep = UpkeepLimits {
+            snapshot_every: 20,
+            compact_above: 40,
+            keep_before_snapshot: 10,
+            ..UpkeepLimits::default()
+        };
+        config.webhooks = WebhookLimits {
+            allow_private: true,
+            first_retry: Duration::from_millis(10),
+            ..WebhookLimits::default()
+        };
+    })
+    .await
+}
+
+fn webhook(url: &str, kinds: &[NotificationKind]) -> Webhook {
+    Webhook {
+        url: url.to_owned(),
+        kinds: kinds.iter().map(|kind| (*kind).into()).collect(),
+        secret: SECRET.to_owned(),
+    }
+}
+
+fn session_with(webhooks: Vec<Webhook>) -> CreateSessionRequest {
+    CreateSessionRequest {
+        webhooks,
+        ..CreateSessionRequest::default()
+    }
+}
+
+/// Checks the signature as a receiver does.
+#[track_caller]
+fn assert_genuine(received: &Received) {
+    let header = received.header("troupe-signature");
+    let (time, signature) = header
+        .strip_prefix("t=")
+        .and_then(|rest| rest.split_once(",v1="))
+        .unwrap();
+    let mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes())
+        .unwrap()
+        .chain_update(time.as_bytes())
+        .chain_update(b".")
+        .chain_update(&received.body);
+    let expected: String = mac
+        .finalize()
+        .into_bytes()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert_eq!(signature, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_is_sent_everything_in_order_until_it_accepts() {
+    let pair = pair_with_webhooks().await;
+    let receiver = Receiver::start().await;
+    let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let first = completed(&tree, &mut runner).await;
+    let second = completed(&tree, &mut runner).await;
+
+    let refused = receiver.next(503).await;
+    let redirected = receiver.next(302).await;
+    let accepted = receiver.next(204).await;
+    for attempt in [&refused, &redirected, &accepted] {
+        assert_genuine(attempt);
+        assert_eq!(attempt.line, "POST /hook HTTP/1.1");
+        assert_eq!(attempt.header("content-type"), "application/json");
+        assert_eq!(attempt.body, refused.body, "every attempt is the same delivery");
+        assert_eq!(attempt.header("troupe-delivery"), refused.header("troupe-delivery"));
+    }
+    let log = tree.log().await;
+    let sequence = accepted.json()["sequence"].as_u64().unwrap();
+    let event = log.iter().find(|event| event.sequence == sequence).unwrap();
+    let id = format!("{}-{sequence}", tree.session);
+    assert_eq!(accepted.header("troupe-delivery"), id);
+    assert_eq!(
+        accepted.json(),
+        json!({
+            "id": id,
+            "session_id": tree.session,
+            "thread_id": first,
+            "sequence": sequence,
+            "kinds": ["agent-turn-complete", "sub-agent-complete"],
+            "text": "agent worker (worker) completed: done",
+            "time": event.time.unwrap().to_string(),
+        })
+    );
+    assert_eq!(receiver.next(200).await.json()["thread_id"], second.as_str());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_is_sent_the_kinds_that_it_wants() {
+    let pair = pair_with_webhooks().await;
+    let receiver = Receiver::start().await;
+    let wanted = webhook(&receiver.url(), &[AgentTurnComplete]);
+    let tree = pair.tree_with(session_with(vec![wanted])).await;
+    let shown = &tree.now().await.webhooks;
+    assert_eq!(
+        (shown.len(), shown[0].secret.as_str()),
+        (1, ""),
+        "the secret stays here"
+    );
+    let mut runner = Runner::attach(&pair, "r").await;
+    let failing = working(&tree, &mut runner).await;
+    runner.end(&failing, TurnOutcome::Errored, "no").await;
+    let good = completed(&tree, &mut runner).await;
+    assert_eq!(receiver.next(200).await.json()["thread_id"], good.as_str());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_not_accepted_is_sent_after_a_restart() {
+    let mut pair = pair_with_webhooks().await;
+    let receiver = Receiver::start().await;
+    let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let first = completed(&tree, &mut runner).await;
+    let second = completed(&tree, &mut runner).await;
+    assert_eq!(receiver.next(200).await.json()["thread_id"], first.as_str());
+    let refused = receiver.next(500).await;
+    assert_eq!(refused.json()["thread_id"], second.as_str());
+
+    // The session has no other work, and no client calls it.
+    pair.restart().await;
+    // Of two attempts one at most was made before the restart.
+    for status in [500, 200] {
+        assert_eq!(receiver.next(status).await.body, refused.body);
+    }
+    let tree = tree.by(pair.operator());
+    assert_eq!(tree.status(&second).await, StatusKind::Completed);
+}
+
+async fn replace_webhooks(tree: &Tree, webhooks: Vec<Webhook>) {
+    let request = UpdateSessionRequest {
+        session_id: tree.session.clone(),
+        webhooks,
+        replace_webhooks: true,
+        ..UpdateSessionRequest::default()
+    };
+    within("the answer to an update", tree.client().update_session(request))
+        .await
+        .unwrap();
+}
+
+/// The thread of the next delivery, which is accepted.
+async fn told(receiver: &Receiver) -> String {
+    let delivery = receiver.next(200).await.json();
+    delivery["thread_id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_that_stays_goes_on_and_one_that_comes_back_begins_anew() {
+    let pair = pair_with_webhooks().await;
+    let (stays, leaves) = (Receiver::start().await, Receiver::start().await);
+    let [staying, leaving] = [&stays, &leaves].map(|receiver| webhook(&receiver.url(), &[]));
+    let tree = pair.tree_with(session_with(vec![staying.clone()])).await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let first = completed(&tree, &mut runner).await;
+    // It has accepted nothing when the other one is added.
+    assert_eq!(stays.next(503).await.json()["thread_id"], first.as_str());
+    replace_webhooks(&tree, vec![leaving.clone(), staying.clone()]).await;
+    assert_eq!(told(&stays).await, first);
+    let second = completed(&tree, &mut runner).await;
+    assert_eq!(told(&stays).await, second, "each once");
+    assert_eq!(told(&leaves).await, second, "it begins with what comes");
+
+    replace_webhooks(&tree, vec![staying.clone()]).await;
+    let third = completed(&tree, &mut runner).await;
+    assert_eq!(told(&stays).await, third);
+    replace_webhooks(&tree, vec![staying, leaving]).await;
+    let fourth = completed(&tree, &mut runner).await;
+    assert_eq!(told(&leaves).await, fourth, "what came meanwhile is not its own");
+    assert_eq!(told(&stays).await, fourth);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_goes_on_after_what_was_compacted() {
+    let mut pair = pair_with_webhooks().await;
+    let receiver = Receiver::start().await;
+    let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
+    tree.compact_beyond(1).await;
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    let mut runner = Runner::attach(&pair, "r").await;
+    let thread = completed(&tree, &mut runner).await;
+    assert_eq!(receiver.next(200).await.json()["thread_id"], thread.as_str());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn webhooks_that_may_not_be_are_refused() {
+    let pair = Pair::start().await;
+    let public = "https://example.com/hook";
+    let many = (0..9)
+        .map(|number| webhook(&format!("{public}{number}"), &[]))
+        .collect();
+    let short = Webhook {
+        secret: String::from("15 bytes, sadly"),
+        ..webhook(public, &[])
+    };
+    let unknown = Webhook {
+        kinds: vec![99],
+        ..webhook(public, &[])
+    };
+    for (webhooks, text) in [
+        (
+            vec![webhook("http://127.0.0.1:9/", &[])],
+            "it leads to a private, loopback or link-local address",
+        ),
+        (
+            vec![webhook("http://169.254.169.254/latest", &[])],
+            "--webhook-allow-private",
+        ),
+        (vec![webhook("http://localhost/", &[])], "--webhook-allow-private"),
+        (
+            vec![webhook("ftp://example.com/", &[])],
+            "its scheme is neither http nor https",
+        ),
+        (vec![webhook("example", &[])], "webhooks.url \"example\""),
+        (vec![short], "webhooks.secret has 15 bytes; give 16 to 256"),
+        (vec![unknown], "webhooks.kinds"),
+        (vec![webhook(public, &[]), webhook(public, &[])], "is given twice"),
+        (many, "9 webhooks; at most 8 are allowed"),
+    ] {
+        let mut client = pair.operator();
+        let answer = within("an answer", client.create_session(session_with(webhooks))).await;
+        refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
+    }
+}

@@ -1,0 +1,539 @@
+//! Prompts: every sent prompt is kept, up to the size that the session permits, and displayed only to authorized
+//! callers.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use supervisor_svc::{domain::ids::Digest, maintenance};
+use tonic::{Code, Status};
+use troupe_proto::{
+    common::v1::{BlockKind, PromptBlock},
+    reason::Reason,
+    supervisor::v1::{
+        Artifact, CreateSessionRequest, GetPromptRequest, GetPromptResponse, ListArtifactsRequest, ListPromptsRequest,
+        ListPromptsResponse, Prompt, PromptExtent, PromptLog, PromptReport, SendInputRequest, SpawnAgentRequest,
+        event::Kind, runner_report::Kind as Report,
+    },
+};
+use troupe_tests::{
+    client::Supervisor,
+    content::read,
+    pair::{Pair, VIEWER},
+    refusal::refused,
+    runner::{Attempt, Runner},
+    tree::{Spawned, Tree},
+    within,
+};
+
+async fn prompt(client: &Supervisor, thread: &str, turn: u32) -> Result<Prompt, Status> {
+    Ok(compared(client, thread, turn, 0).await?.prompt.unwrap())
+}
+
+async fn compared(client: &Supervisor, thread: &str, turn: u32, with: u32) -> Result<GetPromptResponse, Status> {
+    let request = GetPromptRequest {
+        thread_id: thread.to_owned(),
+        turn,
+        diff_with_turn: with,
+        ..GetPromptRequest::default()
+    };
+    let answer = within("a prompt", client.clone().get_prompt(request)).await?;
+    Ok(answer.into_inner())
+}
+
+async fn page(client: &Supervisor, thread: &str, size: i32, token: &str) -> Result<ListPromptsResponse, Status> {
+    let request = ListPromptsRequest {
+        thread_id: thread.to_owned(),
+        page_size: size,
+        page_token: token.to_owned(),
+        ..ListPromptsRequest::default()
+    };
+    let answer = within("a page of prompts", client.clone().list_prompts(request)).await?;
+    Ok(answer.into_inner())
+}
+
+async fn artifacts(client: &Supervisor, thread: &str) -> Vec<Artifact> {
+    let request = ListArtifactsRequest {
+        thread_id: thread.to_owned(),
+        ..ListArtifactsRequest::default()
+    };
+    let answer = within("artifacts", client.clone().list_artifacts(request)).await;
+    answer.unwrap().into_inner().artifacts
+}
+
+async fn tree_that_keeps(pair: &Pair, log: PromptLog) -> Tree {
+    pair.tree_with(CreateSessionRequest {
+        prompt_log: log.into(),
+        ..CreateSessionRequest::default()
+    })
+    .await
+}
+
+fn kinds(prompt: &Prompt) -> Vec<BlockKind> {
+    prompt.blocks.iter().map(|block| block.kind()).collect()
+}
+
+fn block(prompt: &Prompt, kind: BlockKind) -> &PromptBlock {
+    prompt.blocks.iter().find(|block| block.kind() == kind).unwrap()
+}
+
+/// SHA-256 of a prompt as an agent reads it.
+fn sha256_of(blocks: &[PromptBlock]) -> String {
+    let texts: Vec<&str> = blocks.iter().map(|block| block.text.as_str()).collect();
+    Digest::of(texts.join("\n\n").as_bytes()).to_string()
+}
+
+/// Returns a thread whose first prompt has every kind of block and whose second one describes changes, its runner, and
+/// both prompts.
+async fn two_turns(pair: &Pair, tree: &Tree) -> (String, Runner, Vec<PromptBlock>, Vec<PromptBlock>) {
+    let mut runner = Runner::attach(pair, "r").await;
+    let request = SpawnAgentRequest {
+        custom_system_prompt: String::from("You are one of a kind."),
+        r#override: String::from("Only today."),
+        ..tree.request("worker")
+    };
+    let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    let start = runner.start_of(&worker).await;
+    let attempt = Attempt::of(&start);
+    runner.begin(&attempt).await;
+    runner.complete(&attempt, "done").await;
+    let request = SendInputRequest {
+        thread_id: worker.clone(),
+        message: Some(String::from("and the tests")),
+        r#override: String::from("Only tomorrow."),
+        ..SendInputRequest::default()
+    };
+    tree.client().send_input(request).await.unwrap();
+    let second = runner.turn_of(&attempt).await;
+    assert_eq!(second.extent(), PromptExtent::Delta);
+    (worker, runner, start.turn.unwrap().blocks, second.blocks)
+}
+
+/// Spawns a thread. Returns its id and the text of its role.
+async fn told(tree: &Tree, runner: &mut Runner, request: SpawnAgentRequest) -> (String, Option<String>) {
+    let id = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    let blocks = runner.start_of(&id).await.turn.unwrap().blocks;
+    let role = blocks.into_iter().find(|block| block.kind() == BlockKind::Role);
+    (id, role.map(|block| block.text))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_no_words_of_its_own_or_adds_to_its_parents_is_told_its_parents() {
+    let pair = Pair::start().await;
+    pair.write_role("lead", "---\ndescription: Leads.\n---\nLead them.\n");
+    let agents = Path::new(&pair.project()).join(".codex/agents");
+    std::fs::create_dir_all(&agents).unwrap();
+    let scribe = "---\nname: scribe\ndescription: Writes.\n---\nWrite it down.\n";
+    std::fs::write(agents.join("scribe.md"), scribe).unwrap();
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+
+    let (lead, text) = told(&tree, &mut runner, tree.request("lead")).await;
+    assert_eq!(text.as_deref(), Some("Lead them."));
+    let one_of_a_kind = SpawnAgentRequest {
+        custom_system_prompt: String::from("You are one of a kind."),
+        ..tree.request("lead")
+    };
+    let (special, _) = told(&tree, &mut runner, one_of_a_kind).await;
+    for (parent, role, expected) in [
+        // A root that its client executes has no role.
+        (&tree.root, "", None),
+        (&tree.root, "scribe", Some("Write it down.")),
+        (&lead, "", Some("Lead them.")),
+        (&lead, "default", Some("Lead them.")),
+        (&lead, "scribe", Some("Lead them.\n\nWrite it down.")),
+        (&lead, "lead", Some("Lead them.")),
+        (&special, "", Some("You are one of a kind.")),
+        (&special, "scribe", Some("You are one of a kind.\n\nWrite it down.")),
+        (&special, "lead", Some("Lead them.")),
+    ] {
+        let (_, text) = told(&tree, &mut runner, tree.request_under(parent, role)).await;
+        assert_eq!(text.as_deref(), expected, "{role:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_effective_prompt_is_kept_whole() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (worker, _runner, sent, changed) = two_turns(&pair, &tree).await;
+    let client = tree.client();
+
+    let first = prompt(&client, &worker, 1).await.unwrap();
+    assert_eq!(first.blocks, sent, "as it was sent");
+    assert_eq!((&first.thread_id, first.turn, first.generation), (&worker, 1, 1));
+    assert_eq!(first.extent(), PromptExtent::Full);
+    assert!(first.time.is_some());
+    assert_eq!(first.sha256, sha256_of(&first.blocks));
+    assert_eq!(block(&first, BlockKind::Role).text, "You are one of a kind.");
+    assert_eq!(block(&first, BlockKind::Override).text, "Only today.");
+    for block in &first.blocks {
+        assert_eq!(block.sha256, Digest::of(block.text.as_bytes()).to_string());
+    }
+
+    let second = prompt(&client, &worker, 2).await.unwrap();
+    assert_eq!(second.extent(), PromptExtent::Delta);
+    assert_eq!(kinds(&second), kinds(&first), "what was not sent again counts as well");
+    assert!(changed.iter().all(|block| second.blocks.contains(block)) && changed.len() < second.blocks.len());
+    assert_eq!(second.sha256, sha256_of(&second.blocks));
+    assert_ne!(second.sha256, first.sha256);
+
+    let listed = page(&client, &worker, 0, "").await.unwrap();
+    assert_eq!(listed.next_page_token, "");
+    let without_texts = [first, second].map(|prompt| Prompt {
+        blocks: prompt
+            .blocks
+            .iter()
+            .map(|block| PromptBlock {
+                text: String::new(),
+                ..block.clone()
+            })
+            .collect(),
+        ..prompt
+    });
+    assert_eq!(listed.prompts, without_texts);
+    let one = page(&client, &worker, 1, "").await.unwrap();
+    let of_another_list = ListArtifactsRequest {
+        thread_id: worker.clone(),
+        page_size: 1,
+        page_token: one.next_page_token.clone(),
+        ..ListArtifactsRequest::default()
+    };
+    refused(
+        client.clone().list_artifacts(of_another_list).await,
+        Code::InvalidArgument,
+        Reason::InvalidArgument,
+        "start again without it",
+    );
+    let other = page(&client, &worker, 1, &one.next_page_token).await.unwrap();
+    assert_eq!([one.prompts, other.prompts].concat(), without_texts);
+    assert_eq!(other.next_page_token, "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_shall_be_reached_stands_in_every_prompt() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let request = SpawnAgentRequest {
+        objective: String::from("a clean build"),
+        definition_of_done: String::from("no warnings"),
+        ..tree.request("worker")
+    };
+    let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    let attempt = runner.run(&worker).await;
+    runner.complete(&attempt, "done").await;
+    tree.send(&worker, "go on").await;
+    runner.turn_of(&attempt).await;
+
+    for turn in [1, 2] {
+        let kept = prompt(&tree.client(), &worker, turn).await.unwrap();
+        let task = &block(&kept, BlockKind::Task).text;
+        let assigned = "## Objective\n- a clean build\n\n## Definition of done\n- no warnings\n";
+        assert!(task.contains(assigned), "turn {turn}: {task}");
+        assert_eq!(
+            task.contains("- the task\n"),
+            turn == 1,
+            "the input itself is given once: {task}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_words_of_all_that_waits_are_one_block() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    // Of their beginnings alone a record would have no room for one each.
+    let last_words: Vec<String> = (0..64).map(|number| format!("{number} {}", "ä".repeat(300))).collect();
+    for text in &last_words {
+        let request = SendInputRequest {
+            thread_id: worker.clone(),
+            message: Some(String::from("more")),
+            r#override: text.clone(),
+            ..SendInputRequest::default()
+        };
+        within("the answer to an input", tree.client().send_input(request))
+            .await
+            .unwrap();
+    }
+    runner.complete(&attempt, "done").await;
+    let turn = runner.turn_of(&attempt).await;
+    assert_eq!(turn.inputs.len(), last_words.len());
+    let mut sent = turn.blocks.iter().filter(|block| block.kind() == BlockKind::Override);
+    assert_eq!(sent.next().unwrap().text, last_words.join("\n\n"));
+    assert!(sent.next().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_diff_shows_the_blocks_that_differ() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (worker, _runner, ..) = two_turns(&pair, &tree).await;
+    let client = tree.client();
+
+    let diff = compared(&client, &worker, 2, 1).await.unwrap().diff;
+    for part in [
+        "--- turn 1 task\n+++ turn 2 task\n@@ ",
+        "--- turn 1 override\n+++ turn 2 override\n@@ ",
+        "\n-Only today.\n",
+        "\n+Only tomorrow.\n",
+    ] {
+        assert!(diff.contains(part), "{part:?} is not in {diff}");
+    }
+    assert!(
+        diff.lines()
+            .any(|line| line.starts_with('+') && line.contains("and the tests"))
+    );
+    assert!(
+        !diff.contains("turn 1 system") && !diff.contains("turn 1 role"),
+        "{diff}"
+    );
+    let back = compared(&client, &worker, 1, 2).await.unwrap().diff;
+    assert!(back.contains("--- turn 2 override\n+++ turn 1 override\n") && back.contains("\n+Only today.\n"));
+    assert_eq!(compared(&client, &worker, 2, 2).await.unwrap().diff, "");
+    assert_eq!(compared(&client, &worker, 2, 0).await.unwrap().diff, "");
+
+    let answer = compared(&client, &worker, 2, 3).await;
+    refused(answer, Code::NotFound, Reason::NotFound, "prompt of turn 3 not found");
+    refused(
+        prompt(&client, &worker, 3).await,
+        Code::NotFound,
+        Reason::NotFound,
+        "prompt of turn 3 not found",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prompts_that_are_too_large_are_read_but_not_compared() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let request = SpawnAgentRequest {
+        message: Some("x".repeat(600_000)),
+        ..tree.request("worker")
+    };
+    let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    let attempt = runner.run(&worker).await;
+    runner.complete(&attempt, "done").await;
+    tree.send(&worker, &"y".repeat(600_000)).await;
+    runner.turn_of(&attempt).await;
+
+    let client = tree.client();
+    let task = |prompt: &Prompt| block(prompt, BlockKind::Task).text.len();
+    assert!(task(&prompt(&client, &worker, 2).await.unwrap()) > 600_000);
+    let answer = compared(&client, &worker, 2, 1).await;
+    let text = "at most 1048576 are compared";
+    refused(answer, Code::ResourceExhausted, Reason::LimitExceeded, text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prompt_that_a_full_session_left_out_is_not_taken_for_lost() {
+    let mut pair = Pair::with(|config| config.session_content_bytes = 400_000).await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    // There is room for it once, and not for the prompt that repeats it.
+    tree.send(&worker, &"x".repeat(250_000)).await;
+    runner.complete(&attempt, "done").await;
+    runner.turn_of(&attempt).await;
+
+    let client = tree.client();
+    let (first, second) = (prompt(&client, &worker, 1).await, prompt(&client, &worker, 2).await);
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert!(!first.texts_left_out && second.texts_left_out);
+    assert_eq!(block(&second, BlockKind::Task).text, "");
+    let kept = block(&second, BlockKind::System);
+    assert_eq!(kept, block(&first, BlockKind::System), "the session had it already");
+    assert!(!kept.text.is_empty());
+    let answer = compared(&client, &worker, 2, 1).await;
+    let text = "the texts of the prompt of turn 2 were left out, since the session had no room for them";
+    refused(answer, Code::FailedPrecondition, Reason::IllegalTransition, text);
+
+    drop(runner);
+    let mut report = None;
+    let verify = |data: &Path| report = Some(maintenance::verify(data, &mut |_| {}).unwrap());
+    pair.restart_after(verify).await;
+    let report = report.unwrap();
+    assert_eq!((report.is_sound(), report.left_out), (true, 1), "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_keeps_hashes_keeps_no_texts() {
+    let pair = Pair::start().await;
+    let tree = tree_that_keeps(&pair, PromptLog::Hashes).await;
+    let (worker, _runner, sent, _) = two_turns(&pair, &tree).await;
+    let client = tree.client();
+
+    let first = prompt(&client, &worker, 1).await.unwrap();
+    assert_eq!(first.sha256, sha256_of(&sent));
+    let sums = |blocks: &[PromptBlock]| -> Vec<String> { blocks.iter().map(|block| block.sha256.clone()).collect() };
+    assert_eq!(sums(&first.blocks), sums(&sent));
+    assert!(first.blocks.iter().all(|block| block.text.is_empty()));
+    let task = block(&first, BlockKind::Task).sha256.clone();
+    let answer = read(&client, &tree.session, &task).await;
+    refused(
+        answer,
+        Code::NotFound,
+        Reason::NotFound,
+        &format!("content {task} not found"),
+    );
+    let text = "open one with prompt_log FULL";
+    let answer = compared(&client, &worker, 2, 1).await;
+    refused(answer, Code::FailedPrecondition, Reason::IllegalTransition, text);
+    for event in tree.log().await {
+        if let Some(Kind::TurnDispatched(dispatched)) = event.kind {
+            let mut contents = dispatched.blocks.into_iter().map(|block| block.content.unwrap());
+            assert!(contents.all(|content| content.preview.is_empty() && content.size > 0));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_keeps_no_prompts_keeps_that_there_were_some() {
+    let pair = Pair::start().await;
+    let tree = tree_that_keeps(&pair, PromptLog::Off).await;
+    let (worker, _runner, sent, _) = two_turns(&pair, &tree).await;
+    let client = tree.client();
+
+    let listed = page(&client, &worker, 0, "").await.unwrap().prompts;
+    assert_eq!(listed.iter().map(|prompt| prompt.turn).collect::<Vec<_>>(), [1, 2]);
+    assert!(
+        listed
+            .iter()
+            .all(|prompt| prompt.sha256.is_empty() && prompt.blocks.is_empty())
+    );
+    assert_eq!(prompt(&client, &worker, 1).await.unwrap(), listed[0]);
+    for block in sent {
+        let answer = read(&client, &tree.session, &block.sha256).await;
+        refused(answer, Code::NotFound, Reason::NotFound, "not found");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn viewers_see_digests() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (worker, ..) = two_turns(&pair, &tree).await;
+    let viewer = pair.with_token(VIEWER);
+
+    let whole = prompt(&tree.client(), &worker, 1).await.unwrap();
+    let seen = prompt(&viewer, &worker, 1).await.unwrap();
+    assert_eq!((&seen.sha256, kinds(&seen)), (&whole.sha256, kinds(&whole)));
+    for (seen, whole) in seen.blocks.iter().zip(&whole.blocks) {
+        assert_eq!((seen.text.as_str(), &seen.sha256), ("", &whole.sha256));
+        let answer = read(&viewer, &tree.session, &whole.sha256).await;
+        let text = "viewers read the contents of artifacts only";
+        refused(answer, Code::PermissionDenied, Reason::NotPermitted, text);
+    }
+    let answer = compared(&viewer, &worker, 2, 1).await;
+    refused(
+        answer,
+        Code::PermissionDenied,
+        Reason::NotPermitted,
+        "viewers see digests of prompts",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_reads_the_prompts_of_its_subtree() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let a = tree.spawn("orchestrator").await;
+    let child = tree.spawn_under(&a.id, "worker").await;
+    let b = tree.spawn("orchestrator").await;
+    for thread in [&a, &child, &b] {
+        runner.run(&thread.id).await;
+    }
+    let (by_a, by_b) = (pair.with_token(&a.token), pair.with_token(&b.token));
+
+    let of_child = prompt(&by_a, &child.id, 1).await.unwrap();
+    assert_eq!(of_child, prompt(&tree.client(), &child.id, 1).await.unwrap());
+    assert_eq!(prompt(&by_a, "", 1).await.unwrap().thread_id, a.id, "its own");
+    assert_eq!(page(&by_a, &child.id, 0, "").await.unwrap().prompts.len(), 1);
+    let text = "Not permitted to act on agents outside your subtree.";
+    refused(
+        prompt(&by_b, &child.id, 1).await,
+        Code::PermissionDenied,
+        Reason::OutsideSubtree,
+        text,
+    );
+    refused(
+        page(&by_b, &child.id, 0, "").await,
+        Code::PermissionDenied,
+        Reason::OutsideSubtree,
+        text,
+    );
+
+    let task = block(&of_child, BlockKind::Task);
+    assert_eq!(
+        read(&by_a, &tree.session, &task.sha256).await.unwrap(),
+        task.text.as_bytes()
+    );
+    assert_eq!(read(&by_a, "", &task.sha256).await.unwrap(), task.text.as_bytes());
+    let answer = read(&by_b, "", &task.sha256).await;
+    refused(
+        answer,
+        Code::NotFound,
+        Reason::NotFound,
+        &format!("content {} not found", task.sha256),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prompt_as_the_program_was_given_it_is_an_artifact() {
+    let pair = Pair::start().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let told = "what the program was told";
+    for (log, text) in [
+        (PromptLog::Full, Some(json!(told))),
+        (PromptLog::Hashes, Some(Value::Null)),
+        (PromptLog::Off, None),
+    ] {
+        let tree = tree_that_keeps(&pair, log).await;
+        let worker = tree.spawn("worker").await.id;
+        let attempt = runner.run(&worker).await;
+        let blocks = vec![PromptBlock {
+            kind: BlockKind::Task.into(),
+            text: told.to_owned(),
+            sha256: String::from("not looked at"),
+        }];
+        runner
+            .report(&attempt, Report::Prompt(PromptReport { turn: 1, blocks }))
+            .await;
+
+        let found = artifacts(&tree.client(), &worker).await;
+        let Some(text) = text else {
+            assert!(found.is_empty(), "{found:?}");
+            continue;
+        };
+        let [kept] = &found[..] else {
+            panic!("one artifact, not {found:?}");
+        };
+        assert_eq!(
+            (kept.kind.as_str(), kept.media_type.as_str(), kept.turn),
+            ("prompt", "application/json", 1)
+        );
+        let sum = &kept.content.as_ref().unwrap().digest;
+        let bytes = read(&tree.client(), &tree.session, sum).await.unwrap();
+        let shown: Value = serde_json::from_slice(&bytes).unwrap();
+        let sha256 = Digest::of(told.as_bytes()).to_string();
+        assert_eq!(
+            shown,
+            json!([{ "kind": "BLOCK_KIND_TASK", "sha256": sha256, "text": text }])
+        );
+
+        let viewer = pair.with_token(VIEWER);
+        assert_eq!(artifacts(&viewer, &worker).await, found);
+        let answer = read(&viewer, &tree.session, sum).await;
+        refused(
+            answer,
+            Code::PermissionDenied,
+            Reason::NotPermitted,
+            "viewers read the contents of artifacts only",
+        );
+    }
+}

@@ -1,0 +1,202 @@
+//! Deleting sessions, keeping them for a while only, and how much they may hold.
+
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use troupe_proto::{
+    fault::reason_of,
+    reason::Reason,
+    supervisor::v1::{
+        CreateSessionRequest, DeleteSessionRequest, GetSessionRequest, GetThreadRequest, NotificationKind,
+        SendInputRequest, StatusKind, Webhook,
+    },
+};
+use troupe_tests::{
+    pair::{Pair, VIEWER},
+    refusal::refused,
+    runner::Runner,
+    tree::Tree,
+    within,
+};
+
+fn deletion(tree: &Tree, request_id: &str) -> DeleteSessionRequest {
+    DeleteSessionRequest {
+        request_id: request_id.to_owned(),
+        session_id: tree.session.clone(),
+    }
+}
+
+async fn delete(pair: &Pair, request: DeleteSessionRequest) -> Result<(), Status> {
+    within("the answer to a deletion", pair.operator().delete_session(request))
+        .await
+        .map(drop)
+}
+
+async fn is_there(pair: &Pair, session: &str) -> bool {
+    let request = GetSessionRequest {
+        session_id: session.to_owned(),
+    };
+    match within("a session", pair.operator().get_session(request)).await {
+        Ok(_) => true,
+        Err(status) => {
+            assert_eq!(reason_of(&status), Some(Reason::SessionNotFound), "{status:?}");
+            false
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_session_can_be_deleted_and_nothing_of_it_is_left() {
+    let mut pair = Pair::start().await;
+    let (tree, other) = (pair.tree().await, pair.tree().await);
+    let worker = tree.spawn("worker").await;
+    refused(
+        delete(&pair, deletion(&tree, "first")).await,
+        Code::FailedPrecondition,
+        Reason::IllegalTransition,
+        "close it with CloseSession before it is deleted",
+    );
+    assert!(is_there(&pair, &tree.session).await);
+
+    let mut watch = tree.watch().await;
+    tree.end().await;
+    let answer = pair.with_token(VIEWER).delete_session(deletion(&tree, "")).await;
+    refused(answer, Code::PermissionDenied, Reason::NotPermitted, "");
+    delete(&pair, deletion(&tree, "first")).await.unwrap();
+
+    assert!(!is_there(&pair, &tree.session).await);
+    within("the end of the watch", async {
+        while watch.next().await.unwrap().is_some() {}
+    })
+    .await;
+    let own = GetThreadRequest {
+        thread_id: worker.id.clone(),
+        ..GetThreadRequest::default()
+    };
+    let answer = pair.with_token(&worker.token).get_thread(own.clone()).await;
+    refused(answer, Code::Unauthenticated, Reason::Unauthenticated, "");
+    let answer = pair.operator().get_thread(own).await;
+    refused(answer, Code::NotFound, Reason::ThreadNotFound, &worker.id);
+    assert!(is_there(&pair, &other.session).await, "others are left alone");
+
+    // A retry gets the same response, also after a restart. Another request finds no session.
+    delete(&pair, deletion(&tree, "first")).await.unwrap();
+    pair.restart().await;
+    delete(&pair, deletion(&tree, "first")).await.unwrap();
+    for request_id in ["", "second"] {
+        let answer = delete(&pair, deletion(&tree, request_id)).await;
+        refused(answer, Code::NotFound, Reason::SessionNotFound, &tree.session);
+    }
+    let answer = delete(&pair, deletion(&other, "first")).await;
+    refused(answer, Code::AlreadyExists, Reason::RequestIdReused, "first");
+    assert!(is_there(&pair, &other.session).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_kept_as_long_as_it_says() {
+    let pair = Pair::start().await;
+    let retention = |nanos| CreateSessionRequest {
+        retention: Some(prost_types::Duration { seconds: 0, nanos }),
+        ..CreateSessionRequest::default()
+    };
+    let (now, soon) = (
+        pair.tree_with(retention(0)).await,
+        pair.tree_with(retention(1_000_000)).await,
+    );
+    // No event matches its webhook, so no notification is pending.
+    let told = CreateSessionRequest {
+        webhooks: vec![Webhook {
+            url: String::from("https://example.org/hook"),
+            kinds: vec![NotificationKind::Stalled.into()],
+            secret: String::from("a secret of 19 byte"),
+        }],
+        ..retention(2_000_000)
+    };
+    let told = pair.tree_with(told).await;
+    let kept = pair.tree().await;
+    assert_eq!(soon.now().await.retention.unwrap().nanos, 1_000_000);
+    for tree in [&now, &soon, &told, &kept] {
+        tree.end().await;
+    }
+    for tree in [&now, &soon, &told] {
+        within("the deletion", async { while is_there(&pair, &tree.session).await {} }).await;
+    }
+    assert!(is_there(&pair, &kept.session).await);
+}
+
+/// A session that was passivated earlier would not be activated for its deletion.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_with_webhooks_is_deleted_in_time_too() {
+    let pair = Pair::with(|config| config.upkeep.idle = Duration::from_millis(20)).await;
+    let webhook = Webhook {
+        url: String::from("https://example.org/hook"),
+        kinds: vec![NotificationKind::Stalled.into()],
+        secret: String::from("a secret of 19 byte"),
+    };
+    let tree = pair
+        .tree_with(CreateSessionRequest {
+            retention: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            webhooks: vec![webhook],
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    tree.end().await;
+    // No client calls it in the meantime, because a call would activate it.
+    pair.at_rest_but(0).await;
+    assert!(!is_there(&pair, &tree.session).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_session_outlives_its_retention() {
+    let pair = Pair::start().await;
+    let retention = CreateSessionRequest {
+        retention: Some(prost_types::Duration::default()),
+        ..CreateSessionRequest::default()
+    };
+    let (open, closed) = (pair.tree_with(retention.clone()).await, pair.tree_with(retention).await);
+    closed.end().await;
+    within("the deletion", async {
+        while is_there(&pair, &closed.session).await {}
+    })
+    .await;
+    assert!(is_there(&pair, &open.session).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_holds_so_much_content_and_says_when_it_is_full() {
+    const PIECE: usize = 100_000;
+    let pair = Pair::with(|config| config.session_content_bytes = 300_000).await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let (filled, worker) = (tree.spawn("worker").await, tree.spawn("worker").await);
+    let attempt = runner.run(&worker.id).await;
+
+    let mut taken = 0;
+    let refusal = loop {
+        let request = SendInputRequest {
+            thread_id: filled.id.clone(),
+            message: Some(format!("{taken}{}", "x".repeat(PIECE))),
+            ..SendInputRequest::default()
+        };
+        match within("the answer to an input", tree.client().send_input(request)).await {
+            Ok(_) => taken += 1,
+            Err(status) => break status,
+        }
+        assert!(taken < 4, "more content than the session may hold");
+    };
+    assert!(taken > 0, "{refusal:?}");
+    refused::<()>(
+        Err(refusal),
+        Code::ResourceExhausted,
+        Reason::LimitExceeded,
+        "raise --session-content-bytes",
+    );
+
+    // A runner's report is still recorded, and commands without content succeed.
+    runner.complete(&attempt, &"y".repeat(PIECE)).await;
+    let status = tree.thread(&worker.id).await.status.unwrap();
+    assert_eq!(status.kind(), StatusKind::Completed);
+    assert_eq!(status.content.unwrap().size, PIECE as u64);
+    tree.note(&worker.id, "full").await;
+    assert_eq!(tree.thread(&worker.id).await.thread_note, "full");
+}

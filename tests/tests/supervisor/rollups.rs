@@ -1,0 +1,182 @@
+//! Watching all sessions: existing sessions, changes, removals.
+
+use std::time::Duration;
+
+use tonic::{Code, Streaming};
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{
+        CreateSessionRequest, DeleteSessionRequest, Session, StatusKind, WatchSessionsRequest, WatchSessionsResponse,
+    },
+};
+use troupe_tests::{
+    client::Supervisor,
+    pair::{Pair, VIEWER},
+    refusal::refused,
+    within,
+};
+
+/// An open stream of WatchSessions.
+struct Sessions(Streaming<WatchSessionsResponse>);
+
+impl Sessions {
+    async fn open(mut client: Supervisor, request: WatchSessionsRequest) -> Self {
+        let answer = within("a watch", client.watch_sessions(request)).await;
+        Self(answer.unwrap().into_inner())
+    }
+
+    async fn next(&mut self) -> WatchSessionsResponse {
+        let next = within("news of a session", self.0.message()).await;
+        next.unwrap().expect("the stream goes on")
+    }
+
+    /// Returns the initial sessions in the order of their ids.
+    async fn first(&mut self) -> Vec<Session> {
+        let mut sessions = Vec::new();
+        loop {
+            let news = self.next().await;
+            if news.synced {
+                sessions.sort_by_key(|session: &Session| session.session_id.clone());
+                return sessions;
+            }
+            assert!(!news.removed);
+            sessions.push(news.session.unwrap());
+        }
+    }
+
+    /// The first news that `pick` picks; others are passed over. Answers how many there were, too.
+    async fn until(&mut self, pick: impl Fn(&Session, bool) -> bool) -> (Session, usize) {
+        let mut passed = 0;
+        loop {
+            let news = self.next().await;
+            let session = news.session.unwrap();
+            passed += 1;
+            if pick(&session, news.removed) {
+                return (session, passed);
+            }
+        }
+    }
+}
+
+fn labelled(team: &str) -> CreateSessionRequest {
+    CreateSessionRequest {
+        labels: [(String::from("team"), team.to_owned())].into(),
+        ..CreateSessionRequest::default()
+    }
+}
+
+fn count(session: &Session, kind: StatusKind) -> u32 {
+    let threads = &session.roll_up.as_ref().unwrap().threads;
+    threads
+        .iter()
+        .find(|counted| counted.kind() == kind)
+        .map_or(0, |counted| counted.count)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_there_and_what_comes_changes_and_goes() {
+    let pair = Pair::start().await;
+    let (old, blue) = (
+        pair.tree_with(labelled("red")).await,
+        pair.tree_with(labelled("blue")).await,
+    );
+    let gone = pair.tree_with(labelled("red")).await;
+    gone.end().await;
+    let request = WatchSessionsRequest {
+        labels: labelled("red").labels,
+        include_closed: false,
+    };
+    let mut sessions = Sessions::open(pair.with_token(VIEWER), request.clone()).await;
+    let mut closed_too = Sessions::open(
+        pair.operator(),
+        WatchSessionsRequest {
+            include_closed: true,
+            ..request
+        },
+    )
+    .await;
+    assert_eq!(sessions.first().await, [old.now().await]);
+    assert_eq!(closed_too.first().await, [old.now().await, gone.now().await]);
+
+    let new = pair.tree_with(labelled("red")).await;
+    let (told, _) = sessions.until(|session, _| session.session_id == new.session).await;
+    assert_eq!(told, new.now().await);
+    blue.spawn("worker").await;
+    new.spawn("worker").await;
+    let (told, _) = sessions
+        .until(|session, _| {
+            assert_ne!(session.session_id, blue.session, "it has other labels");
+            count(session, StatusKind::PendingInit) == 1
+        })
+        .await;
+    assert_eq!(told, new.now().await);
+
+    let ended = old.end().await;
+    let (told, _) = sessions.until(|_, removed| removed).await;
+    assert_eq!(told, ended, "closed ones are not shown");
+    let (told, _) = closed_too.until(|session, _| session.closed).await;
+    assert_eq!(told, ended);
+
+    let request = DeleteSessionRequest {
+        session_id: old.session.clone(),
+        ..DeleteSessionRequest::default()
+    };
+    pair.operator().delete_session(request).await.unwrap();
+    let (told, _) = closed_too.until(|_, removed| removed).await;
+    assert_eq!(told.session_id, old.session);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_changes_are_told_as_one() {
+    const NOTES: usize = 200;
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut sessions = Sessions::open(pair.operator(), WatchSessionsRequest::default()).await;
+    sessions.first().await;
+    for number in 0..NOTES {
+        tree.note(&tree.root, &number.to_string()).await;
+    }
+    let head = tree.head().await;
+    let (_, messages) = sessions.until(|session, _| session.sequence == head).await;
+    assert!(messages < NOTES / 2, "{messages} messages for {NOTES} changes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_are_not_in_memory_are_followed_too() {
+    let mut pair = Pair::with(|config| config.upkeep.idle = Duration::from_millis(20)).await;
+    let tree = pair.tree().await;
+    pair.at_rest_but(0).await;
+    let before = tree.now().await;
+    pair.at_rest_but(0).await;
+    let mut sessions = Sessions::open(pair.operator(), WatchSessionsRequest::default()).await;
+    assert_eq!(sessions.first().await, [before]);
+    pair.at_rest_but(0).await;
+    tree.note(&tree.root, "awake").await;
+    let head = tree.head().await;
+    sessions.until(|session, _| session.sequence == head).await;
+
+    // A service that stops closes the stream with a status, and the stream can be reopened.
+    pair.restart().await;
+    let status = loop {
+        match within("the end of the stream", sessions.0.message()).await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the stream ended without a word"),
+            Err(status) => break status,
+        }
+    };
+    refused::<()>(Err(status), Code::Unavailable, Reason::Draining, "shutting down");
+    let mut sessions = Sessions::open(pair.operator(), WatchSessionsRequest::default()).await;
+    assert_eq!(sessions.first().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_does_not_follow_all_sessions() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let worker = tree.spawn("worker").await;
+    let answer = pair
+        .with_token(&worker.token)
+        .watch_sessions(WatchSessionsRequest::default())
+        .await;
+    refused(answer, Code::PermissionDenied, Reason::NotPermitted, "");
+}

@@ -1,0 +1,723 @@
+//! Runners: the work that they receive, the effects of their reports, and the fate of threads whose runner disappears.
+
+use std::{path::Path, slice, time::Duration};
+
+use rusqlite::Connection;
+use supervisor_svc::store::DATABASE;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+use troupe_proto::{
+    common::v1::BlockKind,
+    reason::Reason,
+    supervisor::v1::{
+        AttachRequest, ConditionKind, CreateSessionRequest, Event, GetThreadRequest, InputDeliveredReport,
+        InterruptAgentRequest, PromptExtent, RestartPolicy, RunnerDraining, RunnerHello, RunnerReport, RunningInput,
+        SendInputRequest, StartRefusal, StatusKind, ToolRequest, Turn, TurnOutcome, TurnStartedReport,
+        attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor, deliver_input::Delivery,
+        event::Kind, input_item::Item, runner_report::Kind as Report,
+    },
+};
+use troupe_tests::{
+    content,
+    events::{about, assert_whole, names, statuses},
+    pair::{Pair, RUNNER},
+    refusal::refused,
+    runner::{Attempt, Runner, ended, hello},
+    tree::{Tree, has, kind},
+};
+
+/// A thread without a runner, and a thread that had a whole turn.
+const SPAWNED: &[&str] = &["ThreadSpawned"];
+const ONE_TURN: &[&str] = &[
+    "ThreadSpawned",
+    "ThreadPlaced",
+    "TurnDispatched",
+    "TurnStarted",
+    "TurnEnded",
+];
+
+async fn lived(tree: &Tree, thread: &str) -> Vec<String> {
+    names(&about(&tree.log().await, thread))
+}
+
+/// Waits until a thread has settled, and answers how.
+async fn settled(tree: &Tree, thread: &str) -> (StatusKind, String) {
+    let mut watch = tree.watch_after(0).await;
+    let is_end = |event: &Event| event.thread_id == thread && matches!(event.kind, Some(Kind::TurnEnded(_)));
+    watch.until(is_end).await;
+    let status = tree.thread(thread).await.status.unwrap();
+    (status.kind(), status.message)
+}
+
+fn kinds(turn: &Turn) -> Vec<BlockKind> {
+    turn.blocks.iter().map(|block| block.kind()).collect()
+}
+
+fn task(turn: &Turn) -> &str {
+    let task = turn.blocks.iter().find(|block| block.kind() == BlockKind::Task);
+    &task.unwrap().text
+}
+
+fn next(attempt: &Attempt, turn: &Turn) -> Attempt {
+    Attempt {
+        turn: turn.turn,
+        ..attempt.clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_from_its_start_to_its_last_message() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+
+    let start = runner.start_of(&worker).await;
+    assert_eq!(
+        (&start.session_id, start.generation, start.depth),
+        (&tree.session, 1, 1)
+    );
+    assert_eq!(start.working_directory, pair.project());
+    assert_eq!(start.resolved.as_ref().unwrap().agent_type, "worker");
+    assert!(!start.tool_policy.as_ref().unwrap().layers.is_empty());
+    let turn = start.turn.as_ref().unwrap();
+    assert_eq!((turn.turn, turn.extent()), (1, PromptExtent::Full));
+    for block in [BlockKind::System, BlockKind::Role, BlockKind::Task] {
+        assert!(kinds(turn).contains(&block), "{block:?}");
+    }
+    assert!(task(turn).contains("the task"));
+    // Its token is the thread's own.
+    let own = GetThreadRequest {
+        thread_id: worker.clone(),
+        ..GetThreadRequest::default()
+    };
+    pair.with_token(&start.thread_token).get_thread(own).await.unwrap();
+    assert_eq!(tree.thread(&worker).await.runner_id, "r");
+
+    let attempt = Attempt::of(&start);
+    runner.begin(&attempt).await;
+    assert_eq!(tree.status(&worker).await, StatusKind::Running);
+    runner.complete(&attempt, "it works").await;
+    let status = tree.thread(&worker).await.status.unwrap();
+    assert_eq!(
+        (status.kind(), status.message.as_str()),
+        (StatusKind::Completed, "it works")
+    );
+    assert_eq!(lived(&tree, &worker).await, ONE_TURN);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_last_message_is_content() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let message = "é".repeat(50_000);
+    runner.complete(&attempt, &message).await;
+    let status = tree.thread(&worker).await.status.unwrap();
+    assert!(status.message.len() <= 4 * 1024 && message.starts_with(&status.message));
+    assert_eq!(status.content.unwrap().size, message.len() as u64);
+}
+
+/// A reader of the message can tell whether there was no room for it, or whether it existed and is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_last_message_that_is_lost_is_not_taken_for_one_that_was_left_out() {
+    let mut pair = Pair::with(|config| config.session_content_bytes = 300_000).await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let mut digests = Vec::new();
+    for message in ["a".repeat(10_000), "b".repeat(400_000)] {
+        let worker = tree.spawn("worker").await.id;
+        let attempt = runner.run(&worker).await;
+        runner.complete(&attempt, &message).await;
+        digests.push(tree.thread(&worker).await.status.unwrap().content.unwrap().digest);
+    }
+    assert!(content::read(&tree.client(), &tree.session, &digests[0]).await.is_ok());
+
+    drop(runner);
+    let size = 10_000;
+    let lose = |data: &Path| {
+        let log = Connection::open(data.join(DATABASE)).unwrap();
+        let lost = log
+            .execute("DELETE FROM contents WHERE length(bytes) = ?1", [size])
+            .unwrap();
+        assert_eq!(lost, 1);
+    };
+    pair.restart_after(lose).await;
+    let tree = tree.by(pair.operator());
+    for (digest, code, reason, text) in [
+        (&digests[0], Code::DataLoss, Reason::CorruptRecord, "is missing"),
+        (&digests[1], Code::NotFound, Reason::NotFound, "not found"),
+    ] {
+        let by_parent = pair.with_token(&tree.root_token);
+        for client in [tree.client(), by_parent] {
+            let read = content::read(&client, &tree.session, digest).await;
+            refused(read, code, reason, text);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn input_to_a_settled_thread_starts_a_turn_of_what_is_new() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    runner.complete(&attempt, "done").await;
+
+    let answered = tree.send(&worker, "and the tests").await;
+    assert_eq!(kind(&answered), StatusKind::PendingInit, "no longer COMPLETED");
+    let turn = runner.turn_of(&attempt).await;
+    assert_eq!((turn.turn, turn.extent()), (2, PromptExtent::Delta));
+    assert!(!kinds(&turn).contains(&BlockKind::System) && !kinds(&turn).contains(&BlockKind::Role));
+    assert!(task(&turn).contains("and the tests") && !task(&turn).contains("the task"));
+
+    let second = next(&attempt, &turn);
+    runner.begin(&second).await;
+    runner.complete(&second, "tested").await;
+    assert_eq!(tree.thread(&worker).await.status.unwrap().message, "tested");
+    assert_eq!(tree.thread(&worker).await.generation, 1, "the same attempt");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn input_while_a_turn_runs_is_read_after_it() {
+    let pair = Pair::start().await;
+    let tree = pair.tree_of(1).await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    assert_eq!(kind(&tree.send(&worker, "one thing more").await), StatusKind::Running);
+    tree.send(&worker, "and another").await;
+    runner.complete(&attempt, "done").await;
+
+    let turn = runner.turn_of(&attempt).await;
+    assert_eq!(turn.inputs.len(), 2, "both in one turn, in order");
+    let (one, other) = (task(&turn).find("one thing more"), task(&turn).find("and another"));
+    assert!(one.is_some() && one < other);
+    let log = about(&tree.log().await, &worker);
+    let names = names(&log);
+    let end = names.iter().position(|name| name == "TurnEnded").unwrap();
+    assert_eq!(names[end + 1], "ThreadAdmitted", "it keeps the slot that it has");
+    assert_eq!(log[end + 1].sequence, log[end].sequence + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn input_that_steers_is_given_to_the_running_turn() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let steer = |text: &str| SendInputRequest {
+        thread_id: worker.clone(),
+        message: Some(text.to_owned()),
+        steer: true,
+        ..SendInputRequest::default()
+    };
+    let text = |input: RunningInput| match input.input.unwrap().items.remove(0).item {
+        Some(Item::Text(text)) => text,
+        other => panic!("{other:?}"),
+    };
+
+    tree.send(&worker, "one").await;
+    tree.client().send_input(steer("two")).await.unwrap();
+    for (number, told) in [(2, "one"), (3, "two")] {
+        let input = runner.input_of(&attempt).await;
+        assert_eq!((input.number, input.turn), (number, attempt.turn));
+        assert_eq!(text(input), told);
+        let turn = attempt.turn;
+        let delivered = Report::InputDelivered(InputDeliveredReport { number, turn });
+        runner.report(&attempt, delivered).await;
+    }
+    // What the turn does not take is the next one's.
+    tree.client().send_input(steer("three")).await.unwrap();
+    assert_eq!(runner.input_of(&attempt).await.number, 4);
+    runner.complete(&attempt, "done").await;
+    let turn = runner.turn_of(&attempt).await;
+    assert!(task(&turn).contains("three") && !task(&turn).contains("two"));
+    let log = names(&about(&tree.log().await, &worker));
+    assert_eq!(log.iter().filter(|name| *name == "InputDelivered").count(), 2);
+
+    // To a thread without a running turn it is input like any other.
+    let second = next(&attempt, &turn);
+    runner.begin(&second).await;
+    runner.complete(&second, "done").await;
+    tree.client().send_input(steer("four")).await.unwrap();
+    assert!(task(&runner.turn_of(&attempt).await).contains("four"));
+
+    let interrupting = SendInputRequest {
+        interrupt: true,
+        ..steer("five")
+    };
+    let overriding = SendInputRequest {
+        r#override: String::from("five"),
+        ..steer("five")
+    };
+    for (both, message) in [
+        (
+            interrupting,
+            "give steer or interrupt, not both: a turn that is stopped takes no more input",
+        ),
+        (
+            overriding,
+            "give steer or override, not both: a last word is for a turn that begins",
+        ),
+    ] {
+        let refused = tree.client().send_input(both).await.unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, message));
+    }
+}
+
+/// A last word is for a turn that begins, and what was sent after it must not be read before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_overtakes_a_last_word() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let input = |text: &str, steer| SendInputRequest {
+        thread_id: worker.clone(),
+        message: Some(text.to_owned()),
+        steer,
+        ..SendInputRequest::default()
+    };
+    let last_word = SendInputRequest {
+        r#override: String::from("be brief"),
+        ..input("one", false)
+    };
+    for request in [last_word, input("two", true), input("three", true)] {
+        tree.client().send_input(request).await.unwrap();
+    }
+    runner.complete(&attempt, "done").await;
+    let turn = runner.turn_of(&attempt).await;
+    let places: Vec<_> = ["one", "two", "three"].map(|text| task(&turn).find(text)).into();
+    assert!(places.is_sorted() && places[0].is_some(), "{places:?}");
+    for message in runner.ended().await {
+        if let FromSupervisor::DeliverInput(input) = message {
+            assert!(!matches!(input.delivery, Some(Delivery::Running(_))), "{input:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_turn_ends_and_its_thread_stays() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let request = InterruptAgentRequest {
+        thread_id: worker.clone(),
+        reason: String::from("wrong way"),
+        ..InterruptAgentRequest::default()
+    };
+    let answer = tree.client().interrupt_agent(request).await.unwrap().into_inner();
+    assert_eq!(answer.interrupted_thread_ids, [worker.as_str()]);
+    assert_eq!(runner.interrupt_of(&attempt).await.turn, 1);
+    runner.end(&attempt, TurnOutcome::Interrupted, "wrong way").await;
+    assert_eq!(tree.status(&worker).await, StatusKind::Interrupted);
+
+    // Input that interrupts: the turn is stopped, then the input has a turn of its own.
+    tree.send(&worker, "this way").await;
+    let turn = runner.turn_of(&attempt).await;
+    let second = next(&attempt, &turn);
+    runner.begin(&second).await;
+    let request = SendInputRequest {
+        thread_id: worker.clone(),
+        message: Some(String::from("no, that way")),
+        interrupt: true,
+        ..SendInputRequest::default()
+    };
+    tree.client().send_input(request).await.unwrap();
+    assert_eq!(runner.interrupt_of(&second).await.turn, second.turn);
+    runner.end(&second, TurnOutcome::Interrupted, "new input").await;
+    assert!(task(&runner.turn_of(&attempt).await).contains("no, that way"));
+}
+
+/// The response names the threads that the call stopped, not threads that were stopped or ended otherwise before it. A
+/// retry gets the same response.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupt_names_the_threads_that_it_stops() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let parent = tree.spawn("orchestrator").await.id;
+    let done = tree.spawn_under(&parent, "worker").await.id;
+    let at_work = runner.run(&parent).await;
+    let child = runner.run(&done).await;
+    runner.complete(&child, "done").await;
+    let interrupt = async |tree: &Tree, request_id: &str| {
+        let request = InterruptAgentRequest {
+            request_id: request_id.to_owned(),
+            thread_id: parent.clone(),
+            ..InterruptAgentRequest::default()
+        };
+        let answer = tree.client().interrupt_agent(request).await.unwrap();
+        answer.into_inner().interrupted_thread_ids
+    };
+
+    assert_eq!(interrupt(&tree, "first").await, [parent.as_str()]);
+    let nobody: [&str; 0] = [];
+    assert_eq!(interrupt(&tree, "second").await, nobody, "it was to stop already");
+    runner.end(&at_work, TurnOutcome::Interrupted, "as asked").await;
+    assert_eq!(interrupt(&tree, "third").await, nobody, "it has stopped");
+    for restarts in [false, true] {
+        if restarts {
+            pair.restart().await;
+        }
+        let tree = tree.by(pair.operator());
+        assert_eq!(
+            interrupt(&tree, "first").await,
+            [parent.as_str()],
+            "restarts: {restarts}"
+        );
+        assert_eq!(interrupt(&tree, "second").await, nobody, "restarts: {restarts}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_waits_until_a_runner_is_there() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let worker = tree.spawn("worker").await.id;
+    let thread = tree.thread(&worker).await;
+    assert_eq!(kind(&thread), StatusKind::PendingInit);
+    assert!(has(&thread, ConditionKind::NoRunner));
+    assert_eq!(lived(&tree, &worker).await, SPAWNED, "waiting is no event");
+
+    let mut runner = Runner::attach(&pair, "late").await;
+    assert_eq!(runner.start().await.thread_id, worker);
+    let thread = tree.thread(&worker).await;
+    assert!(!has(&thread, ConditionKind::NoRunner));
+    assert_eq!(thread.runner_id, "late");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_does_not_fit_is_none() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let elsewhere = RunnerHello {
+        session_id: pair.tree().await.session,
+        ..hello("elsewhere")
+    };
+    let _elsewhere = Runner::greet(&pair, elsewhere).await;
+    let worker = tree.spawn("worker").await.id;
+    assert!(
+        has(&tree.thread(&worker).await, ConditionKind::NoRunner),
+        "no attached runner fits"
+    );
+    let mut fitting = Runner::attach(&pair, "fitting").await;
+    assert_eq!(fitting.start().await.thread_id, worker);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_is_refused_settles_the_thread_or_goes_elsewhere() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "a").await;
+    for (refusal, message) in [
+        (StartRefusal::NoProgram, "no such program"),
+        (
+            StartRefusal::PolicyNotEnforceable,
+            "POLICY_NOT_ENFORCEABLE: no such program",
+        ),
+    ] {
+        let worker = tree.spawn("worker").await.id;
+        let attempt = Attempt::of(&runner.start_of(&worker).await);
+        runner.refuse(&attempt, refusal, "no such program").await;
+        assert_eq!(
+            settled(&tree, &worker).await,
+            (StatusKind::Errored, String::from(message)),
+            "{refusal:?}"
+        );
+    }
+
+    // A runner without room is no verdict on the thread.
+    let worker = tree.spawn("worker").await.id;
+    let first = Attempt::of(&runner.start_of(&worker).await);
+    let mut other = Runner::attach(&pair, "b").await;
+    runner.refuse(&first, StartRefusal::NoCapacity, "full").await;
+    let second = other.run(&worker).await;
+    assert!(second.generation > first.generation);
+    other.complete(&second, "done").await;
+    assert_eq!(tree.status(&worker).await, StatusKind::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_that_lost_a_running_thread_settles_it() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    runner.run(&worker).await;
+    let _runner = runner.come_back(&pair, &[]).await;
+    assert_eq!(
+        settled(&tree, &worker).await,
+        (
+            StatusKind::Errored,
+            String::from("runner r came back without the agent")
+        )
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_lost_before_it_began_is_handed_out_again() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let lost = Attempt::of(&runner.start_of(&worker).await);
+    let mut runner = runner.come_back(&pair, &[]).await;
+    let start = runner.start_of(&worker).await;
+    let attempt = Attempt::of(&start);
+    assert!(attempt.generation > lost.generation);
+    assert!(
+        task(start.turn.as_ref().unwrap()).contains("the task"),
+        "with the same input"
+    );
+
+    // All later reports of the old attempt are void. They are acknowledged so that the runner does not send them again.
+    let turn = lost.turn;
+    runner
+        .report(&lost, Report::TurnStarted(TurnStartedReport { turn }))
+        .await;
+    runner.end(&lost, TurnOutcome::Errored, "too late").await;
+    assert_eq!(tree.status(&worker).await, StatusKind::PendingInit);
+    runner.begin(&attempt).await;
+    runner.complete(&attempt, "done").await;
+    let status = tree.thread(&worker).await.status.unwrap();
+    assert_eq!(
+        (status.kind(), status.message.as_str()),
+        (StatusKind::Completed, "done")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_returning_runner_goes_on_with_what_it_holds() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+
+    // Its stream breaks, and once more because the service starts again.
+    runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
+    let verdict = &runner.welcome().threads[0];
+    assert!(verdict.go_on);
+    assert_eq!(verdict.applied_report_sequence, 1, "that the turn began is known");
+    assert_eq!(tree.status(&worker).await, StatusKind::Running);
+
+    // It resends what it has no acknowledgement for; everything is applied once.
+    let began = Report::TurnStarted(TurnStartedReport { turn: 1 });
+    runner.report_as(&attempt, 1, began).await;
+    for _ in 0..2 {
+        runner
+            .report_as(&attempt, 2, ended(&attempt, TurnOutcome::Completed, "done"))
+            .await;
+    }
+    assert_eq!(lived(&tree, &worker).await, ONE_TURN);
+    let log = tree.log().await;
+    assert_whole(&log);
+    assert_eq!(statuses(&log)[&worker], StatusKind::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_never_arrived_is_handed_out_again() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    runner.complete(&attempt, "done").await;
+    tree.send(&worker, "the second task").await;
+    runner.turn_of(&attempt).await;
+
+    // The stream breaks before it looks at the second turn, so it comes back with the first.
+    let mut runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
+    assert!(!runner.welcome().threads[0].go_on);
+    let start = runner.start_of(&worker).await;
+    assert!(start.generation > attempt.generation);
+    let turn = start.turn.unwrap();
+    assert_eq!(turn.extent(), PromptExtent::Full, "its program is gone");
+    assert!(task(&turn).contains("the second task"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_stream_of_a_runner_ends_the_first() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let first = Runner::attach(&pair, "r").await;
+    let mut second = Runner::attach(&pair, "r").await;
+    first.ended().await;
+    let worker = tree.spawn("worker").await.id;
+    assert_eq!(second.start().await.thread_id, worker);
+}
+
+/// Messages on the first stream are ignored: they no longer speak for the runner.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_on_a_stream_that_another_took_the_place_of_means_nothing() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (outgoing, stream) = mpsc::channel(2);
+    let says = |message| AttachRequest { message: Some(message) };
+    outgoing.send(says(ToSupervisor::Hello(hello("r")))).await.unwrap();
+    let attached = pair.runners(RUNNER).attach(ReceiverStream::new(stream)).await;
+    let _first = attached.unwrap().into_inner();
+    let mut second = Runner::attach(&pair, "r").await;
+    // The connection may be closed by then.
+    let _ = outgoing.send(says(ToSupervisor::Draining(RunnerDraining {}))).await;
+    let worker = tree.spawn("worker").await.id;
+    assert_eq!(second.start().await.thread_id, worker);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_a_newer_runner_says_is_passed_over() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    runner.say_something_new().await;
+    let report = RunnerReport {
+        thread_id: worker.clone(),
+        generation: attempt.generation,
+        report_sequence: 2,
+        kind: None,
+    };
+    runner.say(ToSupervisor::Report(report)).await;
+    runner
+        .next("the acknowledgement of a void report", |message| match message {
+            FromSupervisor::ReportAck(ack) if ack.report_sequence == 2 => Some(()),
+            _ => None,
+        })
+        .await;
+    runner
+        .report_as(&attempt, 3, ended(&attempt, TurnOutcome::Completed, "done"))
+        .await;
+    assert_eq!(lived(&tree, &worker).await, ONE_TURN);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runners_are_told_that_the_service_goes_away() {
+    let mut pair = Pair::start().await;
+    let runner = Runner::attach(&pair, "r").await;
+    pair.restart().await;
+    let last = runner.ended().await;
+    assert!(last.iter().any(|message| matches!(message, FromSupervisor::GoAway(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_whose_runner_is_lost_is_settled_or_placed_anew_by_policy() {
+    // Longer than the pair is ever busy with one message, so that only silence ends a lease.
+    let pair = Pair::with(|config| config.lease = Duration::from_secs(3)).await;
+    let settling = pair.tree().await;
+    let restarting = pair
+        .tree_with(CreateSessionRequest {
+            restart_policy: RestartPolicy::OnLost.into(),
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let settled_worker = settling.spawn("worker").await.id;
+    let restarted_worker = restarting.spawn("worker").await.id;
+    runner.run(&settled_worker).await;
+    let lost = runner.run(&restarted_worker).await;
+    drop(runner);
+
+    let (status, message) = settled(&settling, &settled_worker).await;
+    assert_eq!(status, StatusKind::Errored);
+    assert_eq!(message, "runner r was lost: its lease ran out");
+    let is_anew = |event: &Event| match &event.kind {
+        Some(Kind::ThreadPlaced(placed)) => placed.generation > lost.generation,
+        _ => false,
+    };
+    restarting.watch_after(0).await.until(is_anew).await;
+    let mut other = Runner::attach(&pair, "other").await;
+    let anew = other.run(&restarted_worker).await;
+    other.complete(&anew, "done").await;
+    assert_eq!(restarting.status(&restarted_worker).await, StatusKind::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tool_may_run_if_the_threads_policy_has_it() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    for (tool, generation, allowed, reason) in [
+        ("apply_patch", 1, true, ""),
+        ("spawn_agent", 1, false, "denied by"),
+        ("apply_patch", 2, false, "not known"),
+    ] {
+        let question = ToolRequest {
+            request_id: format!("{tool}-{generation}"),
+            thread_id: attempt.thread.clone(),
+            generation,
+            tool: tool.to_owned(),
+            arguments_json: String::from("{}"),
+            ..ToolRequest::default()
+        };
+        runner.say(ToSupervisor::ToolRequest(question.clone())).await;
+        let decision = runner
+            .next("a decision", |message| match message {
+                FromSupervisor::ToolDecision(decision) => Some(decision.clone()),
+                _ => None,
+            })
+            .await;
+        assert_eq!(decision.request_id, question.request_id);
+        assert_eq!(decision.allowed, allowed, "{decision:?}");
+        assert!(decision.reason.contains(reason), "{decision:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_is_stopped_ends_for_the_reason_that_was_given() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let request = InterruptAgentRequest {
+        thread_id: worker.clone(),
+        reason: String::from("enough"),
+        ..InterruptAgentRequest::default()
+    };
+    tree.client().interrupt_agent(request).await.unwrap();
+    assert_eq!(runner.interrupt_of(&attempt).await.reason, "enough");
+    runner
+        .end(&attempt, TurnOutcome::Interrupted, "the program's words")
+        .await;
+    settled(&tree, &worker).await;
+    let status = tree.thread(&worker).await.status.unwrap();
+    assert_eq!(
+        (status.kind(), status.reason.as_str()),
+        (StatusKind::Interrupted, "enough")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_whose_program_had_ended_before_its_runner_left_is_closed_at_once() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    runner.complete(&attempt, "done").await;
+    runner.stop(&attempt).await;
+    drop(runner);
+    tree.close(&worker).await;
+    let log = tree.log().await;
+    let forced = about(&log, &worker).into_iter().find_map(|event| match event.kind {
+        Some(Kind::ThreadClosed(closed)) => Some(closed.forced),
+        _ => None,
+    });
+    assert_eq!(forced, Some(false), "nobody was waited for");
+}

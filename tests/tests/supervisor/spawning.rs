@@ -1,0 +1,515 @@
+//! Spawning: who may, what a child gets, what bounds the tree, and what is written down about it.
+
+use std::fs;
+
+use supervisor_svc::{
+    domain::{
+        event::{Event, ThreadEvent},
+        ids::{Sequence, SessionId},
+    },
+    store::{DATABASE, EventStore as _, SqliteStore},
+    wire::decode_record,
+};
+use tonic::Code;
+use tonic_types::StatusExt as _;
+use troupe_proto::{
+    common::v1::{Sandbox, Scope},
+    fault::{metadata_of, retry_after},
+    reason::Reason,
+    supervisor::v1::{CreateSessionRequest, ListSessionsRequest, OnLimit, SpawnAgentRequest, StatusKind, event::Kind},
+};
+use troupe_tests::{
+    events::{about, names},
+    pair::Pair,
+    refusal::refused,
+    runner::Runner,
+    tree::{Spawned, Tree, kind},
+};
+
+const TOO_DEEP: &str = "Agent depth limit reached. Solve the task yourself.";
+
+/// A role of the project that may do everything.
+fn role(description: &str) -> String {
+    format!("---\ndescription: {description}\n---\nYou look around.\n")
+}
+
+fn queued(request: SpawnAgentRequest) -> SpawnAgentRequest {
+    SpawnAgentRequest {
+        on_limit: OnLimit::Queue.into(),
+        ..request
+    }
+}
+
+/// A spawn as a thread asks for it: its token says the rest.
+fn own_child(role: &str) -> SpawnAgentRequest {
+    SpawnAgentRequest {
+        agent_type: role.to_owned(),
+        message: Some(String::from("the task")),
+        return_token: true,
+        ..SpawnAgentRequest::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_root_has_an_orchestrator_and_that_an_explorer() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut root = pair.with_token(&tree.root_token);
+    let answer = root.spawn_agent(own_child("orchestrator")).await.unwrap();
+    let orchestrator = Spawned::of(answer.into_inner());
+    let mut parent = pair.with_token(&orchestrator.token);
+    let answer = parent.spawn_agent(own_child("explorer")).await.unwrap();
+    let explorer = Spawned::of(answer.into_inner());
+
+    assert_eq!(orchestrator.thread.parent_thread_id, tree.root);
+    assert_eq!(orchestrator.thread.depth, 1);
+    assert_eq!(orchestrator.thread.sandbox(), Sandbox::WorkspaceWrite);
+    assert_eq!(explorer.thread.parent_thread_id, orchestrator.id);
+    assert_eq!((explorer.thread.depth, explorer.thread.generation), (2, 1));
+    assert_eq!(kind(&explorer.thread), StatusKind::PendingInit);
+    assert_eq!(explorer.thread.sandbox(), Sandbox::ReadOnly, "the role reads only");
+    let source = explorer.thread.source.unwrap();
+    assert_eq!(source.scope(), Scope::User, "seeded into the home");
+    assert_eq!(source.digest.len(), 64);
+
+    let log = tree.log().await;
+    let spawned: Vec<(&str, String)> = log
+        .iter()
+        .filter(|event| matches!(event.kind, Some(Kind::ThreadSpawned(_))))
+        .map(|event| (event.thread_id.as_str(), event.actor.clone()))
+        .collect();
+    assert_eq!(
+        spawned,
+        [
+            (tree.root.as_str(), String::from("operator:tester")),
+            (orchestrator.id.as_str(), format!("thread:{}", tree.root)),
+            (explorer.id.as_str(), format!("thread:{}", orchestrator.id)),
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_deeper_than_the_limit() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let first = tree.spawn("orchestrator").await;
+    let second = tree.spawn_under(&first.id, "orchestrator").await;
+    let head = tree.head().await;
+
+    let by_itself = pair.with_token(&second.token).spawn_agent(own_child("worker")).await;
+    let status = refused(by_itself, Code::FailedPrecondition, Reason::DepthLimit, TOO_DEEP);
+    assert_eq!(status.message(), TOO_DEEP);
+    let facts = metadata_of(&status);
+    assert_eq!((facts["depth"].as_str(), facts["max_depth"].as_str()), ("3", "2"));
+
+    // The limit applies to operators too, and before the registry is asked: it is stopped.
+    pair.stop_registry().await;
+    let by_operator = tree.try_spawn(tree.request_under(&second.id, "worker")).await;
+    refused(by_operator, Code::FailedPrecondition, Reason::DepthLimit, TOO_DEEP);
+    assert_eq!(tree.head().await, head, "refusals before the registry record nothing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_session_says_what_would_free_a_slot() {
+    let pair = Pair::start().await;
+    let tree = pair.tree_of(2).await;
+    tree.spawn("worker").await;
+    tree.spawn("worker").await;
+    let head = tree.head().await;
+    let status = refused(
+        tree.try_spawn(tree.request("worker")).await,
+        Code::ResourceExhausted,
+        Reason::ThreadLimit,
+        "agent thread limit reached (max 2)",
+    );
+    let quota = status.get_details_quota_failure().unwrap();
+    assert_eq!(quota.violations[0].subject, "max_threads");
+    for remedy in ["WaitAgents", "CloseAgent", "QUEUE"] {
+        assert!(quota.violations[0].description.contains(remedy), "{quota:?}");
+    }
+    assert_eq!(tree.head().await, head);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_queue_moves_up_when_a_slot_is_free_and_nobody_overtakes_it() {
+    let pair = Pair::start().await;
+    let tree = pair.tree_of(1).await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let first = tree.spawn("worker").await;
+    let mut waiting = Vec::new();
+    for position in [1, 2] {
+        let answer = tree.try_spawn(queued(tree.request("worker"))).await.unwrap();
+        assert_eq!(answer.queue_position, position);
+        let spawned = Spawned::of(answer);
+        assert_eq!(kind(&spawned.thread), StatusKind::Queued);
+        waiting.push(spawned.id);
+    }
+
+    let attempt = runner.run(&first.id).await;
+    runner.complete(&attempt, "done").await;
+    let next = runner.start().await;
+    assert_eq!(next.thread_id, waiting[0], "first come, first served");
+    assert_eq!(tree.status(&waiting[0]).await, StatusKind::PendingInit);
+    assert_eq!(tree.thread(&waiting[1]).await.queue_position, 1);
+
+    // The slot passed on at once: the settling and the admission are neighbours in the log.
+    let log = tree.log().await;
+    let settled = log
+        .iter()
+        .position(|event| matches!(event.kind, Some(Kind::TurnEnded(_))))
+        .unwrap();
+    assert!(matches!(log[settled + 1].kind, Some(Kind::ThreadAdmitted(_))));
+    assert_eq!(log[settled + 1].thread_id, waiting[0]);
+
+    refused(
+        tree.try_spawn(tree.request("worker")).await,
+        Code::ResourceExhausted,
+        Reason::ThreadLimit,
+        "(max 1)",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_cannot_spawn() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let worker = tree.spawn("worker").await;
+    let head = tree.head().await;
+    let status = refused(
+        pair.with_token(&worker.token).spawn_agent(own_child("worker")).await,
+        Code::PermissionDenied,
+        Reason::ToolDenied,
+        "",
+    );
+    assert_eq!(
+        status.message(),
+        "tool \"spawn_agent\" is not allowed for agent_type \"worker\""
+    );
+    assert_eq!(tree.head().await, head);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_threads_child_works_where_its_parent_does() {
+    let pair = Pair::start().await;
+    let project = pair.project();
+    let tree = pair
+        .tree_with(CreateSessionRequest {
+            cwd: project.clone(),
+            ..CreateSessionRequest::default()
+        })
+        .await;
+    let inside = format!("{project}/inside");
+    std::fs::create_dir(&inside).unwrap();
+    let mut root = pair.with_token(&tree.root_token);
+    let in_directory = |directory: String| SpawnAgentRequest {
+        working_directory: directory,
+        ..own_child("orchestrator")
+    };
+    let answer = root.spawn_agent(in_directory(inside.clone())).await.unwrap();
+    let child = Spawned::of(answer.into_inner());
+
+    let mut parent = pair.with_token(&child.token);
+    for elsewhere in [
+        project.clone(),
+        format!("{inside}/.."),
+        format!("{inside}-too"),
+        "/".to_owned(),
+    ] {
+        let answer = parent.spawn_agent(in_directory(elsewhere.clone())).await;
+        refused(answer, Code::PermissionDenied, Reason::NotPermitted, &elsewhere);
+    }
+    parent.spawn_agent(in_directory(inside)).await.unwrap();
+    // An operator knows better.
+    let request = SpawnAgentRequest {
+        working_directory: project,
+        ..tree.request_under(&child.id, "worker")
+    };
+    tree.try_spawn(request).await.unwrap();
+}
+
+/// A role with so many tools and a description that is so long.
+fn large_role(tools: usize, description: usize) -> String {
+    let listed: String = (0..tools)
+        .map(|number| format!("  - the_tool_number_{number:04}_with_a_long_name_to_it\n"))
+        .collect();
+    let description = "x".repeat(description);
+    format!("---\ndescription: {description}\nallow_list:\n{listed}---\nYou look around.\n")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_role_is_spawned_and_one_that_is_too_large_told_why_not() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    pair.write_role("scout", &large_role(200, 17_000));
+    let scout = tree.spawn("scout").await.thread;
+    let layers = &scout.tool_policy.as_ref().unwrap().layers;
+    assert!(layers.iter().any(|layer| layer.allow_list.len() == 200), "{layers:?}");
+    assert_eq!(scout.grant, scout.tool_policy);
+    let log = about(&tree.log().await, &scout.thread_id);
+    let Some(Kind::ThreadSpawned(spawned)) = log[0].kind.clone() else {
+        panic!("{log:?} begins otherwise");
+    };
+    assert_eq!(spawned.agent_description, "x".repeat(1_024));
+    assert_eq!(
+        (&spawned.tool_policy, &spawned.grant),
+        (&scout.tool_policy, &scout.grant)
+    );
+
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert_eq!(tree.thread(&scout.thread_id).await.grant, scout.grant);
+    assert_eq!(about(&tree.log().await, &scout.thread_id)[0], log[0]);
+
+    pair.write_role("scout", &large_role(400, 10));
+    let head = tree.head().await;
+    let answer = tree.try_spawn(tree.request("scout")).await;
+    let text = "nothing was done: the record of the agent's role has ";
+    let status = refused(answer, Code::ResourceExhausted, Reason::LimitExceeded, text);
+    assert!(status.message().contains("tool_policy"), "{status}");
+    assert_eq!(tree.head().await, head);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_template_that_was_edited_counts_for_the_next_spawn() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut seen = Vec::new();
+    for description in ["First.", "Other.", "A longer one."] {
+        pair.write_role("scout", &role(description));
+        let scout = tree.spawn("scout").await.thread;
+        assert_eq!(
+            scout.thread_note,
+            format!("agent_type=scout; agent_description={description}")
+        );
+        let source = scout.source.unwrap();
+        assert_eq!(source.scope(), Scope::Project);
+        seen.push(source.digest);
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 3, "each spawn is pinned to what it got");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_verdict_of_the_registry_is_one_record() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let before = tree.log().await;
+    let status = refused(
+        tree.try_spawn(tree.request("nobody")).await,
+        Code::NotFound,
+        Reason::TemplateNotFound,
+        "missing agent template: nobody",
+    );
+    let log = tree.log().await;
+    assert_eq!(log.len(), before.len() + 1);
+    let event = log.last().unwrap();
+    let Some(Kind::SpawnFailed(failed)) = &event.kind else {
+        panic!("{event:?}")
+    };
+    assert_eq!(event.thread_id, tree.root);
+    assert_eq!(failed.agent_type, "nobody");
+    assert_eq!(failed.reason, "TEMPLATE_NOT_FOUND");
+    assert_eq!(failed.message, status.message());
+    assert_eq!(tree.threads().await.len(), 1, "there is no thread");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn earlier_refusals_record_nothing() {
+    let pair = Pair::start().await;
+    let tree = pair.tree_of(2).await;
+    let named = SpawnAgentRequest {
+        alias: String::from("Scout"),
+        ..tree.request("worker")
+    };
+    let scout = Spawned::of(tree.try_spawn(named).await.unwrap());
+    let closed = tree.spawn("worker").await;
+    tree.close(&closed.id).await;
+    tree.spawn("worker").await;
+    let head = tree.head().await;
+
+    let worker = || tree.request("worker");
+    let cases = [
+        (
+            SpawnAgentRequest {
+                message: None,
+                ..worker()
+            },
+            Code::InvalidArgument,
+            Reason::InvalidInput,
+            String::from("Provide one of: message or items"),
+        ),
+        (
+            SpawnAgentRequest {
+                working_directory: String::from("here"),
+                ..worker()
+            },
+            Code::InvalidArgument,
+            Reason::InvalidArgument,
+            String::from("working_directory \"here\" is relative; give an absolute path"),
+        ),
+        (
+            tree.request_under(&closed.id, "worker"),
+            Code::FailedPrecondition,
+            Reason::ThreadClosed,
+            format!("agent with id {} is closed", closed.id),
+        ),
+        (
+            SpawnAgentRequest {
+                alias: String::from("sCOUT"),
+                ..worker()
+            },
+            Code::AlreadyExists,
+            Reason::AliasInUse,
+            format!(
+                "alias \"sCOUT\" is already in use by agent {}; choose another",
+                scout.id
+            ),
+        ),
+        (
+            worker(),
+            Code::ResourceExhausted,
+            Reason::ThreadLimit,
+            String::from("agent thread limit reached (max 2)"),
+        ),
+    ];
+    for (request, code, reason, text) in cases {
+        let status = refused(tree.try_spawn(request).await, code, reason, &text);
+        assert_eq!(status.message(), text);
+    }
+    assert_eq!(tree.head().await, head);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alias_is_one_threads_even_when_two_ask_at_once() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let request = |alias: &str| SpawnAgentRequest {
+        alias: alias.to_owned(),
+        ..tree.request("worker")
+    };
+    let (one, other) = tokio::join!(tree.try_spawn(request("scout")), tree.try_spawn(request("Scout")));
+    let (spawned, refusal) = match (one, other) {
+        (Ok(spawned), refusal) => (spawned, refusal),
+        (refusal, other) => (other.unwrap(), refusal),
+    };
+    refused(
+        refusal,
+        Code::AlreadyExists,
+        Reason::AliasInUse,
+        "is already in use by agent",
+    );
+    assert_eq!(tree.threads().await.len(), 2);
+    assert_eq!(spawned.thread.unwrap().alias.to_lowercase(), "scout");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_that_is_away_is_no_verdict() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let head = tree.head().await;
+    let request = SpawnAgentRequest {
+        request_id: String::from("once"),
+        ..tree.request("worker")
+    };
+    pair.stop_registry().await;
+    let status = refused(
+        tree.try_spawn(request.clone()).await,
+        Code::Unavailable,
+        Reason::RegistryUnavailable,
+        "nothing was done, try again",
+    );
+    assert!(retry_after(&status).is_some(), "it says when to try again");
+    assert_eq!(tree.head().await, head, "nothing is known, so nothing is recorded");
+
+    // A root with a role needs the registry as well, and no session is left behind.
+    let rooted = CreateSessionRequest {
+        message: Some(String::from("the task")),
+        ..CreateSessionRequest::default()
+    };
+    let answer = tree.client().create_session(rooted).await;
+    refused(answer, Code::Unavailable, Reason::RegistryUnavailable, "");
+    let sessions = tree
+        .client()
+        .list_sessions(ListSessionsRequest::default())
+        .await
+        .unwrap();
+    assert_eq!(sessions.into_inner().sessions.len(), 1);
+
+    pair.start_registry().await;
+    let spawned = Spawned::of(tree.try_spawn(request).await.unwrap());
+    assert_eq!(names(&about(&tree.log().await, &spawned.id)), ["ThreadSpawned"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_without_a_note_gets_one_that_says_what_it_is() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    pair.write_role(
+        "scout",
+        "---\ndescription: Looks around.\nagent_names:\n  - name: fast\n    description: Looks once.\n---\n\
+         You look around.\n\n<!-- agent_name: fast -->\nYou look once.\n",
+    );
+    for (agent_name, given, note) in [
+        ("", None, "agent_type=scout; agent_description=Looks around."),
+        (
+            "fast",
+            None,
+            "agent_type=scout; agent_name=fast; agent_description=Looks around.",
+        ),
+        ("", Some(" "), ""),
+        ("", Some("on the roof"), "on the roof"),
+    ] {
+        assert_eq!(noted(&tree, agent_name, given).await, note, "{agent_name:?} {given:?}");
+    }
+}
+
+/// The note of a scout that was given this one.
+async fn noted(tree: &Tree, agent_name: &str, note: Option<&str>) -> String {
+    let request = SpawnAgentRequest {
+        agent_name: agent_name.to_owned(),
+        thread_note: note.map(str::to_owned),
+        ..tree.request("scout")
+    };
+    Spawned::of(tree.try_spawn(request).await.unwrap()).thread.thread_note
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_says_which_event_let_a_thread_in() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree_of(1).await;
+    let first = tree.spawn("worker").await;
+    let second = Spawned::of(tree.try_spawn(queued(tree.request("worker"))).await.unwrap());
+    assert_eq!(kind(&second.thread), StatusKind::Queued);
+    tree.close(&first.id).await;
+    assert_eq!(tree.status(&second.id).await, StatusKind::PendingInit);
+
+    let copy = tempfile::tempdir().unwrap();
+    pair.restart_after(|data| {
+        for file in fs::read_dir(data).unwrap() {
+            let file = file.unwrap();
+            if file.file_name().to_string_lossy().starts_with(DATABASE) {
+                fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+            }
+        }
+    })
+    .await;
+    let store = SqliteStore::open(copy.path().join(DATABASE)).await.unwrap();
+    let session: SessionId = tree.session.parse().unwrap();
+    let (mut closed, mut admitted) = (None, None);
+    for stored in store.read(session, Sequence::ZERO, 100).await.unwrap() {
+        let recorded = decode_record(session, &stored.bytes).unwrap();
+        match recorded.event {
+            Event::Thread(id, ThreadEvent::Closed { .. }) if id.to_string() == first.id => {
+                assert_eq!(recorded.circumstances.cause, None, "a command brought it about");
+                closed = Some(recorded.sequence);
+            }
+            Event::Thread(id, ThreadEvent::Admitted) if id.to_string() == second.id => {
+                admitted = Some(recorded.circumstances.cause);
+            }
+            _ => {}
+        }
+    }
+    assert!(closed.is_some());
+    assert_eq!(admitted, Some(closed));
+}

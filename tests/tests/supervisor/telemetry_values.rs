@@ -1,0 +1,328 @@
+//! Telemetry: every value that a runner tells of a thread is shown with it, the latest one, and only of its present
+//! attempt.
+
+use troupe_proto::supervisor::v1::{
+    CloseAgentRequest, GetThreadRequest, PlanStep, ResumeAgentRequest, SendInputRequest, Telemetry, Thread, ToolUse,
+    TurnEndedReport, TurnOutcome, Usage, WatchThreadsRequest, attach_request::Message as ToSupervisor,
+    event::Kind as Event, plan_step::State, runner_report::Kind, watch_threads_response::Message,
+};
+use troupe_tests::{
+    pair::{Pair, VIEWER},
+    runner::{Attempt, Runner},
+    tree::Tree,
+    watch::Watch,
+    within,
+};
+
+fn step(step: &str, state: State) -> PlanStep {
+    PlanStep {
+        step: step.to_owned(),
+        state: state.into(),
+    }
+}
+
+/// Everything that can be told of an attempt.
+fn values(attempt: &Attempt, activity: &str) -> Telemetry {
+    Telemetry {
+        thread_id: attempt.thread.clone(),
+        generation: attempt.generation,
+        usage: Some(Usage {
+            input_tokens: 1_000,
+            cached_input_tokens: 200,
+            output_tokens: 300,
+            turns: 0,
+            wall_time: Some(prost_types::Duration {
+                seconds: 4,
+                nanos: 500_000_000,
+            }),
+        }),
+        context_left_percent: Some(71),
+        last_tool: Some(ToolUse {
+            name: String::from("exec_command"),
+            detail: String::from("cargo test"),
+        }),
+        activity: activity.to_owned(),
+        plan: vec![
+            step("look", State::Completed),
+            step("write", State::InProgress),
+            step("test", State::Pending),
+        ],
+        turn_time: Some(prost_types::Duration { seconds: 5, nanos: 0 }),
+    }
+}
+
+/// The next telemetry with that activity.
+async fn told(watch: &mut Watch, activity: &str) -> Telemetry {
+    watch
+        .first(|message| match message {
+            Message::Telemetry(telemetry) if telemetry.activity == activity => Some(telemetry),
+            _ => None,
+        })
+        .await
+}
+
+#[track_caller]
+fn assert_shows(thread: &Thread, values: &Telemetry) {
+    assert_eq!(thread.last_tool, values.last_tool);
+    assert_eq!(thread.plan, values.plan);
+    assert_eq!(thread.usage, values.usage);
+    assert_eq!(thread.context_left_percent, values.context_left_percent);
+    assert_eq!(thread.activity, values.activity);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plan_tool_and_usage_are_shown_with_the_thread() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let other = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let beside = runner.run(&other).await;
+    let mut watch = tree.watch().await;
+    let below = WatchThreadsRequest {
+        thread_id: worker.clone(),
+        ..WatchThreadsRequest::default()
+    };
+    let mut subtree = Watch::open(&tree.client(), below).await;
+    watch.snapshot().await;
+    subtree.snapshot().await;
+
+    let (first, elsewhere) = (values(&attempt, "writing"), values(&beside, "reading"));
+    runner.say(ToSupervisor::Telemetry(elsewhere.clone())).await;
+    runner.say(ToSupervisor::Telemetry(first.clone())).await;
+    assert_eq!(told(&mut watch, "reading").await, elsewhere);
+    assert_eq!(told(&mut watch, "writing").await, first);
+    let own = subtree
+        .first(|message| match message {
+            Message::Telemetry(telemetry) => Some(telemetry),
+            _ => None,
+        })
+        .await;
+    assert_eq!(own, first, "a subtree's watcher is told of its own only");
+    assert_shows(&tree.thread(&worker).await, &first);
+    for thread in tree.threads().await {
+        if thread.thread_id == worker {
+            assert_shows(&thread, &first);
+        }
+    }
+    let (_, threads) = tree.watch().await.snapshot().await;
+    let shown = threads.iter().find(|thread| thread.thread_id == worker).unwrap();
+    assert_shows(shown, &first);
+
+    // The latest values take the place of all before them, of those too that are not told any more.
+    let second = Telemetry {
+        last_tool: None,
+        plan: vec![step("test", State::Completed)],
+        ..values(&attempt, "testing")
+    };
+    runner.say(ToSupervisor::Telemetry(second.clone())).await;
+    assert_eq!(told(&mut watch, "testing").await, second);
+    assert_shows(&tree.thread(&worker).await, &second);
+    assert_shows(&tree.thread(&other).await, &elsewhere);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_attempt_begins_without_values() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let first = runner.run(&worker).await;
+    let mut watch = tree.watch().await;
+    runner.say(ToSupervisor::Telemetry(values(&first, "writing"))).await;
+    told(&mut watch, "writing").await;
+    let second = again(&pair, &mut runner, &first).await;
+    let thread = tree.thread(&worker).await;
+    assert_eq!(thread.generation, second.generation);
+    assert!(thread.plan.is_empty() && thread.last_tool.is_none() && thread.activity.is_empty());
+    assert_eq!(thread.context_left_percent, None);
+}
+
+/// Fails if telemetry is stored without a check of its generation: late values of an earlier attempt would then replace
+/// the current ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_earlier_attempt_says_late_is_not_shown() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let first = runner.run(&worker).await;
+    let second = again(&pair, &mut runner, &first).await;
+    let mut watch = tree.watch().await;
+    let present = values(&second, "writing");
+    runner.say(ToSupervisor::Telemetry(present.clone())).await;
+    told(&mut watch, "writing").await;
+
+    runner.say(ToSupervisor::Telemetry(values(&first, "reading"))).await;
+    // What a runner says is read in order: once this is durable, that was.
+    runner.complete(&second, "done").await;
+    let thread = tree.thread(&worker).await;
+    assert_eq!((&thread.plan, &thread.last_tool), (&present.plan, &present.last_tool));
+    assert_eq!(thread.activity, "writing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn viewers_see_the_latest_tool_without_its_detail() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let viewer = pair.with_token(VIEWER);
+    let mut watch = Watch::open(&viewer, tree.watch_request()).await;
+    runner.say(ToSupervisor::Telemetry(values(&attempt, "reading"))).await;
+    let seen = Some(ToolUse {
+        name: String::from("exec_command"),
+        detail: String::new(),
+    });
+    assert_eq!(told(&mut watch, "reading").await.last_tool, seen);
+    let tree = tree.by(viewer);
+    assert_eq!(tree.thread(&worker).await.last_tool, seen);
+}
+
+/// Fails as long as every text of telemetry has the same bound: the proto promises less than that for these two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_are_cut_to_what_is_promised() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let mut watch = tree.watch().await;
+    let long = "é".repeat(1_000);
+    let much = Telemetry {
+        last_tool: Some(ToolUse {
+            name: String::from("exec_command"),
+            detail: long.clone(),
+        }),
+        plan: vec![step(&long, State::Pending); 100],
+        ..values(&attempt, "writing")
+    };
+    runner.say(ToSupervisor::Telemetry(much)).await;
+    let told = told(&mut watch, "writing").await;
+    assert_eq!(told.plan.len(), 64);
+    assert!(
+        told.plan
+            .iter()
+            .all(|step| long.starts_with(&step.step) && !step.step.is_empty())
+    );
+    let longest = told.plan.iter().map(|step| step.step.len()).max().unwrap();
+    assert!(longest <= 256, "a step of {longest} bytes");
+    let detail = told.last_tool.unwrap().detail;
+    assert!(detail.chars().count() <= 160, "{} characters", detail.chars().count());
+}
+
+/// Usage with so many tokens read, and with so many turns.
+fn tokens(input_tokens: u64, turns: u32) -> Usage {
+    Usage {
+        input_tokens,
+        turns,
+        ..Usage::default()
+    }
+}
+
+/// Reports the end of a turn, and what the attempt has used by then.
+async fn end_having_used(runner: &mut Runner, attempt: &Attempt, used: Usage) {
+    let report = TurnEndedReport {
+        turn: attempt.turn,
+        outcome: TurnOutcome::Completed.into(),
+        usage: Some(used),
+        ..TurnEndedReport::default()
+    };
+    runner.report(attempt, Kind::TurnEnded(report)).await;
+}
+
+/// The tokens read and the turns that a thread has used.
+async fn used(tree: &Tree, thread: &str) -> (u64, u32) {
+    let usage = tree.thread(thread).await.usage.unwrap();
+    (usage.input_tokens, usage.turns)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn usage_is_kept_over_close_resume_loss_and_restart() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let first = runner.run(&worker).await;
+    end_having_used(&mut runner, &first, tokens(1_000, 1)).await;
+    assert_eq!(used(&tree, &worker).await, (1_000, 1));
+
+    // Closed and resumed: the next attempt counts from zero, the thread does not.
+    let second = again(&pair, &mut runner, &first).await;
+    assert_eq!(used(&tree, &worker).await, (1_000, 1));
+    let mut watch = tree.watch().await;
+    let present = Telemetry {
+        usage: Some(tokens(500, 0)),
+        ..values(&second, "writing")
+    };
+    runner.say(ToSupervisor::Telemetry(present)).await;
+    let shown = told(&mut watch, "writing").await.usage.unwrap();
+    assert_eq!(shown.input_tokens, 1_500, "watchers see the lifetime's usage as well");
+    assert_eq!(used(&tree, &worker).await.0, 1_500);
+
+    // The runner comes back without the thread. What telemetry told last is not lost with the attempt.
+    let mut runner = runner.come_back(&pair, &[]).await;
+    tree.watch_after(0)
+        .await
+        .until(|event| matches!(&event.kind, Some(Event::TurnEnded(ended)) if ended.generation == second.generation))
+        .await;
+    assert_eq!(used(&tree, &worker).await.0, 1_500);
+    tree.send(&worker, "once more").await;
+    let third = runner.run(&worker).await;
+    end_having_used(&mut runner, &third, tokens(200, 1)).await;
+    assert_eq!(used(&tree, &worker).await.0, 1_700);
+
+    let closing = tree.clone();
+    let thread = worker.clone();
+    let closed = tokio::spawn(async move { closing.close(&thread).await });
+    runner.shutdown().await;
+    runner.stop(&third).await;
+    within("the end of a thread", closed).await.unwrap();
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert_eq!(used(&tree, &worker).await.0, 1_700);
+    let session = tree.now().await.roll_up.unwrap().usage.unwrap();
+    assert_eq!(session.input_tokens, 1_700, "a session's usage has its closed threads'");
+    let root = GetThreadRequest {
+        thread_id: tree.root.clone(),
+        ..GetThreadRequest::default()
+    };
+    let below = within("a thread", tree.client().get_thread(root)).await.unwrap();
+    let below = below.into_inner().roll_up.unwrap().usage.unwrap();
+    assert_eq!(below.input_tokens, 1_700, "and so has a subtree's");
+}
+
+/// Closes the thread of an attempt, opens it again and has its next turn begin: the next attempt.
+async fn again(pair: &Pair, runner: &mut Runner, attempt: &Attempt) -> Attempt {
+    runner.complete(attempt, "done").await;
+    let closing = {
+        let (mut client, thread_id) = (pair.operator(), attempt.thread.clone());
+        tokio::spawn(async move {
+            let request = CloseAgentRequest {
+                thread_id,
+                wait: true,
+                ..CloseAgentRequest::default()
+            };
+            client.close_agent(request).await.unwrap();
+        })
+    };
+    runner.shutdown().await;
+    runner.stop(attempt).await;
+    within("the end of a thread", closing).await.unwrap();
+    let request = ResumeAgentRequest {
+        thread_id: attempt.thread.clone(),
+        ..ResumeAgentRequest::default()
+    };
+    within("a thread", pair.operator().resume_agent(request)).await.unwrap();
+    let request = SendInputRequest {
+        thread_id: attempt.thread.clone(),
+        message: Some(String::from("once more")),
+        ..SendInputRequest::default()
+    };
+    within("an answer", pair.operator().send_input(request)).await.unwrap();
+    let next = runner.run(&attempt.thread).await;
+    assert!(next.generation > attempt.generation);
+    next
+}

@@ -1,0 +1,272 @@
+//! WaitAgents: the settled threads, otherwise the first thread that settles; and the ways in which a wait ends before
+//! any thread settles.
+
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tonic::{Code, Request, Response, Status};
+use troupe_proto::{
+    fault::retry_after,
+    reason::Reason,
+    supervisor::v1::{
+        InterruptAgentRequest, OnLimit, SpawnAgentRequest, StatusKind, TurnOutcome, WaitAgentsRequest,
+        WaitAgentsResponse, event::Kind,
+    },
+};
+use troupe_tests::{
+    client::Supervisor,
+    pair::Pair,
+    refusal::refused,
+    runner::{Attempt, Runner},
+    tree::{Spawned, Tree, kind},
+    within,
+};
+
+type Waiting = JoinHandle<Result<Response<WaitAgentsResponse>, Status>>;
+
+fn wait_for(threads: &[&str]) -> WaitAgentsRequest {
+    WaitAgentsRequest {
+        thread_ids: threads.iter().map(|&id| id.to_owned()).collect(),
+        ..WaitAgentsRequest::default()
+    }
+}
+
+fn in_millis(millis: u64) -> Option<prost_types::Duration> {
+    Duration::from_millis(millis).try_into().ok()
+}
+
+fn begin(mut client: Supervisor, request: WaitAgentsRequest) -> Waiting {
+    tokio::spawn(async move { client.wait_agents(request).await })
+}
+
+async fn answered(waiting: Waiting) -> Result<WaitAgentsResponse, Status> {
+    let answer = within("the answer to a wait", waiting).await.unwrap();
+    answer.map(Response::into_inner)
+}
+
+async fn waited(client: &Supervisor, request: WaitAgentsRequest) -> WaitAgentsResponse {
+    answered(begin(client.clone(), request)).await.unwrap()
+}
+
+/// Returns the settled threads, with their status and message.
+fn told(answer: &WaitAgentsResponse) -> Vec<(&str, StatusKind, &str)> {
+    let told = answer.statuses.iter().map(|told| {
+        let status = told.status.as_ref().unwrap();
+        (told.thread_id.as_str(), status.kind(), status.message.as_str())
+    });
+    told.collect()
+}
+
+/// A thread at work that has a child at work, in a session with two slots, and a second child that waits for one. As
+/// soon as the parent waits for the second child, that is admitted: so a test sees that a wait has begun.
+struct Stage {
+    tree: Tree,
+    runner: Runner,
+    parent: Spawned,
+    busy: Attempt,
+    first: Attempt,
+    queued: String,
+}
+
+impl Stage {
+    async fn set(pair: &Pair) -> Self {
+        let tree = pair.tree_of(2).await;
+        let mut runner = Runner::attach(pair, "r").await;
+        let parent = tree.spawn("orchestrator").await;
+        let busy = runner.run(&parent.id).await;
+        let first = tree.spawn_under(&parent.id, "worker").await.id;
+        let first = runner.run(&first).await;
+        let request = SpawnAgentRequest {
+            on_limit: OnLimit::Queue.into(),
+            ..tree.request_under(&parent.id, "worker")
+        };
+        let queued = Spawned::of(tree.try_spawn(request).await.unwrap());
+        assert_eq!(kind(&queued.thread), StatusKind::Queued);
+        Self {
+            tree,
+            runner,
+            parent,
+            busy,
+            first,
+            queued: queued.id,
+        }
+    }
+
+    /// Has the parent wait for both children, and answers once it does: the second one runs.
+    async fn wait(&mut self, pair: &Pair) -> (Waiting, Attempt) {
+        let request = wait_for(&[&self.first.thread, &self.queued]);
+        let waiting = begin(pair.with_token(&self.parent.token), request);
+        let second = self.runner.run(&self.queued).await;
+        (waiting, second)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_of_several_to_settle_ends_the_wait() {
+    let pair = Pair::start().await;
+    let mut stage = Stage::set(&pair).await;
+    let (waiting, second) = stage.wait(&pair).await;
+    stage.runner.complete(&second, "found it").await;
+    let answer = answered(waiting).await.unwrap();
+    assert_eq!(
+        told(&answer),
+        [(second.thread.as_str(), StatusKind::Completed, "found it")],
+        "the other one is at work"
+    );
+    assert!(!answer.timed_out && answer.not_found_ids.is_empty());
+    assert_eq!(stage.tree.status(&stage.first.thread).await, StatusKind::Running);
+
+    // However it settles.
+    stage
+        .runner
+        .end(&stage.first, TurnOutcome::Errored, "no such file")
+        .await;
+    let answer = waited(&stage.tree.client(), wait_for(&[&stage.first.thread])).await;
+    assert_eq!(
+        told(&answer),
+        [(stage.first.thread.as_str(), StatusKind::Errored, "no such file")]
+    );
+    stage.runner.complete(&stage.busy, "done").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_are_settled_already_are_told_at_once() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let mut workers = Vec::new();
+    for _ in 0..4 {
+        let worker = tree.spawn("worker").await.id;
+        workers.push(runner.run(&worker).await);
+    }
+    runner.complete(&workers[0], "one").await;
+    runner.end(&workers[2], TurnOutcome::Interrupted, "two").await;
+    // At rest and closed: that is settled as well.
+    runner.complete(&workers[3], "three").await;
+    let closing = tokio::spawn({
+        let (tree, thread) = (tree.clone(), workers[3].thread.clone());
+        async move { tree.close(&thread).await }
+    });
+    runner.shutdown().await;
+    runner.stop(&workers[3]).await;
+    within("the end of a thread", closing).await.unwrap();
+
+    let ids: Vec<&str> = workers.iter().map(|worker| worker.thread.as_str()).collect();
+    // A thread that is named twice is returned once.
+    let answer = waited(&tree.client(), wait_for(&[ids[0], ids[1], ids[2], ids[3], ids[0]])).await;
+    let mut settled: Vec<(&str, StatusKind)> = told(&answer).iter().map(|(id, kind, _)| (*id, *kind)).collect();
+    settled.sort_unstable();
+    let mut expected = [
+        (ids[0], StatusKind::Completed),
+        (ids[2], StatusKind::Interrupted),
+        (ids[3], StatusKind::Shutdown),
+    ];
+    expected.sort_unstable();
+    assert_eq!(settled, expected);
+    assert!(!answer.timed_out);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_settle_at_once_are_told_together() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    // They have no runner, so their turns end while they wait: all of them in the append of the interrupt.
+    let top = tree.spawn("orchestrator").await.id;
+    let child = tree.spawn_under(&top, "worker").await.id;
+    let head = tree.head().await;
+    let waiting = begin(tree.client(), wait_for(&[&top, &child]));
+    let request = InterruptAgentRequest {
+        thread_id: top.clone(),
+        ..InterruptAgentRequest::default()
+    };
+    within("an answer", tree.client().interrupt_agent(request))
+        .await
+        .unwrap();
+    let answer = answered(waiting).await.unwrap();
+    let ended = tree
+        .log()
+        .await
+        .into_iter()
+        .filter(|event| event.sequence > head && matches!(event.kind, Some(Kind::TurnEnded(_))));
+    assert_eq!(ended.count(), 2);
+    let mut ids: Vec<&str> = told(&answer).iter().map(|(id, ..)| *id).collect();
+    ids.sort_unstable();
+    let mut expected = [top.as_str(), child.as_str()];
+    expected.sort_unstable();
+    assert_eq!(ids, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_that_passes_is_an_answer() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let worker = tree.spawn("worker").await.id;
+    let request = WaitAgentsRequest {
+        timeout: in_millis(1),
+        ..wait_for(&[&worker])
+    };
+    let answer = waited(&tree.client(), request).await;
+    assert!(answer.timed_out && answer.statuses.is_empty(), "{answer:?}");
+    assert_eq!(tree.status(&worker).await, StatusKind::PendingInit, "it goes on");
+}
+
+/// A caller with a deadline gets a response before it, not an error at it. The response says that the time is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_ends_before_its_callers_deadline() {
+    /// The answer has a tenth of a second to arrive. A machine that is busy misses that now and then, but not always.
+    const ATTEMPTS: usize = 10;
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let worker = tree.spawn("worker").await.id;
+    for request in [
+        wait_for(&[&worker]),
+        WaitAgentsRequest {
+            timeout: in_millis(60_000),
+            ..wait_for(&[&worker])
+        },
+    ] {
+        let mut answer = None;
+        for _ in 0..ATTEMPTS {
+            let mut call = Request::new(request.clone());
+            call.set_timeout(Duration::from_millis(500));
+            match within("an answer", tree.client().wait_agents(call)).await {
+                Ok(waited) => {
+                    answer = Some(waited.into_inner());
+                    break;
+                }
+                Err(late) => assert!(
+                    matches!(late.code(), Code::DeadlineExceeded | Code::Cancelled),
+                    "{late:?}"
+                ),
+            }
+        }
+        let answer = answer.expect("an answer before the deadline");
+        assert!(answer.timed_out && answer.statuses.is_empty(), "{answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_is_ended_by_a_service_that_stops_and_can_be_begun_anew() {
+    let mut pair = Pair::start().await;
+    let mut stage = Stage::set(&pair).await;
+    let (waiting, second) = stage.wait(&pair).await;
+    pair.restart().await;
+    let status = refused(
+        answered(waiting).await,
+        Code::Unavailable,
+        Reason::Draining,
+        "the supervisor is shutting down",
+    );
+    assert!(retry_after(&status).is_some());
+
+    let held = [stage.busy.clone(), stage.first.clone(), second.clone()];
+    let mut runner = stage.runner.come_back(&pair, &held).await;
+    let request = wait_for(&[&stage.first.thread, &stage.queued]);
+    let waiting = begin(pair.with_token(&stage.parent.token), request);
+    runner.complete(&second, "found it").await;
+    let answer = answered(waiting).await.unwrap();
+    assert_eq!(
+        told(&answer),
+        [(second.thread.as_str(), StatusKind::Completed, "found it")]
+    );
+}

@@ -1,0 +1,443 @@
+//! Watching: every event once and in order, from any position, for every watcher.
+
+use std::time::Duration;
+
+use supervisor_svc::watch::WatchLimits;
+use tonic::Code;
+use troupe_proto::{
+    fault::{metadata_of, retry_after},
+    reason::Reason,
+    supervisor::v1::{
+        CloseAgentRequest, Event, EventKind, SetThreadNoteRequest, Telemetry, ThreadOutput, WatchThreadsRequest,
+        attach_request::Message as ToSupervisor, event::Kind, watch_threads_response::Message,
+    },
+};
+use troupe_tests::{
+    events::{assert_whole, closed, names},
+    pair::{Pair, VIEWER},
+    refusal::refused,
+    runner::Runner,
+    tree::{Tree, kind},
+    watch::Watch,
+};
+
+/// More notes than a stream's window, its outbox and the feed hold together.
+const MANY: usize = 600;
+
+async fn note(tree: &Tree, thread: &str, text: String) {
+    let request = SetThreadNoteRequest {
+        thread_id: thread.to_owned(),
+        thread_note: text,
+        ..SetThreadNoteRequest::default()
+    };
+    tree.client().set_thread_note(request).await.unwrap();
+}
+
+fn below(thread: &str) -> WatchThreadsRequest {
+    WatchThreadsRequest {
+        thread_id: thread.to_owned(),
+        ..WatchThreadsRequest::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_and_then_what_comes_after_it() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let worker = tree.spawn("worker").await;
+    let closed = tree.spawn("worker").await;
+    tree.close(&closed.id).await;
+    let head = tree.head().await;
+
+    let mut watch = tree.watch().await;
+    let (sequence, threads) = watch.snapshot().await;
+    assert_eq!(sequence, head);
+    let ids: Vec<&str> = threads.iter().map(|thread| thread.thread_id.as_str()).collect();
+    assert_eq!(
+        ids,
+        [&tree.root, &worker.id],
+        "parents first, closed ones only on request"
+    );
+    assert_eq!(threads[1], tree.thread(&worker.id).await, "as GetThread answers it");
+
+    let next = tree.spawn("worker").await;
+    let event = watch.event().await;
+    assert_eq!((event.sequence, &event.thread_id), (head + 1, &next.id));
+    assert!(matches!(event.kind, Some(Kind::ThreadSpawned(_))));
+
+    let all = WatchThreadsRequest {
+        include_closed: true,
+        ..tree.watch_request()
+    };
+    let (_, threads) = Watch::open(&tree.client(), all).await.snapshot().await;
+    assert_eq!(threads.len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_resumes_from_any_position_with_exactly_the_rest() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await;
+    let attempt = runner.run(&worker.id).await;
+    runner.complete(&attempt, "done").await;
+    note(&tree, &worker.id, String::from("done")).await;
+    let log = tree.log().await;
+    assert_whole(&log);
+    assert!(matches!(log[0].kind, Some(Kind::SessionOpened(_))));
+    let head = log.len() as u64;
+    for (after, rest) in (0..=head).zip((0..=log.len()).map(|from| &log[from..])) {
+        let events = tree.watch_after(after).await.up_to(head).await;
+        assert_eq!(events, rest, "after {after}");
+    }
+
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert_eq!(tree.watch_after(2).await.up_to(head).await, log[2..], "over a restart");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_position_ahead_of_the_log_says_where_it_ends() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let head = tree.head().await;
+    let status = tree.watch_after(head + 1).await.failure().await;
+    let status = refused::<()>(
+        Err(status),
+        Code::OutOfRange,
+        Reason::AheadOfHead,
+        "is ahead of the newest event",
+    );
+    assert_eq!(metadata_of(&status)["head"], head.to_string());
+
+    // The head itself is a valid position: the next message is the next event.
+    let mut watch = tree.watch_after(head).await;
+    tree.spawn("worker").await;
+    assert_eq!(watch.event().await.sequence, head + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_position_of_another_log_is_no_position() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let request = |log_id: String| WatchThreadsRequest {
+        after_sequence: Some(0),
+        log_id,
+        ..tree.watch_request()
+    };
+    let foreign = request(String::from("01a1fc89-0902-7629-98ed-9dce17881f00"));
+    let mut watch = Watch::open(&tree.client(), foreign).await;
+    assert!(matches!(watch.message().await, Message::Reset(_)));
+
+    let log_id = tree
+        .watch()
+        .await
+        .first(|message| match message {
+            Message::Snapshot(snapshot) => Some(snapshot.log_id),
+            _ => None,
+        })
+        .await;
+    let mut watch = Watch::open(&tree.client(), request(log_id)).await;
+    assert_eq!(watch.event().await.sequence, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subtrees_watcher_learns_of_its_own_and_of_fences_above() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mine = tree.spawn("orchestrator").await.id;
+    let other = tree.spawn("orchestrator").await.id;
+    let mut watch = Watch::open(&tree.client(), below(&mine)).await;
+    let (_, threads) = watch.snapshot().await;
+    assert_eq!(threads.len(), 1, "only what is below");
+
+    tree.spawn_under(&other, "worker").await;
+    let child = tree.spawn_under(&mine, "worker").await.id;
+    tree.close(&tree.root).await;
+    let events = watch
+        .until(|event| matches!(event.kind, Some(Kind::SessionClosed(_))))
+        .await;
+    assert_eq!(
+        names(&events),
+        [
+            "ThreadSpawned",
+            "CloseRequested",
+            "ThreadClosed",
+            "ThreadClosed",
+            "SessionClosed"
+        ]
+    );
+    assert_eq!(events[1].thread_id, tree.root, "the fence above");
+    assert_eq!(closed(&events), [&child, &mine]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_kinds_that_were_asked_for() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let worker = tree.spawn("worker").await.id;
+    note(&tree, &worker, String::from("on it")).await;
+    tree.close(&worker).await;
+    let request = WatchThreadsRequest {
+        after_sequence: Some(0),
+        kinds: vec![EventKind::Spawn.into(), EventKind::End.into()],
+        ..tree.watch_request()
+    };
+    let events = Watch::open(&tree.client(), request)
+        .await
+        .until(|event| matches!(event.kind, Some(Kind::ThreadClosed(_))))
+        .await;
+    assert_eq!(
+        names(&events),
+        ["ThreadSpawned", "ThreadSpawned", "CloseRequested", "ThreadClosed"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_watcher_loses_nothing_and_slows_nobody() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let worker = tree.spawn("worker").await.id;
+    let head = tree.head().await;
+    let request = WatchThreadsRequest {
+        after_sequence: Some(head),
+        ..tree.watch_request()
+    };
+    let mut slow = Watch::open(&pair.narrow_operator(), request.clone()).await;
+    let mut quick = Watch::open(&tree.client(), request).await;
+    // The slow watch is not read during these writes.
+    for number in 0..MANY {
+        note(&tree, &worker, format!("{number:0>1000}")).await;
+    }
+    let last = head + MANY as u64;
+    let told = quick.up_to(last).await;
+    assert_eq!(told.len(), MANY);
+    assert_eq!(slow.up_to(last).await, told);
+}
+
+/// Reads a watch to its planned end and returns its events. Asserts that the reported position is that of the last
+/// event.
+async fn to_its_end(watch: &mut Watch) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    while let Some(message) = watch.next().await.unwrap() {
+        match message.message.unwrap() {
+            Message::Event(event) => events.push(event),
+            Message::Bookmark(_) => {
+                if let Some(last) = events.last() {
+                    assert_eq!(message.sequence, last.sequence);
+                }
+            }
+            other => panic!("nobody asked for {other:?}"),
+        }
+    }
+    events
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_ends_in_time_whether_it_is_read_or_not_and_loses_nothing() {
+    let pair = Pair::with(|config| config.watch.lifetime = Duration::from_millis(100)).await;
+    let tree = pair.tree().await;
+    for number in 0..MANY {
+        note(&tree, &tree.root, format!("{number:0>1000}")).await;
+    }
+    let head = tree.head().await;
+    let request = WatchThreadsRequest {
+        after_sequence: Some(0),
+        ..tree.watch_request()
+    };
+    let mut unread = Watch::open(&pair.narrow_operator(), request).await;
+    // Two lifetimes of other watches exceed the lifetime of the unread one, including its random part.
+    for _ in 0..2 {
+        to_its_end(&mut tree.watch_after(head).await).await;
+    }
+    let mut seen = to_its_end(&mut unread).await;
+    let mut position = unread.position();
+    assert!(position < head, "it went on beyond its time");
+    while position < head {
+        let mut rest = tree.watch_after(position).await;
+        seen.extend(to_its_end(&mut rest).await);
+        position = rest.position();
+    }
+    assert_whole(&seen);
+    assert_eq!(seen.len() as u64, head);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_watchers_see_the_same() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (mut one, mut other) = (tree.watch_after(0).await, tree.watch_after(0).await);
+    let mut runner = Runner::attach(&pair, "r").await;
+    for _ in 0..4 {
+        let worker = tree.spawn("worker").await.id;
+        let attempt = runner.run(&worker).await;
+        runner.complete(&attempt, "done").await;
+    }
+    let head = tree.head().await;
+    let seen = one.up_to(head).await;
+    assert_whole(&seen);
+    assert_eq!(other.up_to(head).await, seen);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_stream_says_where_it_is_and_ends_by_itself() {
+    let pair = Pair::with(|config| {
+        config.watch = WatchLimits {
+            bookmark_every: Duration::from_millis(20),
+            lifetime: Duration::from_millis(500),
+            ..WatchLimits::default()
+        };
+    })
+    .await;
+    let tree = pair.tree().await;
+    let head = tree.head().await;
+    let mut watch = tree.watch().await;
+    watch.snapshot().await;
+    let Message::Bookmark(bookmark) = watch.message().await else {
+        panic!("an idle stream gets a bookmark")
+    };
+    assert!(!bookmark.ending);
+    assert_eq!(watch.position(), head);
+    watch
+        .first(|message| match message {
+            Message::Bookmark(bookmark) => bookmark.ending.then_some(()),
+            _ => None,
+        })
+        .await;
+    assert!(watch.next().await.unwrap().is_none(), "the end is no error");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drained_stream_can_be_taken_up_where_it_was() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut watch = tree.watch_after(0).await;
+    watch.up_to(tree.head().await).await;
+    let position = watch.position();
+    pair.restart().await;
+    let status = watch.failure().await;
+    let status = refused::<()>(
+        Err(status),
+        Code::Unavailable,
+        Reason::Draining,
+        "watch again from the last sequence",
+    );
+    assert!(retry_after(&status).is_some());
+
+    let tree = tree.by(pair.operator());
+    let worker = tree.spawn("worker").await.id;
+    let event = tree.watch_after(position).await.event().await;
+    assert_eq!((event.sequence, event.thread_id), (position + 1, worker));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_threads_stream_ends_with_its_token() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let thread = tree.spawn("orchestrator").await;
+    let client = pair.with_token(&thread.token);
+    let mut watch = Watch::open(&client, WatchThreadsRequest::default()).await;
+    let (_, threads) = watch.snapshot().await;
+    assert_eq!(
+        threads.len(),
+        1,
+        "with neither session nor thread it is one's own subtree"
+    );
+    let request = CloseAgentRequest {
+        thread_id: thread.id.clone(),
+        ..CloseAgentRequest::default()
+    };
+    tree.client().close_agent(request).await.unwrap();
+    let status = watch.failure().await;
+    refused::<()>(
+        Err(status),
+        Code::Unauthenticated,
+        Reason::Unauthenticated,
+        "stale token",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn telemetry_comes_beside_the_log() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let head = tree.head().await;
+    let mut watch = tree.watch_after(head).await;
+    let values = Telemetry {
+        thread_id: worker.clone(),
+        generation: attempt.generation,
+        activity: String::from("reading"),
+        context_left_percent: Some(71),
+        ..Telemetry::default()
+    };
+    runner.say(ToSupervisor::Telemetry(values.clone())).await;
+    let told = watch
+        .first(|message| match message {
+            Message::Telemetry(telemetry) => Some(telemetry),
+            _ => None,
+        })
+        .await;
+    assert_eq!(told, values);
+    let thread = tree.thread(&worker).await;
+    assert_eq!(
+        (thread.activity.as_str(), thread.context_left_percent),
+        ("reading", Some(71))
+    );
+    assert_eq!(tree.head().await, head, "it is in no log");
+
+    // A late watcher gets the latest values as well.
+    let mut late = tree.watch().await;
+    let (_, threads) = late.snapshot().await;
+    assert_eq!(kind(&threads[1]), kind(&thread));
+    assert_eq!(threads[1].activity, "reading");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_thread_writes_is_shown_to_who_asks_for_it() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let wanted = WatchThreadsRequest {
+        output: true,
+        ..below(&worker)
+    };
+    let mut shown = Watch::open(&tree.client(), wanted.clone()).await;
+    let mut not_asked = Watch::open(&tree.client(), below(&worker)).await;
+    let mut viewer = Watch::open(&pair.with_token(VIEWER), wanted).await;
+    for watch in [&mut shown, &mut not_asked, &mut viewer] {
+        watch.snapshot().await;
+    }
+
+    let output = ThreadOutput {
+        thread_id: worker.clone(),
+        generation: 1,
+        text: String::from("reading the tests"),
+    };
+    runner.say(ToSupervisor::Output(output)).await;
+    let chunk = shown
+        .first(|message| match message {
+            Message::Output(chunk) => Some(chunk),
+            _ => None,
+        })
+        .await;
+    assert_eq!((chunk.thread_id, chunk.generation), (worker.clone(), 1));
+    assert_eq!(chunk.text, "reading the tests");
+
+    // The others hear of the next event without any output before it.
+    runner.complete(&attempt, "done").await;
+    for watch in [&mut not_asked, &mut viewer] {
+        let next = watch
+            .first(|message| match message {
+                Message::Output(chunk) => Some(Err(chunk)),
+                Message::Event(event) => Some(Ok(event)),
+                _ => None,
+            })
+            .await;
+        assert!(next.is_ok(), "{next:?}");
+    }
+}

@@ -1,0 +1,237 @@
+//! Sessions with uploaded templates: the supervisor keeps the bundles and uploads them again to a registry that has
+//! lost them, without visible effects.
+
+use tonic::{Code, Status};
+use troupe_proto::{
+    MAX_WORKSPACE_MESSAGE_BYTES,
+    common::v1::Scope,
+    reason::Reason,
+    registry::v1::{GetWorkspaceRequest, PutWorkspaceRequest, WorkspaceFile},
+    supervisor::v1::{CreateSessionRequest, DescribeToolsRequest, ListSessionsRequest, ListSpawnableAgentsRequest},
+};
+use troupe_tests::{
+    pair::{OPERATOR, Pair, RUNNER, SERVICE, VIEWER},
+    refusal::refused,
+    tree::Tree,
+    within,
+};
+
+fn role(name: &str, prompt: &str) -> WorkspaceFile {
+    WorkspaceFile {
+        scope: Scope::Project.into(),
+        path: format!(".codex/.agents/{name}.md"),
+        content: format!("---\ndescription: {name}\n---\n{prompt}\n").into(),
+    }
+}
+
+/// Uploads a bundle, and answers what the registry names it.
+async fn put(pair: &Pair, files: Vec<WorkspaceFile>) -> String {
+    let request = PutWorkspaceRequest {
+        files,
+        request_id: String::new(),
+    };
+    let answer = within("an upload", pair.registry(OPERATOR).put_workspace(request)).await;
+    answer.unwrap().into_inner().workspace_digest
+}
+
+/// What of a bundle the registry holds, for the bearer of a token.
+async fn get(pair: &Pair, token: &str, digest: &str) -> Result<Vec<WorkspaceFile>, Status> {
+    let request = GetWorkspaceRequest {
+        workspace_digest: digest.to_owned(),
+    };
+    let mut registry = pair
+        .registry(token)
+        .max_decoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
+    let answer = within("a bundle", registry.get_workspace(request)).await?;
+    Ok(answer.into_inner().files)
+}
+
+/// A session over a bundle.
+fn over(digest: &str) -> CreateSessionRequest {
+    CreateSessionRequest {
+        workspace_digest: digest.to_owned(),
+        ..CreateSessionRequest::default()
+    }
+}
+
+/// Replaces the present registry with one that has no bundle.
+async fn forget(pair: &mut Pair, digest: &str) {
+    pair.stop_registry().await;
+    pair.start_registry().await;
+    refused(
+        get(pair, OPERATOR, digest).await,
+        Code::FailedPrecondition,
+        Reason::WorkspaceUnknown,
+        "upload it with PutWorkspace",
+    );
+}
+
+/// The roles that the root may spawn.
+async fn spawnable(tree: &Tree) -> Vec<String> {
+    let request = ListSpawnableAgentsRequest {
+        session_id: tree.session.clone(),
+        ..ListSpawnableAgentsRequest::default()
+    };
+    let answer = within("the roles", tree.client().list_spawnable_agents(request)).await;
+    let agents = answer.unwrap().into_inner().agents;
+    agents.into_iter().map(|agent| agent.agent_type).collect()
+}
+
+/// How the tools of the root describe the roles.
+async fn described(tree: &Tree) -> String {
+    let request = DescribeToolsRequest {
+        session_id: tree.session.clone(),
+        ..DescribeToolsRequest::default()
+    };
+    let answer = within("the tools", tree.client().describe_tools(request)).await;
+    let tools = answer.unwrap().into_inner().tools;
+    let texts = tools.into_iter().map(|tool| tool.description + &tool.input_schema_json);
+    texts.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_that_forgot_a_bundle_is_given_it_again() {
+    let mut pair = Pair::start().await;
+    let files = vec![role("clerk", "You file."), role("scribe", "You write.")];
+    let digest = put(&pair, files.clone()).await;
+    let tree = pair.tree_with(over(&digest)).await;
+    assert_eq!(tree.now().await.workspace_digest, digest);
+    let clerk = tree.spawn("clerk").await;
+    let source = clerk.thread.source.unwrap();
+    assert_eq!(source.path, "project:.codex/.agents/clerk.md");
+
+    forget(&mut pair, &digest).await;
+    tree.spawn("scribe").await;
+    assert_eq!(get(&pair, OPERATOR, &digest).await.unwrap(), files);
+
+    // The other questions of a session do the same.
+    forget(&mut pair, &digest).await;
+    let roles = spawnable(&tree).await;
+    assert!(roles.contains(&String::from("clerk")), "{roles:?}");
+    forget(&mut pair, &digest).await;
+    let text = described(&tree).await;
+    assert!(text.contains("scribe"), "{text}");
+
+    // Stored bundles outlive the supervisor as well.
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    tree.spawn("clerk").await;
+    assert_eq!(get(&pair, OPERATOR, &digest).await.unwrap(), files);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_may_notice_at_once_that_a_bundle_is_gone() {
+    let mut pair = Pair::start().await;
+    let digest = put(&pair, vec![role("clerk", "You file.")]).await;
+    let other = put(&pair, vec![role("scribe", "You write.")]).await;
+    let (tree, sister) = (pair.tree_with(over(&digest)).await, pair.tree_with(over(&other)).await);
+    forget(&mut pair, &digest).await;
+    let (one, two, three, four) = tokio::join!(
+        tree.spawn("clerk"),
+        sister.spawn("scribe"),
+        tree.spawn("clerk"),
+        sister.spawn("scribe"),
+    );
+    let roles = [one, two, three, four].map(|spawned| spawned.thread.agent_type);
+    assert_eq!(roles, ["clerk", "scribe", "clerk", "scribe"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_verdict_is_passed_on_whether_or_not_the_bundle_was_gone() {
+    let mut pair = Pair::start().await;
+    // In the project on disk only, which a session over a bundle does not read.
+    pair.write_role("local", "---\ndescription: d\n---\nx\n");
+    let digest = put(&pair, vec![role("clerk", "You file.")]).await;
+    let tree = pair.tree_with(over(&digest)).await;
+    for _ in 0..2 {
+        refused(
+            tree.try_spawn(tree.request("local")).await,
+            Code::NotFound,
+            Reason::TemplateNotFound,
+            "missing agent template: local",
+        );
+        forget(&mut pair, &digest).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unknown_bundle_opens_no_session() {
+    let pair = Pair::start().await;
+    let nowhere = "0".repeat(64);
+    for digest in [nowhere.as_str(), "abc"] {
+        for agent_type in ["", "worker"] {
+            let request = CreateSessionRequest {
+                agent_type: agent_type.to_owned(),
+                ..over(digest)
+            };
+            refused(
+                pair.operator().create_session(request).await,
+                Code::FailedPrecondition,
+                Reason::WorkspaceUnknown,
+                "upload it with PutWorkspace",
+            );
+        }
+    }
+    let sessions = pair.operator().list_sessions(ListSessionsRequest::default()).await;
+    assert!(sessions.unwrap().into_inner().sessions.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_needs_the_bundle_no_more() {
+    let mut pair = Pair::start().await;
+    let digest = put(&pair, vec![role("clerk", "You file.")]).await;
+    let request = CreateSessionRequest {
+        request_id: String::from("once"),
+        agent_type: String::from("clerk"),
+        ..over(&digest)
+    };
+    let first = Tree::open(pair.operator(), request.clone()).await;
+    forget(&mut pair, &digest).await;
+    let again = Tree::open(pair.operator(), request).await;
+    assert_eq!((again.session, again.root), (first.session, first.root));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bundle_of_the_largest_size_is_kept() {
+    const FILES: usize = 2_000;
+    let mut pair = Pair::start().await;
+    // As many files as a bundle may have, of 16 MiB together, each with as long a path as it may have.
+    let content = "x".repeat(16 * 1024 * 1024 / FILES);
+    let name = |number: usize| format!("dd/{}.codex/.agents/r{number:04}.md", "d/".repeat(2_035));
+    let files = (0..FILES).map(|number| WorkspaceFile {
+        scope: Scope::Project.into(),
+        path: name(number),
+        content: content.clone().into(),
+    });
+    assert_eq!(name(0).len(), 4_096);
+    let digest = put(&pair, files.collect()).await;
+    let tree = pair.tree_with(over(&digest)).await;
+    forget(&mut pair, &digest).await;
+    assert_eq!(tree.spawn("r1999").await.thread.agent_type, "r1999");
+    assert_eq!(get(&pair, SERVICE, &digest).await.unwrap().len(), FILES);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_who_may_upload_bundles_reads_them() {
+    let pair = Pair::start().await;
+    let digest = put(&pair, vec![role("clerk", "You file.")]).await;
+    let tree = pair.tree_with(over(&digest)).await;
+    let clerk = tree.spawn("clerk").await;
+    for token in [OPERATOR, SERVICE] {
+        assert_eq!(get(&pair, token, &digest).await.unwrap().len(), 1);
+    }
+    for (token, kind) in [(VIEWER, "operator (viewer)"), (RUNNER, "runner")] {
+        let text = format!("a caller of kind {kind} may not call");
+        let answer = get(&pair, token, &digest).await;
+        refused(answer, Code::PermissionDenied, Reason::NotPermitted, &text);
+    }
+    for token in [&clerk.token, &tree.root_token] {
+        let answer = get(&pair, token, &digest).await;
+        refused(
+            answer,
+            Code::Unauthenticated,
+            Reason::Unauthenticated,
+            "missing, malformed or stale",
+        );
+    }
+}
