@@ -721,7 +721,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
-    fn what_is_written_is_read_back_equal(session in session_id(), recorded in recorded()) {
+    fn encoded_record_decodes_to_equal_value(session in session_id(), recorded in recorded()) {
         let bytes = encode_record(session, &recorded).unwrap();
         prop_assert_eq!(decode_record(session, &bytes).unwrap(), recorded);
     }

@@ -222,10 +222,10 @@ fn a_log_that_is_written_all_the_time_stays_short() {
 }
 
 #[test]
-fn a_full_disk_refuses_loses_nothing_and_leaves_room_for_closing() {
+fn full_disk_rejects_writes_and_has_space_for_closing() {
     const CONTENT: usize = 16 * 1024;
     let Some(disk) = place() else {
-        return on_a_small_disk("a_full_disk_refuses_loses_nothing_and_leaves_room_for_closing", 96);
+        return on_a_small_disk("full_disk_rejects_writes_and_has_space_for_closing", 96);
     };
     block_on(async {
         let store = open(&disk).await;
@@ -290,9 +290,9 @@ fn a_store_on_a_full_disk_opens_and_lets_threads_be_closed() {
 }
 
 #[test]
-fn a_reserve_of_another_size_gives_its_room_up_where_there_is_none_for_a_new_one() {
+fn reserve_of_other_size_is_removed_on_full_disk() {
     let Some(disk) = place() else {
-        let test = "a_reserve_of_another_size_gives_its_room_up_where_there_is_none_for_a_new_one";
+        let test = "reserve_of_other_size_is_removed_on_full_disk";
         return on_a_small_disk(test, 24);
     };
     block_on(async {
@@ -306,9 +306,9 @@ fn a_reserve_of_another_size_gives_its_room_up_where_there_is_none_for_a_new_one
 }
 
 #[test]
-fn a_read_only_disk_is_refused_at_the_start_and_keeps_what_it_has() {
+fn open_on_read_only_disk_fails_and_changes_nothing() {
     let Some(disk) = place() else {
-        return on_a_small_disk("a_read_only_disk_is_refused_at_the_start_and_keeps_what_it_has", 64);
+        return on_a_small_disk("open_on_read_only_disk_fails_and_changes_nothing", 64);
     };
     let remount = |how: &str| {
         let remounted = Command::new("mount").args(["-o", how]).arg(&disk).status();
@@ -333,8 +333,8 @@ fn a_read_only_disk_is_refused_at_the_start_and_keeps_what_it_has() {
 }
 
 #[test]
-fn a_write_that_breaks_off_stops_the_store_and_a_replay_has_what_was_acknowledged() {
-    const TEST: &str = "a_write_that_breaks_off_stops_the_store_and_a_replay_has_what_was_acknowledged";
+fn interrupted_write_stops_store_and_replay_is_complete() {
+    const TEST: &str = "interrupted_write_stops_store_and_replay_is_complete";
     const CONTENT: usize = 64 * 1024;
     // The bytes of files are limited, and the signal that tells of it is ignored: writes fail in the middle.
     const LIMITED: &str = "trap '' XFSZ && ulimit -f 16384";

@@ -231,7 +231,7 @@ async fn a_sound_log_is_verified_beside_its_writer() {
 }
 
 #[tokio::test]
-async fn what_is_damaged_is_named() {
+async fn verify_names_damaged_records() {
     let named = Digest::of(b"find it");
     let at = Sequence::new;
     let damages = [
@@ -341,7 +341,7 @@ async fn a_compacted_session_needs_a_snapshot_that_can_be_read() {
 }
 
 #[tokio::test]
-async fn what_no_checksum_can_tell_is_found_too() {
+async fn verify_finds_damage_with_valid_checksums() {
     let false_digest = Digest::from_bytes([7; 32]);
     let false_content = Content {
         digest: false_digest,
@@ -411,7 +411,7 @@ async fn blocks_of_prompts_are_missed_only_where_they_are_kept() {
 }
 
 #[tokio::test]
-async fn what_was_left_out_is_not_taken_for_lost() {
+async fn verify_accepts_omitted_contents() {
     let first = || encoded(1, opened(PromptLog::Full));
     let full = || encoded_when_full(2, prompted("a prompt"));
     for (records, contents, is_sound, left_out) in [
@@ -657,7 +657,7 @@ async fn a_backup_that_fails_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn compacting_gives_space_back_and_needs_the_directory_to_itself() {
+async fn compaction_frees_space_and_needs_exclusive_access() {
     let large: &'static str = "x".repeat(4 * 1024 * 1024).leak();
     let records = vec![encoded(1, opened(PromptLog::Full)), encoded(2, input(large))];
     let (directory, store) = written(records, vec![content(large)]).await;

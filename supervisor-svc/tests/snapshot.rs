@@ -478,7 +478,7 @@ fn a_session_without_threads_is_kept_too() {
 }
 
 #[test]
-fn what_threads_have_in_common_is_kept_once() {
+fn snapshot_stores_shared_values_once() {
     let mut session = full();
     let before = raw(&session);
     for number in 100..300 {
@@ -494,7 +494,7 @@ fn what_threads_have_in_common_is_kept_once() {
 }
 
 #[test]
-fn what_threads_have_in_common_is_shared_again() {
+fn restored_threads_share_common_values() {
     let session = full();
     let restored = read(&session, encode_snapshot(&session)).unwrap();
     let [busy, running] = [BUSY, RUNNING].map(|number| restored.thread(thread(number)).unwrap());
@@ -541,7 +541,7 @@ fn the_fourth_version_has_timestamps_and_says_what_is_nothing() {
 }
 
 #[test]
-fn what_happened_as_the_clock_began_is_kept() {
+fn time_zero_is_preserved() {
     let opened = Event::Session(SessionEvent::Opened(Box::new(settings())));
     let spawn = Event::Thread(thread(ROOT), ThreadEvent::Spawned(Arc::new(spawned(None, ""))));
     let [opened, spawn] = [at(1, opened), at(2, spawn)].map(|recorded| Recorded {
@@ -631,7 +631,7 @@ fn the_second_version_has_one_event_for_all_webhooks() {
 }
 
 #[test]
-fn the_second_version_lacks_when_a_fence_was_set_and_what_narrows_edges() {
+fn version_2_has_no_fence_time_and_edge_settings() {
     let session = full();
     let mut snapshot = third(&session);
     snapshot.version = 2;
@@ -653,7 +653,7 @@ fn the_second_version_lacks_when_a_fence_was_set_and_what_narrows_edges() {
 }
 
 #[test]
-fn what_is_not_of_this_release_or_session_is_refused() {
+fn snapshot_of_other_release_or_session_is_rejected() {
     let session = full();
     let good = raw(&session);
     let with = |change: &dyn Fn(&mut store::Snapshot)| {

@@ -481,7 +481,7 @@ async fn expired_requests_are_forgotten_on_demand(store: Store) {
     assert_eq!(store.creation("ann".to_owned(), "same".to_owned()).await, Ok(None));
 }
 
-async fn what_is_too_large_is_refused_whole(store: Store) {
+async fn oversized_batch_is_rejected_as_a_whole(store: Store) {
     created(&store, session(1), 1).await;
     let mut fits = batch(session(1), 1, 1);
     fits.records[0].bytes = Bytes::from(vec![1; limits::MAX_RECORD_BYTES]);
@@ -892,7 +892,7 @@ conformance!(
     lists_what_is_due,
     requests_are_remembered_with_their_batch,
     expired_requests_are_forgotten_on_demand,
-    what_is_too_large_is_refused_whole,
+    oversized_batch_is_rejected_as_a_whole,
     the_newest_snapshot_is_kept,
     cursors_are_set_and_removed,
     deleting_a_session_leaves_nothing_of_it,
@@ -984,7 +984,7 @@ mod file {
     }
 
     #[tokio::test]
-    async fn what_is_acknowledged_survives_without_a_close() {
+    async fn acknowledged_writes_survive_without_close() {
         let directory = tempfile::tempdir().unwrap();
         let copy = tempfile::tempdir().unwrap();
         let store = opened(directory.path()).await;
@@ -1154,7 +1154,7 @@ mod file {
     }
 
     #[tokio::test]
-    async fn what_is_no_database_is_refused() {
+    async fn open_of_non_database_is_rejected() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("log.db"), vec![b'x'; 8192]).unwrap();
         assert!(SqliteStore::open(directory.path().join("log.db")).await.is_err());

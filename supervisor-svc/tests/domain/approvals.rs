@@ -91,7 +91,7 @@ fn reason_of(world: &World, id: ThreadId) -> String {
 // ---- who must ask ----
 
 #[test]
-fn who_spawns_by_a_graph_template_asks_unless_it_is_a_trusted_orchestrator() {
+fn untrusted_graph_template_spawn_awaits_approval() {
     for (scope, edges, approve_orchestrators, expected) in [
         (Scope::System, EdgeManagement::All, false, PendingInit),
         (Scope::User, EdgeManagement::All, false, PendingInit),
@@ -118,7 +118,7 @@ fn who_spawns_by_a_graph_template_asks_unless_it_is_a_trusted_orchestrator() {
 }
 
 #[test]
-fn who_may_manage_no_edges_does_not_even_ask() {
+fn spawn_without_edge_management_is_rejected() {
     for scope in [Scope::Project, Scope::System] {
         let mut graph = Graph::of(scope, EdgeManagement::None);
         let spawn = graph.wanted();
@@ -131,7 +131,7 @@ fn who_may_manage_no_edges_does_not_even_ask() {
 }
 
 #[test]
-fn nobody_spawns_where_the_session_lets_nobody_manage_edges() {
+fn spawn_is_rejected_if_session_disables_edge_management() {
     let mut graph = Graph::of(Scope::System, EdgeManagement::All);
     let narrow = |edges| SettingsChange {
         edge_management: Some(edges),
@@ -219,7 +219,7 @@ fn naming(tools: &[&str]) -> World {
 }
 
 #[test]
-fn every_thread_asks_for_the_spawns_of_a_session_that_names_them() {
+fn spawn_awaits_approval_if_the_session_lists_the_tool() {
     for (tools, expected) in [
         (&["spawn_agent"][..], AwaitingApproval),
         // The same by another name.
@@ -372,7 +372,7 @@ fn a_thread_without_a_label_is_called_by_its_alias_or_role() {
 }
 
 #[test]
-fn who_waits_for_an_approval_holds_no_slot_and_is_open() {
+fn awaiting_approval_is_open_and_holds_no_slot() {
     let mut graph = Graph::asking(1);
     let (id, _) = graph.ask();
     assert_eq!(limits::active(&graph.world.session), 1, "the lead's");
@@ -382,7 +382,7 @@ fn who_waits_for_an_approval_holds_no_slot_and_is_open() {
 }
 
 #[test]
-fn who_waits_for_an_approval_counts_for_the_limits() {
+fn awaiting_approval_counts_toward_open_limit() {
     let limits = Limits {
         max_open_threads: 3,
         ..Limits::default()
@@ -558,7 +558,7 @@ fn a_denied_thread_gives_its_alias_back() {
 
 /// Otherwise a thread whose spawns need approval could bring back, without approval, a thread that an operator closed.
 #[test]
-fn who_must_ask_for_its_spawns_resumes_none() {
+fn resume_by_thread_with_approved_spawns_is_rejected() {
     let mut graph = Graph::asking(2);
     graph.world.begin(graph.lead);
     let (id, asked) = graph.ask();
@@ -576,7 +576,7 @@ fn who_must_ask_for_its_spawns_resumes_none() {
 }
 
 #[test]
-fn what_nobody_decides_is_denied_by_itself() {
+fn undecided_approval_expires_at_its_deadline() {
     let mut graph = Graph::asking(2);
     graph.world.begin(graph.lead);
     assert_eq!(tick::next(&graph.world.session), None);
@@ -693,7 +693,7 @@ fn a_decision_is_final() {
 }
 
 #[test]
-fn a_decision_that_comes_too_late_is_refused_before_the_end_is_recorded() {
+fn late_decision_is_rejected_before_expiry_is_recorded() {
     let mut graph = Graph::asking(2);
     let (_, asked) = graph.ask();
     graph.world.pass(APPROVAL_TIMEOUT);
@@ -712,7 +712,7 @@ fn a_decision_that_comes_too_late_is_refused_before_the_end_is_recorded() {
 }
 
 #[test]
-fn what_nobody_asked_for_is_not_found() {
+fn decision_on_unknown_approval_is_rejected() {
     let mut world = World::with_slots(1);
     let nothing = world.new_approval_id();
     assert_eq!(
@@ -898,7 +898,7 @@ fn without_turns_a_decision_is_for_the_call_that_asked() {
 
 /// Nothing is left that a grant could let run, and the thread is not waiting any more.
 #[test]
-fn what_a_turn_asked_for_ends_with_the_turn() {
+fn tool_approvals_become_moot_when_the_turn_ends() {
     let (mut world, id, asked) = with_calls(2);
     let events = world.end(id, settled(Completed));
     assert!(!awaits_a_tool(&world, id), "{events:?}");

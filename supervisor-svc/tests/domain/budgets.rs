@@ -256,7 +256,7 @@ fn a_spent_budget_stops_the_subtree_and_nobody_else() {
 }
 
 #[test]
-fn who_waits_for_a_turn_is_settled_at_once() {
+fn exhausted_budget_interrupts_pending_turns() {
     let mut world = bounded(tokens(10), 2);
     let root = world.root();
     let runs = world.spawn_running(root);
@@ -297,7 +297,7 @@ fn a_thread_with_one_turn_has_one() {
 }
 
 #[test]
-fn input_that_waited_for_the_end_of_a_stopped_turn_goes_on_when_there_is_room() {
+fn raised_budget_starts_turn_for_waiting_input() {
     let mut world = World::with_slots(9);
     let root = world.root();
     let id = running_with(&mut world, root, tokens(10));

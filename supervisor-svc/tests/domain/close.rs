@@ -161,7 +161,7 @@ fn input_that_came_before_the_fence_starts_no_turn_under_it() {
 }
 
 #[test]
-fn who_waits_under_a_fence_is_passed_over() {
+fn queued_thread_under_fence_is_not_admitted() {
     let mut world = World::with_slots(2);
     let root = world.root();
     let top = world.spawn_running(root);
@@ -176,7 +176,7 @@ fn who_waits_under_a_fence_is_passed_over() {
 }
 
 #[test]
-fn who_waits_under_a_fence_keeps_nobody_from_a_free_slot() {
+fn fenced_queued_thread_does_not_reserve_a_slot() {
     let mut world = World::with_slots(2);
     let root = world.root();
     // The top waits for a slot, and cannot be closed at once: its child runs.
@@ -218,7 +218,7 @@ fn leaves_close_first_and_the_newest_of_them_first() {
 }
 
 #[test]
-fn who_has_open_children_is_not_closed_whatever_is_said() {
+fn thread_with_open_children_cannot_finish_closing() {
     let Tree { mut world, top, .. } = tree();
     world.run(&close(operator(), top));
     for forced in [false, true] {
@@ -242,7 +242,7 @@ fn without_a_fence_nothing_is_closed() {
 }
 
 #[test]
-fn what_is_owed_in_each_state() {
+fn pending_effect_in_each_state() {
     let runner = RunnerId::new("r0");
     for (kind, open, fenced) in [
         (Queued, None, Some(Owed::Close)),
@@ -358,7 +358,7 @@ fn a_closed_thread_frees_its_slot() {
 }
 
 #[test]
-fn the_strictest_fence_counts_and_without_one_the_threads_own_policy() {
+fn strictest_close_policy_on_the_path_applies() {
     use ClosePolicy::{FinishTurn, Kill, Terminate};
     let closed = |target, policy| Command::Close {
         caller: operator(),

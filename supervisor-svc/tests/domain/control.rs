@@ -289,7 +289,7 @@ fn input_of_a_turn_that_ends_starts_the_next_in_the_same_slot() {
 }
 
 #[test]
-fn input_that_steers_goes_into_the_running_turn_with_what_came_before_it() {
+fn steering_delivers_all_earlier_input_to_running_turn() {
     let (mut world, id) = World::with_thread_in(Running);
     let steer = send_with(operator(), id, Urgency::Steer, OnLimit::Refuse);
     let owed_up_to = |world: &World| match owed(&world.session, id) {
@@ -370,7 +370,7 @@ fn a_root_that_a_runner_executes_takes_input_without_a_slot() {
 // ---- interrupts ----
 
 #[test]
-fn what_an_interrupt_does_in_each_state() {
+fn interrupt_in_each_state() {
     for (kind, events, then) in [
         (Queued, &["TurnEnded"][..], Interrupted),
         (AwaitingApproval, &[], AwaitingApproval),

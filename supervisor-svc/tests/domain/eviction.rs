@@ -70,7 +70,7 @@ fn the_oldest_that_settled_makes_room() {
 }
 
 #[test]
-fn who_was_evicted_comes_back_and_makes_another_go() {
+fn resuming_an_evicted_thread_evicts_another() {
     let mut world = crowded();
     let root = world.root();
     let first = done(&mut world, root);
@@ -88,7 +88,7 @@ fn who_was_evicted_comes_back_and_makes_another_go() {
 }
 
 #[test]
-fn who_is_needed_stays() {
+fn eviction_skips_threads_in_use() {
     // The parent of the new one.
     let mut world = crowded();
     let root = world.root();
@@ -121,7 +121,7 @@ fn who_is_needed_stays() {
 }
 
 #[test]
-fn who_has_mail_that_will_wake_him_stays() {
+fn eviction_skips_threads_with_waking_mail() {
     for (wake_policy, goes) in [(WakePolicy::None, true), (WakePolicy::OnIdle, false)] {
         let mut world = crowded();
         let root = world.root();

@@ -282,7 +282,7 @@ fn an_operator_is_told_what_does_not_exist_and_a_thread_is_not() {
 }
 
 #[test]
-fn who_shall_be_answered_is_somebody_that_the_sender_may_name() {
+fn reply_to_must_be_reachable_by_the_sender() {
     let Family {
         mut world,
         root,
@@ -492,7 +492,7 @@ fn edge_management_binds_graph_threads() {
 }
 
 #[test]
-fn the_session_narrows_which_edges_are_managed_from_the_next_decision_on() {
+fn session_edge_management_applies_to_next_decision() {
     use EdgeManagement::{All, SelfOnly};
     let strict = Settings {
         edge_management: EdgeManagement::None,
@@ -557,7 +557,7 @@ fn an_operator_approves_the_edges_of_who_is_no_orchestrator() {
 }
 
 #[test]
-fn what_waits_for_an_operator_is_in_the_log() {
+fn edge_approval_is_recorded_in_the_log() {
     let Family { mut world, a, c, .. } = Family::graph(settings(), Scope::Project, EdgeManagement::All);
     let wanted = one_way(1, a, c);
     world.run(&connect(world.caller(a), &wanted));
@@ -672,7 +672,7 @@ fn a_task_says_everything_in_its_order() {
 }
 
 #[test]
-fn who_manages_all_edges_is_told_of_its_subtree_and_of_nothing_beside_it() {
+fn edge_manager_prompt_lists_only_its_subtree() {
     for (management, sees) in [(EdgeManagement::SelfOnly, false), (EdgeManagement::All, true)] {
         let limits = Limits {
             max_depth: 3,

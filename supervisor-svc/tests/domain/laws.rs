@@ -43,7 +43,7 @@ pub fn of_append(before: &Session, appended: &[Recorded], after: &Session, tools
         if let Event::Thread(id, event) = &recorded.event {
             step_is_legal(&earlier, *id, event, &state);
             nothing_starts_under_a_fence(&earlier, *id, event);
-            nobody_overtakes_the_queue(&earlier, *id, event);
+            assert_admission_in_queue_order(&earlier, *id, event);
             nothing_is_handed_over_without_an_edge(&earlier, event);
             if let ThreadEvent::Spawned(_) | ThreadEvent::Resumed(_) = event {
                 rights_only_shrink(&earlier, *id, &state, tools);
@@ -142,7 +142,7 @@ fn nothing_starts_under_a_fence(before: &Session, id: ThreadId, event: &ThreadEv
 
 /// Asserts that slots are taken in queue order: a thread takes a slot only if no earlier waiting thread can have it.
 /// Under `slot_release = CLOSE` a settled thread already has its slot, and the root needs none.
-fn nobody_overtakes_the_queue(before: &Session, id: ThreadId, event: &ThreadEvent) {
+fn assert_admission_in_queue_order(before: &Session, id: ThreadId, event: &ThreadEvent) {
     let first = before.queued().find(|queued| !before.is_closing(*queued));
     match event {
         ThreadEvent::Spawned(spawned)

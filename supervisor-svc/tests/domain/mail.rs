@@ -52,7 +52,7 @@ fn works_again(world: &mut World, id: ThreadId) -> Vec<&'static str> {
 // ---- acknowledging ----
 
 #[test]
-fn what_a_child_settled_waits_until_it_is_acknowledged() {
+fn settle_notices_stay_until_acknowledged() {
     let mut world = World::with_slots(2);
     let root = world.root();
     let (first, second) = (world.spawn_running(root), world.spawn_running(root));
@@ -126,7 +126,7 @@ fn only_the_latest_word_of_a_child_waits() {
 }
 
 #[test]
-fn that_a_child_was_closed_does_not_take_away_its_last_word() {
+fn close_notice_keeps_the_childs_settle_notice() {
     let mut world = World::with_slots(1);
     let root = world.root();
     let child = world.spawn_running(root);
@@ -323,7 +323,7 @@ fn the_same_mail_wakes_once() {
 }
 
 #[test]
-fn who_is_woken_takes_a_slot_that_nobody_waits_for() {
+fn mail_wakes_thread_only_after_queued_threads() {
     let mut world = World::with_slots(2);
     let root = world.root();
     let parent = sleeper(&mut world, WakePolicy::OnIdle);
@@ -338,7 +338,7 @@ fn who_is_woken_takes_a_slot_that_nobody_waits_for() {
 }
 
 #[test]
-fn nobody_is_woken_while_the_session_is_paused() {
+fn mail_does_not_wake_threads_of_paused_session() {
     let mut world = World::with_slots(2);
     let parent = sleeper(&mut world, WakePolicy::OnIdle);
     let child = world.spawn_running(parent);
@@ -350,7 +350,7 @@ fn nobody_is_woken_while_the_session_is_paused() {
 }
 
 #[test]
-fn nobody_is_woken_without_a_budget() {
+fn mail_does_not_wake_thread_without_budget() {
     let mut world = World::with_slots(3);
     let root = world.root();
     let parent = sleeper(&mut world, WakePolicy::Always);
@@ -383,7 +383,7 @@ fn a_root_that_its_client_executes_is_not_woken() {
 }
 
 #[test]
-fn who_has_input_and_mail_begins_one_turn() {
+fn input_and_mail_start_one_turn() {
     let mut world = World::with_slots(3);
     let parent = sleeper(&mut world, WakePolicy::OnIdle);
     let child = world.spawn_running(parent);

@@ -80,7 +80,7 @@ fn how_a_turn_ends() {
 }
 
 #[test]
-fn what_else_there_is_to_tell() {
+fn notification_kind_and_text_of_other_events() {
     let approval = ThreadEvent::ApprovalRequested {
         approval: ApprovalId::from_uuid(Uuid::from_u128(1)),
         kind: ApprovalKind::Spawn,
@@ -132,7 +132,7 @@ fn what_else_there_is_to_tell() {
 }
 
 #[test]
-fn nobody_is_told_of_the_root() {
+fn root_thread_causes_no_notifications() {
     let mut world = World::open(settings(), run_root());
     let root = world.root();
     world.begin(root);
@@ -142,7 +142,7 @@ fn nobody_is_told_of_the_root() {
 }
 
 #[test]
-fn of_a_cascade_only_the_top_is_told_of_whenever_the_log_is_read() {
+fn cascade_notifies_only_for_its_top_thread() {
     let mut world = World::with_slots(4);
     let root = world.root();
     let top = world.spawn_running(root);
@@ -209,7 +209,7 @@ fn a_line_is_for_people() {
 }
 
 #[test]
-fn who_wants_to_be_told() {
+fn policy_and_focus_select_notifications() {
     let (mut world, id) = World::with_thread_in(Running);
     world.end(id, settled(Completed));
     let notification = newest(&world).unwrap();
@@ -297,7 +297,7 @@ fn webhooks_begin_where_they_were_given() {
 }
 
 #[test]
-fn what_a_url_came_to_counts_since_it_was_given() {
+fn webhook_position_starts_where_its_url_was_set() {
     let at = |number| Some(Sequence::new(number));
     let given = WebhookStart::given_by(Sequence::new(20));
     for (reached, position) in [(None, 20), (at(19), 20), (at(20), 20), (at(31), 31)] {

@@ -123,7 +123,7 @@ fn a_pause_holds_the_queue() {
 }
 
 #[test]
-fn who_is_closed_leaves_the_queue() {
+fn closed_thread_leaves_queue() {
     let mut world = World::with_slots(1);
     let root = world.root();
     let present = world.spawn_running(root);

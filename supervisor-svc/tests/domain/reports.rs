@@ -324,7 +324,7 @@ fn a_turn_that_is_begun_anew_has_its_inputs_again() {
 }
 
 #[test]
-fn what_was_to_be_stopped_is_not_begun_anew() {
+fn interrupted_turn_is_not_restarted_after_runner_loss() {
     for (policy, running) in [
         (RestartPolicy::Never, false),
         (RestartPolicy::OnLost, false),
@@ -347,7 +347,7 @@ fn what_was_to_be_stopped_is_not_begun_anew() {
 }
 
 #[test]
-fn who_has_no_runner_to_lose_loses_none() {
+fn runner_loss_without_matching_attempt_is_ignored() {
     for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != Running) {
         let (mut world, id) = World::with_thread_in(kind);
         assert_eq!(world.lose(id), NOTHING, "{kind}");
@@ -397,7 +397,7 @@ fn a_start_that_is_refused_settles_the_thread() {
 }
 
 #[test]
-fn a_turn_that_nobody_can_be_handed_settles_the_thread_until_it_gets_input() {
+fn undispatchable_turn_settles_thread_until_next_input() {
     let refuse = |id, generation| Command::RefuseTurn {
         thread: id,
         generation: Generation::new(generation),

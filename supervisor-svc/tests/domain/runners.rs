@@ -44,7 +44,7 @@ fn is_out_of_reach(world: &World, id: ThreadId) -> bool {
 // ---- attempts ----
 
 #[test]
-fn an_attempt_is_held_until_the_next_one_begins_or_its_thread_is_closed() {
+fn attempt_is_held_until_next_attempt_or_close() {
     let mut world = under(RestartPolicy::OnLost);
     let id = world.spawn(world.root());
     let runner = RunnerId::new("r0");
@@ -147,7 +147,7 @@ fn restart(world: &mut World, id: ThreadId, times: usize) {
 }
 
 #[test]
-fn who_is_restarted_too_often_is_closed_with_all_below() {
+fn restart_intensity_closes_the_subtree() {
     let mut world = under(RestartPolicy::OnLost);
     let id = world.spawn_running(world.root());
     let child = world.spawn_running(id);
@@ -246,7 +246,7 @@ fn being_out_of_reach_ends_with_the_attempt_and_with_the_turn() {
 }
 
 #[test]
-fn what_is_derived_is_never_recorded() {
+fn derived_conditions_are_not_recorded() {
     for kind in [ConditionKind::Closing, ConditionKind::NoRunner] {
         let (mut world, id) = World::with_thread_in(Running);
         let command = Command::SetCondition {

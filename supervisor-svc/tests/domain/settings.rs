@@ -52,7 +52,7 @@ fn orchestrate(orchestration: Orchestration) -> Command {
 // ---- changing ----
 
 #[test]
-fn what_is_so_already_is_not_recorded() {
+fn unchanged_settings_record_no_event() {
     let mut world = World::with_slots(2);
     let present = SettingsChange {
         mode: Some(Mode::Implementation),
@@ -140,7 +140,7 @@ fn a_closed_session_stays_as_it_is() {
 // ---- pause ----
 
 #[test]
-fn what_a_pause_held_back_goes_on() {
+fn unpausing_starts_pending_turns() {
     let mut world = World::with_slots(2);
     let root = world.root();
     let runs = world.spawn_running(root);
@@ -163,7 +163,7 @@ fn what_a_pause_held_back_goes_on() {
 }
 
 #[test]
-fn who_was_stopped_before_his_turn_waits_for_input() {
+fn unpausing_does_not_restart_interrupted_thread() {
     let mut world = World::with_slots(1);
     let root = world.root();
     world.spawn(root);

@@ -138,7 +138,7 @@ fn equal_changes_in_a_row_are_a_stall_too() {
 }
 
 #[test]
-fn a_stall_by_repetition_is_told_once_and_ends_with_another_output() {
+fn repetition_stall_is_recorded_once_until_output_differs() {
     let (mut world, id) = world_with(2, RestartPolicy::Never);
     turn(&mut world, id, Completed, Some(1));
     assert_eq!(
@@ -241,7 +241,7 @@ fn silence_may_pass_into_repetition() {
 }
 
 #[test]
-fn who_waits_may_be_silent() {
+fn waiting_thread_may_be_silent() {
     let (mut world, id) = World::with_thread_in(Running);
     assert!(ought_to_be_heard(&world.session, world.thread(id)));
     let wait = world.wait(id, &[id]);

@@ -80,7 +80,7 @@ fn the_table_of_transitions_is_the_one_of_the_contract() {
 }
 
 #[test]
-fn what_the_statuses_are_called_together() {
+fn predicates_of_each_status() {
     for (kind, active, settled, open, text) in [
         (Queued, false, false, true, "QUEUED"),
         (AwaitingApproval, false, false, true, "AWAITING_APPROVAL"),

@@ -75,7 +75,7 @@ fn those_before_the_child_in_the_queue_come_first() {
 }
 
 #[test]
-fn after_the_wait_nobody_is_admitted_until_the_limit_holds_again() {
+fn ended_wait_admits_no_thread_above_the_limit() {
     let (mut world, parent, child) = parent_and_queued_child();
     let wait = world.wait(parent, &[child]);
     world.begin(child);
@@ -93,7 +93,7 @@ fn after_the_wait_nobody_is_admitted_until_the_limit_holds_again() {
 }
 
 #[test]
-fn who_waits_for_nobody_queued_below_lends_nothing() {
+fn wait_without_queued_descendant_lends_no_slot() {
     // For a child that has a slot of its own, also when the child continues with input that arrived in the meantime.
     let mut world = world(2);
     let parent = world.spawn_running(world.root());

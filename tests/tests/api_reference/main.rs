@@ -130,7 +130,7 @@ fn comments_are_joined_by_paragraphs() {
 }
 
 #[test]
-fn what_looks_like_markup_is_none_outside_of_code() {
+fn markup_characters_in_prose_are_escaped() {
     let names = Names::of(&[]);
     let links = names.links("page", "");
     assert_eq!(

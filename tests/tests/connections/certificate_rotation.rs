@@ -434,7 +434,7 @@ async fn files_that_are_written_fail_no_call() {
 
 /// While certificate and key do not match, the supervisor keeps using the pair that it read before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_a_replacement_does_not_part_the_supervisor_from_its_registry() {
+async fn half_replaced_certificate_keeps_registry_reachable() {
     let mut stage = Stage::set(Way::Rename).await;
     let tree = stage.tree().await;
     tree.spawn("worker").await;

@@ -406,7 +406,7 @@ async fn a_malformed_frame_ends_its_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_speaks_another_protocol_is_not_answered() {
+async fn other_protocols_receive_only_settings() {
     let stage = Stage::set().await;
     for at in stage.services() {
         for said in [
@@ -478,7 +478,7 @@ async fn a_malformed_call_is_reset_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn headers_up_to_the_bound_are_read_and_larger_ones_are_refused_alone() {
+async fn only_the_call_with_oversized_headers_is_rejected() {
     /// What HTTP/2 adds to the size of each field.
     const OVERHEAD: usize = 32;
     let (name, value) = ("x", "x".repeat(100));
@@ -614,7 +614,7 @@ async fn an_old_connection_is_asked_to_go_and_its_calls_end_as_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_answers_no_ping_is_let_go() {
+async fn connection_without_ping_responses_is_closed() {
     /// How many answers show that a connection lives on.
     const PINGS: usize = 5;
     let limits = ServeLimits {

@@ -72,7 +72,7 @@ async fn a_provider_says_who_is_an_operator_and_of_what_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups_and_accounts_of_a_cluster_have_the_roles_that_they_are_granted() {
+async fn groups_and_service_accounts_have_granted_roles() {
     const ACCOUNT: &str = "system:serviceaccount:ci:deployer";
     let home = Home::default();
     let key = Key::new("one");
@@ -108,7 +108,7 @@ async fn groups_and_accounts_of_a_cluster_have_the_roles_that_they_are_granted()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_provider_does_not_vouch_for_the_operator_of_the_static_token() {
+async fn jwt_with_built_in_operator_name_is_rejected() {
     let home = Home::default();
     let key = Key::new("one");
     fs::write(home.path().join("keys.json"), key.published()).unwrap();
@@ -161,7 +161,7 @@ async fn publish(published: Published) -> SocketAddr {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_are_fetched_from_the_provider_and_new_ones_when_they_are_needed() {
+async fn keys_are_fetched_again_for_an_unknown_key_id() {
     let home = Home::default();
     let (old, new) = (Key::new("old"), Key::new("new"));
     let published = Published::default();
@@ -273,7 +273,7 @@ async fn parts_of_troupe_are_known_by_the_tokens_of_their_accounts() {
 }
 
 #[tokio::test]
-async fn a_part_of_troupe_that_does_not_call_a_service_is_refused_at_its_start() {
+async fn role_grant_of_a_non_caller_is_rejected_at_start() {
     for (name, grant) in [("supervisor", "sub:a=service"), ("registry", "sub:a=runner")] {
         let home = Home::default();
         fs::write(home.path().join("keys.json"), Key::new("one").published()).unwrap();

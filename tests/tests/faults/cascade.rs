@@ -13,7 +13,7 @@ use troupe_tests::{
 const LEVELS: u32 = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_threads_close_children_first_and_the_newest_first() {
+async fn ten_thousand_threads_close_children_and_newest_first() {
     let pair = Pair::with(|config| config.limits = Limits::CEILING).await;
     let tree = pair.tree().await;
     tree.grow(LEVELS).await;

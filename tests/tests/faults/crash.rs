@@ -150,7 +150,7 @@ fn check(round: usize, promises: &Promises, log: &[Event], listed: &BTreeMap<Str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_survives_kill_minus_nine() {
+async fn acknowledged_writes_survive_sigkill() {
     let home = Home::default();
     let promises = Arc::new(Mutex::new(Promises::default()));
     let mut up = Up::start(&home).await;

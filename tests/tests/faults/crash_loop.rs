@@ -549,7 +549,7 @@ fn given<T: FromStr>(variable: &str) -> Option<T> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_was_acknowledged_survives_every_death_once_and_in_order() {
+async fn acknowledged_writes_survive_repeated_sigkill_in_order() {
     let rounds: usize = given("TROUPE_CRASH_ROUNDS").unwrap_or(20);
     let seed: u64 = given("TROUPE_CRASH_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
     println!("repeat this with TROUPE_CRASH_SEED={seed} TROUPE_CRASH_ROUNDS={rounds}");

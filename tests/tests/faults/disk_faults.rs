@@ -67,7 +67,7 @@ async fn slow_start(machine: &Machine, home: &Home) -> (Child, Admin) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_log_is_opened_the_service_lives_is_not_ready_and_can_be_stopped() {
+async fn service_opening_its_log_is_live_not_ready_and_stoppable() {
     let machine = machine().await;
     // The tokens exist after this start. Without its log and keys the next start waits for the disk to create a new log.
     assert!(machine.start(&[]).await.terminate().await.success());
@@ -94,7 +94,7 @@ async fn while_the_log_is_opened_the_service_lives_is_not_ready_and_can_be_stopp
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_a_full_disk_writes_are_refused_reads_are_answered_and_it_goes_on_by_itself() {
+async fn full_disk_rejects_writes_serves_reads_and_recovers() {
     let machine = machine().await;
     let life = machine.start(&[]).await;
     let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
@@ -207,7 +207,7 @@ async fn a_session_whose_creation_its_deadline_cut_off_is_there_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_can_only_be_read_ends_the_service_and_takes_nothing() {
+async fn read_only_disk_ends_service_without_loss() {
     let machine = machine().await;
     let life = machine.start(&[]).await;
     let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;

@@ -170,7 +170,7 @@ async fn spawn_until_it_is_gone(tree: Tree, answered: mpsc::Sender<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_supervisor_that_is_stopped_under_load_loses_nothing_and_tells_every_watch_where_it_is() {
+async fn drain_under_load_loses_nothing_and_ends_every_watch() {
     let home = Home::default();
     let registry = Service::start(&home, "registry", &[]).await;
     let url = url_of(registry.address);

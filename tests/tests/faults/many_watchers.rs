@@ -51,7 +51,7 @@ async fn all_read(watches: Vec<Watch>, expected: &Arc<Vec<Event>>) -> Vec<Watch>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_a_thousand_watchers_that_does_not_read_holds_nobody_up_and_misses_nothing() {
+async fn idle_watcher_of_a_thousand_delays_none_and_misses_none() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let worker = tree.spawn("worker").await.id;

@@ -209,14 +209,14 @@ async fn a_power_cut_takes_nothing_that_was_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flush_that_fails_ends_the_service_and_takes_nothing_that_was_answered() {
+async fn failed_flush_ends_service_without_loss() {
     ends_the_service_and_takes_nothing("flush").await;
 }
 
 /// Commits continue until the checkpoint. The moved data may be lost at that point, so the write-ahead log must not
 /// restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_checkpoint_that_fails_ends_the_service_and_takes_nothing_that_was_answered() {
+async fn failed_checkpoint_ends_service_without_loss() {
     ends_the_service_and_takes_nothing("checkpoint").await;
 }
 
@@ -245,7 +245,7 @@ async fn ends_the_service_and_takes_nothing(fault: &str) {
 // ---- that the stand-in sees ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_is_flushed_as_with_synchronous_normal_loses_what_was_answered() {
+async fn log_with_synchronous_normal_loses_acknowledged_writes() {
     let mut stage = Stage::new().await;
     let life = stage.machine.start(LIMITS).await;
     let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
@@ -309,8 +309,8 @@ fn commit_and_end(directory: &Path, synchronous: &str) -> ! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_keeps_its_commits_with_synchronous_full_and_loses_them_with_normal() {
-    const TEST: &str = "power_loss::a_database_keeps_its_commits_with_synchronous_full_and_loses_them_with_normal";
+async fn database_keeps_commits_only_with_synchronous_full() {
+    const TEST: &str = "power_loss::database_keeps_commits_only_with_synchronous_full";
     if let Some(synchronous) = env::var_os(SYNCHRONOUS) {
         let directory = env::var_os("DISK_ROOT").unwrap();
         commit_and_end(Path::new(&directory), synchronous.to_str().unwrap());

@@ -176,7 +176,7 @@ impl Takeover {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_written_until_a_session_is_taken_over_is_in_it() {
+async fn writes_until_takeover_are_in_the_session() {
     let takeover = Takeover::begin(UpkeepLimits::default()).await;
     takeover.tree.note(&takeover.tree.root, "written meanwhile").await;
     assert_eq!(takeover.end().await.thread_note, "written meanwhile");

@@ -132,7 +132,7 @@ fn only_what_may_be_repeated_is_retried() {
 }
 
 #[test]
-fn a_call_has_the_time_that_the_service_may_take_and_a_watch_has_no_end() {
+fn timeout_exceeds_service_time_and_watches_have_none() {
     let api = api();
     for (path, entry) in configured() {
         let method = &api[&path];

@@ -13,7 +13,7 @@ use troupe_tests::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_changed_something_or_was_kept_from_it_is_one_line() {
+async fn change_or_denial_writes_one_audit_line() {
     let home = Home::default();
     let path = home.path().join("supervisor.log");
     let (mut command, ready) = service(&home, "supervisor");

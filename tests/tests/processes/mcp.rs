@@ -152,7 +152,7 @@ fn names_tool(list: &Value, tool: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_persons_own_agent_leads_others_and_the_session_ends_with_it() {
+async fn mcp_session_ends_with_its_client() {
     let home = Home::default();
     let up = Up::start_with(&home, Up::WITH_RUNNER).await;
     let operator = client::supervisor(up.supervisor, Some(&home.operator_token()));
@@ -306,7 +306,7 @@ async fn a_threads_token_gives_the_tools_of_that_thread_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_came_too_late_for_a_supervisor_that_leaves_is_said_again() {
+async fn call_rejected_by_goaway_is_retried() {
     let home = Home::default();
     let up = Up::start(&home).await;
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
@@ -324,7 +324,7 @@ async fn what_came_too_late_for_a_supervisor_that_leaves_is_said_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_acts_for_a_thread_stays_with_it_and_those_below_it() {
+async fn thread_option_restricts_calls_to_its_subtree() {
     let home = Home::default();
     let up = Up::start(&home).await;
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;

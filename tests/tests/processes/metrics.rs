@@ -198,7 +198,7 @@ async fn a_service_tells_when_its_certificate_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_do_not_go_on_do_not_keep_the_admin_port_from_others() {
+async fn stalled_requests_do_not_block_the_admin_port() {
     /// As many connections as it has.
     const CONNECTIONS: usize = 64;
     /// Less than the default request timeout of an HTTP/1.1 server.

@@ -143,7 +143,7 @@ async fn said_by_registry(home: &Home) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_seeding_left_undone_is_logged() {
+async fn skipped_seeding_is_logged() {
     const TROUBLE: &str = "cannot seed ";
     const OUTDATED: &str = "edited copies of embedded files are older than this release's";
     let home = Home::default();

@@ -139,7 +139,7 @@ async fn a_spawn_is_one_trace_through_all_processes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_is_who_its_variables_say_and_one_of_its_kind_otherwise() {
+async fn otel_variables_set_service_name_and_instance() {
     let mut ids = Vec::new();
     for (name, variables) in [
         ("registry-svc", &[][..]),
@@ -222,7 +222,7 @@ async fn a_collector_behind_tls_is_told_spans_and_metrics() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_whose_machine_vanished_is_told_by_another_connection() {
+async fn exporter_reconnects_after_collector_vanishes() {
     let home = Home::default();
     let mut collector = Collector::start().await;
     let mut relay = Relay::to(collector.address).await;

@@ -10,6 +10,7 @@ use troupe_proto::supervisor::v1::{CreateSessionRequest, Limits, RestartPolicy, 
 use troupe_tests::{
     client::{self, Supervisor},
     pair::OPERATOR,
+    rng::Rng,
 };
 
 use crate::{

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
+use troupe_tests::rng::Rng;
 use turmoil::Sim;
 
 use crate::stage::{CLIENTS, CONDUCTOR, REGISTRY, RUNNERS, SUPERVISOR, Stage, WATCHER};

@@ -42,7 +42,7 @@ const COMPARED: usize = 10;
 const AT_ONCE: usize = 2;
 
 #[test]
-fn what_was_promised_is_kept() {
+fn promises_hold_for_every_seed() {
     for_each(&seeds(), |seed| {
         world::simulate(seed);
     });

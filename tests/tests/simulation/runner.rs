@@ -17,6 +17,7 @@ use troupe_proto::supervisor::v1::{
 use troupe_tests::{
     client::{self, Runners},
     pair::RUNNER,
+    rng::Rng,
     runner::hello,
 };
 

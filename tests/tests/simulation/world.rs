@@ -7,6 +7,7 @@ use std::{
 };
 
 use supervisor_svc::{clock::Clock, store::MemoryStore};
+use troupe_tests::rng::Rng;
 use turmoil::{Builder, Sim};
 
 use crate::{

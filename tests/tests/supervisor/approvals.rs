@@ -126,7 +126,7 @@ async fn a_template_without_edge_management_does_not_spawn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_projects_template_spawns_waits_for_an_operator() {
+async fn spawn_by_project_template_awaits_operator() {
     let pair = Pair::start().await;
     write_lead(&pair);
     let tree = pair.tree().await;
@@ -276,7 +276,7 @@ async fn a_denied_spawn_is_over_for_good() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_survives_a_restart_and_ends_with_its_parent() {
+async fn pending_approvals_survive_restart_and_end_with_parent() {
     let mut pair = Pair::start().await;
     write_lead(&pair);
     let tree = pair.tree().await;
@@ -427,7 +427,7 @@ async fn a_spawn_may_narrow_what_its_template_declares() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_of_approvals_goes_on_behind_the_last_one_whatever_was_decided_meanwhile() {
+async fn approval_pages_are_stable_while_approvals_resolve() {
     let pair = Pair::start().await;
     write_lead(&pair);
     let tree = pair.tree().await;

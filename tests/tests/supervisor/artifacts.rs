@@ -170,7 +170,7 @@ async fn an_artifact_of_one_report() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_artifact_is_called_is_bounded() {
+async fn artifact_names_are_cleaned_and_truncated() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let (worker, mut runner, attempt) = running(&pair, &tree).await;

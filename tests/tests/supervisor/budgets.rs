@@ -197,7 +197,7 @@ async fn one_turn_is_one_turn_even_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn time_that_is_over_stops_the_turn_without_a_word_of_its_runner() {
+async fn wall_time_budget_stops_turn_of_silent_runner() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;

@@ -148,7 +148,7 @@ async fn a_turn_that_may_finish_has_as_long_as_the_cascade() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_that_does_not_finish_is_not_waited_for_beyond_the_deadline() {
+async fn unfinished_turn_is_closed_at_the_deadline() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -166,7 +166,7 @@ async fn a_turn_that_does_not_finish_is_not_waited_for_beyond_the_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_is_stopped_as_its_spawn_says_unless_the_close_says_otherwise() {
+async fn close_policy_overrides_policy_of_spawn() {
     let policies = [ClosePolicy::Terminate, ClosePolicy::FinishTurn, ClosePolicy::Kill];
     let pair = Pair::start().await;
     let mut runner = Runner::attach(&pair, "r").await;

@@ -144,7 +144,7 @@ async fn closing_again_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runners_are_asked_leaf_first_and_nothing_starts_under_the_fence() {
+async fn cascade_stops_leaves_first_and_starts_nothing() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -238,7 +238,7 @@ async fn a_silent_runner_is_not_waited_for_beyond_the_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_given_no_time_is_told_to_stop_too() {
+async fn close_without_deadline_still_sends_stop() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;

@@ -302,7 +302,7 @@ async fn threads_are_offered_the_tools_that_they_have() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_may_spawn_nodes_are_offered_that_and_nobody_else_is() {
+async fn spawn_node_is_offered_only_to_permitted_nodes() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let node = |role_template: &str| SpawnAgentRequest {
@@ -397,7 +397,7 @@ async fn the_same_edge_again_is_the_one_that_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_of_edges_goes_on_behind_the_last_one_whatever_went_meanwhile() {
+async fn edge_pages_are_stable_while_edges_are_deleted() {
     let Stage {
         pair,
         tree,
@@ -474,7 +474,7 @@ async fn edges_are_listed_in_pages_as_far_as_one_sees() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_malformed_is_named_and_changes_nothing() {
+async fn malformed_requests_are_rejected_without_effect() {
     let stage = Stage::set().await;
     connect(stage.pair.operator(), stage.edge()).await.unwrap();
     let head = stage.tree.head().await;

@@ -335,7 +335,7 @@ async fn an_alias_that_is_taken_does_not_say_by_whom() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_handed_the_token_of_somebody_elses_child() {
+async fn child_token_is_returned_only_to_its_parent() {
     let cast = Box::pin(Cast::assemble()).await;
     let request = SpawnAgentRequest {
         request_id: String::from("once"),

@@ -7,31 +7,31 @@
 //! |    | asked for | shown by |
 //! |----|-----------|----------|
 //! | 1  | a depth limit that cannot be bypassed | `known_defects::codex_46704_the_depth_limit_is_ignored` |
-//! | 1  | | `spawning::nobody_is_deeper_than_the_limit` |
+//! | 1  | | `spawning::spawn_below_max_depth_is_rejected` |
 //! | 2  | slots freed by settling, right after a crash | `known_defects::codex_22779_finished_agents_keep_their_slots` |
-//! | 2  | | `crash::what_was_answered_survives_kill_minus_nine` |
+//! | 2  | | `crash::acknowledged_writes_survive_sigkill` |
 //! | 3  | a queue instead of a refusal, and known capacity | `known_defects::codex_16183_excess_spawns_are_refused` |
 //! | 3  | | `known_defects::codex_12960_capacity_cannot_be_asked_for` |
-//! | 3  | | `spawning::the_queue_moves_up_when_a_slot_is_free_and_nobody_overtakes_it` |
+//! | 3  | | `spawning::queued_threads_are_admitted_in_order` |
 //! | 4  | completions never lost | `known_defects::codex_13244_a_completion_is_lost_while_the_parent_is_away` |
 //! | 4  | | `known_defects::codex_46120_an_interrupted_child_tells_nobody` |
 //! | 4  | | `mail::mail_waits_until_it_is_acknowledged_also_over_a_restart` |
-//! | 4  | | `notifications::what_a_client_missed_it_is_told_after_a_restart` |
+//! | 4  | | `notifications::missed_notifications_are_delivered_after_restart` |
 //! | 5  | a watch that survives a disconnect | `watching::a_watch_resumes_from_any_position_with_exactly_the_rest` |
 //! | 5  | | `watching::a_slow_watcher_loses_nothing_and_slows_nobody` |
 //! | 5  | | `watching::a_position_of_another_log_is_no_position` |
 //! | 6  | a stop that stops the subtree | `known_defects::codex_15732_an_interrupt_spares_the_children` |
 //! | 6  | | `known_defects::codex_31036_children_spawned_during_a_close_leak` |
-//! | 6  | | `closing::runners_are_asked_leaf_first_and_nothing_starts_under_the_fence` |
+//! | 6  | | `closing::cascade_stops_leaves_first_and_starts_nothing` |
 //! | 7  | closing, waiting and spawning that never hang | `known_defects::codex_24389_a_close_waits_without_end` |
 //! | 7  | | `spawning::a_registry_that_is_away_is_no_verdict` |
 //! | 8  | the whole tree back after a crash | `known_defects::codex_22033_a_restart_loses_the_tree` |
 //! | 8  | | `known_defects::codex_34220_a_resumed_agent_loses_its_result` |
 //! | 8  | | `closing::a_cascade_goes_on_after_a_restart` |
-//! | 8  | | `leases::a_lease_that_runs_out_settles_the_thread_and_ends_its_being_out_of_reach` |
+//! | 8  | | `leases::expired_lease_settles_thread_and_clears_unreachable` |
 //! | 9  | budgets with a hard stop, of a child and of the tree | `known_defects::codex_12487_a_child_has_no_budget` |
 //! | 9  | | `budgets::tokens_that_telemetry_tells_stop_the_turn` |
-//! | 9  | | `budgets::time_that_is_over_stops_the_turn_without_a_word_of_its_runner` |
+//! | 9  | | `budgets::wall_time_budget_stops_turn_of_silent_runner` |
 //! | 9  | | `budgets::a_session_gives_what_it_has` |
 //! | 10 | slow told from dead | `leases::half_a_lease_without_its_runner_puts_a_thread_out_of_reach` |
 //! | 10 | | `leases::silence_is_a_stall_until_the_next_word` |
@@ -41,10 +41,10 @@
 //! | 12 | | `known_defects::codex_26718_a_resumed_agent_forgets_its_model` |
 //! | 13 | a child's rights within its parent's | `known_defects::codex_36381_child_rights_exceed_the_parents` |
 //! | 13 | approvals that reach somebody | `known_defects::codex_23324_approvals_reach_nobody` |
-//! | 13 | | `approvals::what_a_projects_template_spawns_waits_for_an_operator` |
+//! | 13 | | `approvals::spawn_by_project_template_awaits_operator` |
 //! | 14 | control from outside, with ownership | `known_defects::codex_34519_nobody_outside_can_execute_a_child` |
 //! | 14 | | `known_defects::codex_41834_children_take_no_input` |
-//! | 14 | | `subtree::what_lies_outside_looks_like_nothing_at_all` |
+//! | 14 | | `subtree::target_outside_subtree_is_indistinguishable_from_unknown` |
 //! | 15 | templates: reloaded, diagnosed, pinned | `known_defects::codex_roles_are_neither_reloaded_nor_pinned` |
 //! | 15 | | `known_defects::codex_a_malformed_role_is_passed_over` |
 //! | 15 | | `watch::changes_on_disk_are_told_as_differences` |

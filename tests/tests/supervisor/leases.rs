@@ -126,7 +126,7 @@ async fn a_start_of_the_service_puts_nobody_out_of_reach() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_runs_out_settles_the_thread_and_ends_its_being_out_of_reach() {
+async fn expired_lease_settles_thread_and_clears_unreachable() {
     // Longer than the pair is ever busy with one message, so that only silence ends a lease.
     let pair = Pair::with(|config| config.lease = Duration::from_secs(3)).await;
     let tree = pair.tree().await;
@@ -189,7 +189,7 @@ async fn each_replacement_is_one_attempt_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_that_loses_its_runners_too_often_is_closed_with_all_below() {
+async fn repeated_runner_loss_closes_the_subtree() {
     let pair = Pair::start().await;
     let tree = pair.tree_with(restarting()).await;
     let mut runner = Runner::attach(&pair, "r").await;

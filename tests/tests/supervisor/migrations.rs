@@ -256,7 +256,7 @@ async fn a_log_of_version_1_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_made_under_version_1_is_still_listed() {
+async fn prompts_and_artifacts_of_version_1_are_listed() {
     let Stage {
         mut pair,
         tree,
@@ -273,7 +273,7 @@ async fn what_was_made_under_version_1_is_still_listed() {
 }
 
 #[tokio::test]
-async fn a_file_of_the_next_version_is_refused_in_one_sentence_and_left_as_it_was() {
+async fn newer_file_version_is_rejected_and_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join(DATABASE);
     let store = SqliteStore::open(&file).await.unwrap();

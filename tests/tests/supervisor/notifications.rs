@@ -125,7 +125,7 @@ async fn an_event_is_one_message_with_everything_that_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_told_of_what_happens_before_their_eyes() {
+async fn focused_thread_causes_no_notification() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -158,7 +158,7 @@ async fn nobody_is_told_of_what_happens_before_their_eyes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runner_that_comes_back_without_its_thread_is_told_of_as_lost() {
+async fn returning_runner_without_thread_notifies_loss() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -192,7 +192,7 @@ async fn of_a_cascade_only_the_top_is_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_client_missed_it_is_told_after_a_restart() {
+async fn missed_notifications_are_delivered_after_restart() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -311,7 +311,7 @@ async fn bad_requests_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_was_away_for_long_goes_on_after_what_was_compacted() {
+async fn client_resumes_after_compacted_notifications() {
     let pair = pair_with_webhooks().await;
     let tree = pair.tree().await;
     drop(Notes::open(tree.client(), client(&tree, "desk")).await.unwrap());
@@ -438,7 +438,7 @@ async fn a_webhook_is_sent_the_kinds_that_it_wants() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_not_accepted_is_sent_after_a_restart() {
+async fn rejected_webhook_delivery_is_retried_after_restart() {
     let mut pair = pair_with_webhooks().await;
     let receiver = Receiver::start().await;
     let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
@@ -478,7 +478,7 @@ async fn told(receiver: &Receiver) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_webhook_that_stays_goes_on_and_one_that_comes_back_begins_anew() {
+async fn kept_webhook_continues_and_readded_webhook_restarts() {
     let pair = pair_with_webhooks().await;
     let (stays, leaves) = (Receiver::start().await, Receiver::start().await);
     let [staying, leaving] = [&stays, &leaves].map(|receiver| webhook(&receiver.url(), &[]));

@@ -376,7 +376,7 @@ async fn sessions_are_listed_without_being_loaded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_of_sessions_costs_so_much_and_no_more_whatever_it_shows() {
+async fn session_page_cost_is_bounded() {
     // More than are looked at for a page.
     const SESSIONS: usize = 1_100;
     const CALLERS: usize = 4;

@@ -70,7 +70,7 @@ fn write_lead(pair: &Pair) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_may_use_what_its_role_its_parent_and_its_spawn_all_allow() {
+async fn child_tools_are_role_parent_and_spawn_intersection() {
     let pair = Pair::start().await;
     let tree = pair
         .tree_with(CreateSessionRequest {
@@ -134,7 +134,7 @@ async fn permissions_that_ask_for_more_give_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_spawn_took_away_no_descendant_gets_back() {
+async fn descendants_do_not_regain_denied_tools() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let tools = ["read_file", "exec_command", "update_plan"];
@@ -219,7 +219,7 @@ async fn a_child_that_is_left_without_tools_is_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permissions_that_are_no_patterns_are_refused_and_nothing_is_recorded() {
+async fn invalid_permission_patterns_are_rejected() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let head = tree.head().await;
@@ -239,7 +239,7 @@ async fn permissions_that_are_no_patterns_are_refused_and_nothing_is_recorded() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_stays_narrowed_over_a_restart_and_when_it_is_opened_again() {
+async fn restrictions_survive_restart_and_resume() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     let tools = ["read_file", "exec_command"];

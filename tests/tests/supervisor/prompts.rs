@@ -117,7 +117,7 @@ async fn told(tree: &Tree, runner: &mut Runner, request: SpawnAgentRequest) -> (
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_no_words_of_its_own_or_adds_to_its_parents_is_told_its_parents() {
+async fn child_inherits_instructions_of_its_parent() {
     let pair = Pair::start().await;
     pair.write_role("lead", "---\ndescription: Leads.\n---\nLead them.\n");
     let agents = Path::new(&pair.project()).join(".codex/agents");
@@ -210,7 +210,7 @@ async fn the_effective_prompt_is_kept_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_shall_be_reached_stands_in_every_prompt() {
+async fn objective_is_in_every_prompt() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;

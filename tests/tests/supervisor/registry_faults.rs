@@ -208,7 +208,7 @@ async fn tree(pair: &Pair) -> Tree {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registry_that_does_not_answer_is_asked_once_and_holds_up_nobody_else() {
+async fn silent_registry_is_called_once_and_delays_only_spawns() {
     let (fake, pair) = Fake::start(Answer::Nothing).await;
     let tree = tree(&pair).await;
     let head = tree.head().await;
@@ -231,7 +231,7 @@ async fn a_registry_that_does_not_answer_is_asked_once_and_holds_up_nobody_else(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_leaves_while_the_registry_is_asked_gives_the_request_id_back() {
+async fn cancelled_spawn_releases_its_request_id() {
     let (fake, pair) = Fake::start(Answer::Nothing).await;
     let tree = tree(&pair).await;
     let request = SpawnAgentRequest {
@@ -258,7 +258,7 @@ async fn whoever_leaves_while_the_registry_is_asked_gives_the_request_id_back() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_before_is_known_by_its_name() {
+async fn known_resolution_is_requested_by_digest() {
     let (fake, pair) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
     let tree = tree(&pair).await;
     for named in [0, 1, 2] {
@@ -276,7 +276,7 @@ async fn what_was_answered_before_is_known_by_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_registry_would_say_is_no_verdict() {
+async fn invalid_registry_response_counts_as_unavailable() {
     let (fake, pair) = Fake::start(Answer::Unresolved).await;
     let tree = tree(&pair).await;
     let head = tree.head().await;
@@ -311,7 +311,7 @@ async fn what_no_registry_would_say_is_no_verdict() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_refused_together_is_not_told_to_come_back_together() {
+async fn retry_delays_are_randomized() {
     let (_fake, pair) = Fake::start(Answer::Failure(Code::Internal)).await;
     let tree = tree(&pair).await;
     let mut told = BTreeSet::new();
@@ -342,7 +342,7 @@ async fn the_registry_is_told_how_long_the_caller_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_spawn_fails_when_a_registry_leaves_under_it_and_the_next_is_there() {
+async fn spawns_survive_replacement_of_the_registry() {
     let (fake, pair) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
     let tree = tree(&pair).await;
     for _ in 0..3 {
@@ -356,7 +356,7 @@ async fn no_spawn_fails_when_a_registry_leaves_under_it_and_the_next_is_there() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_spawn_fails_whose_question_came_too_late_for_a_registry_that_leaves() {
+async fn spawn_retries_after_goaway_of_the_registry() {
     let (_fake, address) = Fake::serve(Answer::Resolved(Box::new(worker()))).await;
     let mut relay = Relay::to(address).await;
     let pair = asking(relay.address()).await;
@@ -436,7 +436,7 @@ async fn an_answer_gives_no_thread_more_than_its_parent_has() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_speaks_no_grpc_is_no_registry() {
+async fn non_grpc_server_counts_as_unavailable_registry() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

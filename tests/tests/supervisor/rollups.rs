@@ -74,7 +74,7 @@ fn count(session: &Session, kind: StatusKind) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_there_and_what_comes_changes_and_goes() {
+async fn session_watch_reports_existing_changed_and_removed() {
     let pair = Pair::start().await;
     let (old, blue) = (
         pair.tree_with(labelled("red")).await,

@@ -123,7 +123,7 @@ async fn a_long_last_message_is_content() {
 
 /// A reader of the message can tell whether there was no room for it, or whether it existed and is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_last_message_that_is_lost_is_not_taken_for_one_that_was_left_out() {
+async fn lost_last_message_is_distinct_from_omitted() {
     let mut pair = Pair::with(|config| config.session_content_bytes = 300_000).await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -465,7 +465,7 @@ async fn a_runner_that_lost_a_running_thread_settles_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_lost_before_it_began_is_handed_out_again() {
+async fn turn_lost_before_its_start_is_dispatched_again() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -562,7 +562,7 @@ async fn a_second_stream_of_a_runner_ends_the_first() {
 
 /// Messages on the first stream are ignored: they no longer speak for the runner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_said_on_a_stream_that_another_took_the_place_of_means_nothing() {
+async fn messages_on_replaced_runner_stream_are_ignored() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let (outgoing, stream) = mpsc::channel(2);
@@ -578,7 +578,7 @@ async fn what_is_said_on_a_stream_that_another_took_the_place_of_means_nothing()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_only_a_newer_runner_says_is_passed_over() {
+async fn unknown_runner_messages_are_ignored() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -614,7 +614,7 @@ async fn runners_are_told_that_the_service_goes_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_whose_runner_is_lost_is_settled_or_placed_anew_by_policy() {
+async fn restart_policy_decides_after_runner_loss() {
     // Longer than the pair is ever busy with one message, so that only silence ends a lease.
     let pair = Pair::with(|config| config.lease = Duration::from_secs(3)).await;
     let settling = pair.tree().await;
@@ -704,7 +704,7 @@ async fn a_turn_that_is_stopped_ends_for_the_reason_that_was_given() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_whose_program_had_ended_before_its_runner_left_is_closed_at_once() {
+async fn stopped_program_of_lost_runner_closes_at_once() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;

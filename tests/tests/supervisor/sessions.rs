@@ -58,7 +58,7 @@ async fn next(runner: &mut Runner, attempt: &Attempt) -> (Attempt, Turn) {
 // ---- pause ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_pause_held_back_goes_on() {
+async fn unpausing_starts_pending_turns() {
     let pair = Pair::start().await;
     let tree = pair.tree_of(2).await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -87,7 +87,7 @@ async fn what_a_pause_held_back_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_that_was_not_handed_out_waits_for_the_end_of_the_pause() {
+async fn undispatched_turn_waits_for_end_of_pause() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let worker = tree.spawn("worker").await.id;
@@ -291,7 +291,7 @@ async fn without_auto_nobody_goes_on_by_himself() {
 // ---- eviction ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_was_evicted_can_be_resumed() {
+async fn evicted_thread_can_be_resumed() {
     let pair = Pair::start().await;
     let tree = pair
         .tree_with(CreateSessionRequest {
@@ -360,7 +360,7 @@ async fn a_thread_is_read_with_what_is_below_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_of_threads_goes_on_behind_the_last_one_whoever_closed_meanwhile() {
+async fn thread_pages_are_stable_while_threads_close() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let workers = [tree.spawn("worker").await.id, tree.spawn("worker").await.id];

@@ -89,7 +89,7 @@ async fn a_root_has_an_orchestrator_and_that_an_explorer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_deeper_than_the_limit() {
+async fn spawn_below_max_depth_is_rejected() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     let first = tree.spawn("orchestrator").await;
@@ -131,7 +131,7 @@ async fn a_full_session_says_what_would_free_a_slot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_queue_moves_up_when_a_slot_is_free_and_nobody_overtakes_it() {
+async fn queued_threads_are_admitted_in_order() {
     let pair = Pair::start().await;
     let tree = pair.tree_of(1).await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -237,7 +237,7 @@ fn large_role(tools: usize, description: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_role_is_spawned_and_one_that_is_too_large_told_why_not() {
+async fn oversized_role_is_rejected_with_its_size() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     pair.write_role("scout", &large_role(200, 17_000));

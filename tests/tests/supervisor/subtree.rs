@@ -74,7 +74,7 @@ async fn every_verb(client: &Supervisor, target: &str) -> Vec<(&'static str, Res
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_lies_outside_looks_like_nothing_at_all() {
+async fn target_outside_subtree_is_indistinguishable_from_unknown() {
     let pair = Pair::start().await;
     let Branches { tree, a, b, .. } = Branches::of(&pair).await;
     let other = pair.tree().await.spawn("worker").await;

@@ -142,7 +142,7 @@ async fn a_new_attempt_begins_without_values() {
 /// Fails if telemetry is stored without a check of its generation: late values of an earlier attempt would then replace
 /// the current ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_earlier_attempt_says_late_is_not_shown() {
+async fn late_telemetry_of_earlier_attempt_is_ignored() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;

@@ -151,7 +151,7 @@ async fn a_call_waits_for_an_operator_and_for_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_is_answered_by_the_decision() {
+async fn approval_decision_completes_waiting_calls() {
     let mut stage = Stage::set().await;
     let patient = AuthorizeToolRequest {
         wait: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
@@ -418,7 +418,7 @@ async fn so_many_calls_of_a_runner_wait_to_be_decided() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_too_large_of_a_call_is_named() {
+async fn oversized_call_fields_are_named() {
     let mut stage = Stage::set().await;
     let call = question(&stage);
     let long = |bytes: usize| "x".repeat(bytes);
@@ -500,7 +500,7 @@ async fn many_kinds_of_refusals_are_told_as_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_agent_insists_on_is_one_event() {
+async fn repeated_tool_denials_record_one_event() {
     let stage = Stage::set().await;
     let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
     for _ in 0..100 {
@@ -530,7 +530,7 @@ async fn undecided<T: Debug, F: Future<Output = Result<T, Status>>>(call: impl F
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_of_our_own_waits_for_an_operator_whichever_way_it_comes() {
+async fn own_tool_call_awaits_approval_on_every_path() {
     let stage = Stage::with("orchestrator", "close_*").await;
     let child = stage.tree.spawn_under(&stage.worker.id, "worker").await;
     let close = |reason: &str| CloseAgentRequest {
@@ -679,7 +679,7 @@ async fn without_turns_a_grant_is_for_one_of_those_who_wait_for_it() {
 
 /// A call that fails in any case needs no approval.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_asked_about_a_call_that_is_not_in_order() {
+async fn invalid_call_causes_no_approval() {
     let stage = Stage::with("orchestrator", "send_input").await;
     let child = stage.tree.spawn_under(&stage.worker.id, "worker").await;
     let blank = SendInputRequest {

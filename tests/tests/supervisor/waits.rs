@@ -246,7 +246,7 @@ async fn a_wait_ends_before_its_callers_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_is_ended_by_a_service_that_stops_and_can_be_begun_anew() {
+async fn drain_ends_wait_that_can_be_repeated() {
     let mut pair = Pair::start().await;
     let mut stage = Stage::set(&pair).await;
     let (waiting, second) = stage.wait(&pair).await;

@@ -234,7 +234,7 @@ async fn to_its_end(watch: &mut Watch) -> Vec<Event> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_ends_in_time_whether_it_is_read_or_not_and_loses_nothing() {
+async fn watch_ends_at_its_lifetime_without_loss() {
     let pair = Pair::with(|config| config.watch.lifetime = Duration::from_millis(100)).await;
     let tree = pair.tree().await;
     for number in 0..MANY {
@@ -396,7 +396,7 @@ async fn telemetry_comes_beside_the_log() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_thread_writes_is_shown_to_who_asks_for_it() {
+async fn thread_output_is_sent_only_if_requested() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
