@@ -57,6 +57,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         descriptors.encode_to_vec(),
     )?;
 
+    let mut config = tonic_prost_build::Config::new();
+    // The full name of a message finds its descriptor.
+    config.enable_type_names();
     let mut builder = tonic_prost_build::configure();
     for field in BOXED {
         builder = builder.boxed(field);
@@ -65,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .bytes(".")
         // Ordered, so that equal messages have equal encodings: request hashes depend on it.
         .btree_map(".")
-        .compile_fds(descriptors)?;
+        .compile_fds_with_config(descriptors, config)?;
     // tonic-prost-build does not emit this for protos that it did not open itself.
     println!("cargo::rerun-if-changed=troupe");
     Ok(())

@@ -29,8 +29,8 @@ use troupe_proto::{
 use uuid::Uuid;
 
 use crate::{
-    args::Global,
     error::{Error, Result},
+    global::Global,
     token::Token,
 };
 

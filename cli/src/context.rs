@@ -8,9 +8,9 @@ use std::{
 use svc_kit::paths;
 
 use crate::{
-    args::Global,
     client::{self, Registry, Supervisor},
     error::{Error, Result},
+    global::Global,
     ui::Ui,
 };
 

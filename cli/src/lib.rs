@@ -14,6 +14,7 @@ mod dry_turn;
 mod error;
 mod first;
 mod follow;
+mod global;
 mod hints;
 mod ids;
 mod json;
@@ -44,9 +45,11 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use svc_kit::settings::{Settings, SettingsError};
 
 use crate::{
-    args::{Cli, Command, Output},
+    args::Cli,
+    commands::Command,
     context::Context,
     error::{Error, Kind, Result},
+    global::{Output, SHARED_SETTINGS},
     ui::Ui,
 };
 
@@ -75,7 +78,7 @@ pub fn main() -> ExitCode {
 }
 
 fn parse() -> std::result::Result<(Cli, Settings), SettingsError> {
-    let settings = Settings::gather(&Cli::command(), args::SHARED_SETTINGS, env::args_os())?;
+    let settings = Settings::gather(&Cli::command(), SHARED_SETTINGS, env::args_os())?;
     let cli = Cli::from_arg_matches(&settings.matches)?;
     Ok((cli, settings))
 }

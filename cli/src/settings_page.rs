@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path};
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use svc_kit::settings;
 
-use crate::args::{Cli, SHARED_SETTINGS};
+use crate::{args::Cli, global::SHARED_SETTINGS};
 
 /// Environment variable that makes the test write the settings reference instead of comparing it.
 const WRITE: &str = "TROUPE_WRITE_DOCS";

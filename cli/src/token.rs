@@ -6,46 +6,19 @@
 //! ([`crate::client::Identified`]), because the token may belong to another service.
 
 use std::{
-    convert::Infallible,
     fmt, fs, io,
     path::{Path, PathBuf},
-    str::FromStr,
 };
 
 use svc_kit::{listen::is_this_machine, paths, shown_token::ShownToken, token_file};
 
 use crate::{
-    args::Global,
+    global::{GivenToken, Global},
     error::{Error, Result},
 };
 
 /// The file of the operator's token in the data directory.
 pub(crate) const FILE: &str = "operator.token";
-
-/// A token from the command line or the environment. Its debug format does not reveal it.
-#[derive(Clone)]
-pub(crate) struct Given(String);
-
-impl FromStr for Given {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> std::result::Result<Self, Infallible> {
-        Ok(Self(text.trim().to_owned()))
-    }
-}
-
-impl Given {
-    /// Returns the token to send, or `None` if it is blank.
-    pub(crate) fn expose(&self) -> Option<&str> {
-        Some(self.0.as_str()).filter(|text| !text.is_empty())
-    }
-}
-
-impl fmt::Debug for Given {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Given(…)")
-    }
-}
 
 /// The source of the token, for `doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +71,7 @@ impl Token {
     ///
     /// Fails if the token file exists but cannot be read.
     pub(crate) fn find(global: &Global, host: &str) -> Result<Self> {
-        if let Some(Given(text)) = global.token.as_ref().filter(|given| !given.0.is_empty()) {
+        if let Some(text) = global.token.as_ref().and_then(GivenToken::expose) {
             return Ok(Self::given(text));
         }
         if let Some(path) = &global.token_file {
@@ -177,7 +150,7 @@ impl Token {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
-    use crate::args::{Output, TlsArgs, UploadWorkspace};
+    use crate::global::{Output, TlsArgs, UploadWorkspace};
 
     fn global(token: Option<&str>, data_dir: Option<&Path>) -> Global {
         Global {

@@ -17,7 +17,7 @@ use troupe_proto::{
 };
 
 use crate::{
-    args::{Global, UploadWorkspace},
+    global::{Global, UploadWorkspace},
     client::{self, Target},
     context::Context,
     error::{Error, Result},
@@ -117,7 +117,7 @@ fn warning(diagnostic: &Diagnostic) -> String {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
-    use crate::args::{Output, TlsArgs};
+    use crate::global::{Output, TlsArgs};
 
     fn global(registry: &str, upload_workspace: UploadWorkspace) -> Global {
         Global {

@@ -280,7 +280,7 @@ fn the_pair_serves_the_commands() {
 
     let (code, resolved) = up.json(&["resolve", "worker", "--model", "m"]);
     assert_eq!(code, Some(0));
-    assert_eq!(resolved["resolved"]["origins"]["model"], "EXPLICIT");
+    assert_eq!(resolved["resolved"]["origins"]["model"], "VALUE_ORIGIN_EXPLICIT");
 
     let (code, spawned) = up.json(&[
         "spawn",
@@ -292,7 +292,7 @@ fn the_pair_serves_the_commands() {
         "30s",
     ]);
     assert_eq!(code, Some(0), "{spawned}");
-    assert_eq!(spawned["status"]["kind"], "COMPLETED");
+    assert_eq!(spawned["status"]["kind"], "STATUS_KIND_COMPLETED");
     let thread = spawned["thread"]["thread_id"].as_str().unwrap();
     let session = spawned["session_id"].as_str().unwrap();
 
@@ -380,7 +380,7 @@ fn templates_that_the_registry_cannot_see_are_uploaded() {
         "--wait",
     ]);
     assert_eq!(code, Some(0), "{spawned}");
-    assert_eq!(spawned["status"]["kind"], "COMPLETED");
+    assert_eq!(spawned["status"]["kind"], "STATUS_KIND_COMPLETED");
     // The session has its templates, so later calls need no directory.
     let session = spawned["session_id"].as_str().unwrap();
     let (code, again) = up.json(&["spawn", "clerk", "-m", "Rest.", "--session", session]);
@@ -407,7 +407,7 @@ fn a_project_is_named_by_any_way_or_not_at_all() {
     let (code, listed) = up.json(&["agents", "clerk", "--cwd", "work/src/../src"]);
     assert_eq!(
         (code, &listed["agents"][0]["source"]["scope"]),
-        (Some(0), &Value::from("PROJECT")),
+        (Some(0), &Value::from("SCOPE_PROJECT")),
         "{listed}"
     );
     let (code, refused) = up.json(&["agents", "clerk", "--no-cwd"]);

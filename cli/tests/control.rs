@@ -72,7 +72,10 @@ fn an_operator_grants_and_denies() {
     assert_eq!(asked.len(), 1, "{asked:?}");
     assert_eq!(
         (&asked[0]["kind"], &asked[0]["decision"]),
-        (&Value::from("SPAWN"), &Value::Null)
+        (
+            &Value::from("APPROVAL_KIND_SPAWN"),
+            &Value::from("APPROVAL_DECISION_UNSPECIFIED")
+        )
     );
     let child = asked[0]["thread_id"].as_str().unwrap();
     let approval = asked[0]["approval_id"].as_str().unwrap();
@@ -91,7 +94,7 @@ fn an_operator_grants_and_denies() {
     let granted = succeeds(&up, &["approvals", "grant", short(approval), "--reason", "go on"]);
     assert_eq!(
         (&granted["approval"]["decision"], &granted["approval"]["reason"]),
-        (&Value::from("GRANTED"), &Value::from("go on"))
+        (&Value::from("APPROVAL_DECISION_GRANTED"), &Value::from("go on"))
     );
     succeeds(&up, &["wait", child]);
     refused(&up, &["approvals", "deny", approval], 1, "ILLEGAL_TRANSITION");
@@ -101,7 +104,7 @@ fn an_operator_grants_and_denies() {
     let second = waiting(&up).remove(0);
     let approval = second["approval_id"].as_str().unwrap();
     let denied = succeeds(&up, &["approvals", "deny", approval, "--session", &lead.session]);
-    assert_eq!(denied["approval"]["decision"], "DENIED");
+    assert_eq!(denied["approval"]["decision"], "APPROVAL_DECISION_DENIED");
     assert!(waiting(&up).is_empty());
     let all = succeeds(&up, &["approvals", "--all"]);
     assert_eq!(all["approvals"].as_array().map(Vec::len), Some(2));
@@ -122,7 +125,7 @@ fn a_session_is_paused_and_set() {
     let worker = spawn(&up, &["worker", "-m", "Rest.", "--planning"]);
     let session = worker.session.as_str();
     let listed = succeeds(&up, &["ps"]);
-    assert_eq!(listed["sessions"][0]["mode"], "PLANNING");
+    assert_eq!(listed["sessions"][0]["mode"], "MODE_PLANNING");
     assert_eq!(listed["sessions"][0]["stall"]["repeats"], 3, "{listed}");
 
     let paused = succeeds(&up, &["session", "pause", short(session)]);
@@ -144,9 +147,9 @@ fn a_session_is_paused_and_set() {
     spawn(&up, &["worker", "-m", "Now.", "--session", session]);
 
     let set = |arguments: &[&str]| succeeds(&up, &[&["session"][..], arguments].concat())["session"].clone();
-    assert_eq!(set(&["mode", session, "implementation"])["mode"], "IMPLEMENTATION");
-    assert_eq!(set(&["orchestration", session, "auto"])["orchestration"], "AUTO");
-    assert_eq!(set(&["edges", session, "self"])["edge_management"], "SELF");
+    assert_eq!(set(&["mode", session, "implementation"])["mode"], "MODE_IMPLEMENTATION");
+    assert_eq!(set(&["orchestration", session, "auto"])["orchestration"], "ORCHESTRATION_AUTO");
+    assert_eq!(set(&["edges", session, "self"])["edge_management"], "EDGE_MANAGEMENT_SELF");
     assert_eq!(
         set(&["budget", session, "--tokens", "100000"])["budget"]["tokens"],
         100_000
@@ -239,7 +242,7 @@ fn what_is_handed_over_waits_in_the_mailbox() {
         .iter()
         .map(|mail| mail["settled"]["status"]["kind"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(settled, ["COMPLETED", "COMPLETED"]);
+    assert_eq!(settled, ["STATUS_KIND_COMPLETED", "STATUS_KIND_COMPLETED"]);
 
     succeeds(&up, &["mail", &writer.thread, "--acknowledge"]);
     let left = succeeds(&up, &["mail", &writer.thread]);
@@ -310,7 +313,7 @@ fn an_orchestrator_goes_on_by_itself_until_it_says_that_it_is_done() {
     assert_eq!(lead.answer["message"], "TROUPE_COMPLETE");
     assert_eq!(lead.answer["thread"]["budget"]["turns"], 9);
     let listed = succeeds(&up, &["ps"]);
-    assert_eq!(listed["sessions"][0]["orchestration"], "AUTO");
+    assert_eq!(listed["sessions"][0]["orchestration"], "ORCHESTRATION_AUTO");
 
     // A lead that does not report completion gets another turn, which asks for it.
     succeeds(&up, &["send", &lead.thread, "-m", "say: not yet"]);

@@ -197,7 +197,7 @@ impl Call {
 }
 
 fn to_json(approval: &Approval, call: Option<&Call>) -> Value {
-    let mut shown = json::approval(approval);
+    let mut shown = json::message(approval);
     shown["call"] = call.map_or(Value::Null, |call| {
         json!({
             "tool": call.tool,
@@ -278,7 +278,7 @@ async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
         .approval
         .ok_or_else(|| Error::failure("the supervisor answered no approval"))?;
     context.ui.answer(
-        || json!({ "approval": json::approval(&decided) }),
+        || json!({ "approval": json::message(&decided) }),
         || section(&decided, None, SystemTime::now(), ui::columns()),
     )?;
     if grant && decided.decision() != ApprovalDecision::Granted {
@@ -296,18 +296,16 @@ async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
 mod tests {
     use std::time::Duration;
 
-    use clap::Parser as _;
-    use prost_types::Timestamp;
     use troupe_proto::supervisor::v1::{ApprovalKind, ApprovalThread};
 
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::commands::{self, Command};
 
     #[test]
     fn a_decision_names_what_it_decides() {
         let parse = |arguments: &[&str]| {
             let line = ["troupe", "approvals"].iter().chain(arguments);
-            Cli::try_parse_from(line).map(|cli| cli.command)
+            commands::parse(line)
         };
         let Ok(Command::Approvals(args)) = parse(&["deny", "0000dd04", "--reason", "no"]) else {
             panic!("not approvals");

@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         .thread
         .ok_or_else(|| Error::failure("the supervisor answered no thread"))?;
     context.ui.answer(
-        || json!({ "thread": json::thread(&thread) }),
+        || json!({ "thread": json::message(&thread) }),
         || {
             let kind = ui::status_of(&thread);
             Line::default()

@@ -108,7 +108,7 @@ pub(super) async fn close_session(
         .ok_or_else(|| Error::failure("the supervisor answered no session"))?;
     let state = if session.closed { "closed" } else { "closing" };
     context.ui.answer(
-        || json!({ "session": json::session(&session) }),
+        || json!({ "session": json::message(&session) }),
         || format!("session {} {state}", session.session_id),
     )
 }
@@ -130,12 +130,7 @@ async fn close_thread(
     };
     let closed = supervisor.close_agent(Request::new(request)).await?.into_inner();
     context.ui.answer(
-        || {
-            json!({
-                "status_before": closed.status_before.as_ref().map(json::status),
-                "thread": closed.thread.as_ref().map(json::thread),
-            })
-        },
+        || json::message(&closed),
         || {
             let before = closed
                 .status_before

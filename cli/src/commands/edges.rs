@@ -160,7 +160,7 @@ async fn delete(supervisor: &mut Supervisor, args: &Delete, context: &Context) -
 
 fn show(edges: &[Edge], context: &Context) -> Result<()> {
     context.ui.answer(
-        || json!({ "edges": edges.iter().map(json::edge).collect::<Vec<_>>() }),
+        || json!({ "edges": json::list(edges) }),
         || match edges {
             [] => "no edges".to_owned(),
             edges => table(edges).render(ui::columns()),

@@ -82,7 +82,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         .handoff
         .ok_or_else(|| Error::failure("the supervisor answered no handoff"))?;
     context.ui.answer(
-        || json!({ "handoff": json::handoff(&sent) }),
+        || json!({ "handoff": json::message(&sent) }),
         || {
             Line::default()
                 .mark(style::PLAIN, sent.handoff_id.clone())

@@ -43,7 +43,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let thread_id = ids::thread(&mut supervisor, &args.thread, None).await?;
     let mail = listing::mail(&mut supervisor, &thread_id, args.all).await?;
     context.ui.answer(
-        || json!({ "mail": mail.iter().map(json::mail).collect::<Vec<_>>() }),
+        || json!({ "mail": json::list(&mail) }),
         || match mail.as_slice() {
             [] => "no mail waits; `--all` shows what was read".to_owned(),
             mail => table(mail, SystemTime::now()).render(ui::columns()),

@@ -14,10 +14,11 @@ use crate::{
     client::{self, Supervisor, Target},
     context::Context,
     error::{Error, Result},
+    global::GivenToken,
     ids,
     options::ProjectArgs,
     pair, time,
-    token::{Given, Token},
+    token::Token,
     ui::style,
     workspace::Workspace,
 };
@@ -42,7 +43,7 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) struct Args {
     /// The thread's own token: the tools are that thread's
     #[arg(long, env = "TROUPE_THREAD_TOKEN", hide_env_values = true, value_name = "TOKEN")]
-    thread_token: Option<Given>,
+    thread_token: Option<GivenToken>,
     /// The thread that the tools are for; without its token it is acted for with yours
     #[arg(long, value_name = "ID", conflicts_with_all = ["cwd", "no_cwd"])]
     thread: Option<String>,
@@ -79,7 +80,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 
 async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) -> Result<()> {
     let target = Target::supervisor(&context.global)?;
-    if let Some(token) = args.thread_token.as_ref().and_then(Given::expose) {
+    if let Some(token) = args.thread_token.as_ref().and_then(GivenToken::expose) {
         return serve_thread(&target, token, args, stop).await;
     }
     let token = Token::find(&context.global, target.host())?;
@@ -219,14 +220,12 @@ async fn close_session(supervisor: &mut Supervisor, session_id: String) -> Resul
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::commands::{self, Command};
 
     fn parse(arguments: &[&str]) -> std::result::Result<Args, clap::Error> {
         let line = ["troupe", "mcp"].iter().chain(arguments);
-        match Cli::try_parse_from(line)?.command {
+        match commands::parse(line)? {
             Command::Mcp(args) => Ok(*args),
             other => panic!("not mcp: {other:?}"),
         }

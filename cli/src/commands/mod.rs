@@ -27,9 +27,65 @@ pub(crate) mod watch;
 
 use std::process::ExitCode;
 
+use clap::Subcommand;
 use svc_kit::settings::Settings;
 
-use crate::{args::Command, context::Context, error::Result};
+use crate::{context::Context, error::Result};
+
+/// The commands. Each has a module.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start the pair: both services, embedded storage and a runner
+    Up(Box<up::Args>),
+    /// Show everything in one go: a pair of its own, a tree of agents, refusals, a cascade
+    Demo(demo::Args),
+    /// List the roles that can be spawned here, show one, or write a new one
+    Agents(Box<agents::Args>),
+    /// Show what a spawn would get, and what decided each value
+    Resolve(Box<resolve::Args>),
+    /// Check template files; needs no running pair
+    Lint(lint::Args),
+    /// Spawn an agent
+    Spawn(Box<spawn::Args>),
+    /// List sessions and their threads
+    Ps(ps::Args),
+    /// Give a thread more to do
+    Send(send::Args),
+    /// Wait until threads are settled
+    Wait(wait::Args),
+    /// Close a thread and everything below it, leaf first
+    Close(close::Args),
+    /// Follow a session or a subtree, event by event
+    Watch(watch::Args),
+    /// Follow what a person should look at
+    Notify(notify::Args),
+    /// List what waits for an operator; grant or deny it
+    Approvals(approvals::Args),
+    /// Pause a session, set its mode or budget, close or delete it
+    Session(session::Args),
+    /// Set what an agent and those below it may spend
+    Budget(budget::Args),
+    /// List who may hand over to whom; create or delete an edge
+    Edges(edges::Args),
+    /// Send a message from one agent to another
+    Handoff(handoff::Args),
+    /// List what waits in an agent's mailbox
+    Mail(mail::Args),
+    /// Run threads for a supervisor
+    Run(run::Args),
+    /// Give your own agent program the tools to lead agents: an MCP server on standard input and output
+    Mcp(Box<mcp::Args>),
+    /// Look for what is wrong, and say what to do about it
+    Doctor(doctor::Args),
+    /// Verify, read, pack or back up what is kept on disk; needs no running pair
+    Store(store::Args),
+    /// The agent program of the demo: reads its prompt, obeys the directives in it
+    #[command(hide = true)]
+    SampleAgent(sample_agent::Args),
+    /// What an agent program runs before its tool calls: asks its runner
+    #[command(hide = true)]
+    Hook(hook::Args),
+}
 
 /// The outcome of a command that was tried without a runtime.
 pub(crate) enum Outcome {
@@ -82,4 +138,17 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::Store(args) => store::run(args, context),
         Command::SampleAgent(_) | Command::Hook(_) => Ok(()),
     }
+}
+
+/// Parses a command line without the shared flags.
+#[cfg(test)]
+pub(crate) fn parse<'a>(line: impl IntoIterator<Item = &'a &'a str>) -> std::result::Result<Command, clap::Error> {
+    /// A program with the commands only.
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        /// The command.
+        #[command(subcommand)]
+        command: Command,
+    }
+    <Line as clap::Parser>::try_parse_from(line).map(|line| line.command)
 }

@@ -162,7 +162,7 @@ impl Telling {
             if context.ui.is_json() {
                 context
                     .ui
-                    .json(&json!({ "notification": json::notification(&notification) }))?;
+                    .json(&json!({ "notification": json::message(&notification) }))?;
             } else {
                 context.ui.line(line(&notification).render(ui::columns()))?;
             }

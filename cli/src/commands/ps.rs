@@ -83,8 +83,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 fn to_json(session: &Session, threads: &[Thread]) -> Value {
-    let mut value = json::session(session);
-    value["threads"] = threads.iter().map(json::thread).collect();
+    let mut value = json::message(session);
+    value["threads"] = json::list(threads);
     value
 }
 

@@ -113,7 +113,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         .resolved
         .ok_or_else(|| Error::failure("the registry answered nothing"))?;
     context.ui.answer(
-        || json!({ "resolved": json::resolved(&resolved) }),
+        || json!({ "resolved": json::message(&resolved) }),
         || text(&resolved, with_prompt),
     )?;
     for warning in &resolved.warnings {

@@ -1,6 +1,5 @@
 //! `troupe send`: sends input to a thread.
 
-use serde_json::json;
 use tonic::Request;
 use troupe_proto::supervisor::v1::{OnLimit, SendInputRequest};
 
@@ -57,13 +56,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     };
     let sent = supervisor.send_input(Request::new(request)).await?.into_inner();
     context.ui.answer(
-        || {
-            json!({
-                "thread": sent.thread.as_ref().map(json::thread),
-                "input_number": sent.input_number,
-                "queue_position": sent.queue_position,
-            })
-        },
+        || json::message(&sent),
         || {
             let kind = sent.thread.as_ref().map(ui::status_of).unwrap_or_default();
             Line::default()

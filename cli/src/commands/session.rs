@@ -225,7 +225,7 @@ async fn update(one: &One, change: UpdateSessionRequest, context: &Context) -> R
         .ok_or_else(|| Error::failure("the supervisor answered no session"))?;
     context
         .ui
-        .answer(|| json!({ "session": json::session(&session) }), || text(&session))
+        .answer(|| json!({ "session": json::message(&session) }), || text(&session))
 }
 
 /// Formats the current settings.
@@ -269,14 +269,12 @@ async fn delete(one: &One, context: &Context) -> Result<()> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::commands::{self, Command};
 
     fn parse(arguments: &[&str]) -> std::result::Result<Action, clap::Error> {
         let line = ["troupe", "session"].iter().chain(arguments);
-        match Cli::try_parse_from(line)?.command {
+        match commands::parse(line)? {
             Command::Session(args) => Ok(args.action),
             other => panic!("not session: {other:?}"),
         }

@@ -7,7 +7,7 @@ use tonic::Request;
 use troupe_proto::{
     common::v1::Mode,
     supervisor::v1::{
-        AgentRoute, AgentRouteScore, CloseSessionRequest, CreateSessionRequest, OnLimit, Orchestration,
+        CloseSessionRequest, CreateSessionRequest, OnLimit, Orchestration,
         SpawnAgentRequest, SpawnAgentResponse, Status, StatusKind, WakePolicy,
     },
 };
@@ -248,28 +248,9 @@ fn request(args: Args, session_id: String, parent_thread_id: String, message: St
 }
 
 fn to_json(session: &str, spawned: &SpawnAgentResponse) -> serde_json::Value {
-    json!({
-        "session_id": session,
-        "thread": spawned.thread.as_ref().map(json::thread),
-        "queue_position": spawned.queue_position,
-        "warnings": spawned.warnings,
-        "route": spawned.route.as_ref().map(route),
-    })
-}
-
-fn route(route: &AgentRoute) -> serde_json::Value {
-    let score = |score: &AgentRouteScore| {
-        json!({
-            "agent_type": score.agent_type,
-            "score": score.score,
-            "keywords": score.keywords,
-        })
-    };
-    json!({
-        "agent_type": route.agent_type,
-        "reason": route.reason,
-        "scores": route.scores.iter().map(score).collect::<Vec<_>>(),
-    })
+    let mut value = json::message(spawned);
+    value["session_id"] = json!(session);
+    value
 }
 
 fn text(spawned: &SpawnAgentResponse) -> String {
@@ -318,7 +299,7 @@ async fn wait_for(
     context.ui.answer(
         || {
             let mut answer = to_json(session, spawned);
-            answer["status"] = json::status(&status);
+            answer["status"] = json::message(&status);
             answer["message"] = json!(message.text());
             answer["message_extent"] = json!(message.extent());
             answer

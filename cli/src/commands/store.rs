@@ -164,7 +164,7 @@ fn verify(context: &Context) -> Result<()> {
 fn dump(session: SessionId, after: Sequence, context: &Context) -> Result<()> {
     let events = maintenance::events(&context.data_dir()?, session, after).map_err(failure)?;
     for event in events {
-        context.ui.json(&json::event(&event.map_err(failure)?))?;
+        context.ui.json(&json::message(&event.map_err(failure)?))?;
     }
     Ok(())
 }

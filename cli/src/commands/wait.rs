@@ -46,10 +46,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     context.ui.answer(
         || {
             json!({
-                "statuses": waited.settled.iter().map(|settled| json!({
-                    "thread_id": settled.thread_id,
-                    "status": settled.status.as_ref().map(json::status),
-                })).collect::<Vec<_>>(),
+                "statuses": json::list(&waited.settled),
                 "not_found_ids": waited.not_found,
                 "waiting_ids": waited.waiting,
                 "timed_out": waited.timed_out(args.any),

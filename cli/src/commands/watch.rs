@@ -18,7 +18,7 @@ const AFTER_HELP: &str = "\
 Examples:
   troupe watch                         the newest open session
   troupe watch 0000aa01 --after 0      a thread and what is below it, from the beginning
-  troupe watch --output json | jq -c 'select(.event.kind == \"turn_ended\")'";
+  troupe watch --output json | jq -c 'select(.event.turn_ended)'";
 
 /// The arguments of `watch`.
 #[derive(Debug, clap::Args)]
@@ -76,7 +76,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 
 fn show(response: &WatchThreadsResponse, picture: &Picture, context: &Context) -> Result<()> {
     if context.ui.is_json() {
-        return context.ui.json(&json::watch_message(response));
+        return context.ui.json(&json::message(response));
     }
     match &response.message {
         Some(Message::Snapshot(snapshot)) if snapshot.last => {

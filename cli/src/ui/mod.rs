@@ -27,8 +27,8 @@ pub(crate) use self::{
     width::columns,
 };
 use crate::{
-    args::Output,
     error::{Error, Kind, Result},
+    global::Output,
     json::writer,
 };
 

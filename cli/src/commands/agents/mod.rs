@@ -75,8 +75,8 @@ async fn list(args: List, context: &Context) -> Result<()> {
     context.ui.answer(
         || {
             json!({
-                "agents": answer.agents.iter().map(json::agent).collect::<Vec<_>>(),
-                "diagnostics": answer.diagnostics.iter().map(json::diagnostic).collect::<Vec<_>>(),
+                "agents": json::list(&answer.agents),
+                "diagnostics": json::list(&answer.diagnostics),
             })
         },
         || {
@@ -168,14 +168,12 @@ fn finding(diagnostic: &Diagnostic) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::commands::{self, Command};
 
     fn parse(arguments: &[&str]) -> Args {
         let line = ["troupe", "agents"].iter().chain(arguments);
-        let Command::Agents(args) = Cli::try_parse_from(line).unwrap().command else {
+        let Command::Agents(args) = commands::parse(line).unwrap() else {
             panic!("not agents");
         };
         *args

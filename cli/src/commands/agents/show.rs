@@ -55,9 +55,9 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<()> {
     context.ui.answer(
         || {
             json!({
-                "agent": json::agent(agent),
+                "agent": json::message(agent),
                 "tools": { "allowed": tools.allowed, "denied": tools.denied },
-                "diagnostics": answer.diagnostics.iter().map(json::diagnostic).collect::<Vec<_>>(),
+                "diagnostics": json::list(&answer.diagnostics),
             })
         },
         || whole(agent, &tools),

@@ -115,7 +115,7 @@ impl<'a> Stage<'a> {
 
     fn show(&mut self, response: &WatchThreadsResponse) -> Result<()> {
         if self.context.ui.is_json() {
-            return self.context.ui.json(&json::watch_message(response));
+            return self.context.ui.json(&json::message(response));
         }
         if self.live.is_some() {
             return self.draw();

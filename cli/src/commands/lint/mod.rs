@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 
 use self::{files::Files, kind::Kind};
 use crate::{
-    args::Output,
     context::{Context, existing_directory},
     error::{Error, Result},
+    global::Output,
     places, sanitize,
     ui::style,
 };
