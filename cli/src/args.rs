@@ -37,6 +37,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
+    use crate::global::UploadWorkspace;
 
     #[test]
     fn the_definitions_hold_together() {

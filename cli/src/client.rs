@@ -266,18 +266,24 @@ impl Target {
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(KEEP_ALIVE);
         tls::connect(endpoint, &self.tls).await.map_err(|error| {
-            Error::failure(format!(
-                "cannot reach the {} at {}: {}",
-                self.what,
-                self.uri,
-                root_cause(&error)
-            ))
-            .hint(format!(
-                "`troupe up` starts the pair; --{} URL names another one; `troupe doctor` looks around",
-                self.what
-            ))
+            let cause = root_cause(&error);
+            let hint = if self.uri.scheme_str() == Some("https") && is_plaintext_answer(&cause) {
+                format!("the service does not use TLS; pass --{} http://...", self.what)
+            } else {
+                format!(
+                    "`troupe up` starts the services; --{} URL selects another server; `troupe doctor` checks the \
+                     installation",
+                    self.what
+                )
+            };
+            Error::unreachable(format!("cannot reach the {} at {}: {cause}", self.what, self.uri)).hint(hint)
         })
     }
+}
+
+/// Returns whether a TLS handshake failed because the other side answered in plaintext.
+fn is_plaintext_answer(cause: &str) -> bool {
+    cause.contains("corrupt message") || cause.contains("InvalidContentType")
 }
 
 /// Returns the innermost error: "connection refused" says more than "transport error".

@@ -25,8 +25,8 @@ pub(crate) struct Context {
 
 impl Context {
     /// Creates the context of a command line.
-    pub(crate) const fn new(global: Global) -> Self {
-        let ui = Ui::new(global.output);
+    pub(crate) fn new(global: Global) -> Self {
+        let ui = Ui::new(&global.output);
         Self { global, ui }
     }
 

@@ -67,7 +67,7 @@ impl Alert {
     }
 
     /// Raises a notification. If the desktop fails, this and all later notifications go to the terminal.
-    pub(crate) async fn raise(&mut self, urgency: Urgency, title: &str, text: &str, ui: Ui) {
+    pub(crate) async fn raise(&mut self, urgency: Urgency, title: &str, text: &str, ui: &Ui) {
         let (title, text) = (short(title, MAX_TITLE), short(text, MAX_TEXT));
         let started = match self {
             Self::NotifySend(program) => Some((program.clone(), notify_send(urgency, &title, &text))),

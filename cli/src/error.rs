@@ -20,6 +20,14 @@ pub(crate) enum Kind {
     Usage,
     /// A limit or a policy rejected the request: 3.
     Refused,
+    /// An object does not exist: 4.
+    NotFound,
+    /// The time limit of a wait has passed: 5.
+    Timeout,
+    /// An agent ended without success: 6.
+    AgentFailed,
+    /// A service cannot be reached: 7.
+    Unreachable,
     /// The output already describes the problem, so no message is added: 1.
     Answered,
     /// The reader of the output is gone, as with `| head`: 141, the code that shells report for SIGPIPE.
@@ -66,6 +74,38 @@ impl Error {
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self {
             kind: Kind::Usage,
+            ..Self::failure(message)
+        }
+    }
+
+    /// Creates the error for an object that does not exist.
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::NotFound,
+            ..Self::failure(message)
+        }
+    }
+
+    /// Creates the error for a wait whose time limit has passed.
+    pub(crate) fn timeout(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Timeout,
+            ..Self::failure(message)
+        }
+    }
+
+    /// Creates the error for an agent that ended without success.
+    pub(crate) fn agent_failed(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::AgentFailed,
+            ..Self::failure(message)
+        }
+    }
+
+    /// Creates the error for a service that cannot be reached.
+    pub(crate) fn unreachable(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Unreachable,
             ..Self::failure(message)
         }
     }
@@ -123,6 +163,10 @@ impl Error {
             Kind::Failure | Kind::Answered => 1,
             Kind::Usage => 2,
             Kind::Refused => 3,
+            Kind::NotFound => 4,
+            Kind::Timeout => 5,
+            Kind::AgentFailed => 6,
+            Kind::Unreachable => 7,
             Kind::ClosedPipe => 141,
         }
     }
@@ -149,7 +193,7 @@ impl From<Status> for Error {
             text => text,
         };
         Self {
-            kind: kind_of(reason),
+            kind: kind_of(reason, status.code()),
             message,
             reason: reason.map(|reason| reason.as_str().to_owned()),
             hint: reason
@@ -193,7 +237,7 @@ pub(crate) fn is_transient(status: &Status) -> bool {
     }
 }
 
-const fn kind_of(reason: Option<Reason>) -> Kind {
+const fn kind_of(reason: Option<Reason>, code: Code) -> Kind {
     match reason {
         Some(
             Reason::DepthLimit
@@ -209,7 +253,21 @@ const fn kind_of(reason: Option<Reason>) -> Kind {
             | Reason::CwdOutsideRoots
             | Reason::SessionPaused,
         ) => Kind::Refused,
-        Some(_) | None => Kind::Failure,
+        Some(
+            Reason::TemplateNotFound
+            | Reason::CwdNotFound
+            | Reason::SessionNotFound
+            | Reason::ThreadNotFound
+            | Reason::NotFound,
+        ) => Kind::NotFound,
+        Some(Reason::DeadlineExceeded) => Kind::Timeout,
+        Some(Reason::Draining | Reason::RegistryUnavailable) => Kind::Unreachable,
+        Some(_) => Kind::Failure,
+        None => match code {
+            Code::Unavailable => Kind::Unreachable,
+            Code::DeadlineExceeded => Kind::Timeout,
+            _ => Kind::Failure,
+        },
     }
 }
 

@@ -10,41 +10,31 @@ use std::{
 use clap::{Args, ValueEnum};
 use svc_kit::tls::ClientFiles;
 
+use crate::output::OutputArgs;
+
 /// Shared flags that are also settings of `up`.
 pub(crate) const SHARED_SETTINGS: &[&str] = &["data_dir"];
-
-/// The output format.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// For people.
-    #[default]
-    Text,
-    /// For scripts: one JSON object a line.
-    Json,
-    /// For code scanners: SARIF 2.1.0; `lint` only.
-    Sarif,
-}
 
 /// When the templates around the working directory are uploaded to the registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum UploadWorkspace {
-    /// Where the registry's address is not this machine's.
+    /// If the registry's address is on another machine.
     #[default]
     Auto,
-    /// Wherever it is.
+    /// Always.
     Always,
-    /// Never: it reads its own disk.
+    /// Never; the registry reads its own disk.
     Never,
 }
 
-/// What every command takes.
+/// The flags that every command takes.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Everywhere")]
+#[command(next_help_heading = "Shared options")]
 pub(crate) struct Global {
-    /// How answers are written
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) output: Output,
-    /// Where the supervisor is
+    /// The output format and its details.
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// URL of the supervisor
     #[arg(
         long,
         global = true,
@@ -53,7 +43,7 @@ pub(crate) struct Global {
         value_name = "URL"
     )]
     pub(crate) supervisor: String,
-    /// Where the registry is
+    /// URL of the registry
     #[arg(
         long,
         global = true,
@@ -64,10 +54,10 @@ pub(crate) struct Global {
     pub(crate) registry: String,
     /// Upload the templates around the working directory, for a registry that does not see this disk
     ///
-    /// The templates of the project and of your home are sent to the registry once, are named by their content, and
-    /// stand for the directory in every question about it; a session that is opened keeps them. Without this flag that
-    /// happens where the registry's address is not this machine's. Give it for a registry behind a tunnel or in a
-    /// container: `troupe agents --upload-workspace`.
+    /// The command sends the templates of the project and of your home to the registry, which identifies them by
+    /// their content. A new session keeps them. By default, templates are uploaded if the registry's address is on
+    /// another machine. Set the flag for a registry behind a tunnel or in a container:
+    /// `troupe agents --upload-workspace`.
     #[arg(
         long,
         global = true,
@@ -80,7 +70,7 @@ pub(crate) struct Global {
         value_name = "WHEN"
     )]
     pub(crate) upload_workspace: UploadWorkspace,
-    /// Who you are; without it, `operator.token` in the data directory
+    /// Bearer token [default: `operator.token` in the data directory]
     #[arg(
         long,
         global = true,
@@ -89,7 +79,7 @@ pub(crate) struct Global {
         value_name = "TOKEN"
     )]
     pub(crate) token: Option<GivenToken>,
-    /// A file with it, in its first line
+    /// Bearer token file; the first line is used
     #[arg(
         long,
         global = true,
@@ -101,16 +91,16 @@ pub(crate) struct Global {
     /// How services over TLS are reached
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
-    /// Where the data of `up` is [default: the XDG data directory]
+    /// Data directory of `up` [default: the XDG data directory]
     #[arg(long, global = true, env = "TROUPE_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }
 
 /// How services are reached whose URLs begin with https.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Everywhere")]
+#[command(next_help_heading = "Shared options")]
 pub(crate) struct TlsArgs {
-    /// Whose certificates a service may have, where its URL begins with https: PEM [default: the public authorities]
+    /// CA certificates for https services, PEM [default: public CAs]
     #[arg(
         long,
         global = true,
@@ -119,7 +109,7 @@ pub(crate) struct TlsArgs {
         help_heading = "Connection"
     )]
     pub(crate) ca: Option<PathBuf>,
-    /// Your own certificate, which says who you are, instead of a token: PEM
+    /// Client certificate instead of a token, PEM
     #[arg(
         long,
         global = true,
@@ -129,7 +119,7 @@ pub(crate) struct TlsArgs {
         help_heading = "Connection"
     )]
     pub(crate) client_cert: Option<PathBuf>,
-    /// The key of it: PEM
+    /// Key of the client certificate, PEM
     #[arg(
         long,
         global = true,

@@ -1,7 +1,7 @@
-//! Ids as typed by a person: a complete id, its last characters, or a thread's alias.
+//! Ids as typed by a person: a complete id, its first or last characters, a thread's alias, or `@last`.
 //!
 //! The first characters of a UUIDv7 encode the time and are equal for ids of about the same time. Tables therefore show
-//! the last eight characters, and commands accept them.
+//! the last eight characters.
 
 use std::collections::HashSet;
 
@@ -14,13 +14,17 @@ use uuid::Uuid;
 use crate::{
     client::Supervisor,
     error::{Error, Result},
-    listing,
+    listing, sanitize, suggest,
 };
 
 /// Number of characters of an id in tables.
 const SHORT: usize = 8;
 /// Minimum number of characters that identify an object. Fewer would soon be ambiguous.
 const FEWEST: usize = 4;
+/// The newest object.
+const LAST: &str = "@last";
+/// Maximum number of candidates in an error message.
+const LISTED: usize = 3;
 
 /// Returns the last characters of an id, for tables.
 pub(crate) fn short(id: &str) -> &str {
@@ -34,10 +38,12 @@ fn is_whole(text: &str) -> bool {
 }
 
 /// An object that an id may refer to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Candidate {
     id: String,
     alias: String,
+    /// The role of a thread, for messages.
+    role: String,
 }
 
 impl Candidate {
@@ -45,13 +51,27 @@ impl Candidate {
     fn plain(id: &str) -> Self {
         Self {
             id: id.to_owned(),
-            alias: String::new(),
+            ..Self::default()
         }
     }
 
+    fn has_alias(&self, text: &str) -> bool {
+        !self.alias.is_empty() && self.alias.eq_ignore_ascii_case(text)
+    }
+
     fn is_meant_by(&self, text: &str) -> bool {
-        let by_alias = !self.alias.is_empty() && self.alias.eq_ignore_ascii_case(text);
-        by_alias || (text.len() >= FEWEST && self.id.ends_with(&text.to_ascii_lowercase()))
+        let text = text.to_ascii_lowercase();
+        let is_part = self.id.ends_with(&text) || self.id.starts_with(&text);
+        self.has_alias(&text) || (text.len() >= FEWEST && is_part)
+    }
+
+    /// Describes the candidate in a message: `01939c5a-... (worker "scout")`.
+    fn describe(&self) -> String {
+        match (self.role.as_str(), self.alias.as_str()) {
+            ("", _) => self.id.clone(),
+            (role, "") => format!("{} ({})", self.id, sanitize::line(role)),
+            (role, alias) => format!("{} ({} \"{}\")", self.id, sanitize::line(role), sanitize::line(alias)),
+        }
     }
 }
 
@@ -80,33 +100,63 @@ impl Thing {
     const fn hint(self) -> &'static str {
         match self {
             Self::Session | Self::Thread | Self::SessionOrThread => {
-                "`troupe ps --closed` lists every session and thread"
+                "`troupe ps --closed` lists all sessions and threads"
             }
-            Self::Approval => "`troupe approvals --all` lists those of every open session",
-            Self::Edge => "`troupe edges` lists those of every open session",
+            Self::Approval => "`troupe approvals --all` lists the approvals of all open sessions",
+            Self::Edge => "`troupe edges` lists the edges of all open sessions",
         }
     }
 }
 
 /// Returns the id of the only candidate that matches the text.
-fn pick(thing: Thing, text: &str, candidates: Vec<Candidate>) -> Result<String> {
+fn pick(thing: Thing, text: &str, mut candidates: Vec<Candidate>) -> Result<String> {
     let what = thing.name();
-    let mut meant = candidates.into_iter().filter(|candidate| candidate.is_meant_by(text));
-    match (meant.next(), meant.next()) {
-        (Some(only), None) => Ok(only.id),
-        (Some(one), Some(other)) => Err(Error::failure(format!(
-            "{what} {text:?} is ambiguous; it could be {} or {}",
-            one.id, other.id
-        ))
-        .hint("type more of it")),
-        (None, _) => {
-            let unknown = Error::failure(format!("no {what} is named {text:?}"));
-            Err(if text.len() < FEWEST {
-                unknown.hint(format!("type at least {FEWEST} characters of the end of its id"))
-            } else {
-                unknown.hint(thing.hint())
-            })
+    if text == LAST {
+        // UUIDv7 ids are ordered by the time of their creation.
+        let newest = candidates.into_iter().map(|candidate| candidate.id).max();
+        return newest.ok_or_else(|| Error::not_found(format!("there is no {what}")).hint(thing.hint()));
+    }
+    // An alias wins over a part of an id.
+    if candidates.iter().filter(|candidate| candidate.has_alias(text)).count() == 1 {
+        candidates.retain(|candidate| candidate.has_alias(text));
+    }
+    let meant: Vec<&Candidate> = candidates
+        .iter()
+        .filter(|candidate| candidate.is_meant_by(text))
+        .collect();
+    match meant.as_slice() {
+        [only] => Ok(only.id.clone()),
+        [] => Err(unknown(thing, text, &candidates)),
+        several => {
+            let mut listed: Vec<String> = several.iter().take(LISTED).map(|one| one.describe()).collect();
+            if several.len() > LISTED {
+                listed.push(format!("{} more", several.len() - LISTED));
+            }
+            let listed = listed.join(", ");
+            Err(
+                Error::usage(format!("{what} \"{text}\" is ambiguous; it matches {listed}"))
+                    .hint("type more characters of the id"),
+            )
         }
+    }
+}
+
+/// Returns the error for a text that matches no candidate, with a suggestion if one is similar.
+fn unknown(thing: Thing, text: &str, candidates: &[Candidate]) -> Error {
+    let unknown = Error::not_found(format!("unknown {} \"{text}\"", thing.name()));
+    let aliases = candidates
+        .iter()
+        .map(|candidate| candidate.alias.as_str())
+        .filter(|alias| !alias.is_empty());
+    let ids = candidates.iter().map(|candidate| short(&candidate.id));
+    match suggest::closest(text, aliases.chain(ids)) {
+        Some(similar) => unknown.hint(format!(
+            "did you mean \"{}\"? {}",
+            sanitize::line(similar),
+            thing.hint()
+        )),
+        None if text.len() < FEWEST => unknown.hint(format!("type at least {FEWEST} characters of the id")),
+        None => unknown.hint(thing.hint()),
     }
 }
 
@@ -196,8 +246,8 @@ pub(crate) async fn session_or_newest(supervisor: &mut Supervisor, named: Option
         None => {
             let sessions = listing::sessions(supervisor, false).await?;
             let newest = sessions.into_iter().next().ok_or_else(|| {
-                Error::failure("there is no open session")
-                    .hint("`troupe spawn TYPE -m MESSAGE` opens one; `troupe ps --closed` lists old ones")
+                Error::not_found("there is no open session")
+                    .hint("`troupe spawn ROLE 'TASK'` opens one; `troupe ps --closed` lists closed ones")
             })?;
             Ok(newest.session_id)
         }
@@ -275,6 +325,7 @@ fn of_session(threads: Vec<Thread>) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = Vec::with_capacity(threads.len());
     for thread in threads.into_iter().rev() {
         let mut candidate = Candidate::plain(&thread.thread_id);
+        candidate.role = thread.agent_type;
         if given.insert(thread.alias.to_lowercase()) {
             candidate.alias = thread.alias;
         }
@@ -292,23 +343,26 @@ mod tests {
     fn candidates() -> Vec<Candidate> {
         [
             ("01939c5a-0000-7000-8000-00000000aa01", "scout"),
-            ("01939c5a-0000-7000-8000-00000000ab01", ""),
-            ("01939c5a-0000-7000-8000-0000000000ff", ""),
+            ("01939c5b-0000-7000-8000-00000000ab01", ""),
+            ("01939c5c-0000-7000-8000-0000000000ff", ""),
         ]
         .map(|(id, alias)| Candidate {
             id: id.to_owned(),
             alias: alias.to_owned(),
+            role: "worker".to_owned(),
         })
         .to_vec()
     }
 
     #[test]
-    fn the_end_of_an_id_is_enough() {
+    fn unique_part_of_an_id_is_enough() {
         let id = "01939c5a-0000-7000-8000-00000000aa01";
         assert_eq!(short(id), "0000aa01");
-        assert_eq!(pick(Thing::Thread, short(id), candidates()).unwrap(), id);
-        assert_eq!(pick(Thing::Thread, "00AA01", candidates()).unwrap(), id);
-        assert_eq!(pick(Thing::Thread, "Scout", candidates()).unwrap(), id);
+        for text in [short(id), "00AA01", "01939c5a", "Scout"] {
+            assert_eq!(pick(Thing::Thread, text, candidates()).unwrap(), id, "{text}");
+        }
+        let last = pick(Thing::Thread, LAST, candidates()).unwrap();
+        assert_eq!(last, "01939c5c-0000-7000-8000-0000000000ff");
     }
 
     #[test]
@@ -333,24 +387,28 @@ mod tests {
     }
 
     #[test]
-    fn too_little_and_too_much_are_refused() {
-        let short = pick(Thing::Thread, "ff", candidates()).unwrap_err();
+    fn unknown_and_ambiguous_ids_suggest_candidates() {
+        let error = |thing, text| pick(thing, text, candidates()).unwrap_err();
+        let short = error(Thing::Thread, "ff");
         assert!(short.remedy().unwrap().contains("at least 4 characters"), "{short:?}");
+        let unknown = error(Thing::Thread, "beef");
+        assert_eq!((unknown.message(), unknown.code()), ("unknown thread \"beef\"", 4));
+        let misspelt = error(Thing::Thread, "scuot");
         assert!(
-            pick(Thing::Thread, "beef", candidates())
-                .unwrap_err()
-                .message()
-                .contains("no thread")
+            misspelt.remedy().unwrap().contains("did you mean \"scout\"?"),
+            "{misspelt:?}"
         );
-        let error = pick(Thing::Approval, "beef", candidates()).unwrap_err();
-        assert!(error.remedy().unwrap().contains("troupe approvals"), "{error:?}");
-        let two = vec![candidates().remove(0), candidates().remove(0)];
+        let approval = error(Thing::Approval, "beef");
+        assert!(approval.remedy().unwrap().contains("troupe approvals"), "{approval:?}");
+        let ambiguous = error(Thing::Thread, "01939c5");
         assert!(
-            pick(Thing::Thread, "aa01", two)
-                .unwrap_err()
+            ambiguous
                 .message()
-                .contains("ambiguous")
+                .contains("01939c5a-0000-7000-8000-00000000aa01 (worker \"scout\"), 01939c5b"),
+            "{ambiguous:?}"
         );
+        assert_eq!(ambiguous.code(), 2);
+        assert_eq!(pick(Thing::Session, LAST, Vec::new()).unwrap_err().code(), 4);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod listing;
 mod message;
 mod names;
 mod options;
+mod output;
 mod pair;
 mod patience;
 mod places;
@@ -32,6 +33,7 @@ mod sanitize;
 mod settings_page;
 mod stop;
 mod story;
+mod suggest;
 mod threads;
 mod time;
 mod token;
@@ -39,7 +41,7 @@ mod ui;
 mod waiting;
 mod workspace;
 
-use std::{env, process::ExitCode};
+use std::{env, ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use svc_kit::settings::{Settings, SettingsError};
@@ -49,7 +51,8 @@ use crate::{
     commands::Command,
     context::Context,
     error::{Error, Kind, Result},
-    global::{Output, SHARED_SETTINGS},
+    global::SHARED_SETTINGS,
+    output::{Format, OutputArgs},
     ui::Ui,
 };
 
@@ -60,14 +63,14 @@ pub fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(SettingsError::Usage(error)) => return refuse(&error),
         Err(error) => {
-            let output = if wants_json() { Output::Json } else { Output::Text };
+            let format = if wants_json() { Format::Json } else { Format::Table };
             let refused = Error::usage(error.to_string());
             let refused = error.remedy().into_iter().fold(refused, Error::hint);
-            Ui::new(output).error(&refused);
+            Ui::new(&OutputArgs::of(format)).error(&refused);
             return refused.exit_code();
         }
     };
-    let ui = Ui::new(cli.global.output);
+    let ui = Ui::new(&cli.global.output);
     match execute(cli, settings) {
         Ok(code) => code,
         Err(error) => {
@@ -90,7 +93,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let (message, hint) = text.split_once("\n\n").unwrap_or((&text, ""));
         let message = message.strip_prefix("error: ").unwrap_or(message);
         let error = Error::usage(sanitize::line(message)).hint(sanitize::line(hint));
-        Ui::new(Output::Json).error(&error);
+        Ui::new(&OutputArgs::of(Format::Json)).error(&error);
         return error.exit_code();
     }
     // There is no other output on which to report a failure.
@@ -102,12 +105,13 @@ fn refuse(error: &clap::Error) -> ExitCode {
 fn wants_json() -> bool {
     // `args_os`: arguments that are not UTF-8 have to be rejected, and `args` would panic.
     let arguments: Vec<_> = env::args_os().collect();
-    let joined = arguments.iter().any(|argument| argument == "--output=json");
-    joined || arguments.windows(2).any(|pair| pair == ["--output", "json"])
+    let is_joined = |argument: &OsString| argument == "--output=json" || argument == "-ojson" || argument == "-o=json";
+    let is_pair = |pair: &[OsString]| pair == ["--output", "json"] || pair == ["-o", "json"];
+    arguments.iter().any(is_joined) || arguments.windows(2).any(is_pair)
 }
 
 fn execute(cli: Cli, settings: Settings) -> Result<ExitCode> {
-    if cli.global.output == Output::Sarif && !matches!(cli.command, Command::Lint(_)) {
+    if cli.global.output.format == Format::Sarif && !matches!(cli.command, Command::Lint(_)) {
         return Err(Error::usage("only `troupe lint` writes SARIF").hint("use --output json"));
     }
     if first::is_here() && commands::runs_programs(&cli.command) {

@@ -1,5 +1,7 @@
 //! Complete lists from the supervisor, across all pages.
 
+use std::collections::BTreeMap;
+
 use troupe_proto::supervisor::v1::{
     Approval, Edge, ListActiveAgentsRequest, ListApprovalsRequest, ListEdgesRequest, ListMailboxRequest, ListScope,
     ListSessionsRequest, Mail, Session, Thread,
@@ -27,12 +29,21 @@ async fn every_page<T>(mut fetch: impl AsyncFnMut(String) -> Result<(Vec<T>, Str
 
 /// Lists the sessions, newest first.
 pub(crate) async fn sessions(supervisor: &mut Supervisor, include_closed: bool) -> Result<Vec<Session>> {
+    sessions_with(supervisor, BTreeMap::new(), include_closed).await
+}
+
+/// Lists the sessions that have all of the labels, newest first.
+pub(crate) async fn sessions_with(
+    supervisor: &mut Supervisor,
+    labels: BTreeMap<String, String>,
+    include_closed: bool,
+) -> Result<Vec<Session>> {
     every_page(async |page_token: String| -> Result<(Vec<Session>, String)> {
         let request = ListSessionsRequest {
             page_size: PAGE,
             page_token,
             include_closed,
-            ..ListSessionsRequest::default()
+            labels: labels.clone(),
         };
         let page = supervisor.list_sessions(request).await?.into_inner();
         Ok((page.sessions, page.next_page_token))

@@ -46,6 +46,18 @@ impl ProjectArgs {
     }
 }
 
+/// Parses `KEY=VALUE`.
+///
+/// # Errors
+///
+/// Returns a message without an equals sign or a key.
+pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}
+
 /// The mode of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SessionMode {

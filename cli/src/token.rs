@@ -13,8 +13,8 @@ use std::{
 use svc_kit::{listen::is_this_machine, paths, shown_token::ShownToken, token_file};
 
 use crate::{
-    global::{GivenToken, Global},
     error::{Error, Result},
+    global::{GivenToken, Global},
 };
 
 /// The file of the operator's token in the data directory.
@@ -150,11 +150,14 @@ impl Token {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
-    use crate::global::{Output, TlsArgs, UploadWorkspace};
+    use crate::{
+        global::{TlsArgs, UploadWorkspace},
+        output::OutputArgs,
+    };
 
     fn global(token: Option<&str>, data_dir: Option<&Path>) -> Global {
         Global {
-            output: Output::Text,
+            output: OutputArgs::default(),
             supervisor: String::new(),
             registry: String::new(),
             upload_workspace: UploadWorkspace::Auto,
@@ -235,7 +238,7 @@ mod tests {
 
     #[test]
     fn debug_output_shows_no_token() {
-        let given: Given = "very-secret-token".parse().unwrap();
+        let given: GivenToken = "very-secret-token".parse().unwrap();
         let token = Token::given("very-secret-token");
         assert!(!format!("{given:?}{token:?}").contains("secret"));
     }

@@ -17,10 +17,10 @@ use troupe_proto::{
 };
 
 use crate::{
-    global::{Global, UploadWorkspace},
     client::{self, Target},
     context::Context,
     error::{Error, Result},
+    global::{Global, UploadWorkspace},
     places, sanitize,
     ui::style,
 };
@@ -117,11 +117,11 @@ fn warning(diagnostic: &Diagnostic) -> String {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
-    use crate::global::{Output, TlsArgs};
+    use crate::{global::TlsArgs, output::OutputArgs};
 
     fn global(registry: &str, upload_workspace: UploadWorkspace) -> Global {
         Global {
-            output: Output::Text,
+            output: OutputArgs::default(),
             supervisor: String::new(),
             registry: registry.to_owned(),
             upload_workspace,

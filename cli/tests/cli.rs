@@ -94,7 +94,7 @@ fn errors_are_json_where_json_is_asked_for() {
     let home = tempfile::tempdir().unwrap();
     for (arguments, code) in [
         // No service listens on port 1.
-        (&["ps", "--supervisor", "http://127.0.0.1:1", "--output", "json"][..], 1),
+        (&["ps", "--supervisor", "http://127.0.0.1:1", "--output", "json"][..], 7),
         (&["explode", "--output=json"][..], 2),
     ] {
         let output = run(home.path(), arguments);
@@ -115,7 +115,7 @@ fn an_error_says_what_to_do() {
     let home = tempfile::tempdir().unwrap();
     let output = run(home.path(), &["ps", "--supervisor", "http://127.0.0.1:1"]);
     let text = stderr(&output);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(7));
     assert!(
         text.starts_with("error: cannot reach the supervisor at http://127.0.0.1:1"),
         "{text}"
@@ -320,7 +320,7 @@ fn the_pair_serves_the_commands() {
     let (code, refused) = up.json(&["spawn", "nobody", "-m", "hello", "--session", session]);
     assert_eq!(
         (code, &refused["error"]["reason"]),
-        (Some(1), &Value::from("TEMPLATE_NOT_FOUND"))
+        (Some(4), &Value::from("TEMPLATE_NOT_FOUND"))
     );
 
     let (code, closed) = up.json(&["close", "--session", session, "--wait"]);
@@ -388,7 +388,7 @@ fn templates_that_the_registry_cannot_see_are_uploaded() {
     let (code, unknown) = up.json(&["spawn", "nobody", "-m", "Rest.", "--session", session]);
     assert_eq!(
         (code, &unknown["error"]["reason"]),
-        (Some(1), &Value::from("TEMPLATE_NOT_FOUND"))
+        (Some(4), &Value::from("TEMPLATE_NOT_FOUND"))
     );
     assert_eq!(up.stop(), Some(0));
 }
@@ -413,7 +413,7 @@ fn a_project_is_named_by_any_way_or_not_at_all() {
     let (code, refused) = up.json(&["agents", "clerk", "--no-cwd"]);
     assert_eq!(
         (code, &refused["error"]["reason"]),
-        (Some(1), &Value::from("TEMPLATE_NOT_FOUND"))
+        (Some(4), &Value::from("TEMPLATE_NOT_FOUND"))
     );
 
     let say = ["-m", "Say that you are done.", "--wait"];

@@ -109,7 +109,7 @@ fn an_operator_grants_and_denies() {
     let all = succeeds(&up, &["approvals", "--all"]);
     assert_eq!(all["approvals"].as_array().map(Vec::len), Some(2));
     let (code, unknown) = up.json(&["approvals", "grant", "00000000"]);
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(4));
     assert!(
         unknown["error"]["hint"]
             .as_str()
@@ -148,8 +148,14 @@ fn a_session_is_paused_and_set() {
 
     let set = |arguments: &[&str]| succeeds(&up, &[&["session"][..], arguments].concat())["session"].clone();
     assert_eq!(set(&["mode", session, "implementation"])["mode"], "MODE_IMPLEMENTATION");
-    assert_eq!(set(&["orchestration", session, "auto"])["orchestration"], "ORCHESTRATION_AUTO");
-    assert_eq!(set(&["edges", session, "self"])["edge_management"], "EDGE_MANAGEMENT_SELF");
+    assert_eq!(
+        set(&["orchestration", session, "auto"])["orchestration"],
+        "ORCHESTRATION_AUTO"
+    );
+    assert_eq!(
+        set(&["edges", session, "self"])["edge_management"],
+        "EDGE_MANAGEMENT_SELF"
+    );
     assert_eq!(
         set(&["budget", session, "--tokens", "100000"])["budget"]["tokens"],
         100_000

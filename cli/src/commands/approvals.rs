@@ -12,7 +12,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     ids, json, listing, names, sanitize, time,
-    ui::{self, Line, style},
+    ui::{Line, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -118,7 +118,8 @@ async fn list(args: List, context: &Context) -> Result<()> {
         || match approvals.as_slice() {
             [] => "nothing waits for an operator".to_owned(),
             _ => {
-                let sections = shown().map(|(approval, call)| section(approval, call.as_ref(), now, ui::columns()));
+                let sections =
+                    shown().map(|(approval, call)| section(approval, call.as_ref(), now, context.ui.columns()));
                 sections.collect::<Vec<_>>().join("\n\n")
             }
         },
@@ -137,7 +138,7 @@ async fn show(args: Named, context: &Context) -> Result<()> {
     let call = Call::of(&mut supervisor, &approval).await?;
     context.ui.answer(
         || json!({ "approval": to_json(&approval, call.as_ref()) }),
-        || section(&approval, call.as_ref(), SystemTime::now(), ui::columns()),
+        || section(&approval, call.as_ref(), SystemTime::now(), context.ui.columns()),
     )
 }
 
@@ -279,7 +280,7 @@ async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
         .ok_or_else(|| Error::failure("the supervisor answered no approval"))?;
     context.ui.answer(
         || json!({ "approval": json::message(&decided) }),
-        || section(&decided, None, SystemTime::now(), ui::columns()),
+        || section(&decided, None, SystemTime::now(), context.ui.columns()),
     )?;
     if grant && decided.decision() != ApprovalDecision::Granted {
         let decision = names::approval_decision(decided.decision());
@@ -296,10 +297,14 @@ async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
 mod tests {
     use std::time::Duration;
 
+    use prost_types::Timestamp;
     use troupe_proto::supervisor::v1::{ApprovalKind, ApprovalThread};
 
     use super::*;
-    use crate::commands::{self, Command};
+    use crate::{
+        commands::{self, Command},
+        ui,
+    };
 
     #[test]
     fn a_decision_names_what_it_decides() {

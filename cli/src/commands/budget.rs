@@ -58,7 +58,6 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
                 .mark(style::PLAIN, thread.thread_id.clone())
                 .word(style::of_status(kind), names::status_kind(kind))
                 .word(style::PLAIN, budget_in_words(thread.budget.as_ref()))
-                .render(ui::columns())
         },
     )
 }

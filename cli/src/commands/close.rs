@@ -143,7 +143,6 @@ async fn close_thread(
                 .mark(style::PLAIN, id.unwrap_or_default())
                 .word(style::DIM, format!("was {}, now", names::status_kind(before)))
                 .word(style::of_status(now), names::status_kind(now))
-                .render(ui::columns())
         },
     )
 }

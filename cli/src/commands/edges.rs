@@ -9,7 +9,7 @@ use crate::{
     context::Context,
     error::Result,
     ids, json, listing, names,
-    ui::{self, Cell, Table, style},
+    ui::{Cell, Table, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -159,13 +159,8 @@ async fn delete(supervisor: &mut Supervisor, args: &Delete, context: &Context) -
 }
 
 fn show(edges: &[Edge], context: &Context) -> Result<()> {
-    context.ui.answer(
-        || json!({ "edges": json::list(edges) }),
-        || match edges {
-            [] => "no edges".to_owned(),
-            edges => table(edges).render(ui::columns()),
-        },
-    )
+    let value = || json!({ "edges": json::list(edges) });
+    context.ui.table(value, || table(edges), "no edges")
 }
 
 fn table(edges: &[Edge]) -> Table<6> {
@@ -186,6 +181,7 @@ fn table(edges: &[Edge]) -> Table<6> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ui;
 
     #[test]
     fn an_edge_shows_which_way_it_carries() {

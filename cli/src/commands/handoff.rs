@@ -10,7 +10,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     ids, json, message,
-    ui::{self, Line, style},
+    ui::{Line, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -87,7 +87,6 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             Line::default()
                 .mark(style::PLAIN, sent.handoff_id.clone())
                 .word(style::DIM, format!("to {}", ids::short(&sent.to_thread_id)))
-                .render(ui::columns())
         },
     )
 }

@@ -11,7 +11,7 @@ use crate::{
     context::Context,
     error::Result,
     ids, json, listing, names, time,
-    ui::{self, Cell, Table, style},
+    ui::{Cell, Table, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -42,12 +42,10 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let thread_id = ids::thread(&mut supervisor, &args.thread, None).await?;
     let mail = listing::mail(&mut supervisor, &thread_id, args.all).await?;
-    context.ui.answer(
+    context.ui.table(
         || json!({ "mail": json::list(&mail) }),
-        || match mail.as_slice() {
-            [] => "no mail waits; `--all` shows what was read".to_owned(),
-            mail => table(mail, SystemTime::now()).render(ui::columns()),
-        },
+        || table(&mail, SystemTime::now()),
+        "no unread mail; --all includes acknowledged mail",
     )?;
     // Acknowledged only after the mail is displayed.
     let newest = mail.iter().rfind(|mail| !mail.acknowledged).map(|mail| mail.sequence);
@@ -111,6 +109,7 @@ mod tests {
     use troupe_proto::supervisor::v1::{ContentRef, StatusKind, ThreadStatus};
 
     use super::*;
+    use crate::ui;
 
     #[test]
     fn mail_says_from_whom_it_is_and_what_it_says() {

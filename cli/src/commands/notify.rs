@@ -17,7 +17,7 @@ use crate::{
     ids, json, names,
     patience::Patience,
     sanitize, time,
-    ui::{self, Line, style},
+    ui::{Line, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -159,12 +159,12 @@ impl Telling {
                 Ok(None) => break,
                 Err(status) => return Ok(Err(status)),
             };
-            if context.ui.is_json() {
+            if !context.ui.is_text() {
                 context
                     .ui
-                    .json(&json!({ "notification": json::message(&notification) }))?;
+                    .value(&json!({ "notification": json::message(&notification) }))?;
             } else {
-                context.ui.line(line(&notification).render(ui::columns()))?;
+                context.ui.line(line(&notification).render(context.ui.columns()))?;
             }
             self.raise(&notification, context).await;
             self.request.after_sequence = Some(notification.sequence);
@@ -189,7 +189,7 @@ impl Telling {
                 } else {
                     Urgency::Normal
                 };
-                alert.raise(urgency, &title, &notification.text, context.ui).await;
+                alert.raise(urgency, &title, &notification.text, &context.ui).await;
             }
             None => {}
         }
@@ -240,6 +240,7 @@ fn asks(notification: &Notification) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ui;
 
     #[test]
     fn a_notification_is_one_line() {

@@ -12,7 +12,7 @@ use crate::{
     json, names,
     options::{ProjectArgs, SessionMode},
     sanitize,
-    ui::{self, Cell, Table, style},
+    ui::{Cell, Table, style},
     workspace::Workspace,
 };
 
@@ -114,7 +114,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         .ok_or_else(|| Error::failure("the registry answered nothing"))?;
     context.ui.answer(
         || json!({ "resolved": json::message(&resolved) }),
-        || text(&resolved, with_prompt),
+        || text(&resolved, with_prompt, context.ui.columns()),
     )?;
     for warning in &resolved.warnings {
         context.ui.note(format!(
@@ -153,7 +153,7 @@ fn request(args: Args) -> Result<ResolveSpawnRequest> {
 /// The origin of values without a recorded origin: they come from the template or are empty.
 const TEMPLATE: &str = "template";
 
-fn text(resolved: &ResolvedSpawn, with_prompt: bool) -> String {
+fn text(resolved: &ResolvedSpawn, with_prompt: bool, columns: usize) -> String {
     let mut table = Table::new(["WHAT", "DECIDED BY", "VALUE"]);
     let role = match resolved.agent_name.as_str() {
         "" => resolved.agent_type.clone(),
@@ -204,7 +204,7 @@ fn text(resolved: &ResolvedSpawn, with_prompt: bool) -> String {
             row(&mut table, "hides", hidden, "");
         }
     }
-    let mut text = table.render(ui::columns());
+    let mut text = table.render(columns);
     if with_prompt {
         for block in &resolved.blocks {
             let heading = format!("── {} ", names::block_kind(block.kind()).to_ascii_lowercase());
@@ -272,6 +272,7 @@ mod tests {
     use troupe_proto::common::v1::{BlockKind, PromptBlock, ToolPolicy, ValueOrigin};
 
     use super::*;
+    use crate::ui;
 
     fn resolved() -> ResolvedSpawn {
         let mut resolved = ResolvedSpawn {
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn every_value_has_its_origin() {
-        let text = ui::plain(&text(&resolved(), false));
+        let text = ui::plain(&text(&resolved(), false, 120));
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let lines: Vec<_> = text.lines().map(words).collect();
         assert!(lines.contains(&words("model explicit gpt-5.2")), "{text}");
@@ -312,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_prompt_is_shown_when_asked_for() {
-        let text = ui::plain(&text(&resolved(), true));
+        let text = ui::plain(&text(&resolved(), true, 120));
         assert!(
             text.contains("── role") && text.ends_with("You work.[2J\nHard."),
             "{text}"

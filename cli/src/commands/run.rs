@@ -100,7 +100,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     pair::init_logging("info")?;
     let options = args.admin.clone();
     let config = config(args, context)?;
-    report_programs(&config, context.ui);
+    report_programs(&config, context.ui.clone());
     let is_read_here = options.admin_listen.is_some();
     let telemetry = Telemetry::start("troupe-runner", is_read_here).map_err(|error| Error::usage(error.to_string()))?;
     let mut admin = Admin::start(&options, &telemetry, &[READINESS])
@@ -129,10 +129,10 @@ fn report_programs(config: &RunnerConfig, ui: Ui) {
         // A process has neither a version nor credentials, so only its warnings are reported.
         let is_worth_it = |report: &ProgramReport| report.tested.is_some() || !report.warnings.is_empty();
         let reports: Vec<ProgramReport> = reports.into_iter().flatten().filter(is_worth_it).collect();
-        if ui.is_json() && !reports.is_empty() {
+        if !ui.is_text() && !reports.is_empty() {
             let reports: Vec<_> = reports.iter().map(programs::report_json).collect();
             // A closed standard output does not stop a runner.
-            let _ = ui.json(&json!({ "programs": reports }));
+            let _ = ui.value(&json!({ "programs": reports }));
         } else {
             for line in reports.iter().flat_map(programs::report_lines) {
                 ui.note(line);

@@ -63,7 +63,6 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
                 .mark(style::PLAIN, thread_id.clone())
                 .word(style::of_status(kind), names::status_kind(kind))
                 .word(style::DIM, format!("input {}", sent.input_number))
-                .render(ui::columns())
         },
     )
 }

@@ -15,7 +15,7 @@ use crate::{
     error::{Error, Result},
     ids, json, names,
     options::{NewBudget, SessionMode, budget_in_words},
-    ui::{self, Line, style},
+    ui::{Line, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -229,7 +229,7 @@ async fn update(one: &One, change: UpdateSessionRequest, context: &Context) -> R
 }
 
 /// Formats the current settings.
-fn text(session: &Session) -> String {
+fn text(session: &Session) -> Line {
     let (look, state) = if session.paused {
         (style::WARN, "paused")
     } else {
@@ -249,7 +249,6 @@ fn text(session: &Session) -> String {
         .word(style::NAME, names::orchestration(session.orchestration()))
         .word(style::NAME, edges)
         .word(style::DIM, budget_in_words(session.budget.as_ref()))
-        .render(ui::columns())
 }
 
 async fn delete(one: &One, context: &Context) -> Result<()> {
@@ -270,7 +269,10 @@ async fn delete(one: &One, context: &Context) -> Result<()> {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
-    use crate::commands::{self, Command};
+    use crate::{
+        commands::{self, Command},
+        ui,
+    };
 
     fn parse(arguments: &[&str]) -> std::result::Result<Action, clap::Error> {
         let line = ["troupe", "session"].iter().chain(arguments);
@@ -316,7 +318,7 @@ mod tests {
             ..Session::default()
         };
         assert_eq!(
-            ui::plain(&text(&session)),
+            ui::plain(&text(&session).render(120)),
             "session  01939c5a-0000-7000-8000-00000000cc03  paused  PLANNING  AUTO  edges SELF  3 turns"
         );
     }

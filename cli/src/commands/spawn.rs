@@ -7,8 +7,8 @@ use tonic::Request;
 use troupe_proto::{
     common::v1::Mode,
     supervisor::v1::{
-        CloseSessionRequest, CreateSessionRequest, OnLimit, Orchestration,
-        SpawnAgentRequest, SpawnAgentResponse, Status, StatusKind, WakePolicy,
+        CloseSessionRequest, CreateSessionRequest, OnLimit, Orchestration, SpawnAgentRequest, SpawnAgentResponse,
+        Status, StatusKind, WakePolicy,
     },
 };
 
@@ -253,9 +253,9 @@ fn to_json(session: &str, spawned: &SpawnAgentResponse) -> serde_json::Value {
     value
 }
 
-fn text(spawned: &SpawnAgentResponse) -> String {
+fn text(spawned: &SpawnAgentResponse) -> Line {
     let Some(thread) = &spawned.thread else {
-        return "spawned".to_owned();
+        return Line::default().mark(style::PLAIN, "spawned");
     };
     let kind = ui::status_of(thread);
     let queue = match spawned.queue_position {
@@ -267,7 +267,6 @@ fn text(spawned: &SpawnAgentResponse) -> String {
         .word(style::NAME, ui::role(thread))
         .word(style::of_status(kind), names::status_kind(kind))
         .word(style::DIM, queue)
-        .render(ui::columns())
 }
 
 async fn wait_for(
@@ -289,11 +288,11 @@ async fn wait_for(
     ));
     let waited = waiting::wait(supervisor, session, vec![id.clone()], timeout, false).await?;
     let Some(status) = waited.settled.into_iter().find_map(|settled| settled.status) else {
-        if context.ui.is_json() {
-            context.ui.json(&to_json(session, spawned))?;
+        if !context.ui.is_text() {
+            context.ui.value(&to_json(session, spawned))?;
         }
-        return Err(Error::failure(format!("thread {id} was not settled in time"))
-            .hint(format!("it goes on: `troupe wait {id}`, or `troupe close {id}`")));
+        return Err(Error::timeout(format!("thread {id} is still running"))
+            .hint(format!("`troupe wait {id}` waits again, `troupe close {id}` closes it")));
     };
     let message = content::last_message(supervisor, session, &status).await?;
     context.ui.answer(
@@ -334,8 +333,10 @@ pub(crate) fn verdict(id: &str, status: &Status) -> Result<()> {
             } else {
                 &status.reason
             };
-            Err(Error::failure(sanitize::line(&format!("thread {id} is {name}: {why}")))
-                .hint(format!("`troupe watch {id} --after 0` shows how it came to that")))
+            Err(
+                Error::agent_failed(sanitize::line(&format!("thread {id} is {name}: {why}")))
+                    .hint(format!("`troupe watch {id} --after 0` shows its events")),
+            )
         }
     }
 }

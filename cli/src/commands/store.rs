@@ -16,7 +16,8 @@ use svc_kit::thread_token::Kept;
 use crate::{
     context::Context,
     error::{Error, Result},
-    json, sanitize,
+    json::{self, writer},
+    sanitize,
     ui::{self, Live, style},
 };
 
@@ -164,7 +165,9 @@ fn verify(context: &Context) -> Result<()> {
 fn dump(session: SessionId, after: Sequence, context: &Context) -> Result<()> {
     let events = maintenance::events(&context.data_dir()?, session, after).map_err(failure)?;
     for event in events {
-        context.ui.json(&json::message(&event.map_err(failure)?))?;
+        context
+            .ui
+            .line(writer::to_line(&json::message(&event.map_err(failure)?))?)?;
     }
     Ok(())
 }
@@ -225,7 +228,7 @@ struct Meter {
 
 impl Meter {
     fn new(context: &Context) -> Self {
-        let is_shown = !context.ui.is_json() && ui::is_interactive();
+        let is_shown = context.ui.is_text() && ui::is_interactive();
         Self {
             live: is_shown.then(Live::default),
             drawn: None,

@@ -10,7 +10,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     ids, json, names, time,
-    ui::{self, Cell, Table, style},
+    ui::{Cell, Table, style},
     waiting,
 };
 
@@ -63,18 +63,16 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
                     Cell::plain(status.map(|status| status.message.as_str()).unwrap_or_default()),
                 ]);
             }
-            table.render(ui::columns())
+            table
         },
     )?;
     if let Some(id) = waited.not_found.first() {
-        return Err(Error::failure(format!("agent with id {id} not found"))
-            .hint("`troupe ps --closed` lists every session and thread"));
+        return Err(Error::not_found(format!("agent with id {id} not found"))
+            .hint("`troupe ps --closed` lists all sessions and threads"));
     }
     if waited.timed_out(args.any) {
-        return Err(
-            Error::failure(format!("not settled in time: {}", waited.waiting.join(", ")))
-                .hint("they go on; `troupe wait` again, with a longer --timeout"),
-        );
+        return Err(Error::timeout(format!("still running: {}", waited.waiting.join(", ")))
+            .hint("wait again with a longer --timeout"));
     }
     for settled in &waited.settled {
         if let Some(status) = &settled.status {

@@ -75,8 +75,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 fn show(response: &WatchThreadsResponse, picture: &Picture, context: &Context) -> Result<()> {
-    if context.ui.is_json() {
-        return context.ui.json(&json::message(response));
+    if !context.ui.is_text() {
+        return context.ui.value(&json::message(response));
     }
     match &response.message {
         Some(Message::Snapshot(snapshot)) if snapshot.last => {
@@ -84,10 +84,12 @@ fn show(response: &WatchThreadsResponse, picture: &Picture, context: &Context) -
             context.ui.line(format!(
                 "{}\n{}",
                 style::paint(style::DIM, at),
-                ui::tree(picture.threads(), ui::columns())
+                ui::tree(picture.threads(), context.ui.columns())
             ))
         }
-        Some(Message::Event(event)) => context.ui.line(story::line(event, picture).render(ui::columns())),
+        Some(Message::Event(event)) => context
+            .ui
+            .line(story::line(event, picture).render(context.ui.columns())),
         Some(Message::Output(output)) => {
             let id = ids::short(&output.thread_id).to_owned();
             let lines: Vec<String> = sanitize::block(&output.text)

@@ -14,6 +14,7 @@ mod width;
 use std::{
     fmt::Display,
     io::{self, IsTerminal as _, Write as _},
+    sync::Arc,
 };
 
 use anstream::{AutoStream, ColorChoice};
@@ -23,62 +24,137 @@ pub(crate) use self::{
     line::Line,
     live::Live,
     table::{Cell, Table},
-    tree::{doing, role, status_of, tree},
-    width::columns,
+    tree::{doing, role, status_of, tokens, tree},
 };
 use crate::{
     error::{Error, Kind, Result},
-    global::Output,
     json::writer,
+    output::{self, Format, OutputArgs},
+    sanitize,
 };
 
 /// The output of a command.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ui {
-    output: Output,
+    options: Arc<OutputArgs>,
+}
+
+/// The text form of a result.
+pub(crate) trait Render {
+    /// Renders the result as lines without a final line break.
+    fn render_for(&self, ui: &Ui) -> Result<String>;
+}
+
+impl Render for String {
+    fn render_for(&self, _: &Ui) -> Result<String> {
+        Ok(self.clone())
+    }
+}
+
+impl Render for Line {
+    fn render_for(&self, ui: &Ui) -> Result<String> {
+        Ok(self.render(ui.columns()))
+    }
+}
+
+impl<const N: usize> Render for Table<N> {
+    fn render_for(&self, ui: &Ui) -> Result<String> {
+        self.render_with(&ui.options, ui.columns())
+    }
 }
 
 impl Ui {
-    /// Creates an output with this format.
-    pub(crate) const fn new(output: Output) -> Self {
-        Self { output }
-    }
-
-    /// Returns whether the format is JSON.
-    pub(crate) const fn is_json(self) -> bool {
-        matches!(self.output, Output::Json)
-    }
-
-    /// Writes a result: the value as one line of JSON, or the text.
-    pub(crate) fn answer(self, value: impl FnOnce() -> Value, text: impl FnOnce() -> String) -> Result<()> {
-        if self.is_json() {
-            self.json(&value())
-        } else {
-            self.line(text())
+    /// Creates an output with these options.
+    pub(crate) fn new(options: &OutputArgs) -> Self {
+        Self {
+            options: Arc::new(options.clone()),
         }
     }
 
-    /// Writes a JSON value on one line.
-    pub(crate) fn json(self, value: &Value) -> Result<()> {
-        self.line(writer::to_line(value)?)
+    /// Returns whether the output is for people.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.options.format, Format::Table | Format::Wide) && !self.options.quiet
+    }
+
+    /// Returns whether the format is JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.options.format == Format::Json
+    }
+
+    /// Returns the number of columns of the terminal. Unlimited if standard output is not a terminal.
+    pub(crate) fn columns(&self) -> usize {
+        if self.options.no_truncate {
+            usize::MAX
+        } else {
+            width::columns()
+        }
+    }
+
+    /// Writes a result: the text for people, or the value in the requested format.
+    pub(crate) fn answer<R: Render>(&self, value: impl FnOnce() -> Value, text: impl FnOnce() -> R) -> Result<()> {
+        if !self.is_text() {
+            return self.value(&value());
+        }
+        let text = text().render_for(self)?;
+        if text.is_empty() { Ok(()) } else { self.line(text) }
+    }
+
+    /// Writes a table, or `nothing` to standard error if it has no rows.
+    pub(crate) fn table<const N: usize>(
+        &self,
+        value: impl FnOnce() -> Value,
+        table: impl FnOnce() -> Table<N>,
+        nothing: &str,
+    ) -> Result<()> {
+        if !self.is_text() {
+            return self.value(&value());
+        }
+        let table = table();
+        if table.is_empty() {
+            self.note(nothing);
+            return Ok(());
+        }
+        self.line(table.render_for(self)?)
+    }
+
+    /// Writes a value in the requested structured format.
+    pub(crate) fn value(&self, value: &Value) -> Result<()> {
+        match &self.options.format {
+            Format::Json => self.line(writer::to_line(value)?),
+            Format::Yaml => {
+                let text = serde_yaml::to_string(value)
+                    .map_err(|error| Error::failure(format!("cannot write YAML: {error}")))?;
+                self.line(format_args!("---\n{}", sanitize::block(text.trim_end())))
+            }
+            Format::JsonPath(path) => path.query(value).iter().try_for_each(|found| match found {
+                Value::String(text) => self.line(sanitize::block(text)),
+                other => self.line(writer::to_line(other)?),
+            }),
+            Format::Name => output::names(value)
+                .into_iter()
+                .try_for_each(|(kind, id)| self.line(format_args!("{kind}/{}", sanitize::line(&id)))),
+            Format::Table | Format::Wide | Format::Sarif => output::names(value)
+                .into_iter()
+                .try_for_each(|(_, id)| self.line(sanitize::line(&id))),
+        }
     }
 
     /// Writes one or more lines of the result.
-    pub(crate) fn line(self, text: impl Display) -> Result<()> {
+    pub(crate) fn line(&self, text: impl Display) -> Result<()> {
         let mut out = anstream::stdout().lock();
         writeln!(out, "{text}")?;
         Ok(out.flush()?)
     }
 
     /// Writes a progress or warning message. Write errors are ignored.
-    pub(crate) fn note(self, text: impl Display) {
-        if matches!(self.output, Output::Text) {
+    pub(crate) fn note(&self, text: impl Display) {
+        if self.is_text() {
             let _ = writeln!(anstream::stderr().lock(), "{text}");
         }
     }
 
     /// Writes an error with its reason and its hint.
-    pub(crate) fn error(self, error: &Error) {
+    pub(crate) fn error(&self, error: &Error) {
         if matches!(error.kind(), Kind::ClosedPipe | Kind::Answered) {
             return;
         }
@@ -120,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_what_why_and_what_to_do() {
+    fn error_text_has_message_and_hint() {
         let error = Error::failure("it broke").hint("mend it");
         assert_eq!(plain(&error_text(&error)), "error: it broke\n hint: mend it");
     }

@@ -6,10 +6,16 @@ use super::{
     style,
     width::{self, clip},
 };
-use crate::sanitize;
+use crate::{
+    error::{Error, Result},
+    output::{Format, OutputArgs},
+    sanitize,
+};
 
 /// The separator of two columns.
 const GAP: &str = "  ";
+/// Minimum width of the last column before other columns are dropped.
+const LAST_COLUMN: usize = 24;
 
 /// A cell: a text on one line, and its style.
 #[derive(Clone, Debug)]
@@ -38,6 +44,10 @@ impl Cell {
 pub(crate) struct Table<const N: usize> {
     headings: [&'static str; N],
     rows: Vec<[Cell; N]>,
+    /// Headings of the columns that only `--output wide` shows.
+    wide: &'static [&'static str],
+    /// Headings of the columns that a narrow terminal drops, the first one first.
+    optional: &'static [&'static str],
 }
 
 impl<const N: usize> Table<N> {
@@ -46,7 +56,21 @@ impl<const N: usize> Table<N> {
         Self {
             headings,
             rows: Vec::new(),
+            wide: &[],
+            optional: &[],
         }
+    }
+
+    /// Sets the columns that only `--output wide` shows.
+    #[must_use]
+    pub(crate) fn wide(self, wide: &'static [&'static str]) -> Self {
+        Self { wide, ..self }
+    }
+
+    /// Sets the columns that a narrow terminal drops, the first one first.
+    #[must_use]
+    pub(crate) fn optional(self, optional: &'static [&'static str]) -> Self {
+        Self { optional, ..self }
     }
 
     /// Adds a row.
@@ -54,26 +78,102 @@ impl<const N: usize> Table<N> {
         self.rows.push(cells);
     }
 
+    /// Returns whether the table has no rows.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Renders the table with the options of the command line, in at most `columns` columns.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `--columns` names an unknown column.
+    pub(crate) fn render_with(&self, options: &OutputArgs, columns: usize) -> Result<String> {
+        let mut shown: Vec<usize> = if options.columns.is_empty() {
+            let is_wide = options.format == Format::Wide;
+            let shown = |column: &usize| is_wide || !self.wide.contains(&self.headings[*column]);
+            (0..N).filter(shown).collect()
+        } else {
+            options
+                .columns
+                .iter()
+                .map(|name| self.column(name))
+                .collect::<Result<_>>()?
+        };
+        if options.columns.is_empty() && options.format != Format::Wide {
+            for name in self.optional {
+                if self.width(&shown) <= columns {
+                    break;
+                }
+                shown.retain(|column| self.headings[*column] != *name);
+            }
+        }
+        Ok(self.render_columns(&shown, !options.no_headers, columns))
+    }
+
     /// Renders the table in at most `columns` columns, without a final line break.
     pub(crate) fn render(&self, columns: usize) -> String {
-        let headings = self.headings.map(|heading| Cell::new(style::HEADING, heading));
-        let widths: [usize; N] = std::array::from_fn(|column| {
-            let cells = self.rows.iter().chain(std::iter::once(&headings));
-            cells.map(|row| width::of(&row[column].text)).max().unwrap_or(0)
+        self.render_columns(&(0..N).collect::<Vec<_>>(), true, columns)
+    }
+
+    fn column(&self, name: &str) -> Result<usize> {
+        let wanted = name.trim().replace(['-', '_'], " ");
+        let found = self
+            .headings
+            .iter()
+            .position(|heading| heading.eq_ignore_ascii_case(&wanted));
+        found.ok_or_else(|| {
+            let names = self
+                .headings
+                .map(|heading| heading.to_ascii_lowercase().replace(' ', "-"));
+            Error::usage(format!("unknown column \"{name}\"")).hint(format!("the columns are {}", names.join(", ")))
+        })
+    }
+
+    fn cells(&self, column: usize) -> impl Iterator<Item = &str> {
+        let heading = std::iter::once(self.headings[column]);
+        heading.chain(self.rows.iter().map(move |row| row[column].text.as_str()))
+    }
+
+    fn column_width(&self, column: usize) -> usize {
+        self.cells(column).map(width::of).max().unwrap_or(0)
+    }
+
+    /// Returns the width of the table. The last column counts with its heading and some text only, since it is
+    /// truncated.
+    fn width(&self, shown: &[usize]) -> usize {
+        let last = shown.len().saturating_sub(1);
+        let widths = shown.iter().enumerate().map(|(index, column)| {
+            let width = self.column_width(*column);
+            if index == last {
+                width.min(LAST_COLUMN)
+            } else {
+                width + GAP.len()
+            }
         });
+        widths.sum()
+    }
+
+    fn render_columns(&self, shown: &[usize], with_headings: bool, columns: usize) -> String {
+        let headings = self.headings.map(|heading| Cell::new(style::HEADING, heading));
+        let widths: Vec<usize> = shown.iter().map(|column| self.column_width(*column)).collect();
         let lines: Vec<String> = std::iter::once(&headings)
+            .filter(|_| with_headings)
             .chain(&self.rows)
-            .map(|row| render_row(row, &widths, columns))
+            .map(|row| {
+                let cells: Vec<&Cell> = shown.iter().map(|column| &row[*column]).collect();
+                render_row(&cells, &widths, columns)
+            })
             .collect();
         lines.join("\n")
     }
 }
 
-fn render_row<const N: usize>(row: &[Cell; N], widths: &[usize; N], columns: usize) -> String {
+fn render_row(row: &[&Cell], widths: &[usize], columns: usize) -> String {
     let mut line = String::new();
     let mut used = 0;
     for (index, (cell, column)) in row.iter().zip(widths).enumerate() {
-        let is_last = index + 1 == N;
+        let is_last = index + 1 == row.len();
         let room = if is_last { columns.saturating_sub(used) } else { *column };
         let text = clip(&cell.text, room);
         // Trailing spaces would wrap on a narrow terminal.
@@ -126,5 +226,27 @@ mod tests {
             plain(&table().render(20)),
             "ID  ROLE      MESSA…\n1   explorer  found…\n12  演出      evil[…"
         );
+    }
+
+    #[test]
+    fn options_select_the_columns() {
+        let table = table().wide(&["ID"]).optional(&["ROLE"]);
+        let options = |format| OutputArgs::of(format);
+        let lines = |options: &OutputArgs, columns| plain(&table.render_with(options, columns).unwrap_or_default());
+        assert!(lines(&options(Format::Table), 80).starts_with("ROLE      MESSAGE\n"));
+        assert!(lines(&options(Format::Wide), 80).starts_with("ID  ROLE      MESSAGE\n"));
+        assert!(lines(&options(Format::Table), 12).starts_with("MESSAGE\n"));
+        let chosen = OutputArgs {
+            columns: vec!["message".to_owned(), "id".to_owned()],
+            no_headers: true,
+            ..OutputArgs::default()
+        };
+        assert!(lines(&chosen, 80).starts_with("found it       1\n"));
+        let unknown = OutputArgs {
+            columns: vec!["age".to_owned()],
+            ..OutputArgs::default()
+        };
+        let error = table.render_with(&unknown, 80).err();
+        assert!(error.is_some_and(|error| error.remedy().is_some_and(|hint| hint.contains("id, role, message"))));
     }
 }

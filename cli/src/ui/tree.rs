@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use troupe_proto::supervisor::v1::{ConditionKind, StatusKind, Thread};
+use troupe_proto::supervisor::v1::{ConditionKind, StatusKind, Thread, Usage};
 
 use super::{line::Line, style};
 use crate::{ids, names};
@@ -49,6 +49,7 @@ fn describe(head: Line, thread: &Thread) -> Line {
     let line = head
         .mark(style::of_status(kind), format!("{} ", style::mark_of_status(kind)))
         .mark(style::NAME, crate::sanitize::line(&role(thread)))
+        .word(style::NAME, &thread.alias)
         .word(style::DIM, ids::short(&thread.thread_id))
         .word(style::of_status(kind), names::status_kind(kind));
     let line = thread
@@ -58,7 +59,31 @@ fn describe(head: Line, thread: &Thread) -> Line {
             ConditionKind::Unspecified => line,
             kind => line.word(style::WARN, names::condition_kind(kind)),
         });
-    line.word(style::DIM, doing(thread))
+    line.word(style::DIM, usage(thread))
+        .word(style::PLAIN, &thread.label)
+        .word(style::DIM, doing(thread))
+}
+
+/// Formats the tokens of all turns: `950`, `12k`, `3.4M`. Empty before the first use.
+pub(crate) fn tokens(usage: &Usage) -> String {
+    let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
+    match tokens {
+        0 => String::new(),
+        1..1_000 => tokens.to_string(),
+        1_000..1_000_000 => format!("{}k", tokens / 1_000),
+        _ => format!("{}.{}M", tokens / 1_000_000, tokens % 1_000_000 / 100_000),
+    }
+}
+
+/// Formats the model, the tokens and the context left of a thread, as far as they are known.
+fn usage(thread: &Thread) -> String {
+    let tokens = tokens(&thread.usage.unwrap_or_default());
+    let parts = [
+        Some(thread.model.clone()).filter(|model| !model.is_empty()),
+        Some(format!("{tokens} tokens")).filter(|_| !tokens.is_empty()),
+        thread.context_left_percent.map(|left| format!("{left}% context left")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the role and the persona: `explorer`, `reviewer: strict`.
@@ -93,12 +118,7 @@ pub(crate) fn doing(thread: &Thread) -> String {
         .last_tool
         .as_ref()
         .map(|tool| format!("{} {}", tool.name, tool.detail));
-    let note = || {
-        [&thread.label, &thread.thread_note]
-            .into_iter()
-            .find(|text| !text.is_empty())
-            .cloned()
-    };
+    let note = || Some(&thread.thread_note).filter(|text| !text.is_empty()).cloned();
     match status_of(thread) {
         StatusKind::Queued => format!("place {} in the queue", thread.queue_position),
         StatusKind::PendingInit | StatusKind::Running => match thread.activity.as_str() {
@@ -151,6 +171,15 @@ mod tests {
             kind: ConditionKind::Closing.into(),
             ..Condition::default()
         });
+        explorer.alias = "scout".to_owned();
+        explorer.label = "Find main".to_owned();
+        explorer.model = "gpt-5.2".to_owned();
+        explorer.context_left_percent = Some(61);
+        explorer.usage = Some(Usage {
+            input_tokens: 11_500,
+            output_tokens: 500,
+            ..Usage::default()
+        });
         let threads = [
             thread("aaaa-00000001", "", "default", StatusKind::Running, ""),
             thread(
@@ -165,11 +194,11 @@ mod tests {
             closing,
         ];
         assert_eq!(
-            plain(&tree(&threads, 120)),
+            plain(&tree(&threads, 200)),
             "\
 ● root  00000001  RUNNING
 ├─ ✓ orchestrator  00000002  COMPLETED  all found
-│  ├─ ● explorer: fast  00000003  RUNNING  read_file src/main.rs
+│  ├─ ● explorer: fast  scout  00000003  RUNNING  gpt-5.2, 12k tokens, 61% context left  Find main  read_file src/main.rs
 │  └─ ✗ reviewer  00000004  ERRORED  no
 └─ ✓ worker  00000005  COMPLETED  CLOSING  done[2J"
         );

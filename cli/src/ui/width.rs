@@ -3,12 +3,10 @@
 use terminal_size::{Height, Width};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// The width of lines on a pipe, which has no edge but should stay readable.
-const WIDTH_OF_A_PIPE: usize = 120;
-
-/// Returns the number of columns of the terminal.
+/// Returns the number of columns of the terminal on standard output. Without a terminal, lines are never truncated.
 pub(crate) fn columns() -> usize {
-    terminal_size::terminal_size().map_or(WIDTH_OF_A_PIPE, |(Width(columns), _)| usize::from(columns).max(20))
+    terminal_size::terminal_size_of(std::io::stdout())
+        .map_or(usize::MAX, |(Width(columns), _)| usize::from(columns).max(20))
 }
 
 /// Returns the number of rows of the terminal.
@@ -28,14 +26,22 @@ pub(crate) fn clip(text: &str, columns: usize) -> String {
     }
     let mut out = String::new();
     let mut used = 0;
+    let mut end_of_word = None;
     for character in text.chars() {
         let width = character.width().unwrap_or(0);
         // One column is reserved for the ellipsis.
         if used + width + 1 > columns {
             break;
         }
+        if character == ' ' {
+            end_of_word = Some(out.len());
+        }
         out.push(character);
         used += width;
+    }
+    // Words are not broken unless the last word is longer than half of the room.
+    if let Some(end) = end_of_word.filter(|end| out.len() - end <= columns / 2) {
+        out.truncate(end);
     }
     if columns > 0 {
         out.push('…');

@@ -4,14 +4,22 @@ use troupe_proto::{common::v1::Scope, registry::v1::Agent};
 
 use crate::{
     names,
-    ui::{self, Cell, Table, style},
+    ui::{Cell, Table, style},
 };
 
 /// Formats the roles as a table.
-pub(super) fn table(agents: &[Agent]) -> String {
+pub(super) fn table(agents: &[Agent]) -> Table<8> {
     let mut table = Table::new([
-        "ROLE", "PERSONAS", "MODEL", "EFFORT", "SANDBOX", "SCOPE", "TOOLS", "WHAT FOR",
-    ]);
+        "ROLE",
+        "PERSONAS",
+        "MODEL",
+        "EFFORT",
+        "SANDBOX",
+        "SCOPE",
+        "TOOLS",
+        "DESCRIPTION",
+    ])
+    .optional(&["EFFORT", "SANDBOX", "MODEL", "SCOPE", "TOOLS", "PERSONAS"]);
     for agent in agents {
         let personas: Vec<&str> = agent.agent_names.iter().map(|persona| persona.name.as_str()).collect();
         table.row([
@@ -25,7 +33,7 @@ pub(super) fn table(agents: &[Agent]) -> String {
             Cell::new(style::DIM, &agent.description),
         ]);
     }
-    table.render(ui::columns())
+    table
 }
 
 fn or_dash(text: &str) -> &str {
@@ -60,6 +68,7 @@ mod tests {
     use troupe_proto::{common::v1::TemplateSource, registry::v1::Persona};
 
     use super::*;
+    use crate::ui;
 
     #[test]
     fn a_row_tells_the_role() {
@@ -79,7 +88,7 @@ mod tests {
             }),
             ..Agent::default()
         };
-        let text = ui::plain(&table(&[agent]));
+        let text = ui::plain(&table(&[agent]).render(120));
         let row = text.lines().nth(1).unwrap_or_default();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),

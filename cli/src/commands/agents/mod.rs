@@ -72,22 +72,25 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 /// Lists the roles, together with the findings about broken templates.
 async fn list(args: List, context: &Context) -> Result<()> {
     let answer = fetch(&args.project, args.agent_type, args.graph, context).await?;
-    context.ui.answer(
-        || {
-            json!({
-                "agents": json::list(&answer.agents),
-                "diagnostics": json::list(&answer.diagnostics),
-            })
-        },
-        || {
-            if args.expanded {
-                let sections: Vec<String> = answer.agents.iter().map(show::section).collect();
-                sections.join("\n\n")
-            } else {
-                list::table(&answer.agents)
-            }
-        },
-    )?;
+    let value = || {
+        json!({
+            "agents": json::list(&answer.agents),
+            "diagnostics": json::list(&answer.diagnostics),
+        })
+    };
+    if args.expanded {
+        let columns = context.ui.columns();
+        context.ui.answer(value, || {
+            let sections: Vec<String> = answer
+                .agents
+                .iter()
+                .map(|agent| show::section(agent, columns))
+                .collect();
+            sections.join("\n\n")
+        })?;
+    } else {
+        context.ui.table(value, || list::table(&answer.agents), "no roles")?;
+    }
     for diagnostic in &answer.diagnostics {
         context.ui.note(finding(diagnostic));
     }

@@ -11,7 +11,7 @@ use crate::{
     json, names,
     options::ProjectArgs,
     sanitize,
-    ui::{self, Line, style},
+    ui::{Line, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -60,7 +60,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<()> {
                 "diagnostics": json::list(&answer.diagnostics),
             })
         },
-        || whole(agent, &tools),
+        || whole(agent, &tools, context.ui.columns()),
     )
 }
 
@@ -90,8 +90,8 @@ impl Tools {
     }
 }
 
-fn whole(agent: &Agent, tools: &Tools) -> String {
-    let mut text = section(agent);
+fn whole(agent: &Agent, tools: &Tools, columns: usize) -> String {
+    let mut text = section(agent, columns);
     text.push_str("\n\n");
     let of_lists = match tools.denied.as_slice() {
         [] => "every tool that its parent grants".to_owned(),
@@ -121,8 +121,7 @@ fn quoted(prompt: &str) -> String {
 }
 
 /// Formats a role with its lists, its source and its default prompt.
-pub(super) fn section(agent: &Agent) -> String {
-    let columns = ui::columns();
+pub(super) fn section(agent: &Agent, columns: usize) -> String {
     let field = |name: &str, value: &str| match value {
         "" => None,
         value => Some(
@@ -189,6 +188,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::ui;
 
     fn explorer() -> Agent {
         Agent {
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_section_tells_where_a_role_comes_from_and_what_it_says() {
-        let text = ui::plain(&section(&explorer()));
+        let text = ui::plain(&section(&explorer(), 120));
         for expected in [
             "exec_command read_*",
             "project: /p/.codex",
@@ -236,7 +236,7 @@ mod tests {
         let tools = Tools::of(&agent);
         assert_eq!(tools.allowed, ["exec_command", "read_file"]);
         assert!(tools.denied.contains(&"apply_patch") && tools.denied.contains(&"read_mcp_resource"));
-        let text = ui::plain(&whole(&agent, &tools));
+        let text = ui::plain(&whole(&agent, &tools, 120));
         assert!(text.contains("  exec_command read_file\n  not spawn_agent"), "{text}");
         assert!(text.ends_with("prompt of explorer: fast\n  │ Be fast."), "{text}");
     }
@@ -247,6 +247,6 @@ mod tests {
             agent_type: "free".to_owned(),
             ..Agent::default()
         };
-        assert!(ui::plain(&whole(&agent, &Tools::of(&agent))).contains("every tool that its parent grants"));
+        assert!(ui::plain(&whole(&agent, &Tools::of(&agent), 120)).contains("every tool that its parent grants"));
     }
 }

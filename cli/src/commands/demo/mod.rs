@@ -293,12 +293,12 @@ fn is_settled(seen: &Seen, id: &str) -> bool {
 /// Displays the closing order and the result of every check.
 fn report(seen: &Seen, evidence: &Evidence<'_>, context: &Context) -> Result<Vec<Check>> {
     let checks = checks::all(seen, evidence);
-    if context.ui.is_json() {
+    if !context.ui.is_text() {
         for check in &checks {
-            context.ui.json(&check.to_json())?;
+            context.ui.value(&check.to_json())?;
         }
         let observed = checks.iter().all(Check::holds);
-        context.ui.json(&json!({ "observed_everything": observed }))?;
+        context.ui.value(&json!({ "observed_everything": observed }))?;
         return Ok(checks);
     }
     let closed = seen

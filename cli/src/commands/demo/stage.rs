@@ -39,7 +39,7 @@ pub(super) struct Stage<'a> {
 impl<'a> Stage<'a> {
     /// Creates a view that reads from this follower.
     pub(super) fn new(context: &'a Context, follow: Follow) -> Self {
-        let is_live = !context.ui.is_json() && ui::is_interactive();
+        let is_live = context.ui.is_text() && ui::is_interactive();
         Self {
             context,
             follow,
@@ -56,7 +56,7 @@ impl<'a> Stage<'a> {
     /// Announces the next step.
     pub(super) fn announce(&mut self, text: &str) -> Result<()> {
         let heading = style::paint(style::HEADING, text);
-        if self.context.ui.is_json() {
+        if !self.context.ui.is_text() {
             return Ok(());
         }
         match &mut self.live {
@@ -114,8 +114,8 @@ impl<'a> Stage<'a> {
     }
 
     fn show(&mut self, response: &WatchThreadsResponse) -> Result<()> {
-        if self.context.ui.is_json() {
-            return self.context.ui.json(&json::message(response));
+        if !self.context.ui.is_text() {
+            return self.context.ui.value(&json::message(response));
         }
         if self.live.is_some() {
             return self.draw();
@@ -124,7 +124,7 @@ impl<'a> Stage<'a> {
             Some(Message::Event(event)) => self
                 .context
                 .ui
-                .line(story::line(event, &self.seen.picture).render(ui::columns())),
+                .line(story::line(event, &self.seen.picture).render(self.context.ui.columns())),
             _ => Ok(()),
         }
     }
@@ -134,7 +134,7 @@ impl<'a> Stage<'a> {
         let Some(live) = &mut self.live else {
             return Ok(());
         };
-        let columns = ui::columns();
+        let columns = self.context.ui.columns();
         let mut frame = ui::tree(self.seen.picture.threads(), columns);
         let recent = self.seen.events.len().saturating_sub(RECENT);
         for event in self.seen.events.iter().skip(recent) {

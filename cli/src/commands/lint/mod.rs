@@ -19,7 +19,8 @@ use self::{files::Files, kind::Kind};
 use crate::{
     context::{Context, existing_directory},
     error::{Error, Result},
-    global::Output,
+    json::writer,
+    output::Format,
     places, sanitize,
     ui::style,
 };
@@ -70,10 +71,9 @@ struct Report {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let report = check(gather(args)?);
     let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
-    match context.global.output {
-        Output::Text => context.ui.line(text(&report))?,
-        Output::Json => context.ui.json(&to_json(&report))?,
-        Output::Sarif => context.ui.json(&sarif::log(&report.findings))?,
+    match context.global.output.format {
+        Format::Sarif => context.ui.line(writer::to_line(&sarif::log(&report.findings))?)?,
+        _ => context.ui.answer(|| to_json(&report), || text(&report))?,
     }
     if errors > 0 || (args.strict && warnings > 0) {
         return Err(Error::answered(summary(&report)));

@@ -18,7 +18,7 @@ use crate::{
     error::{Error, Result},
     pair::{self, Pair, PairOptions, RunnerOptions},
     programs, sanitize, stop, token,
-    ui::{Cell, Line, Table, columns, style},
+    ui::{Cell, Line, Table, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -137,9 +137,10 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
         reports = checking => reports,
         () = signals.next() => return pair.stop().await.map(drop),
     };
-    context
-        .ui
-        .answer(|| ready(&pair, &programs), || banner(&pair, &programs))?;
+    context.ui.answer(
+        || ready(&pair, &programs),
+        || banner(&pair, &programs, context.ui.columns()),
+    )?;
     let ended = tokio::select! {
         () = signals.next() => Ok(()),
         error = pair.failed() => Err(error),
@@ -177,7 +178,7 @@ fn checked_programs(args: &Args) -> Result<impl Future<Output = Vec<ProgramRepor
 }
 
 /// Formats all settings as a table.
-fn table(settings: &Settings) -> String {
+fn table(settings: &Settings) -> Table<3> {
     let mut table = Table::new(["SETTING", "FROM", "VALUE"]);
     for Setting { name, value, origin } in &settings.shown {
         table.row([
@@ -186,7 +187,7 @@ fn table(settings: &Settings) -> String {
             Cell::plain(value),
         ]);
     }
-    table.render(columns())
+    table
 }
 
 fn addresses(pair: &Pair) -> Value {
@@ -209,8 +210,7 @@ fn ready(pair: &Pair, programs: &[ProgramReport]) -> Value {
     ready
 }
 
-fn banner(pair: &Pair, programs: &[ProgramReport]) -> String {
-    let columns = columns();
+fn banner(pair: &Pair, programs: &[ProgramReport], columns: usize) -> String {
     let field = |name: &str, value: String| {
         Line::default()
             .mark(style::DIM, format!("{name:<11}"))
