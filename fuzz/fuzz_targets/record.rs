@@ -4,17 +4,18 @@
 
 use libfuzzer_sys::fuzz_target;
 use prost::Message as _;
-use supervisor_svc::{
-    domain::{
-        event::{Event, Recorded, ThreadEvent},
-        evolve::{evolve, open},
-        ids::{Sequence, SessionId},
-        session::Session,
-        time::UnixMillis,
-    },
-    store::limits::MAX_RECORD_BYTES,
-    wire::{EncodeError, decode_record, encode_record, event::Sight, event_to_pb},
+use supervisor_core::{
+    event::{Event, Recorded, ThreadEvent},
+    evolve::{evolve, open},
+    ids::{Sequence, SessionId},
+    session::Session,
+    time::UnixMillis,
 };
+use supervisor_log::{
+    codec::{EncodeError, decode_record, encode_record, event_to_pb},
+    store::limits::MAX_RECORD_BYTES,
+};
+use supervisor_svc::wire::Sight;
 use troupe_fuzz::{frames::frames, states};
 use troupe_proto::store::v1::Record;
 use uuid::Uuid;

@@ -3,10 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use prost::{Message as _, bytes::Bytes};
-use supervisor_svc::{
-    domain::ids::{Sequence, SessionId},
-    wire::decode_snapshot,
-};
+use supervisor_core::ids::{Sequence, SessionId};
+use supervisor_log::codec::decode_snapshot;
 use troupe_fuzz::states;
 use troupe_proto::store::v1::Snapshot;
 use uuid::Uuid;

@@ -12,12 +12,12 @@ use std::{
 
 use hyper_util::rt::TokioIo;
 use prost::{Message as _, bytes::Bytes};
+use supervisor_core::time::UnixMillis;
+use supervisor_log::store::MemoryStore;
 use supervisor_svc::{
     Config, Supervisor, Surroundings,
     clock::{Clock, TimeSource},
-    domain::time::UnixMillis,
     registry::RegistryClient,
-    store::MemoryStore,
 };
 use svc_kit::{serve::ServeLimits, shutdown::Shutdown};
 use tokio::{

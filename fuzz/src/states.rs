@@ -1,9 +1,8 @@
 //! Invariants of every state of a session.
 
-use supervisor_svc::{
-    domain::session::Session,
-    wire::{View, decode_snapshot, encode_snapshot, thread as shown},
-};
+use supervisor_core::session::Session;
+use supervisor_log::codec::{decode_snapshot, encode_snapshot};
+use supervisor_svc::wire::{View, thread as shown};
 
 /// Converts the state for a client, and checks that it survives encoding and decoding.
 pub fn check(session: &Session) {

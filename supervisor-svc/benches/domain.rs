@@ -18,20 +18,18 @@ mod world;
 use std::collections::VecDeque;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use supervisor_svc::{
-    domain::{
-        actor::Actor,
-        cascade::{next_ready, ready_leaves},
-        command::Command,
-        decide::{decide, follow_ups},
-        event::{Circumstances, Event, Recorded},
-        evolve::{evolve, open},
-        ids::{SessionId, ThreadId},
-        session::Session,
-        settings::{Limits, Settings},
-    },
-    wire::{decode_record, decode_snapshot, encode_record, encode_snapshot},
+use supervisor_core::{
+    actor::Actor,
+    cascade::{next_ready, ready_leaves},
+    command::Command,
+    decide::{decide, follow_ups},
+    event::{Circumstances, Event, Recorded},
+    evolve::{evolve, open},
+    ids::{SessionId, ThreadId},
+    session::Session,
+    settings::{Limits, Settings},
 };
+use supervisor_log::codec::{decode_record, decode_snapshot, encode_record, encode_snapshot};
 
 use self::world::{World, client_root, close, name, operator, send, settings};
 

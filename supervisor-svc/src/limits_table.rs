@@ -1,5 +1,6 @@
 //! Every number of the supervisor that a client can meet.
 
+use supervisor_log::store::limits::{MAX_CONTENT_BYTES, MAX_RECORD_BYTES};
 use svc_kit::limits::Limit;
 
 use crate::{
@@ -20,7 +21,6 @@ use crate::{
     runner_hub,
     service::Config,
     session::UpkeepLimits,
-    store::limits::{MAX_CONTENT_BYTES, MAX_RECORD_BYTES},
     watch,
 };
 

@@ -9,6 +9,7 @@ use std::{
 };
 
 use futures::Stream;
+use supervisor_log::store::{DATABASE, EventStore, OpenError as StoreError, SqliteStore};
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
     encoded::TakenOver,
@@ -48,7 +49,6 @@ use crate::{
     registry::RegistryClient,
     runner_hub::{LEASE, RunnerGate, RunnerHub},
     session::{Context, Deletions, Denials, Directory, HeardDecisions, News, UpkeepLimits},
-    store::{DATABASE, EventStore, OpenError as StoreError, SqliteStore},
     watch::{OutputBoard, TelemetryBoard, WatchLimits, WatchMethod},
 };
 

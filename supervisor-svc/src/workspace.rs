@@ -4,6 +4,7 @@
 use std::{fmt, sync::Arc};
 
 use prost::Message as _;
+use supervisor_log::store::EventStore;
 use troupe_proto::registry::v1::PutWorkspaceRequest;
 
 use crate::{
@@ -12,7 +13,6 @@ use crate::{
         session::Session,
     },
     session::Failure,
-    store::EventStore,
 };
 
 /// The stored bundle of a session, and the digest that identifies it in registries.

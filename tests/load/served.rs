@@ -10,7 +10,8 @@ use std::{
 };
 
 use registry_svc::Registry;
-use supervisor_svc::{Config, Supervisor, domain::settings::Limits, session::UpkeepLimits};
+use supervisor_core::settings::Limits;
+use supervisor_svc::{Config, Supervisor, session::UpkeepLimits};
 use svc_kit::{
     auth::{Authenticator, Trust},
     listen::url_of,

@@ -73,7 +73,7 @@ impl Ground {
             .arg(url_of(self.registry))
             .arg("--data-dir")
             .arg(self.files.path().join("data"))
-            .args(["--log", "warn,supervisor_svc=info"])
+            .args(["--log", "warn,supervisor_log=info,supervisor_svc=info"])
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -6,8 +6,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use supervisor_svc::{
-    domain::ids::{Sequence, SessionId},
+use supervisor_core::ids::{Sequence, SessionId};
+use supervisor_log::{
     maintenance::{self, Backup, Fault, MaintenanceError, Progress, Report},
     store::ReadError,
 };
@@ -344,7 +344,7 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use supervisor_svc::maintenance::Problem;
+    use supervisor_log::maintenance::Problem;
 
     use super::*;
     use crate::ui::plain;

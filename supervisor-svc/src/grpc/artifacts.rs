@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use supervisor_log::store::MarkKind;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
 use super::{SupervisorService, call::Call, check, marks::Marks, page::Page, status::refused};
 use crate::{
     domain::{authority, event::Recorded, refusal::GuardedVerb},
-    store::MarkKind,
     wire,
 };
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use prost::Message;
 use sha2::{Digest as _, Sha256};
+use supervisor_log::store::RequestKey;
 use svc_kit::{
     deadline::Deadline,
     identity::{OperatorRole, Principal, ThreadPrincipal, principal_of},
@@ -22,7 +23,6 @@ use crate::{
         thread::Thread,
     },
     session::{Failure, Handle, Origin, Remember},
-    store::RequestKey,
     wire::Sight,
 };
 

@@ -9,23 +9,23 @@ use std::{
 
 use bytes::Bytes;
 use prost::Message as _;
+use supervisor_log::{
+    codec::{WireEnum, parts::budget_from_request},
+    store::Content,
+};
 use tonic::Status;
 use tool_policy::{Layer, MatchMode};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 use uuid::Uuid;
 
 use super::status::refused;
-use crate::{
-    domain::{
-        authorize,
-        content::{ContentRef, preview, truncate},
-        event,
-        ids::SessionId,
-        input::{self, GivenInput},
-        settings::Budget,
-    },
-    store::Content,
-    wire::{WireEnum, parts::budget_from_request},
+use crate::domain::{
+    authorize,
+    content::{ContentRef, preview, truncate},
+    event,
+    ids::SessionId,
+    input::{self, GivenInput},
+    settings::Budget,
 };
 
 /// The longest short name: labels, roles, personas.

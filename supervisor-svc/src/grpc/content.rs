@@ -3,6 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use supervisor_log::{
+    codec::record::decode_record,
+    store::{MarkKind, ReadError},
+};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status};
@@ -21,8 +25,6 @@ use crate::{
         session::Session,
     },
     session::{Failure, Handle},
-    store::{MarkKind, ReadError},
-    wire::record::decode_record,
 };
 
 /// The most bytes of a part.

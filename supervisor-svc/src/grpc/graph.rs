@@ -1,6 +1,10 @@
 //! Edges and handoffs.
 
 use serde_json::json;
+use supervisor_log::{
+    codec::parts::{edge_to_pb, handoff_to_pb},
+    store::Content,
+};
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
@@ -18,8 +22,6 @@ use crate::{
         session::Session,
     },
     session::Done,
-    store::Content,
-    wire::parts::{edge_to_pb, handoff_to_pb},
 };
 
 /// The longest text of a handoff: its message, and its JSON value.

@@ -21,7 +21,7 @@ use crate::{
     wire::mail::letter_to_pb,
 };
 
-/// Maximum number of log pages that one page of read mail scans. Each has [`MAX_PAGE`](crate::store::limits::MAX_PAGE)
+/// Maximum number of log pages that one page of read mail scans. Each has [`MAX_PAGE`](supervisor_log::store::limits::MAX_PAGE)
 /// records.
 const LOG_PAGES: usize = 8;
 

@@ -3,6 +3,10 @@
 use std::{convert::identity, sync::Arc};
 
 use prost::Message;
+use supervisor_log::{
+    codec::record::decode_record,
+    store::{EventStore, MarkKind},
+};
 
 use super::page::Page;
 use crate::{
@@ -12,8 +16,6 @@ use crate::{
         refusal::Refusal,
     },
     session::Failure,
-    store::{EventStore, MarkKind},
-    wire::record::decode_record,
 };
 
 /// Number of records in memory at once.

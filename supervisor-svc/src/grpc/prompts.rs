@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use supervisor_log::store::MarkKind;
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
@@ -15,7 +16,6 @@ use crate::{
         settings::PromptLog,
     },
     session::{Failure, Handle},
-    store::MarkKind,
     wire,
 };
 

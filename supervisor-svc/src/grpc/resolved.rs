@@ -3,6 +3,7 @@
 use std::{ops::Deref, sync::Arc};
 
 use prost::Message as _;
+use supervisor_log::codec::content_of;
 use tonic::Status;
 use tool_policy::{Layer, MatchMode, locked_tools};
 use troupe_proto::common::v1 as common;
@@ -10,7 +11,7 @@ use troupe_proto::common::v1 as common;
 use super::check;
 use crate::{
     domain::{content::truncate, ids::Digest, settings::EdgeManagement},
-    wire::{Resolution, content_of},
+    wire::Resolution,
 };
 
 /// Maximum size of a template's capabilities in an error text, in bytes.

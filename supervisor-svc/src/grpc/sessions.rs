@@ -2,6 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use supervisor_log::{
+    codec::{WireEnum as _, content_of},
+    store::{Content, CreationKey},
+};
 use tonic::{Request, Status};
 use tool_policy::{Policy, Rights};
 use troupe_proto::{
@@ -33,8 +37,7 @@ use crate::{
     registry::{RegistryClient, Unresolved},
     runner_hub::Need,
     session::{Handle, NewSession},
-    store::{Content, CreationKey},
-    wire::{self, Resolution, WireEnum as _, content_of},
+    wire::{self, Resolution},
     workspace::KeptWorkspace,
 };
 

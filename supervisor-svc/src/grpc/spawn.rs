@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use supervisor_log::{codec::WireEnum as _, store::Content};
 use tonic::{Request, Status};
 use tool_policy::Policy;
 use troupe_proto::{
@@ -32,8 +33,7 @@ use crate::{
     registry::{RegistryClient, Unresolved},
     runner_hub::Need,
     session::{Begun, Done, Failure, Handle, InFlight},
-    store::Content,
-    wire::{View, WireEnum as _},
+    wire::View,
 };
 
 /// Maximum number of capabilities in a spawn request.

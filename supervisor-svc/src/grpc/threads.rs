@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use supervisor_log::codec::{WireEnum as _, parts::settled_to_pb};
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1::{self as pb, input_item::Item};
 
@@ -20,7 +21,7 @@ use crate::{
         thread::Thread,
     },
     session::Handle,
-    wire::{self, View, WireEnum as _, parts::settled_to_pb},
+    wire::{self, View},
 };
 
 impl SupervisorService {

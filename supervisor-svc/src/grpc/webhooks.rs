@@ -1,10 +1,11 @@
 //! The form of webhooks, in CreateSession and UpdateSession.
 
+use supervisor_log::codec::settings::webhook_from_pb;
 use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
 
 use super::check;
-use crate::{domain::settings::Webhook, notify::Target, wire::settings::webhook_from_pb};
+use crate::{domain::settings::Webhook, notify::Target};
 
 /// The most webhooks of a session.
 pub(super) const WEBHOOKS: usize = 8;

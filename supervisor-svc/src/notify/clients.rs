@@ -8,6 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use prost::Message as _;
+use supervisor_log::store::{AppendError, CursorKey, EventStore};
 use troupe_proto::store::v1 as pb;
 
 use crate::{
@@ -16,7 +17,6 @@ use crate::{
         notify::Attention,
     },
     session::Failure,
-    store::{AppendError, CursorKey, EventStore},
     wire,
 };
 

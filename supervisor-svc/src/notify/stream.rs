@@ -3,6 +3,7 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use supervisor_log::store::EventStore;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, sleep_until, timeout},
@@ -15,7 +16,6 @@ use super::clients::Client;
 use crate::{
     domain::{event::Recorded, ids::Sequence, notify::Notification, session::Session},
     session::{Failure, Handle},
-    store::EventStore,
     watch::{RESUME, Tail, draining},
     wire,
 };

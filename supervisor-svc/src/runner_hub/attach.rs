@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream::FuturesOrdered};
+use supervisor_log::codec::parts::{usage_from_pb, usage_to_pb};
 use svc_kit::identity::principal_of;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -45,7 +46,6 @@ use crate::{
         Directory, Done, Failure, Handle, Origin,
         tool_calls::{self, AskedCall, KnownBy},
     },
-    wire::parts::{usage_from_pb, usage_to_pb},
 };
 
 /// How long a new stream may take to send its hello.

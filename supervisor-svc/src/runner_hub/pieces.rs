@@ -10,12 +10,10 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
+use supervisor_log::store::limits::MAX_CONTENT_BYTES;
 use troupe_proto::supervisor::v1 as pb;
 
-use crate::{
-    domain::ids::{Generation, ReportSequence, ThreadId},
-    store::limits::MAX_CONTENT_BYTES,
-};
+use crate::domain::ids::{Generation, ReportSequence, ThreadId};
 
 /// The maximum size of an artifact.
 pub(super) const MAX_ARTIFACT_BYTES: usize = 16 * 1_024 * 1_024;

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::json;
+use supervisor_log::{codec::parts::usage_from_pb, store::Content};
 use troupe_proto::supervisor::v1::{self as pb, runner_report::Kind};
 
 use super::pieces::{Added, MAX_ARTIFACT_BYTES, Pieces, Place};
@@ -17,8 +18,6 @@ use crate::{
         status::Settled,
         thread::Product,
     },
-    store::Content,
-    wire::parts::usage_from_pb,
 };
 
 /// The maximum length of an artifact's name.

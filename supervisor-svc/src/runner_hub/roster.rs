@@ -7,6 +7,7 @@ use std::{
 };
 
 use prost_types::Duration as ProtoDuration;
+use supervisor_log::codec::WireEnum as _;
 use tokio::{sync::watch, time::Instant};
 use troupe_proto::{
     fault::Fault,
@@ -17,12 +18,9 @@ use super::{
     need::{Need, Offer, check_enforceable},
     runner::{AtRest, Held, Link, Outbox, Runner},
 };
-use crate::{
-    domain::{
-        ids::{Generation, RunnerId, SessionId, ThreadId, Turn},
-        settings::{ClosePolicy, Sandbox},
-    },
-    wire::WireEnum as _,
+use crate::domain::{
+    ids::{Generation, RunnerId, SessionId, ThreadId, Turn},
+    settings::{ClosePolicy, Sandbox},
 };
 
 /// How long a silent runner keeps its attempts.

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use supervisor_log::store::{self, AppendError};
 use tokio::{
     sync::{broadcast, mpsc, oneshot, watch},
     time::Instant,
@@ -38,7 +39,6 @@ use crate::{
         time::UnixMillis,
     },
     notify::Deliveries,
-    store::{self, AppendError},
     watch::snapshot::Snapshots,
 };
 

@@ -2,13 +2,11 @@
 //! its pending effects.
 
 use prost::Message as _;
+use supervisor_log::store::Content;
 use troupe_proto::supervisor::v1 as pb;
 
 use super::actor::Actor;
-use crate::{
-    domain::{command::Command, content::preview, orchestration},
-    store::Content,
-};
+use crate::domain::{command::Command, content::preview, orchestration};
 
 impl Actor {
     pub(super) fn keep_orchestrating(&mut self) {

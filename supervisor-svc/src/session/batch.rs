@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use supervisor_log::{codec::record, store};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -13,20 +14,16 @@ use super::{
     room::ContentRoom,
     stored::StoredContents,
 };
-use crate::{
-    domain::{
-        command::Command,
-        decide::{self, tick},
-        event::{Circumstances, Event, Recorded, ThreadEvent},
-        evolve, graph,
-        ids::{Digest, Epoch, Generation, ReportSequence, ThreadId},
-        rate::EventRates,
-        session::Session,
-        time::UnixMillis,
-        waiting::Waits,
-    },
-    store,
-    wire::record,
+use crate::domain::{
+    command::Command,
+    decide::{self, tick},
+    event::{Circumstances, Event, Recorded, ThreadEvent},
+    evolve, graph,
+    ids::{Digest, Epoch, Generation, ReportSequence, ThreadId},
+    rate::EventRates,
+    session::Session,
+    time::UnixMillis,
+    waiting::Waits,
 };
 
 type Reply = oneshot::Sender<Result<Done, Failure>>;

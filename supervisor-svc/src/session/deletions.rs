@@ -5,18 +5,18 @@
 use bytes::Bytes;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
+use supervisor_log::{
+    codec::parts::{time_from_pb, time_to_pb},
+    store::{AppendError, CursorKey, EventStore},
+};
 use tokio::sync::Mutex;
 use troupe_proto::store::v1 as pb;
 
 use super::{directory::Directory, failure::Failure, message::Remember};
-use crate::{
-    domain::{
-        ids::SessionId,
-        refusal::Refusal,
-        time::{REQUESTS_REMEMBERED, UnixMillis},
-    },
-    store::{AppendError, CursorKey, EventStore},
-    wire::parts::{time_from_pb, time_to_pb},
+use crate::domain::{
+    ids::SessionId,
+    refusal::Refusal,
+    time::{REQUESTS_REMEMBERED, UnixMillis},
 };
 
 /// The maximum number of deletions per slot. Beyond it, the oldest is forgotten early. A full slot is below 4 KiB.

@@ -9,6 +9,10 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
+use supervisor_log::{
+    codec::record,
+    store::{self, Content, Created, CreationKey, EventStore},
+};
 use svc_kit::thread_token::TokenKeys;
 use tokio::{
     sync::{Notify, OnceCell},
@@ -49,9 +53,8 @@ use crate::{
     measures::Measures,
     notify::Webhooks,
     runner_hub::{Need, RunnerHub},
-    store::{self, Content, Created, CreationKey, EventStore},
     watch::{OutputBoard, TelemetryBoard},
-    wire::{self, View, record},
+    wire::{self, View},
 };
 
 /// Services shared by all sessions of this process.

@@ -4,6 +4,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use supervisor_log::{
+    codec::{WireEnum as _, policy},
+    store::Content,
+};
 use svc_kit::identity::ThreadPrincipal;
 use troupe_proto::{common::v1 as common, supervisor::v1 as pb};
 
@@ -27,8 +31,6 @@ use crate::{
         thread::{LatestTurn, Thread},
     },
     runner_hub::Need,
-    store::Content,
-    wire::{WireEnum as _, policy},
 };
 
 /// A dispatch in flight.

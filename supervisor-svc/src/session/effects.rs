@@ -3,6 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use supervisor_log::codec::parts::usage_from_pb;
+
 use crate::{
     domain::{
         cascade,
@@ -15,7 +17,6 @@ use crate::{
         thread::{LatestTurn, Thread},
     },
     runner_hub::{Standing, WhyStopped},
-    wire::parts::usage_from_pb,
 };
 
 use super::{

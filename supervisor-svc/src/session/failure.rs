@@ -1,10 +1,11 @@
 //! Errors of session commands.
 
-use crate::{
-    domain::{ids::SessionId, refusal::Refusal},
+use supervisor_log::{
+    codec::record::{DecodeError, EncodeError},
     store::{AppendError, ReadError},
-    wire::record::{DecodeError, EncodeError},
 };
+
+use crate::domain::{ids::SessionId, refusal::Refusal};
 
 /// The reason why there is no [`Done`](super::Done).
 #[derive(Clone, Debug, thiserror::Error)]

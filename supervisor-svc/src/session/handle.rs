@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use supervisor_log::store::Content;
 use tokio::{
     sync::{broadcast, mpsc, oneshot, watch},
     time::Instant,
@@ -22,7 +23,6 @@ use crate::{
         time::UnixMillis,
         waiting::Wait,
     },
-    store::Content,
     watch::{encoded::EncodedEvents, snapshot::Snapshots},
     wire::Sight,
 };

@@ -1,17 +1,17 @@
 //! Loading of a session: take ownership, restore the snapshot, fold the rest of the log and restore the request log.
 
 use futures::TryFutureExt as _;
+use supervisor_log::{
+    codec::{decode_snapshot, record},
+    store::{EventStore, ReadError, Snapshot, StoredRecord, WriteError, limits::MAX_PAGE},
+};
 use tokio::task::{spawn_blocking, yield_now};
 
 use super::{failure::Failure, remembered::Requests};
-use crate::{
-    domain::{
-        evolve,
-        ids::{Epoch, Sequence, SessionId},
-        session::Session,
-    },
-    store::{EventStore, ReadError, Snapshot, StoredRecord, WriteError, limits::MAX_PAGE},
-    wire::{decode_snapshot, record},
+use crate::domain::{
+    evolve,
+    ids::{Epoch, Sequence, SessionId},
+    session::Session,
 };
 
 /// The number of records folded without yielding. This takes a few tenths of a millisecond.
@@ -47,7 +47,7 @@ pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded
     let (epoch, early) = tokio::join!(store.claim(id), bring_back(store, id));
     let epoch = epoch.map_err(|error| match error {
         WriteError::NotFound { session } => Failure::SessionNotFound(session),
-        other => crate::store::AppendError::from(other).into(),
+        other => supervisor_log::store::AppendError::from(other).into(),
     })?;
     // From here on there are no other writers.
     let ((session, snapshot), requests, head) = tokio::try_join!(

@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 
+use supervisor_log::store::{Content, RequestHash, RequestKey};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::{failure::Failure, handle::Begun, steer::Steered};
-use crate::{
-    domain::{
-        actor::Actor,
-        command::Command,
-        event::Circumstances,
-        ids::{InputNumber, ThreadId, WaitId},
-        session::Session,
-        status::StatusKind,
-        waiting::Wait,
-    },
-    store::{Content, RequestHash, RequestKey},
+use crate::domain::{
+    actor::Actor,
+    command::Command,
+    event::Circumstances,
+    ids::{InputNumber, ThreadId, WaitId},
+    session::Session,
+    status::StatusKind,
+    waiting::Wait,
 };
 
 /// A command for the actor.

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use prost::Message as _;
+use supervisor_log::store::SessionEntry;
 use troupe_proto::supervisor::v1 as pb;
 use uuid::Uuid;
 
 use super::{directory::Directory, failure::Failure};
-use crate::{domain::ids::SessionId, store::SessionEntry, wire};
+use crate::{domain::ids::SessionId, wire};
 
 /// The number of sessions read together. A summary may have 64 KiB.
 const PAGE: usize = 128;

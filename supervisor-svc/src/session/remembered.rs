@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use prost::Message as _;
+use supervisor_log::store::{RequestHash, RequestKey, RequestRecord, limits::MAX_OUTCOME_BYTES};
 use tokio::sync::oneshot;
 use troupe_proto::store::v1 as pb;
 use uuid::Uuid;
@@ -13,15 +14,12 @@ use super::{
     handle::Begun,
     message::{Outcome, Remember},
 };
-use crate::{
-    domain::{
-        ids::{InputNumber, ThreadId},
-        refusal::Refusal,
-        settings::Limits,
-        status::StatusKind,
-        time::{REQUESTS_REMEMBERED, UnixMillis},
-    },
-    store::{RequestHash, RequestKey, RequestRecord, limits::MAX_OUTCOME_BYTES},
+use crate::domain::{
+    ids::{InputNumber, ThreadId},
+    refusal::Refusal,
+    settings::Limits,
+    status::StatusKind,
+    time::{REQUESTS_REMEMBERED, UnixMillis},
 };
 
 /// The encoded size of a stopped thread in an outcome: an id with its tag and length.

@@ -1,6 +1,8 @@
 //! The content quota of a session.
 
-use crate::{domain::refusal::Refusal, store::Content};
+use supervisor_log::store::Content;
+
+use crate::domain::refusal::Refusal;
 
 /// More than one append adds. If less room is left, the content is counted exactly before each append.
 const MARGIN: u64 = 32 * 1024 * 1024;

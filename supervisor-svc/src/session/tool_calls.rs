@@ -7,6 +7,7 @@ use std::{future::Future, sync::Arc};
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use supervisor_log::store::Content;
 use svc_kit::logging::AUDIT;
 use tool_policy::NativeTools;
 use uuid::Builder;
@@ -22,7 +23,6 @@ use crate::domain::{
     thread::{LatestTurn, Thread},
     time::UnixMillis,
 };
-use crate::store::Content;
 
 /// The maximum size of the arguments of a tool call, in bytes.
 pub const ARGUMENTS_BYTES: usize = 64 * 1_024;

@@ -5,6 +5,13 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use prost::Message as _;
+use supervisor_log::{
+    codec::{self, record},
+    store::{
+        AppendError, EventStore, Evidence, Mark, MarkKind, Snapshot, WriteError,
+        limits::{MAX_COMPACTED, MAX_PAGE},
+    },
+};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::failure::Failure;
@@ -14,11 +21,7 @@ use crate::{
         ids::{Sequence, SessionId},
         session::Session,
     },
-    store::{
-        AppendError, EventStore, Evidence, Mark, MarkKind, Snapshot, WriteError,
-        limits::{MAX_COMPACTED, MAX_PAGE},
-    },
-    wire::{self, record},
+    wire,
 };
 
 /// Limits of passivation, snapshots and compaction.
@@ -162,7 +165,7 @@ impl Upkeep {
 async fn keep_snapshot(store: &dyn EventStore, limits: UpkeepLimits, session: &Arc<Session>) {
     let (id, sequence) = (session.id, session.sequence);
     let state = Arc::clone(session);
-    let Ok(bytes) = spawn_blocking(move || wire::encode_snapshot(&state)).await else {
+    let Ok(bytes) = spawn_blocking(move || codec::encode_snapshot(&state)).await else {
         tracing::error!(session = %id, "the snapshot of a session could not be encoded");
         return;
     };

@@ -3,15 +3,13 @@
 
 use std::time::Duration;
 
+use supervisor_log::store::{Due, limits::MAX_PAGE};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{batch::DUE_AT_ONCE, directory::Directory, failure::Failure};
-use crate::{
-    domain::{ids::SessionId, time::UnixMillis},
-    store::{Due, limits::MAX_PAGE},
-};
+use crate::domain::{ids::SessionId, time::UnixMillis};
 
 /// The maximum sleep. The clock may be changed, and failed activations are retried.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);

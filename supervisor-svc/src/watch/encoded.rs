@@ -4,11 +4,12 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use prost::Message as _;
+use supervisor_log::codec;
 use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
 
 use crate::{
     domain::{event::Recorded, ids::SessionId},
-    wire::{self, Sight},
+    wire::Sight,
 };
 
 /// The events of one append as messages, encoded on first use.
@@ -37,7 +38,7 @@ impl EncodedEvents {
 /// An event as a message.
 #[must_use]
 pub fn event(session: SessionId, recorded: &Recorded, sight: Sight) -> Bytes {
-    let event = sight.event(wire::event_to_pb(session, recorded));
+    let event = sight.event(codec::event_to_pb(session, recorded));
     let message = pb::WatchThreadsResponse {
         sequence: recorded.sequence.get(),
         message: Some(Message::Event(event)),

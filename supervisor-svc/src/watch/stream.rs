@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Arc
 
 use bytes::Bytes;
 use prost::Message as _;
+use supervisor_log::codec;
 use svc_kit::{auth::unauthenticated, identity::ThreadPrincipal};
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc},
@@ -288,7 +289,7 @@ impl ThreadWatch {
 
     /// Whether an event is in the scope. A subtree's watcher also learns that an ancestor is fenced or interrupted.
     fn shows(&self, event: &Event) -> bool {
-        let wanted = self.scope.kinds.is_empty() || self.scope.kinds.contains(&wire::event::group(event));
+        let wanted = self.scope.kinds.is_empty() || self.scope.kinds.contains(&codec::event::group(event));
         let Some(top) = self.scope.top else { return wanted };
         let within = match event {
             Event::Session(_) => true,

@@ -3,6 +3,10 @@
 
 use std::sync::Arc;
 
+use supervisor_log::{
+    codec,
+    store::{EventStore, limits::MAX_PAGE},
+};
 use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::{
@@ -11,8 +15,6 @@ use crate::{
         ids::{Sequence, SessionId},
     },
     session::{Commit, Failure, Handle},
-    store::{EventStore, limits::MAX_PAGE},
-    wire,
 };
 
 /// A reader's position in a session. Invariant: everything up to `position` was returned, and everything after it will
@@ -108,6 +110,6 @@ pub(crate) async fn read_log(
         .await?
         .iter()
         .take_while(|stored| stored.sequence <= until)
-        .map(|stored| wire::decode_record(session, &stored.bytes).map_err(Failure::from))
+        .map(|stored| codec::decode_record(session, &stored.bytes).map_err(Failure::from))
         .collect()
 }

@@ -1,11 +1,11 @@
 //! Approvals as their clients see them.
 
-use troupe_proto::supervisor::v1 as pb;
-
-use super::{
+use supervisor_log::codec::{
     enums::WireEnum as _,
     parts::{content_to_pb, text_or_empty, time_to_pb},
 };
+use troupe_proto::supervisor::v1 as pb;
+
 use crate::domain::{approval::Approval, session::Session, thread::Thread};
 
 /// An approval of that session. One that waits has no decision.

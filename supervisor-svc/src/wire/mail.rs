@@ -1,11 +1,9 @@
 //! Mail as clients see it.
 
+use supervisor_log::codec::parts::{handoff_to_pb, time_to_pb};
 use troupe_proto::supervisor::v1::{self as pb, mail};
 
-use super::{
-    parts::{handoff_to_pb, time_to_pb},
-    thread::status,
-};
+use super::thread::status;
 use crate::domain::mail::{Body, Letter};
 
 /// A letter, read or not.

@@ -1,11 +1,11 @@
 //! Marked records as their readers see them: prompts and artifacts.
 
-use troupe_proto::{common::v1 as common, supervisor::v1 as pb};
-
-use super::{
+use supervisor_log::codec::{
     enums::WireEnum as _,
     parts::{content_to_pb, text_or_empty, time_to_pb},
 };
+use troupe_proto::{common::v1 as common, supervisor::v1 as pb};
+
 use crate::domain::event::{BlockRef, Event, Recorded, ThreadEvent};
 
 /// A prompt that a thread was sent, without texts; `None` if the record is of something else.

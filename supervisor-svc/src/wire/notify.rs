@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use troupe_proto::supervisor::v1 as pb;
-
-use super::{
+use supervisor_log::codec::{
     enums::WireEnum as _,
     error::{DecodeError, malformed},
     parts::time_to_pb,
 };
+use troupe_proto::supervisor::v1 as pb;
+
 use crate::domain::{
     ids::SessionId,
     notify::{Notification, NotificationPolicy},

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
+use supervisor_log::{
+    codec::{
+        enums::WireEnum as _,
+        error::{DecodeError, malformed},
+        origins_from_pb,
+        parts::{content_of, source_from_pb},
+        policy::layers_from_proto,
+    },
+    store::Content,
+};
 use tool_policy::Layer;
 use troupe_proto::common::v1::{self as common, InstructionsMode};
 
-use super::{
-    enums::WireEnum as _,
-    error::{DecodeError, malformed},
-    parts::{content_of, source_from_pb},
-    policy::layers_from_proto,
-    spawned::origins_from_pb,
-};
-use crate::{
-    domain::{
-        content::truncate,
-        event::{MAX_DESCRIPTION_BYTES, MAX_NOTE_BYTES, Role},
-        settings::{EdgeManagement, Sandbox},
-    },
-    store::Content,
+use crate::domain::{
+    content::truncate,
+    event::{MAX_DESCRIPTION_BYTES, MAX_NOTE_BYTES, Role},
+    settings::{EdgeManagement, Sandbox},
 };
 
 /// A resolved role: what all its threads have in common, and what decides the rest. Cheap to clone.

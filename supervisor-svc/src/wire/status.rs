@@ -1,10 +1,10 @@
 //! Conversion of rejections to client errors: code and reason follow the table in API.md, and every fact in the text
 //! is also included as data.
 
+use supervisor_log::codec::error::UnknownValue;
 use tonic::Code;
 use troupe_proto::{fault::Fault, reason::Reason};
 
-use super::error::UnknownValue;
 use crate::domain::{
     ids::ThreadId,
     limits::MAX_PENDING_INPUTS,
@@ -156,18 +156,11 @@ const fn verb_name(verb: GuardedVerb) -> &'static str {
     }
 }
 
-impl From<UnknownValue> for Fault {
-    /// Converts an unknown enumeration number in a request to an error that names the enumeration.
-    fn from(unknown: UnknownValue) -> Self {
-        let text = format!("{unknown}; give one of the values that the API lists");
-        Self::bad_field(Reason::InvalidArgument, unknown.name, text)
-            .with("enumeration", unknown.name)
-            .with("value", unknown.number)
-    }
-}
-
-impl From<UnknownValue> for tonic::Status {
-    fn from(unknown: UnknownValue) -> Self {
-        Fault::from(unknown).into()
-    }
+/// Converts an unknown enumeration number in a request to an error that names the enumeration.
+#[must_use]
+pub fn unknown_value(unknown: UnknownValue) -> Fault {
+    let text = format!("{unknown}; give one of the values that the API lists");
+    Fault::bad_field(Reason::InvalidArgument, unknown.name, text)
+        .with("enumeration", unknown.name)
+        .with("value", unknown.number)
 }

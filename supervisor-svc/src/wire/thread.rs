@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use troupe_proto::supervisor::v1 as pb;
-
-use super::{
-    Sight,
+use supervisor_log::codec::{
     enums::WireEnum as _,
     parts::{
         bounded, duration_to_pb, limits_to_pb, settled_to_pb, source_to_pb, text_or_empty, time_to_pb, usage_to_pb,
@@ -13,6 +10,9 @@ use super::{
     policy,
     settings::settings_to_pb,
 };
+use troupe_proto::supervisor::v1 as pb;
+
+use super::Sight;
 use crate::domain::{
     event::ConditionKind,
     ids::ThreadId,

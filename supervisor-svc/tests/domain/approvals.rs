@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     actor::Actor,
     approval::{APPROVAL_TIMEOUT, Again, Approval, Verdict, tool_subject, without_arguments},
     command::{Command, Spawn},

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::{collection::vec, option, prelude::*};
-use supervisor_svc::domain::{
+use supervisor_core::{
     actor::Caller,
     budget::{self, Resource},
     command::{Command, SettingsUpdate},

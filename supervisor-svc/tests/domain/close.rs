@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     cascade::{next_ready, ready_leaves},
     command::{Command, Report},
     effect::{Owed, owed},

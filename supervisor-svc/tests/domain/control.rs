@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     actor::Caller,
     authority,
     command::{Command, Report},

@@ -1,6 +1,6 @@
 //! Eviction: at the limit of open threads, the oldest evictable thread is closed to make room.
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     command::Command,
     event::{CloseCause, Event, SettingsChange, ThreadEvent},
     ids::ThreadId,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proptest::{collection::vec, prelude::*};
-use supervisor_svc::domain::{
+use supervisor_core::{
     actor::Caller,
     approval::APPROVAL_TIMEOUT,
     command::{Command, Spawn},

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     actor::Caller,
     command::Command,
     ids::{Sequence, ThreadId},

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
-use supervisor_svc::domain::{
+use supervisor_core::{
     actor::Caller,
     approval::Approval,
     command::{Command, Report},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     event::{ApprovalKind, ConditionKind, Event, SettingsChange, ThreadEvent},
     ids::{ApprovalId, Sequence, ThreadId},
     notify::{Attention, Notification, NotificationPolicy, WebhookStart},

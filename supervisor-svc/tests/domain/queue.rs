@@ -1,6 +1,6 @@
 //! The queue for slots: first come, first served, and no newcomer overtakes it.
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     command::{Command, Spawn},
     event::{Event, SessionEvent, SettingsChange, ThreadEvent},
     ids::ThreadId,

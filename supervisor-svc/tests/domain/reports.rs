@@ -1,6 +1,6 @@
 //! Runner reports: late, repeated and impossible reports are void. A lost runner does not end the work.
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     command::{Command, Report},
     effect::owed,
     event::{Artifact, ConditionKind},

@@ -1,6 +1,6 @@
 //! ResumeAgent: the resumed threads, with at most the permissions that they had.
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     event::{Event, Resumed, SettingsChange, ThreadEvent},
     ids::{Generation, ThreadId},
     settings::{Limits, Sandbox, Settings, SlotRelease},

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     authority,
     command::{Command, Report},
     effect::{Owed, owed},

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::{collection::vec, prelude::*};
-use supervisor_svc::domain::{
+use supervisor_core::{
     command::{Command, SettingsUpdate},
     event::{Event, SessionEvent, SettingsChange, Spawned, ThreadEvent},
     ids::{InputNumber, ThreadId},

@@ -1,10 +1,8 @@
 //! Snapshots of random histories: what a snapshot keeps is all that the log up to there says.
 
 use proptest::{prelude::*, sample::Index};
-use supervisor_svc::{
-    domain::{evolve::evolve, status::StatusKind},
-    wire::{decode_snapshot, encode_snapshot},
-};
+use supervisor_core::{evolve::evolve, status::StatusKind};
+use supervisor_log::codec::{decode_snapshot, encode_snapshot};
 
 use crate::{
     model::{play, scripts, setups},

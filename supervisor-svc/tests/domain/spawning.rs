@@ -1,6 +1,6 @@
 //! SpawnAgent: the checks in the order of CONTRACT.md §3.1 with their texts, and what a child gets.
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     actor::Caller,
     command::{Command, Spawn},
     decide::spawn::{Wanted, WantedRole, admit},

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     command::{Command, Report},
     event::ConditionKind,
     ids::{Digest, ThreadId},

@@ -1,6 +1,6 @@
 //! The table of STATE.md §2, every status against every step.
 
-use supervisor_svc::domain::status::{
+use supervisor_core::status::{
     StatusKind::{self, AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
     Step,
 };

@@ -1,6 +1,6 @@
 //! Tool calls: what policy, sandbox, mode and operators say to each, and what is recorded of it.
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     authorize::{ToolCall, ToolVerdict, decide},
     command::Command,
     content::ContentRef,
@@ -30,7 +30,7 @@ fn world_of(settings: Settings, sandbox: Sandbox, working_directory: &str) -> (W
     let mut world = World::open(settings, root);
     let parent = world.root();
     let mut spawn = world.wanted(parent);
-    spawn.spawned = supervisor_svc::domain::event::Spawned {
+    spawn.spawned = supervisor_core::event::Spawned {
         sandbox,
         working_directory: working_directory.into(),
         ..spawn.spawned
@@ -204,13 +204,13 @@ fn a_change_of_mode_binds_the_next_call() {
     let paths = [String::from("/project/src/a.rs")];
     let verdict = |world: &World| decide(&world.session, world.thread(id), &call("apply_patch", &paths, false));
     assert_eq!(verdict(&world), ToolVerdict::Allowed);
-    let change = supervisor_svc::domain::event::SettingsChange {
+    let change = supervisor_core::event::SettingsChange {
         mode: Some(Mode::Planning),
         ..Default::default()
     };
-    world.append(Event::Session(supervisor_svc::domain::event::SessionEvent::Updated(
-        Box::new(change),
-    )));
+    world.append(Event::Session(supervisor_core::event::SessionEvent::Updated(Box::new(
+        change,
+    ))));
     assert!(matches!(verdict(&world), ToolVerdict::Denied(_)));
 }
 

@@ -1,6 +1,6 @@
 //! Waiting never deadlocks the queue: a thread that waits for a queued descendant lends its slot until the wait is over.
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     ids::ThreadId,
     limits::{active, slot_for_newcomer},
     settings::{Limits, RestartPolicy, Settings},

@@ -7,34 +7,32 @@ use std::{
     time::Duration,
 };
 
-use supervisor_svc::{
-    domain::{
-        actor::{Actor, Caller},
-        approval::APPROVAL_TIMEOUT,
-        cascade::{next_ready, ready_leaves},
-        command::{Command, Dispatch, Report, Spawn},
-        content::ContentRef,
-        decide::{decide, follow_ups},
-        effect::{Owed, owed},
-        event::{
-            ApprovalKind, Circumstances, CloseCause, Dialect, Edge, Event, PromptExtent, Recorded, Role, Scope,
-            SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent,
-        },
-        evolve::{evolve, open},
-        ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn, WaitId},
-        refusal::Refusal,
-        session::{CASCADE_DEADLINE, Session},
-        settings::{
-            Budget, ClosePolicy, EdgeManagement, Limits, Mode, OnLimit, Orchestration, PromptLog, RestartPolicy,
-            Sandbox, Settings, SlotRelease, StallRule, Urgency, Usage, WakePolicy,
-        },
-        status::{Settled, StatusKind},
-        thread::{Product, Thread},
-        time::UnixMillis,
-        waiting::Wait,
+use supervisor_core::{
+    actor::{Actor, Caller},
+    approval::APPROVAL_TIMEOUT,
+    cascade::{next_ready, ready_leaves},
+    command::{Command, Dispatch, Report, Spawn},
+    content::ContentRef,
+    decide::{decide, follow_ups},
+    effect::{Owed, owed},
+    event::{
+        ApprovalKind, Circumstances, CloseCause, Dialect, Edge, Event, PromptExtent, Recorded, Role, Scope,
+        SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent,
     },
-    wire::{decode_snapshot, encode_snapshot},
+    evolve::{evolve, open},
+    ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn, WaitId},
+    refusal::Refusal,
+    session::{CASCADE_DEADLINE, Session},
+    settings::{
+        Budget, ClosePolicy, EdgeManagement, Limits, Mode, OnLimit, Orchestration, PromptLog, RestartPolicy, Sandbox,
+        Settings, SlotRelease, StallRule, Urgency, Usage, WakePolicy,
+    },
+    status::{Settled, StatusKind},
+    thread::{Product, Thread},
+    time::UnixMillis,
+    waiting::Wait,
 };
+use supervisor_log::codec::{decode_snapshot, encode_snapshot};
 use tool_policy::{Inheritance, Layer, MatchMode, Policy};
 use uuid::Uuid;
 

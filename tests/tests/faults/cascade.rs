@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use supervisor_svc::domain::settings::Limits;
+use supervisor_core::settings::Limits;
 use troupe_proto::supervisor::v1::{CloseSessionRequest, StatusKind, event::Kind};
 use troupe_tests::{
     events::{assert_whole, closed, statuses},

@@ -2,11 +2,12 @@
 //! can be read, and no acknowledged write is lost.
 //!
 //! The disk is simulated by `tests/faults/disk.c`, which returns the errors of such a disk.
-//! `supervisor-svc/tests/faults.rs` tests the store alone on real disks.
+//! `supervisor-svc/log/tests/faults.rs` tests the store alone on real disks.
 
 use std::{fs, process::Stdio, time::Duration};
 
-use supervisor_svc::{SERVICES, store::DATABASE};
+use supervisor_log::store::DATABASE;
+use supervisor_svc::SERVICES;
 use svc_kit::thread_token::KEYS_FILE;
 use tokio::{process::Child, task::yield_now};
 use tonic::{Code, Request};

@@ -4,20 +4,15 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use supervisor_svc::{
-    Config, Supervisor, Surroundings,
-    clock::Clock,
-    domain::{
-        ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
-        time::UnixMillis,
-    },
-    registry::RegistryClient,
-    session::UpkeepLimits,
-    store::{
-        AppendError, Batch, Created, Creation, CreationKey, CursorKey, Due, EventStore, Evidence, Head, MarkKind,
-        MemoryStore, ReadError, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord, WriteError,
-    },
+use supervisor_core::{
+    ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
+    time::UnixMillis,
 };
+use supervisor_log::store::{
+    AppendError, Batch, Created, Creation, CreationKey, CursorKey, Due, EventStore, Evidence, Head, MarkKind,
+    MemoryStore, ReadError, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord, WriteError,
+};
+use supervisor_svc::{Config, Supervisor, Surroundings, clock::Clock, registry::RegistryClient, session::UpkeepLimits};
 use svc_kit::{
     auth::{Authenticator, Trust},
     serve::ServeLimits,

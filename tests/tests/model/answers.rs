@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use supervisor_svc::{
-    domain::{approval::Approval, graph, ids::ThreadId, session::Session},
-    wire::{
-        View,
-        approval::approval_to_pb,
-        mail::letter_to_pb,
-        parts::edge_to_pb,
-        thread::{quota, session, thread},
-    },
+use supervisor_core::{approval::Approval, graph, ids::ThreadId, session::Session};
+use supervisor_log::codec::parts::edge_to_pb;
+use supervisor_svc::wire::{
+    View,
+    approval::approval_to_pb,
+    mail::letter_to_pb,
+    thread::{quota, session, thread},
 };
 use troupe_proto::supervisor::v1::{
     self as pb, ConditionKind, GetQuotaRequest, ListActiveAgentsRequest, ListApprovalsRequest, ListEdgesRequest,

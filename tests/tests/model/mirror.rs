@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use supervisor_svc::{
-    domain::{
-        event::{Circumstances, CloseCause, Event, Recorded},
-        evolve::{evolve, open},
-        ids::{RunnerId, Sequence, ThreadId},
-        session::Session,
-        thread::Thread,
-    },
-    wire::{event_from_pb, parts::time_from_pb},
+use supervisor_core::{
+    event::{Circumstances, CloseCause, Event, Recorded},
+    evolve::{evolve, open},
+    ids::{RunnerId, Sequence, ThreadId},
+    session::Session,
+    thread::Thread,
 };
+use supervisor_log::codec::{event_from_pb, parts::time_from_pb};
 use troupe_proto::{
     store::v1::Private,
     supervisor::v1::{self as pb, event::Kind},

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use supervisor_svc::domain::{
+use supervisor_core::{
     effect::{Owed, owed},
     graph,
     ids::ThreadId,

@@ -1,7 +1,7 @@
 //! The steps of a script. They refer to objects by number instead of id, so every part of a script is a valid script.
 
 use proptest::{bool::weighted, collection::vec, option, prelude::*, sample::select};
-use supervisor_svc::domain::settings::Urgency;
+use supervisor_core::settings::Urgency;
 use troupe_proto::supervisor::v1::{
     Budget, CreateSessionRequest, Limits, PolicyInheritance, RestartPolicy, SlotRelease,
 };

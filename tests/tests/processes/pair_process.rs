@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use supervisor_svc::domain::ids::Digest;
+use supervisor_core::ids::Digest;
 use tokio::{process::Child, task::yield_now, time::timeout};
 use tokio_stream::iter;
 use tonic::{Code, transport::Channel};

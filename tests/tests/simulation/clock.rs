@@ -2,7 +2,8 @@
 
 use std::sync::Mutex;
 
-use supervisor_svc::{clock::TimeSource, domain::time::UnixMillis};
+use supervisor_core::time::UnixMillis;
+use supervisor_svc::clock::TimeSource;
 use uuid::{Builder, Uuid};
 
 use troupe_tests::rng::Rng;

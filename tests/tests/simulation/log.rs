@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 
 use futures::FutureExt as _;
-use supervisor_svc::{
-    domain::{
-        event::{Event, Recorded, ThreadEvent},
-        evolve,
-        ids::{Sequence, SessionId},
-        session::Session,
-    },
-    store::{EventStore as _, MemoryStore, limits::MAX_PAGE},
-    wire::{self, View, decode_record, event_to_pb},
+use supervisor_core::{
+    event::{Event, Recorded, ThreadEvent},
+    evolve,
+    ids::{Sequence, SessionId},
+    session::Session,
 };
+use supervisor_log::{
+    codec::{decode_record, event_to_pb},
+    store::{EventStore as _, MemoryStore, limits::MAX_PAGE},
+};
+use supervisor_svc::wire::{self, View};
 use troupe_proto::supervisor::v1::StatusKind;
 use troupe_tests::{
     events::{assert_whole, statuses},

@@ -2,9 +2,8 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use supervisor_svc::{
-    Config, Supervisor, Surroundings, clock::Clock, registry::RegistryClient, store::MemoryStore, watch::WatchLimits,
-};
+use supervisor_log::store::MemoryStore;
+use supervisor_svc::{Config, Supervisor, Surroundings, clock::Clock, registry::RegistryClient, watch::WatchLimits};
 use svc_kit::{serve::ServeLimits, shutdown::Shutdown};
 use troupe_tests::pair::authenticator;
 

@@ -6,7 +6,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use supervisor_svc::{clock::Clock, store::MemoryStore};
+use supervisor_log::store::MemoryStore;
+use supervisor_svc::clock::Clock;
 use troupe_tests::rng::Rng;
 use turmoil::{Builder, Sim};
 

@@ -3,7 +3,7 @@
 use std::slice;
 
 use prost::bytes::Bytes;
-use supervisor_svc::domain::ids::Digest;
+use supervisor_core::ids::Digest;
 use tonic::{Code, Status};
 use troupe_proto::{
     reason::Reason,

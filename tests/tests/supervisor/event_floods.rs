@@ -2,11 +2,9 @@
 
 use std::{path::Path, time::Duration};
 
-use supervisor_svc::{
-    domain::{ids::Sequence, rate::EventRate},
-    maintenance,
-    session::UpkeepLimits,
-};
+use supervisor_core::{ids::Sequence, rate::EventRate};
+use supervisor_log::maintenance;
+use supervisor_svc::session::UpkeepLimits;
 use tonic::{Code, Status};
 use troupe_proto::{
     fault::{metadata_of, reason_of, retry_after},

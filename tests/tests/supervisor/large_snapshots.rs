@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use prost::Message as _;
-use supervisor_svc::domain::settings::Limits;
+use supervisor_core::settings::Limits;
 use troupe_proto::supervisor::v1::{
     Snapshot, SpawnAgentRequest, StatusKind, Thread, ToolCeiling, WatchThreadsRequest, event::Kind,
     watch_threads_response::Message,

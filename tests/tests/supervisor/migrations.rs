@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use rusqlite::Connection;
-use supervisor_svc::store::{DATABASE, EventStore as _, OpenError, SqliteStore};
+use supervisor_log::store::{DATABASE, EventStore as _, OpenError, SqliteStore};
 use troupe_proto::supervisor::v1::{
     Artifact, ArtifactReport, ListArtifactsRequest, ListPromptsRequest, ListSessionsRequest, Prompt, SpawnAgentRequest,
     StatusKind, event::Kind, runner_report::Kind as Report,

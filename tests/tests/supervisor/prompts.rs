@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use supervisor_svc::{domain::ids::Digest, maintenance};
+use supervisor_core::ids::Digest;
+use supervisor_log::maintenance;
 use tonic::{Code, Status};
 use troupe_proto::{
     common::v1::{BlockKind, PromptBlock},

@@ -3,7 +3,7 @@
 use std::{path::Path, slice, time::Duration};
 
 use rusqlite::Connection;
-use supervisor_svc::store::DATABASE;
+use supervisor_log::store::DATABASE;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;

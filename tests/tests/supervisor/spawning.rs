@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use supervisor_svc::{
-    domain::{
-        event::{Event, ThreadEvent},
-        ids::{Sequence, SessionId},
-    },
+use supervisor_core::{
+    event::{Event, ThreadEvent},
+    ids::{Sequence, SessionId},
+};
+use supervisor_log::{
+    codec::decode_record,
     store::{DATABASE, EventStore as _, SqliteStore},
-    wire::decode_record,
 };
 use tonic::Code;
 use tonic_types::StatusExt as _;

@@ -19,6 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use prost::Message as _;
+use supervisor_log::store::{AppendError, CursorKey, EventStore};
 use tokio::time::{Instant, sleep};
 use tokio_rustls::{
     TlsConnector,
@@ -43,7 +44,6 @@ use crate::{
         settings::Webhook,
     },
     session::{Failure, Handle},
-    store::{AppendError, CursorKey, EventStore},
     watch::Tail,
 };
 

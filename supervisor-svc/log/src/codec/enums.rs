@@ -1,0 +1,209 @@
+//! The enumerations, both ways.
+
+use supervisor_core::{
+    event::{
+        ApprovalDecision, ApprovalKind, BlockKind, CloseCause, ConditionKind, Dialect, EdgeKind, Expectation,
+        PromptExtent, Scope, ValueOrigin,
+    },
+    list::ListScope,
+    settings::{
+        ClosePolicy, EdgeManagement, Mode, NotificationKind, OnLimit, Orchestration, PromptLog, RestartPolicy, Sandbox,
+        SlotRelease, WakePolicy,
+    },
+    status::{Settled, StatusKind},
+};
+use tool_policy::{Inheritance, MatchMode};
+use troupe_proto::{common::v1 as common, supervisor::v1 as pb};
+
+use super::error::UnknownValue;
+
+/// An enumeration of the domain that the API has too.
+pub trait WireEnum: Copy {
+    /// The API's enumeration.
+    type Wire: Into<i32>;
+
+    /// The value as the API has it.
+    fn wire(self) -> Self::Wire;
+
+    /// The value of a number. UNSPECIFIED is the default that the API documents, and an error where it documents none.
+    ///
+    /// # Errors
+    /// [`UnknownValue`].
+    fn from_number(number: i32) -> Result<Self, UnknownValue>;
+
+    /// The number as a message carries it.
+    fn number(self) -> i32 {
+        self.wire().into()
+    }
+
+    /// Parses an optional enumeration value. UNSPECIFIED is `None`.
+    ///
+    /// # Errors
+    /// [`UnknownValue`].
+    fn given(number: i32) -> Result<Option<Self>, UnknownValue> {
+        if number == 0 {
+            return Ok(None);
+        }
+        Self::from_number(number).map(Some)
+    }
+}
+
+macro_rules! wire_enum {
+    (
+        $domain:ident = $module:ident::$wire:ident, unspecified: $unspecified:expr,
+        $($ours:ident = $theirs:ident),+ $(,)?
+    ) => {
+        impl WireEnum for $domain {
+            type Wire = $module::$wire;
+
+            fn wire(self) -> Self::Wire {
+                match self {
+                    $(Self::$ours => $module::$wire::$theirs,)+
+                }
+            }
+
+            fn from_number(number: i32) -> Result<Self, UnknownValue> {
+                let value = match $module::$wire::try_from(number) {
+                    Ok($module::$wire::Unspecified) => $unspecified,
+                    $(Ok($module::$wire::$theirs) => Some(Self::$ours),)+
+                    Err(_) => None,
+                };
+                value.ok_or(UnknownValue {
+                    name: stringify!($wire),
+                    number,
+                })
+            }
+        }
+    };
+}
+
+wire_enum!(
+    Sandbox = common::Sandbox, unspecified: None,
+    ReadOnly = ReadOnly, WorkspaceWrite = WorkspaceWrite, FullAccess = FullAccess,
+);
+wire_enum!(Mode = common::Mode, unspecified: None, Planning = Planning, Implementation = Implementation);
+wire_enum!(
+    EdgeManagement = common::EdgeManagement, unspecified: None,
+    None = None, SelfOnly = Self_, All = All,
+);
+wire_enum!(
+    Dialect = common::Dialect, unspecified: None,
+    Role = Role, Profile = Profile, Subagent = Subagent, Graph = Graph, Foreign = Foreign,
+);
+wire_enum!(Scope = common::Scope, unspecified: None, Project = Project, User = User, System = System);
+wire_enum!(
+    ValueOrigin = common::ValueOrigin, unspecified: None,
+    Explicit = Explicit, Persona = Persona, Role = Role, Inherited = Inherited, Alias = Alias, Default = Default,
+);
+wire_enum!(
+    MatchMode = common::MatchMode, unspecified: Some(Self::Glob),
+    Glob = Glob, GlobIgnoreCase = GlobIgnoreCase, Literal = Literal,
+);
+wire_enum!(
+    BlockKind = common::BlockKind, unspecified: None,
+    System = System, Role = Role, Mode = Mode, Task = Task, Override = Override,
+);
+wire_enum!(
+    Orchestration = pb::Orchestration, unspecified: Some(Self::Interactive),
+    Interactive = Interactive, Auto = Auto,
+);
+wire_enum!(
+    PromptLog = pb::PromptLog, unspecified: Some(Self::Full),
+    Full = Full, Hashes = Hashes, Off = Off,
+);
+wire_enum!(
+    Inheritance = pb::PolicyInheritance, unspecified: Some(Self::Attenuate),
+    Attenuate = Attenuate, Ceiling = Ceiling,
+);
+wire_enum!(SlotRelease = pb::SlotRelease, unspecified: Some(Self::Settle), Settle = Settle, Close = Close);
+wire_enum!(RestartPolicy = pb::RestartPolicy, unspecified: Some(Self::Never), Never = Never, OnLost = OnLost);
+wire_enum!(
+    ClosePolicy = pb::ClosePolicy, unspecified: Some(Self::Terminate),
+    Terminate = Terminate, FinishTurn = FinishTurn, Kill = Kill,
+);
+wire_enum!(
+    WakePolicy = pb::WakePolicy, unspecified: Some(Self::None),
+    None = None, OnIdle = OnIdle, Always = Always,
+);
+wire_enum!(OnLimit = pb::OnLimit, unspecified: Some(Self::Refuse), Refuse = Refuse, Queue = Queue);
+wire_enum!(
+    ListScope = pb::ListScope, unspecified: Some(Self::All),
+    Children = Children, Descendants = Descendants, All = All,
+);
+wire_enum!(
+    NotificationKind = pb::NotificationKind, unspecified: None,
+    AgentTurnComplete = AgentTurnComplete, SubAgentComplete = SubAgentComplete, ApprovalRequested = ApprovalRequested,
+    Stalled = Stalled, BudgetExhausted = BudgetExhausted, RunnerLost = RunnerLost,
+);
+wire_enum!(
+    StatusKind = pb::StatusKind, unspecified: None,
+    Queued = Queued, AwaitingApproval = AwaitingApproval, PendingInit = PendingInit, Running = Running,
+    Completed = Completed, Errored = Errored, Interrupted = Interrupted, Shutdown = Shutdown,
+);
+wire_enum!(
+    ConditionKind = pb::ConditionKind, unspecified: None,
+    Closing = Closing, Stalled = Stalled, Unreachable = Unreachable, NoRunner = NoRunner,
+    AwaitingToolApproval = AwaitingToolApproval, BudgetExhausted = BudgetExhausted, PolicyGap = PolicyGap,
+    ContextLost = ContextLost,
+);
+wire_enum!(PromptExtent = pb::PromptExtent, unspecified: None, Full = Full, Delta = Delta);
+wire_enum!(EdgeKind = pb::EdgeKind, unspecified: Some(Self::Handoff), Handoff = Handoff, Report = Report);
+wire_enum!(
+    Expectation = pb::ResponseExpectation, unspecified: Some(Self::None),
+    None = None, Optional = Optional, Required = Required,
+);
+wire_enum!(ApprovalKind = pb::ApprovalKind, unspecified: None, Spawn = Spawn, Tool = Tool, Edge = Edge);
+wire_enum!(
+    ApprovalDecision = pb::ApprovalDecision, unspecified: None,
+    Granted = Granted, Denied = Denied, Expired = Expired, Moot = Moot,
+);
+
+/// Returns the API name of a turn's outcome.
+#[must_use]
+pub const fn turn_outcome(settled: &Settled) -> pb::TurnOutcome {
+    match settled {
+        Settled::Completed { .. } => pb::TurnOutcome::Completed,
+        Settled::Errored { .. } => pb::TurnOutcome::Errored,
+        Settled::Interrupted { .. } => pb::TurnOutcome::Interrupted,
+    }
+}
+
+/// The status that a turn's outcome leads to.
+///
+/// # Errors
+/// [`UnknownValue`]; there is no default.
+pub fn outcome_status(number: i32) -> Result<StatusKind, UnknownValue> {
+    match pb::TurnOutcome::try_from(number) {
+        Ok(pb::TurnOutcome::Completed) => Ok(StatusKind::Completed),
+        Ok(pb::TurnOutcome::Errored) => Ok(StatusKind::Errored),
+        Ok(pb::TurnOutcome::Interrupted) => Ok(StatusKind::Interrupted),
+        Ok(pb::TurnOutcome::Unspecified) | Err(_) => Err(UnknownValue {
+            name: "TurnOutcome",
+            number,
+        }),
+    }
+}
+
+/// Returns the API name of the cause of a fence.
+#[must_use]
+pub const fn cause_name(cause: CloseCause) -> &'static str {
+    match cause {
+        CloseCause::Close => "close",
+        CloseCause::Session => "session",
+        CloseCause::Eviction => "eviction",
+        CloseCause::Intensity => "intensity",
+    }
+}
+
+/// The cause of that name.
+#[must_use]
+pub fn cause_of_name(name: &str) -> Option<CloseCause> {
+    [
+        CloseCause::Close,
+        CloseCause::Session,
+        CloseCause::Eviction,
+        CloseCause::Intensity,
+    ]
+    .into_iter()
+    .find(|cause| cause_name(*cause) == name)
+}

@@ -1,0 +1,145 @@
+//! Records of the log: an event with its circumstances, as bytes.
+
+use bytes::Bytes;
+use prost::Message;
+use supervisor_core::{
+    event::{Circumstances, Recorded},
+    ids::{Sequence, SessionId, ThreadId},
+};
+use troupe_proto::{store::v1 as store, supervisor::v1::event::Kind};
+use uuid::Uuid;
+
+use super::{
+    error::{malformed, newer, required},
+    event,
+    parts::{shared_text, stored_actor, stored_private, stored_time, text_bytes, time_to_pb, told, utf8},
+};
+use crate::store::limits::MAX_RECORD_BYTES;
+
+pub use super::error::{DecodeError, EncodeError};
+
+/// The version of the format that this release writes, and the newest that it reads. Version 1 always has the grant.
+pub const VERSION: u32 = 2;
+
+/// The part of a record or a snapshot that is the same in every version, so that a newer version is always recognized.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct Versioned {
+    #[prost(uint32, tag = "1")]
+    version: u32,
+}
+
+/// The record of an event.
+///
+/// # Errors
+/// [`EncodeError::TooLarge`], and [`EncodeError::RoleTooLarge`] of a spawn.
+pub fn encode_record(session: SessionId, recorded: &Recorded) -> Result<Bytes, EncodeError> {
+    let record = store::Record {
+        version: VERSION,
+        header: Some(header(session, recorded)),
+        event: Some(event::event_to_store(&recorded.event)),
+        private: told(event::private(&recorded.event)),
+    };
+    let bytes = record.encoded_len();
+    if bytes > MAX_RECORD_BYTES {
+        return Err(too_large(&record, bytes));
+    }
+    Ok(record.encode_to_vec().into())
+}
+
+/// Returns the error for a record of excessive size. The size of a spawn depends on its template, which the template's
+/// author can change.
+fn too_large(record: &store::Record, bytes: usize) -> EncodeError {
+    let kind = record.event.as_ref().and_then(|event| event.kind.as_ref());
+    let Some(Kind::ThreadSpawned(spawned)) = kind else {
+        return EncodeError::TooLarge { bytes };
+    };
+    EncodeError::RoleTooLarge {
+        bytes,
+        tool_policy: spawned.tool_policy.as_ref().map_or(0, Message::encoded_len),
+        grant: spawned.grant.as_ref().map_or(0, Message::encoded_len),
+        spawn_list: spawned.spawn_list.iter().map(String::len).sum(),
+        template: spawned.source.as_ref().map_or(0, Message::encoded_len),
+    }
+}
+
+fn header(session: SessionId, recorded: &Recorded) -> store::Header {
+    let circumstances = &recorded.circumstances;
+    let thread = recorded.event.thread();
+    store::Header {
+        session: Bytes::copy_from_slice(session.as_uuid().as_bytes()),
+        sequence: recorded.sequence.get(),
+        time: Some(time_to_pb(recorded.time)),
+        thread: thread.map_or_else(Bytes::new, |id| Bytes::copy_from_slice(id.as_uuid().as_bytes())),
+        actor: circumstances.actor.to_string().into(),
+        request_id: circumstances.request_id.as_deref().map(text_bytes),
+        traceparent: circumstances.traceparent.as_deref().map(text_bytes),
+        cause: circumstances.cause.map(Sequence::get),
+        tenant: String::new(),
+        contents_left_out: circumstances.contents_left_out,
+    }
+}
+
+/// The event of a record of that session.
+///
+/// # Errors
+/// [`DecodeError::UpgradeRequired`] if a newer release wrote the record: another version, a kind of event or a value
+/// that this one does not know. [`DecodeError::Malformed`] if none did.
+pub fn decode_record(session: SessionId, bytes: &Bytes) -> Result<Recorded, DecodeError> {
+    // Decodes in place: the record is large, and decoding it dominates the activation of a session.
+    let mut record = store::Record::default();
+    let merged = record.merge(bytes.clone());
+    // A newer one need not be readable as this one.
+    let version = if merged.is_ok() {
+        record.version
+    } else {
+        version_of(bytes)?
+    };
+    match version {
+        1..=VERSION => {}
+        0 => return Err(malformed("a record without a version")),
+        version => return Err(newer(format!("version {version} of records"))),
+    }
+    merged.map_err(|error| unreadable(&error))?;
+    let header = required(record.header, "the header")?;
+    let of = SessionId::from_uuid(uuid(&header.session, "the session's id")?);
+    if of != session {
+        return Err(malformed(format!("a record of session {of}")));
+    }
+    if !header.tenant.is_empty() {
+        return Err(newer("a record of a tenant"));
+    }
+    let thread = if header.thread.is_empty() {
+        None
+    } else {
+        Some(ThreadId::from_uuid(uuid(&header.thread, "the thread's id")?))
+    };
+    let kind = required(record.event, "the event")?
+        .kind
+        .ok_or_else(|| newer("the kind of the event"))?;
+    Ok(Recorded {
+        sequence: Sequence::new(header.sequence),
+        time: stored_time(header.time, "the time")?,
+        circumstances: Circumstances {
+            actor: stored_actor(utf8(&header.actor, "the actor")?)?,
+            request_id: shared_text(header.request_id, "the request's id")?,
+            traceparent: shared_text(header.traceparent, "the trace context")?,
+            cause: header.cause.map(Sequence::new),
+            contents_left_out: header.contents_left_out,
+        },
+        event: event::event_from_pb(thread, kind, stored_private(record.private))?,
+    })
+}
+
+/// The version of a record or a snapshot.
+pub(super) fn version_of(bytes: &[u8]) -> Result<u32, DecodeError> {
+    let Versioned { version } = Versioned::decode(bytes).map_err(|error| unreadable(&error))?;
+    Ok(version)
+}
+
+pub(super) fn uuid(bytes: &[u8], what: &str) -> Result<Uuid, DecodeError> {
+    Uuid::from_slice(bytes).map_err(|_| malformed(format!("{what} has {} bytes instead of 16", bytes.len())))
+}
+
+pub(super) fn unreadable(error: &prost::DecodeError) -> DecodeError {
+    malformed(error.to_string())
+}

@@ -1,0 +1,734 @@
+//! Snapshot encoding: a session's complete state after an event, as bytes. Decoding yields an equal state.
+//! `Session::put` rebuilds links to children and indices.
+//!
+//! Data that threads have in common is written once, in tables, and shared again after decoding. Threads are decoded
+//! one at a time. Decoding all of them at once, as messages, would take more memory than the session itself, and more
+//! time.
+//!
+//! A new field of the state must be added here and increments [`VERSION`], because a release that does not know the
+//! field would silently lose it. Older versions stay readable, with the value that the new field had implicitly then.
+
+use std::{collections::HashMap, hash::Hash, iter, mem::take, sync::Arc};
+
+use bytes::Bytes;
+use imbl::{OrdMap, Vector};
+use prost::Message as _;
+use prost_types::Timestamp;
+use supervisor_core::{
+    approval::{Approval, Verdict},
+    event::{ApprovalDecision, ApprovalKind, ConditionKind, Role},
+    ids::{Digest, Generation, InputNumber, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn},
+    mail::{Body, Letter},
+    notify::WebhookStart,
+    session::Session,
+    settings::{Sandbox, Webhook},
+    status::{Settled, Status, StatusKind},
+    thread::{FenceSpan, Interrupt, LatestTurn, PendingInput, Repeated, Repetition, Thread},
+    time::UnixMillis,
+};
+use tool_policy::Policy;
+use troupe_proto::{
+    common::v1 as common,
+    store::v1::{self as store, turn_state::Stage},
+    supervisor::v1 as pb,
+};
+
+use super::{
+    enums::WireEnum as _,
+    error::{DecodeError, malformed, newer, required},
+    event_in, event_out,
+    parts::{
+        bounded, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, settled_to_pb, shared_text, spent,
+        stored_actor, stored_bounds, stored_call, stored_content, stored_edge, stored_handoff, stored_private,
+        stored_settled, stored_spent, stored_text, stored_text_or_none, stored_time, text_bytes, text_or_empty,
+        time_to_pb, told, utf8, zero_bounds,
+    },
+    policy,
+    record::{unreadable, uuid, version_of},
+    settings::{settings_private, settings_to_pb, stored_settings},
+    spawned,
+};
+
+/// The version of the format that this release writes, and the newest that it reads.
+pub const VERSION: u32 = 5;
+
+/// The first version that stores a start position for each webhook.
+const WEBHOOK_STARTS: u32 = 3;
+
+/// The snapshot of a session.
+#[must_use]
+pub fn encode_snapshot(session: &Session) -> Bytes {
+    let mut tables = Tables::default();
+    let threads = session
+        .in_spawn_order()
+        .map(|thread| thread_to_store(thread, &mut tables).encode_to_vec().into())
+        .collect();
+    let snapshot = store::Snapshot {
+        version: VERSION,
+        sequence: session.sequence.get(),
+        session: Some(pb::Session {
+            session_id: session.id.to_string(),
+            paused: session.paused,
+            closed: session.closed,
+            create_time: Some(time_to_pb(session.created)),
+            update_time: Some(time_to_pb(session.updated)),
+            ..settings_to_pb(&session.settings)
+        }),
+        private: told(settings_private(&session.settings)),
+        policies: tables.policies.rows,
+        roles: tables.roles.rows,
+        settled: tables.settled.rows,
+        notes: tables.notes.rows,
+        threads,
+        edges: session.edges.values().map(|edge| edge_to_pb(edge)).collect(),
+        approvals: session
+            .approvals
+            .values()
+            .map(|approval| approval_to_store(approval))
+            .collect(),
+        webhooks_since: 0,
+        webhook_starts: session.receivers().map(|(_, start)| start_to_store(start)).collect(),
+    };
+    snapshot.encode_to_vec().into()
+}
+
+/// The session of a snapshot as of `sequence`.
+///
+/// # Errors
+/// [`DecodeError::UpgradeRequired`] if a newer release wrote it, [`DecodeError::Malformed`] if none did, or if it is
+/// another session's or of another moment.
+pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) -> Result<Session, DecodeError> {
+    let version = match version_of(bytes)? {
+        0 => return Err(malformed("a snapshot without a version")),
+        version @ 1..=VERSION => version,
+        version => return Err(newer(format!("version {version} of snapshots"))),
+    };
+    let snapshot = store::Snapshot::decode(bytes.clone()).map_err(|error| unreadable(&error))?;
+    if snapshot.sequence != sequence.get() {
+        return Err(malformed(format!("a snapshot as of {}", snapshot.sequence)));
+    }
+    let kept = required(snapshot.session, "the session")?;
+    let of: SessionId = stored_text(&kept.session_id, "the session's id")?;
+    if of != session {
+        return Err(malformed(format!("a snapshot of session {of}")));
+    }
+    let created = stored_time(kept.create_time, "the session's creation")?;
+    let updated = stored_time(kept.update_time, "the session's last change")?;
+    let (paused, closed) = (kept.paused, kept.closed);
+    let settings = stored_settings(kept, stored_private(snapshot.private))?;
+    let rows = Rows {
+        policies: all(snapshot.policies, policy::from_proto)?,
+        roles: all(snapshot.roles, |mut role| spawned::stored_role(&mut role).map(Arc::new))?,
+        settled: all(snapshot.settled, |state| stored_settlement(state).map(Arc::new))?,
+        notes: snapshot.notes.into_iter().map(Into::into).collect(),
+    };
+
+    let mut session = Session::new(of, settings, created);
+    let threads = snapshot.threads.len();
+    for thread in snapshot.threads {
+        let state = store::ThreadState::decode(thread).map_err(|error| unreadable(&error))?;
+        let thread = stored_thread(state, &rows)?;
+        check_place(&session, &thread)?;
+        session.sequence = thread.spawn_sequence;
+        session.put(thread);
+    }
+    if session.total() < threads {
+        return Err(malformed("a thread that is there twice"));
+    }
+    session.paused = paused;
+    session.closed = closed;
+    session.updated = updated;
+    session.sequence = sequence;
+    let starts = match version {
+        ..WEBHOOK_STARTS => started_together(snapshot.webhooks_since, session.settings.webhooks.len()),
+        WEBHOOK_STARTS.. => snapshot.webhook_starts.iter().map(stored_start).collect(),
+    };
+    session.webhook_starts = starts_of(&session.settings.webhooks, starts)?;
+    for edge in snapshot.edges {
+        let edge = stored_edge(edge)?;
+        session.connect(&edge);
+    }
+    for approval in snapshot.approvals {
+        session.remember_approval(stored_approval(approval)?);
+    }
+    Ok(session)
+}
+
+/// Checks a thread's place. Threads are numbered in spawn order and parents precede their children, so that no thread
+/// is its own ancestor. The session contains all earlier threads and is as of the latest of them.
+fn check_place(session: &Session, thread: &Thread) -> Result<(), DecodeError> {
+    let id = thread.id;
+    if thread.spawn_sequence <= session.sequence {
+        return Err(malformed(format!("thread {id} is out of the order of spawning")));
+    }
+    if let Some(parent) = thread.spawned.parent
+        && session.thread(parent).is_none()
+    {
+        return Err(malformed(format!("thread {id} comes before its parent {parent}")));
+    }
+    Ok(())
+}
+
+/// Tables of values that many threads share, each stored once.
+#[derive(Default)]
+struct Tables<'s> {
+    policies: Table<'s, Policy, common::ToolPolicy>,
+    roles: Table<'s, Role, pb::ThreadSpawned>,
+    settled: Table<'s, Settled, store::StatusState>,
+    notes: Table<'s, str, String>,
+}
+
+impl<'s> Tables<'s> {
+    fn policy(&mut self, policy: &'s Policy) -> u32 {
+        self.policies.place(policy, policy::to_proto)
+    }
+
+    fn role(&mut self, role: &'s Role) -> u32 {
+        self.roles.place(role, spawned::role_to_pb)
+    }
+
+    fn settled(&mut self, settled: &'s Settled) -> u32 {
+        self.settled.place(settled, settlement_to_store)
+    }
+
+    fn note(&mut self, note: &'s str) -> u32 {
+        self.notes.place(note, str::to_owned)
+    }
+}
+
+/// Values, each with its place, and their messages in the order of their places.
+struct Table<'s, T: ?Sized, M> {
+    places: HashMap<&'s T, u32>,
+    rows: Vec<M>,
+}
+
+impl<T: ?Sized, M> Default for Table<'_, T, M> {
+    fn default() -> Self {
+        Self {
+            places: HashMap::new(),
+            rows: Vec::new(),
+        }
+    }
+}
+
+impl<'s, T: Eq + Hash + ?Sized, M> Table<'s, T, M> {
+    /// Returns the index of a value, counted from 1, so that 0 means a missing index.
+    fn place(&mut self, value: &'s T, to_message: impl FnOnce(&T) -> M) -> u32 {
+        let Self { places, rows } = self;
+        *places.entry(value).or_insert_with(|| {
+            rows.push(to_message(value));
+            u32::try_from(rows.len()).unwrap_or(u32::MAX)
+        })
+    }
+}
+
+/// The decoded tables of a snapshot.
+struct Rows {
+    policies: Vec<Policy>,
+    roles: Vec<Arc<Role>>,
+    settled: Vec<Arc<Settled>>,
+    notes: Vec<Arc<str>>,
+}
+
+impl Rows {
+    fn policy(&self, place: u32) -> Result<Policy, DecodeError> {
+        at(&self.policies, place, "policy")
+    }
+
+    /// Only version 1 stores a role with each thread. A role always has a name.
+    fn role(&self, place: u32, own: &mut pb::ThreadSpawned) -> Result<Arc<Role>, DecodeError> {
+        match place {
+            0 if own.agent_type.is_empty() => Err(malformed("a thread without a role")),
+            0 => spawned::stored_role(own).map(Arc::new),
+            place => at(&self.roles, place, "role"),
+        }
+    }
+
+    /// Versions before 4 store a note with each thread.
+    fn note(&self, place: u32, own: String) -> Result<Arc<str>, DecodeError> {
+        match place {
+            0 => Ok(own.into()),
+            place => at(&self.notes, place, "note"),
+        }
+    }
+
+    /// Versions before 4 store the outcome in the status itself.
+    fn settled(&self, state: store::StatusState) -> Result<Arc<Settled>, DecodeError> {
+        match state.settled {
+            0 => stored_settlement(state).map(Arc::new),
+            place => at(&self.settled, place, "settled status"),
+        }
+    }
+}
+
+/// The value at a place. Clones share it, so threads that had it in common have it in common again.
+fn at<T: Clone>(rows: &[T], place: u32, what: &str) -> Result<T, DecodeError> {
+    usize::try_from(place)
+        .ok()
+        .and_then(|place| rows.get(place.checked_sub(1)?))
+        .cloned()
+        .ok_or_else(|| malformed(format!("{what} {place} is not in the table of {}", rows.len())))
+}
+
+fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::ThreadState {
+    let spawned = &thread.spawned;
+    store::ThreadState {
+        thread: id_bytes(thread.id),
+        parent: spawned.parent.map(id_bytes).unwrap_or_default(),
+        spawned: Some(Box::new(spawned::own_to_pb(spawned))),
+        role: tables.role(&spawned.role),
+        spawned_private: told(zero_bounds(spawned.budget)),
+        spawned_policy: tables.policy(&spawned.effective),
+        spawned_grant: tables.policy(&spawned.grant),
+        spawned_note: tables.note(&spawned.note),
+        spawn_sequence: thread.spawn_sequence.get(),
+        create_time: None,
+        created: Some(thread.created.get()),
+        status: Some(status_to_store(&thread.status, tables)),
+        status_time: None,
+        since: Some(thread.since.get()),
+        status_sequence: thread.status_sequence.get(),
+        generation: thread.generation.get(),
+        note: String::new(),
+        note_place: tables.note(&thread.note),
+        policy: tables.policy(&thread.effective),
+        grant: tables.policy(&thread.grant),
+        sandbox: thread.sandbox.number(),
+        budget: bounded(thread.budget).map(Box::new),
+        budget_private: told(zero_bounds(thread.budget)),
+        fence: thread
+            .fence
+            .as_ref()
+            .map(|fence| Box::new(event_out::close_requested(fence))),
+        runner: thread.runner.as_ref().map(|runner| text_bytes(runner.as_str())),
+        turn: turn_to_store(&thread.turn),
+        pending_inputs: inputs_to_store(&thread.pending_inputs),
+        last_input: thread.last_input.get(),
+        interrupt: thread.interrupt.as_ref().map(|interrupt| interrupt.turn.get()),
+        interrupt_reason: thread
+            .interrupt
+            .as_ref()
+            .map(|interrupt| interrupt.reason.clone())
+            .unwrap_or_default(),
+        last_report: thread.last_report.get(),
+        conditions: thread
+            .conditions
+            .iter()
+            .map(|(kind, (since, reason))| pb::Condition {
+                kind: kind.number(),
+                since: Some(time_to_pb(*since)),
+                reason: reason.clone(),
+            })
+            .collect(),
+        usage: spent(thread.usage),
+        earlier_usage: spent(thread.earlier_usage).map(Box::new),
+        subtree_usage: spent(thread.subtree_usage),
+        mail: thread
+            .mail
+            .letters()
+            .map(|letter| letter_to_store(letter, tables))
+            .collect(),
+        mail_shown: thread.mail_shown.get(),
+        repeated_output: thread.repeated.output.map(repetition_to_store).map(Box::new),
+        repeated_diff: thread.repeated.diff.map(repetition_to_store).map(Box::new),
+        restarts: thread.restarts.iter().copied().map(time_to_pb).collect(),
+        traceparent: thread.traceparent.as_deref().map(text_bytes),
+        update_time: None,
+        updated: other(thread.updated, thread.since).map(UnixMillis::get),
+        sequence: other(thread.sequence, thread.status_sequence).map_or(0, Sequence::get),
+        handed_out: thread.handed_out.get(),
+        goes_on: thread.goes_on,
+        metered_time: None,
+        metered: other(thread.metered, thread.since).map(UnixMillis::get),
+        mail_acknowledged: thread.mail_acknowledged.get(),
+        woken_up_to: thread.woken_up_to.get(),
+        fenced: thread
+            .fenced
+            .iter()
+            .map(|span| store::FenceSpan {
+                from: span.from.get(),
+                until: span.until.map(Sequence::get),
+                time: span.since.map(time_to_pb),
+            })
+            .collect(),
+    }
+}
+
+fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, DecodeError> {
+    let mut spawned = required(state.spawned, "the spawn")?;
+    let beside = spawned::Beside {
+        parent: stored_parent(&state.parent, &spawned)?,
+        budget: stored_bounds(spawned.budget, &stored_private(state.spawned_private))?,
+        role: rows.role(state.role, &mut spawned)?,
+        note: rows.note(state.spawned_note, take(&mut spawned.thread_note))?,
+        effective: rows.policy(state.spawned_policy)?,
+        grant: rows.policy(state.spawned_grant)?,
+    };
+    let spawned = spawned::stored_own(spawned, beside)?;
+    let since = stored_moment(state.since, state.status_time, "since when a status holds")?;
+    let status_sequence = Sequence::new(state.status_sequence);
+    let conditions: Vec<_> = all(state.conditions, |condition| {
+        let since = stored_time(condition.since, "since when a condition holds")?;
+        Ok((ConditionKind::from_number(condition.kind)?, (since, condition.reason)))
+    })?;
+    let mail: Vec<Letter> = all(state.mail, |letter| stored_letter(letter, rows))?;
+    if !mail.is_sorted_by(|earlier, later| earlier.sequence < later.sequence) {
+        return Err(malformed("mail that is out of the order of its numbers"));
+    }
+    Ok(Thread {
+        id: stored_id(&state.thread)?,
+        spawned: Arc::new(spawned),
+        spawn_sequence: Sequence::new(state.spawn_sequence),
+        created: stored_moment(state.created, state.create_time, "a thread's creation")?,
+        status: stored_status(required(state.status, "the status")?, rows)?,
+        since,
+        status_sequence,
+        generation: Generation::new(state.generation),
+        note: rows.note(state.note_place, state.note)?,
+        effective: rows.policy(state.policy)?,
+        grant: rows.policy(state.grant)?,
+        sandbox: Sandbox::from_number(state.sandbox)?,
+        budget: stored_bounds(
+            state.budget.map(|budget| *budget),
+            &stored_private(state.budget_private),
+        )?,
+        children: Vector::new(),
+        open_children: 0,
+        fence: state
+            .fence
+            .map(|fence| event_in::fence(*fence))
+            .transpose()?
+            .map(Arc::new),
+        runner: stored_runner(state.runner)?,
+        turn: stored_turn(state.turn)?,
+        pending_inputs: stored_inputs(state.pending_inputs)?,
+        last_input: InputNumber::new(state.last_input),
+        interrupt: state.interrupt.map(|turn| Interrupt {
+            turn: Turn::new(turn),
+            reason: state.interrupt_reason,
+        }),
+        last_report: ReportSequence::new(state.last_report),
+        conditions: conditions.into_iter().collect(),
+        usage: stored_spent(state.usage)?,
+        earlier_usage: stored_spent(state.earlier_usage.map(|usage| *usage))?,
+        subtree_usage: stored_spent(state.subtree_usage)?,
+        mail: mail.into_iter().collect(),
+        mail_shown: Sequence::new(state.mail_shown),
+        repeated: Repeated {
+            output: state.repeated_output.as_deref().map(stored_repetition).transpose()?,
+            diff: state.repeated_diff.as_deref().map(stored_repetition).transpose()?,
+        },
+        restarts: all(state.restarts, |time| stored_time(Some(time), "a restart"))?,
+        traceparent: shared_text(state.traceparent, "a trace context")?,
+        updated: stored_moment_or(state.updated, state.update_time, since)?,
+        sequence: match state.sequence {
+            0 => status_sequence,
+            sequence => Sequence::new(sequence),
+        },
+        handed_out: Generation::new(state.handed_out),
+        goes_on: state.goes_on,
+        metered: stored_moment_or(state.metered, state.metered_time, since)?,
+        mail_acknowledged: Sequence::new(state.mail_acknowledged),
+        woken_up_to: Sequence::new(state.woken_up_to),
+        fenced: all(state.fenced, stored_span)?,
+    })
+}
+
+fn status_to_store<'s>(status: &'s Status, tables: &mut Tables<'s>) -> store::StatusState {
+    let plain = pb::Status {
+        kind: status.kind().number(),
+        ..pb::Status::default()
+    };
+    match status {
+        Status::Queued | Status::AwaitingApproval | Status::PendingInit | Status::Running => store::StatusState {
+            status: Some(Box::new(plain)),
+            ..store::StatusState::default()
+        },
+        Status::Settled(settled) => settled_to_store(settled, tables),
+        Status::Shutdown { reason, before } => store::StatusState {
+            status: Some(Box::new(pb::Status {
+                reason: reason.clone(),
+                ..plain
+            })),
+            before: before.as_ref().map(|before| Box::new(settled_to_store(before, tables))),
+            ..store::StatusState::default()
+        },
+    }
+}
+
+fn settled_to_store<'s>(settled: &'s Settled, tables: &mut Tables<'s>) -> store::StatusState {
+    store::StatusState {
+        settled: tables.settled(settled),
+        ..store::StatusState::default()
+    }
+}
+
+fn stored_status(state: store::StatusState, rows: &Rows) -> Result<Status, DecodeError> {
+    if state.settled != 0 {
+        return rows.settled(state).map(Status::Settled);
+    }
+    let status = required(state.status.as_ref(), "the status")?;
+    Ok(match StatusKind::from_number(status.kind)? {
+        StatusKind::Queued => Status::Queued,
+        StatusKind::AwaitingApproval => Status::AwaitingApproval,
+        StatusKind::PendingInit => Status::PendingInit,
+        StatusKind::Running => Status::Running,
+        StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted => Status::Settled(rows.settled(state)?),
+        StatusKind::Shutdown => Status::Shutdown {
+            reason: status.reason.clone(),
+            before: state.before.map(|before| rows.settled(*before)).transpose()?,
+        },
+    })
+}
+
+/// The row of the table.
+fn settlement_to_store(settled: &Settled) -> store::StatusState {
+    store::StatusState {
+        status: Some(Box::new(settled_to_pb(settled, None))),
+        private: told(empty_message(settled)),
+        ..store::StatusState::default()
+    }
+}
+
+fn stored_settlement(state: store::StatusState) -> Result<Settled, DecodeError> {
+    let status = required(state.status, "how a thread settled")?;
+    let kind = StatusKind::from_number(status.kind)?;
+    stored_settled(kind, *status, &stored_private(state.private))
+}
+
+fn stored_runner(name: Option<Bytes>) -> Result<Option<RunnerId>, DecodeError> {
+    name.map(|name| utf8(&name, "a runner").map(RunnerId::new)).transpose()
+}
+
+fn turn_to_store(turn: &LatestTurn) -> Option<store::TurnState> {
+    let stage = match turn {
+        LatestTurn::None => return None,
+        LatestTurn::Dispatched { .. } => Stage::Dispatched,
+        LatestTurn::Running { .. } => Stage::Running,
+        LatestTurn::Ended { .. } => Stage::Ended,
+    };
+    Some(store::TurnState {
+        turn: turn.number().get(),
+        stage: stage.into(),
+        inputs: inputs_to_store(&turn.inputs()),
+    })
+}
+
+fn stored_turn(state: Option<store::TurnState>) -> Result<LatestTurn, DecodeError> {
+    let Some(state) = state else {
+        return Ok(LatestTurn::None);
+    };
+    let turn = Turn::new(state.turn);
+    let inputs = stored_inputs(state.inputs)?;
+    match Stage::try_from(state.stage) {
+        Ok(Stage::Dispatched) => Ok(LatestTurn::Dispatched { turn, inputs }),
+        Ok(Stage::Running) => Ok(LatestTurn::Running { turn, inputs }),
+        Ok(Stage::Ended) => Ok(LatestTurn::Ended { turn }),
+        Ok(Stage::Unspecified) => Err(malformed("a turn without a stage")),
+        Err(_) => Err(newer(format!("stage {} of turns", state.stage))),
+    }
+}
+
+fn inputs_to_store(inputs: &Vector<Arc<PendingInput>>) -> Vec<store::PendingInput> {
+    inputs
+        .iter()
+        .map(|input| store::PendingInput {
+            number: input.number.get(),
+            content: Some(content_to_pb(&input.content)),
+            steers: input.steers,
+        })
+        .collect()
+}
+
+fn stored_inputs(inputs: Vec<store::PendingInput>) -> Result<Vector<Arc<PendingInput>>, DecodeError> {
+    all(inputs, |input| {
+        Ok(Arc::new(PendingInput {
+            number: InputNumber::new(input.number),
+            content: stored_content(input.content, "an input's content")?,
+            steers: input.steers,
+        }))
+    })
+}
+
+fn letter_to_store<'s>(letter: &'s Letter, tables: &mut Tables<'s>) -> store::Letter {
+    let body = match &letter.body {
+        Body::Handoff(handoff) => store::letter::Body::Handoff(Box::new(handoff_to_pb(handoff))),
+        Body::Settled { child, status } => store::letter::Body::Settled(store::Settlement {
+            child: id_bytes(*child),
+            status: Some(status_to_store(status, tables)),
+        }),
+    };
+    store::Letter {
+        sequence: letter.sequence.get(),
+        time: None,
+        recorded: Some(letter.time.get()),
+        body: Some(body),
+    }
+}
+
+fn stored_letter(letter: store::Letter, rows: &Rows) -> Result<Letter, DecodeError> {
+    let body = match letter.body.ok_or_else(|| newer("the body of a letter"))? {
+        store::letter::Body::Handoff(handoff) => Body::Handoff(Arc::new(stored_handoff(*handoff)?)),
+        store::letter::Body::Settled(settlement) => Body::Settled {
+            child: stored_id(&settlement.child)?,
+            status: stored_status(required(settlement.status, "a child's status")?, rows)?,
+        },
+    };
+    Ok(Letter {
+        sequence: Sequence::new(letter.sequence),
+        time: stored_moment(letter.recorded, letter.time, "a letter's time")?,
+        body,
+    })
+}
+
+fn repetition_to_store(row: Repetition) -> store::Repetition {
+    store::Repetition {
+        sha256: Bytes::copy_from_slice(row.digest.as_bytes()),
+        times: row.times,
+    }
+}
+
+fn stored_repetition(row: &store::Repetition) -> Result<Repetition, DecodeError> {
+    let digest = <[u8; 32]>::try_from(&row.sha256[..]).map_err(|_| malformed("the digest of a repetition"))?;
+    Ok(Repetition {
+        digest: Digest::from_bytes(digest),
+        times: row.times,
+    })
+}
+
+fn approval_to_store(approval: &Approval) -> store::ApprovalState {
+    let approval_id = approval.id.to_string();
+    store::ApprovalState {
+        requested: Some(pb::ApprovalRequested {
+            approval_id: approval_id.clone(),
+            kind: approval.kind.number(),
+            subject: approval.subject.clone(),
+            deadline: Some(time_to_pb(approval.deadline)),
+            edge: approval.edge.as_ref().map(edge_to_pb),
+            call_sha256: text_or_empty(approval.call.as_ref().map(|call| call.digest)),
+            content: approval.call.as_ref().map(|call| content_to_pb(&call.content)),
+        }),
+        thread: id_bytes(approval.thread),
+        sequence: approval.sequence.get(),
+        request_time: Some(time_to_pb(approval.requested)),
+        resolved: approval.verdict.as_ref().map(|verdict| pb::ApprovalResolved {
+            approval_id,
+            decision: verdict.decision.number(),
+            by: verdict.by.to_string(),
+            reason: verdict.reason.clone(),
+        }),
+    }
+}
+
+fn stored_approval(state: store::ApprovalState) -> Result<Approval, DecodeError> {
+    let requested = required(state.requested, "how an approval was requested")?;
+    let verdict = state.resolved.map(|resolved| {
+        Ok::<_, DecodeError>(Verdict {
+            decision: ApprovalDecision::from_number(resolved.decision)?,
+            by: stored_actor(&resolved.by)?,
+            reason: resolved.reason,
+        })
+    });
+    Ok(Approval {
+        id: stored_text(&requested.approval_id, "an approval's id")?,
+        thread: stored_id(&state.thread)?,
+        kind: ApprovalKind::from_number(requested.kind)?,
+        subject: requested.subject,
+        sequence: Sequence::new(state.sequence),
+        requested: stored_time(state.request_time, "an approval's time")?,
+        deadline: stored_time(requested.deadline, "an approval's deadline")?,
+        edge: requested.edge.map(stored_edge).transpose()?,
+        call: stored_call(&requested.call_sha256, requested.content)?,
+        verdict: verdict.transpose()?,
+    })
+}
+
+fn stored_span(span: store::FenceSpan) -> Result<FenceSpan, DecodeError> {
+    let since = span
+        .time
+        .map(|time| stored_time(Some(time), "since when a fence holds"));
+    Ok(FenceSpan {
+        from: Sequence::new(span.from),
+        since: since.transpose()?,
+        until: span.until.map(Sequence::new),
+    })
+}
+
+fn start_to_store(start: WebhookStart) -> store::WebhookStart {
+    store::WebhookStart {
+        after: start.after.get(),
+        given: start.given.get(),
+    }
+}
+
+fn stored_start(start: &store::WebhookStart) -> WebhookStart {
+    WebhookStart {
+        after: Sequence::new(start.after),
+        given: Sequence::new(start.given),
+    }
+}
+
+/// Returns the start positions of webhooks in a version that stored only the newest change. It does not record which
+/// webhooks that change affected. As in that version, the existing progress of a URL applies.
+fn started_together(since: u64, webhooks: usize) -> Vec<WebhookStart> {
+    let start = WebhookStart {
+        after: Sequence::new(since),
+        given: Sequence::ZERO,
+    };
+    vec![start; webhooks]
+}
+
+/// The webhooks' starts by their URLs.
+fn starts_of(webhooks: &[Webhook], starts: Vec<WebhookStart>) -> Result<OrdMap<String, WebhookStart>, DecodeError> {
+    if webhooks.len() != starts.len() {
+        let (webhooks, starts) = (webhooks.len(), starts.len());
+        return Err(malformed(format!("{webhooks} webhooks with {starts} starts")));
+    }
+    Ok(webhooks.iter().map(|webhook| webhook.url.clone()).zip(starts).collect())
+}
+
+/// Before version 5 a moment is a timestamp.
+fn stored_moment(millis: Option<u64>, time: Option<Timestamp>, what: &str) -> Result<UnixMillis, DecodeError> {
+    millis.map_or_else(|| stored_time(time, what), |millis| Ok(UnixMillis::new(millis)))
+}
+
+/// A moment that is missing where it is the same as another one.
+fn stored_moment_or(millis: Option<u64>, time: Option<Timestamp>, same: UnixMillis) -> Result<UnixMillis, DecodeError> {
+    match (millis, time) {
+        (None, None) => Ok(same),
+        (millis, time) => stored_moment(millis, time, "a thread's time"),
+    }
+}
+
+/// Returns `value` unless it equals a value that is written anyway.
+fn other<T: PartialEq>(value: T, written: T) -> Option<T> {
+    (value != written).then_some(value)
+}
+
+fn id_bytes(id: ThreadId) -> Bytes {
+    Bytes::copy_from_slice(id.as_uuid().as_bytes())
+}
+
+/// Before version 5 the spawn names the parent.
+fn stored_parent(bytes: &[u8], spawned: &pb::ThreadSpawned) -> Result<Option<ThreadId>, DecodeError> {
+    if bytes.is_empty() {
+        return stored_text_or_none(&spawned.parent_thread_id, "the parent");
+    }
+    stored_id(bytes).map(Some)
+}
+
+fn stored_id(bytes: &[u8]) -> Result<ThreadId, DecodeError> {
+    uuid(bytes, "a thread's id").map(ThreadId::from_uuid)
+}
+
+/// Every one converted, or the first error.
+fn all<M, T, C: FromIterator<T>>(
+    messages: Vec<M>,
+    convert: impl FnMut(M) -> Result<T, DecodeError>,
+) -> Result<C, DecodeError> {
+    // The common case: there are no messages of this kind.
+    if messages.is_empty() {
+        return Ok(iter::empty().collect());
+    }
+    messages.into_iter().map(convert).collect()
+}

@@ -1,0 +1,463 @@
+//! Verification of a log: stored data is intact and consistent.
+//!
+//! For each session, as of one moment, the check verifies the following. Every record matches its checksum, is stored
+//! under its own number and can be decoded. The records fold to a state. Every content matches its checksum and its
+//! digest. Every content that an event names is stored, unless the event says that it was omitted. The snapshot and
+//! the stored requests match their checksums. A fault does not stop the check of other sessions.
+
+use std::{collections::BTreeMap, path::Path};
+
+use supervisor_core::{
+    content::ContentRef,
+    event::Recorded,
+    evolve,
+    ids::{Digest, Sequence, SessionId},
+    session::Session,
+    settings::PromptLog,
+};
+use thiserror::Error;
+
+use super::{error::MaintenanceError, open, references};
+use crate::{
+    codec::{DecodeError, decode_record, decode_snapshot},
+    store::{Head, LogReader, RawContent, RawRecord, ReadError, SessionLog, Side, Snapshot},
+};
+
+/// Progress of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The engine checks the pages of the file.
+    Pages,
+    /// Sessions are being checked.
+    Sessions {
+        /// Number of sessions checked so far.
+        checked: u64,
+        /// Number of sessions at the start.
+        of: u64,
+    },
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Number of sessions checked.
+    pub sessions: u64,
+    /// Number of records checked.
+    pub events: u64,
+    /// Number of contents checked.
+    pub contents: u64,
+    /// The bytes of both.
+    pub bytes: u64,
+    /// Number of prompt blocks that are named but not stored, in accordance with the session's `prompt_log`. Not a
+    /// fault.
+    pub not_kept: u64,
+    /// Number of contents that are named but were omitted because their session had no space for them. Not a fault.
+    pub left_out: u64,
+    /// Damage to the database file itself.
+    pub damage: Vec<String>,
+    /// Sessions with problems, one entry per session.
+    pub faults: Vec<Fault>,
+}
+
+impl Report {
+    /// Returns whether the check found no problem.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_empty() && self.faults.is_empty()
+    }
+}
+
+/// A session with its problems.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The session's id.
+    pub session: SessionId,
+    /// The first problem that was found.
+    pub first: Problem,
+    /// Number of problems.
+    pub problems: u64,
+}
+
+/// A problem of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Problem {
+    /// A record is missing.
+    #[error("record {0} is missing")]
+    Missing(Sequence),
+    /// A record is not what was written.
+    #[error("record {0} does not match its checksum")]
+    Changed(Sequence),
+    /// A record is beyond the session's head.
+    #[error("record {found} is beyond the last one, {head}")]
+    Beyond {
+        /// The record.
+        found: Sequence,
+        /// The last record according to the session.
+        head: Sequence,
+    },
+    /// A record is stored under a different number than its own.
+    #[error("record {lies_under} says that it is record {says}")]
+    Misplaced {
+        /// The number under which it is stored.
+        lies_under: Sequence,
+        /// The number that it contains.
+        says: Sequence,
+    },
+    /// A record can't be read.
+    #[error("record {sequence}: {cause}")]
+    Unreadable {
+        /// The record.
+        sequence: Sequence,
+        /// The cause.
+        cause: DecodeError,
+    },
+    /// The snapshot of a compacted session cannot be read, and no other data covers the compacted part.
+    #[error("its snapshot as of record {sequence}: {cause}")]
+    UnreadableSnapshot {
+        /// The last record that the snapshot includes.
+        sequence: Sequence,
+        /// The cause.
+        cause: DecodeError,
+    },
+    /// The first record doesn't open the session.
+    #[error("its first record does not open it")]
+    NotOpened,
+    /// Records were compacted away that no snapshot includes.
+    #[error("it is compacted up to record {oldest}, and no snapshot goes so far")]
+    NoSnapshot {
+        /// The last compacted record.
+        oldest: Sequence,
+    },
+    /// Data stored with the records does not match its checksum.
+    #[error("its {0} does not match its checksum")]
+    SideChanged(Side),
+    /// A content is not what its digest names.
+    #[error("content {0} does not match its digest")]
+    WrongContent(Digest),
+    /// A content is missing.
+    #[error("content {digest} of record {sequence} is missing")]
+    NoContent {
+        /// The content.
+        digest: Digest,
+        /// The first record that names it.
+        sequence: Sequence,
+    },
+    /// The size of a content differs from the size in the event.
+    #[error("content {digest} has {found} bytes; record {sequence} says {says}")]
+    WrongSize {
+        /// The content.
+        digest: Digest,
+        /// Its size.
+        found: u64,
+        /// The first record that names it.
+        sequence: Sequence,
+        /// The size by that record.
+        says: u64,
+    },
+    /// The engine couldn't read on.
+    #[error("{0}")]
+    Engine(String),
+}
+
+/// Verifies the log of a data directory and reports progress. A service may be running.
+///
+/// # Errors
+/// See [`MaintenanceError`]: only errors that prevent the check from starting. Findings are in the report.
+pub fn verify(data_dir: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Report, MaintenanceError> {
+    let log = open(data_dir)?;
+    tell(Progress::Pages);
+    let mut report = Report {
+        damage: log.page_faults().unwrap_or_else(|error| vec![error.to_string()]),
+        ..Report::default()
+    };
+    if let Err(error) = each_session(&log, &mut report, tell) {
+        report.damage.push(error.to_string());
+    }
+    Ok(report)
+}
+
+fn each_session(log: &LogReader, report: &mut Report, tell: &mut dyn FnMut(Progress)) -> Result<(), ReadError> {
+    let of = log.session_count()?;
+    let mut after = None;
+    loop {
+        let page = log.sessions(after)?;
+        let Some(&last) = page.last() else { return Ok(()) };
+        after = Some(last);
+        for session in page {
+            // The session may have been deleted in the meantime.
+            if let Some(stored) = log.session(session)? {
+                report.add(check(&stored));
+                tell(Progress::Sessions {
+                    checked: report.sessions,
+                    of: of.max(report.sessions),
+                });
+            }
+        }
+    }
+}
+
+impl Report {
+    fn add(&mut self, check: Check) {
+        self.sessions += 1;
+        self.events += check.events;
+        self.contents += check.contents;
+        self.bytes += check.bytes;
+        self.not_kept += check.not_kept;
+        self.left_out += check.left_out;
+        if let Some(first) = check.first {
+            self.faults.push(Fault {
+                session: check.session,
+                first,
+                problems: check.problems,
+            });
+        }
+    }
+}
+
+/// The state folded from the records so far.
+enum Fold {
+    /// The session did not exist yet.
+    Before,
+    /// They fold to this.
+    At(Box<Session>),
+    /// Something on the way can't be read.
+    Unknown,
+}
+
+/// A content that events name.
+struct Named {
+    /// The first record that names it.
+    sequence: Sequence,
+    /// Its size by that record.
+    size: u64,
+    /// The strictest requirement of these events.
+    keeping: Keeping,
+}
+
+/// How an event stores a content that it names, from the weakest requirement to the strongest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Keeping {
+    /// The session's settings do not ask for it.
+    NotAskedFor,
+    /// The session had no space for the content.
+    LeftOut,
+    /// The content must be stored.
+    Kept,
+}
+
+/// The check of one session under way.
+struct Check {
+    session: SessionId,
+    head: Head,
+    /// The last record that was read or reported missing. Records up to `oldest` may be missing.
+    seen: Sequence,
+    fold: Fold,
+    named: BTreeMap<Digest, Named>,
+    events: u64,
+    contents: u64,
+    bytes: u64,
+    not_kept: u64,
+    left_out: u64,
+    first: Option<Problem>,
+    problems: u64,
+}
+
+fn check(stored: &SessionLog<'_>) -> Check {
+    let head = stored.head();
+    let mut check = Check {
+        session: stored.id(),
+        head,
+        seen: head.oldest,
+        fold: Fold::Before,
+        named: BTreeMap::new(),
+        events: 0,
+        contents: 0,
+        bytes: 0,
+        not_kept: 0,
+        left_out: 0,
+        first: None,
+        problems: 0,
+    };
+    check.snapshot(stored);
+    let read = stored.each_record(|record| check.record(&record));
+    match read {
+        Ok(()) => check.missing_up_to(head.sequence),
+        Err(error) => check.failed(error),
+    }
+    let read = stored.each_content(|content| check.content(&content));
+    match read {
+        Ok(()) => check.missing_contents(),
+        Err(error) => check.failed(error),
+    }
+    if let Err(error) = stored.check_requests() {
+        check.failed(error);
+    }
+    check
+}
+
+impl Check {
+    fn problem(&mut self, problem: Problem) {
+        self.problems += 1;
+        self.first.get_or_insert(problem);
+    }
+
+    fn failed(&mut self, error: ReadError) {
+        let problem = match error {
+            ReadError::CorruptSide { side, .. } => Problem::SideChanged(side),
+            ReadError::Corrupt { sequence, .. } => Problem::Changed(sequence),
+            ReadError::Compacted { .. } | ReadError::Engine(_) => Problem::Engine(error.to_string()),
+        };
+        self.problem(problem);
+    }
+
+    /// Reports the records after the last one read, up to `last`, as missing.
+    fn missing_up_to(&mut self, last: Sequence) {
+        let missing = last.get().saturating_sub(self.seen.get());
+        if missing > 0 {
+            self.problem(Problem::Missing(self.seen.next()));
+            self.problems += missing - 1;
+            self.fold = Fold::Unknown;
+            self.seen = last;
+        }
+    }
+
+    fn record(&mut self, record: &RawRecord) {
+        let sequence = record.sequence;
+        self.events += 1;
+        self.bytes += record.bytes.len() as u64;
+        if sequence > self.head.sequence {
+            self.problem(Problem::Beyond {
+                found: sequence,
+                head: self.head.sequence,
+            });
+            return;
+        }
+        // A compacted part contains only its marked records, with gaps between them.
+        if sequence > self.head.oldest {
+            self.missing_up_to(Sequence::new(sequence.get().saturating_sub(1)));
+            self.seen = sequence;
+        }
+        if !record.is_intact {
+            self.problem(Problem::Changed(sequence));
+            self.fold = Fold::Unknown;
+            return;
+        }
+        match decode_record(self.session, &record.bytes) {
+            Ok(recorded) if recorded.sequence == sequence => {
+                self.fold(&recorded);
+                self.names(&recorded);
+            }
+            Ok(recorded) => {
+                self.problem(Problem::Misplaced {
+                    lies_under: sequence,
+                    says: recorded.sequence,
+                });
+                self.fold = Fold::Unknown;
+            }
+            Err(cause) => {
+                self.problem(Problem::Unreadable { sequence, cause });
+                self.fold = Fold::Unknown;
+            }
+        }
+    }
+
+    fn fold(&mut self, recorded: &Recorded) {
+        match &mut self.fold {
+            Fold::At(session) if recorded.sequence > session.sequence => evolve::evolve(session, recorded),
+            // The snapshot has it.
+            Fold::At(_) | Fold::Unknown => {}
+            Fold::Before => match evolve::open(self.session, recorded) {
+                Some(session) => self.fold = Fold::At(Box::new(session)),
+                None => {
+                    self.fold = Fold::Unknown;
+                    self.problem(Problem::NotOpened);
+                }
+            },
+        }
+    }
+
+    /// Remembers the contents that a record names.
+    fn names(&mut self, recorded: &Recorded) {
+        let brought = if recorded.circumstances.contents_left_out {
+            Keeping::LeftOut
+        } else {
+            Keeping::Kept
+        };
+        for content in references::kept(&recorded.event) {
+            self.name(content, recorded.sequence, brought);
+        }
+        let prompts = match &self.fold {
+            Fold::At(session) if session.settings.prompt_log == PromptLog::Full => brought,
+            Fold::At(_) | Fold::Before | Fold::Unknown => Keeping::NotAskedFor,
+        };
+        for block in references::prompt(&recorded.event) {
+            self.name(block, recorded.sequence, prompts);
+        }
+    }
+
+    fn name(&mut self, content: &ContentRef, sequence: Sequence, keeping: Keeping) {
+        let named = self.named.entry(content.digest).or_insert(Named {
+            sequence,
+            size: content.size,
+            keeping,
+        });
+        named.keeping = named.keeping.max(keeping);
+    }
+
+    fn content(&mut self, content: &RawContent) {
+        let (named_by, found) = (content.digest, content.bytes.len() as u64);
+        self.contents += 1;
+        self.bytes += found;
+        let named = self.named.remove(&named_by);
+        if !content.is_intact {
+            self.problem(Problem::SideChanged(Side::Content(named_by)));
+        } else if Digest::of(&content.bytes) != named_by {
+            self.problem(Problem::WrongContent(named_by));
+        } else if let Some(named) = named
+            && named.size != found
+        {
+            self.problem(Problem::WrongSize {
+                digest: named_by,
+                found,
+                sequence: named.sequence,
+                says: named.size,
+            });
+        }
+    }
+
+    /// Reports contents that are named but not stored.
+    fn missing_contents(&mut self) {
+        for (digest, named) in std::mem::take(&mut self.named) {
+            match named.keeping {
+                Keeping::NotAskedFor => self.not_kept += 1,
+                Keeping::LeftOut => self.left_out += 1,
+                Keeping::Kept => self.problem(Problem::NoContent {
+                    digest,
+                    sequence: named.sequence,
+                }),
+            }
+        }
+    }
+
+    /// Looks at the snapshot. The state of a compacted session begins with it.
+    fn snapshot(&mut self, stored: &SessionLog<'_>) {
+        let oldest = self.head.oldest;
+        let is_compacted = oldest > Sequence::ZERO;
+        if is_compacted {
+            self.fold = Fold::Unknown;
+        }
+        match stored.snapshot() {
+            Ok(Some(Snapshot { sequence, bytes })) if sequence >= oldest => {
+                match decode_snapshot(self.session, sequence, &bytes) {
+                    Ok(session) if is_compacted => self.fold = Fold::At(Box::new(session)),
+                    // The full log is available and is folded if the snapshot cannot be read.
+                    Err(cause) if is_compacted => self.problem(Problem::UnreadableSnapshot { sequence, cause }),
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            Ok(None) if !is_compacted => {}
+            Ok(Some(_) | None) => self.problem(Problem::NoSnapshot { oldest }),
+            Err(error) => self.failed(error),
+        }
+    }
+}

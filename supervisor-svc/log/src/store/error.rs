@@ -1,0 +1,282 @@
+//! Errors of store calls, and what a caller can conclude from them.
+
+use std::fmt;
+
+use supervisor_core::ids::{Digest, Epoch, Sequence, SessionId, ThreadId};
+use thiserror::Error;
+
+/// The reason why a write was rejected. The write had no effect. The store continues to work unless the reason is
+/// [`Refusal::Closed`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The disk is full, or only the reserve is left and the write would start something.
+    #[error("the disk is full")]
+    DiskFull,
+    /// The file or its file system can't be written.
+    #[error("the database is read-only")]
+    ReadOnly,
+    /// A foreign program holds the lock.
+    #[error("the database is locked by another program")]
+    Busy,
+    /// The disk failed before anything was committed.
+    #[error("the disk failed before the commit: {0}")]
+    Io(String),
+    /// The store was closed before it processed this write.
+    #[error("the store is closed")]
+    Closed,
+    /// The engine failed in another way.
+    #[error("the database refused the write: {0}")]
+    Engine(String),
+}
+
+/// The error of an invalid write. A retry fails again.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Invalid {
+    /// Something is larger than its bound.
+    #[error("{what} of {bytes} bytes: at most {max} are allowed")]
+    TooLarge {
+        /// The kind of item that is too large.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// A batch carries too many of one kind.
+    #[error("{count} {what} in a batch: at most {max} are allowed")]
+    TooMany {
+        /// The kind of item.
+        what: &'static str,
+        /// The number of items.
+        count: usize,
+        /// The bound, [`MAX_BATCH_ITEMS`](super::limits::MAX_BATCH_ITEMS).
+        max: usize,
+    },
+    /// The records of a batch aren't numbered one by one from the expected head.
+    #[error("record {found} where {expected} was expected")]
+    Gap {
+        /// The expected sequence number.
+        expected: Sequence,
+        /// The actual sequence number.
+        found: Sequence,
+    },
+    /// A sequence number is beyond what the engines store.
+    #[error("the sequence number is out of range")]
+    OutOfNumbers,
+    /// The first batch of a session expects records before it.
+    #[error("a session's first batch can't expect head {expected}")]
+    NotFirst {
+        /// The head that it expects.
+        expected: Sequence,
+    },
+    /// A new thread already belongs to another session.
+    #[error("thread {thread} belongs to another session")]
+    ThreadTaken {
+        /// The thread.
+        thread: ThreadId,
+    },
+    /// The requested compaction goes beyond the snapshot.
+    #[error("the log can't be compacted up to {until}: its snapshot goes to {snapshot}")]
+    CompactedTooFar {
+        /// The requested last record to compact.
+        until: Sequence,
+        /// The last record that the snapshot includes. Zero if there is no snapshot.
+        snapshot: Sequence,
+    },
+    /// A snapshot includes records that the log doesn't have.
+    #[error("a snapshot of record {sequence} is ahead of the head {head}")]
+    SnapshotAhead {
+        /// The snapshot's last record.
+        sequence: Sequence,
+        /// The log's last record.
+        head: Sequence,
+    },
+}
+
+/// Why a write other than an append wasn't acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WriteError {
+    /// The session does not exist.
+    #[error("session {session} not found")]
+    NotFound {
+        /// The requested session.
+        session: SessionId,
+    },
+    /// The write breaks a rule; it did not happen.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The write had no effect. It may succeed later.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The write had no effect. The outcome of an earlier write is unknown and the store has stopped writing: the
+    /// process must exit and replay.
+    #[error("the store stopped after a write whose outcome is unknown")]
+    Stopped,
+    /// The write may or may not be durable, and the store has stopped writing: the process must exit and replay.
+    #[error("the outcome of the write is unknown: {0}")]
+    Unknown(String),
+}
+
+/// The error of an append.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AppendError {
+    /// The session does not exist. It may have been deleted.
+    #[error("session {session} not found")]
+    NotFound {
+        /// The requested session.
+        session: SessionId,
+    },
+    /// The writer lost ownership of the session. It must drop its state and not retry.
+    #[error("fenced: the session's epoch is {current}")]
+    Fenced {
+        /// The present epoch.
+        current: Epoch,
+    },
+    /// The log doesn't end where the writer thinks.
+    #[error("the session's head is {actual}")]
+    Mismatch {
+        /// The actual end of the log.
+        actual: Sequence,
+    },
+    /// The batch breaks a rule; it did not happen.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The batch had no effect. It may succeed later.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The batch had no effect. The outcome of an earlier write is unknown and the store has stopped writing: the
+    /// process must exit and replay.
+    #[error("the store stopped after a write whose outcome is unknown")]
+    Stopped,
+    /// The batch may or may not be durable, and the store has stopped writing: the process must exit and replay.
+    #[error("the outcome of the append is unknown: {0}")]
+    Unknown(String),
+}
+
+impl From<WriteError> for AppendError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::NotFound { session } => Self::NotFound { session },
+            WriteError::Invalid(invalid) => Self::Invalid(invalid),
+            WriteError::Refused(refusal) => Self::Refused(refusal),
+            WriteError::Stopped => Self::Stopped,
+            WriteError::Unknown(cause) => Self::Unknown(cause),
+        }
+    }
+}
+
+/// Data that is stored in addition to a session's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// A content.
+    Content(Digest),
+    /// The snapshot.
+    Snapshot,
+    /// A remembered request.
+    Request,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Content(digest) => write!(f, "content {digest}"),
+            Self::Snapshot => f.write_str("snapshot"),
+            Self::Request => f.write_str("memory of a request"),
+        }
+    }
+}
+
+/// Why a read failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReadError {
+    /// A record is missing or doesn't match its checksum. The session can't be replayed past it.
+    #[error("record {sequence} of session {session} is corrupt")]
+    Corrupt {
+        /// The session.
+        session: SessionId,
+        /// The record.
+        sequence: Sequence,
+    },
+    /// The records that follow the position were compacted away.
+    #[error("session {session} is compacted up to record {oldest}")]
+    Compacted {
+        /// The session.
+        session: SessionId,
+        /// The last compacted record. Reads after it succeed.
+        oldest: Sequence,
+        /// The newest record.
+        head: Sequence,
+    },
+    /// Data stored in addition to the records does not match its checksum.
+    #[error("session {session}: its {side} is corrupt")]
+    CorruptSide {
+        /// The session.
+        session: SessionId,
+        /// The kind of the data.
+        side: Side,
+    },
+    /// The engine couldn't read.
+    #[error("the database can't be read: {0}")]
+    Engine(String),
+}
+
+/// Why a store couldn't be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The data was written by a newer version of the program.
+    #[error(
+        "UPGRADE_REQUIRED: the database has schema version {found}, this program knows up to {supported}; \
+         start a newer version"
+    )]
+    UpgradeRequired {
+        /// The version of the data.
+        found: i64,
+        /// The newest version that this program knows.
+        supported: i64,
+    },
+    /// The data was written by an older version of the program, and this opener may not migrate it.
+    #[error(
+        "the database has schema version {found}, this program reads {needed}; start the service of this version once, \
+         or use the program that wrote it"
+    )]
+    Outdated {
+        /// The version of the data.
+        found: i64,
+        /// The version that is read.
+        needed: i64,
+    },
+    /// The file is missing or empty, although the data directory has been used.
+    #[error(
+        "it is missing or empty, but \"{evidence}\" shows that the data directory has been used; restore a backup, or \
+         move \"{evidence}\" away to start with an empty log"
+    )]
+    Lost {
+        /// The name of the file that proves that a log existed.
+        evidence: String,
+    },
+    /// The file or its file system can't be written.
+    #[error("the database is read-only; make its file, its directory and the file system writable")]
+    ReadOnly,
+    /// The engine's own check found the file damaged.
+    #[error("the database is damaged ({0}); restore a backup")]
+    Damaged(String),
+    /// The engine didn't take a setting that durability rests on.
+    #[error("the database has {setting} = {found} instead of {wanted}; is it on a network file system?")]
+    NotDurable {
+        /// The setting.
+        setting: &'static str,
+        /// The value found.
+        found: String,
+        /// The value required.
+        wanted: &'static str,
+    },
+    /// The engine couldn't open or prepare the file.
+    #[error("the database can't be opened: {0}")]
+    Engine(#[from] rusqlite::Error),
+    /// The writer's thread couldn't be started.
+    #[error("the writer can't be started: {0}")]
+    Thread(#[from] std::io::Error),
+    /// Opening was cut short, as by the runtime's end.
+    #[error("opening the database was cut short: {0}")]
+    Interrupted(#[from] tokio::task::JoinError),
+}

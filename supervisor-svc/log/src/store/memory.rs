@@ -1,0 +1,518 @@
+//! The in-memory engine, for tests: the same results as the SQLite engine, without persistence.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use supervisor_core::{
+    ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
+    time::UnixMillis,
+};
+use uuid::Uuid;
+
+use super::{
+    EventStore,
+    batch::{
+        Batch, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, Mark, MarkKind, RequestKey,
+        RequestRecord, SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
+    },
+    error::{AppendError, Invalid, ReadError, Refusal, WriteError},
+    limits::{MAX_COMPACTED, MAX_FORGOTTEN, MAX_PAGE},
+};
+
+/// A log in memory. Every call is one critical section, so a write is visible whole or not at all.
+#[derive(Debug)]
+pub struct MemoryStore {
+    log_id: Uuid,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    closed: bool,
+    sessions: BTreeMap<SessionId, Log>,
+    threads: BTreeMap<ThreadId, SessionId>,
+    creations: BTreeMap<(String, String), Creation>,
+    cursors: BTreeMap<CursorKey, Bytes>,
+}
+
+#[derive(Debug)]
+struct Log {
+    epoch: Epoch,
+    due: Option<UnixMillis>,
+    head: Sequence,
+    oldest: Sequence,
+    records: BTreeMap<Sequence, Bytes>,
+    marks: BTreeSet<Mark>,
+    contents: BTreeMap<Digest, Bytes>,
+    requests: BTreeMap<RequestKey, RequestRecord>,
+    snapshot: Option<Snapshot>,
+    summary: Option<(Sequence, Bytes)>,
+}
+
+impl Log {
+    fn head(&self) -> Head {
+        Head {
+            sequence: self.head,
+            epoch: self.epoch,
+            oldest: self.oldest,
+            content_bytes: self.contents.values().map(|bytes| bytes.len() as u64).sum(),
+        }
+    }
+
+    fn compact(&mut self, until: Sequence, evidence: Evidence) -> Result<u64, Invalid> {
+        let snapshot = self.snapshot.as_ref().map_or(Sequence::ZERO, |kept| kept.sequence);
+        if until > snapshot {
+            return Err(Invalid::CompactedTooFar { until, snapshot });
+        }
+        self.oldest = self.oldest.max(until);
+        let is_expired = |mark: &Mark| mark.kind == MarkKind::Evidence && mark.sequence <= evidence.expired;
+        let expired = self.marks.iter().copied().filter(is_expired);
+        let expired: Vec<Sequence> = expired.map(|mark| mark.sequence).collect();
+        self.marks.retain(|mark| !is_expired(mark));
+        self.marks.extend(evidence.keep);
+        let marked: BTreeSet<Sequence> = self.marks.iter().map(|mark| mark.sequence).collect();
+        let first = evidence.after.next().min(until.next());
+        let is_unmarked = |sequence: &Sequence| !marked.contains(sequence);
+        let present = self.records.range(first..until.next()).map(|(sequence, _)| *sequence);
+        let gone: Vec<Sequence> = expired
+            .into_iter()
+            .filter(is_unmarked)
+            .chain(present.filter(is_unmarked).take(MAX_COMPACTED))
+            .collect();
+        for sequence in &gone {
+            self.records.remove(sequence);
+        }
+        Ok(gone.len() as u64)
+    }
+
+    fn stored(&self, sequence: Sequence) -> Option<StoredRecord> {
+        let bytes = self.records.get(&sequence)?.clone();
+        Some(StoredRecord { sequence, bytes })
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// Creates an empty log with a new id.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            log_id: Uuid::new_v4(),
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open_state(&self) -> Result<MutexGuard<'_, State>, WriteError> {
+        let state = self.state();
+        if state.closed {
+            Err(WriteError::Refused(Refusal::Closed))
+        } else {
+            Ok(state)
+        }
+    }
+}
+
+impl State {
+    fn create(&mut self, key: Option<CreationKey>, batch: Batch) -> Result<Created, AppendError> {
+        let id = key.as_ref().map(|key| (key.creator.clone(), key.request_id.clone()));
+        if let (Some(key), Some(id)) = (&key, &id)
+            && let Some(found) = self.creations.get(id)
+            && found.expires > key.now
+        {
+            return Ok(Created::Existing {
+                session: found.session,
+                hash: found.hash,
+            });
+        }
+        let session = batch.session;
+        if let Some(log) = self.sessions.get(&session) {
+            return Err(AppendError::Mismatch {
+                actual: log.head().sequence,
+            });
+        }
+        self.check_threads(&batch)?;
+        let log = Log {
+            epoch: batch.epoch,
+            due: None,
+            head: Sequence::ZERO,
+            oldest: Sequence::ZERO,
+            records: BTreeMap::new(),
+            marks: BTreeSet::new(),
+            contents: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            snapshot: None,
+            summary: None,
+        };
+        write(self.sessions.entry(session).or_insert(log), &mut self.threads, batch);
+        if let (Some(key), Some(id)) = (key, id) {
+            self.creations.insert(
+                id,
+                Creation {
+                    session,
+                    hash: key.hash,
+                    expires: key.expires,
+                },
+            );
+        }
+        Ok(Created::New)
+    }
+
+    fn append(&mut self, batch: Batch) -> Result<(), AppendError> {
+        let session = batch.session;
+        let Some(head) = self.sessions.get(&session).map(Log::head) else {
+            return Err(AppendError::NotFound { session });
+        };
+        if head.epoch != batch.epoch {
+            return Err(AppendError::Fenced { current: head.epoch });
+        }
+        if head.sequence != batch.expected {
+            return Err(AppendError::Mismatch { actual: head.sequence });
+        }
+        self.check_threads(&batch)?;
+        if let Some(log) = self.sessions.get_mut(&session) {
+            write(log, &mut self.threads, batch);
+        }
+        Ok(())
+    }
+
+    fn check_threads(&self, batch: &Batch) -> Result<(), Invalid> {
+        let taken = |thread: &&ThreadId| self.threads.get(*thread).is_some_and(|owner| *owner != batch.session);
+        match batch.new_threads.iter().find(taken) {
+            Some(&thread) => Err(Invalid::ThreadTaken { thread }),
+            None => Ok(()),
+        }
+    }
+
+    fn log(&mut self, session: SessionId) -> Result<&mut Log, WriteError> {
+        self.sessions.get_mut(&session).ok_or(WriteError::NotFound { session })
+    }
+
+    fn put_cursor(&mut self, key: CursorKey, value: Option<Bytes>) -> Result<(), WriteError> {
+        if let Some(session) = key.session {
+            self.log(session)?;
+        }
+        match value {
+            Some(value) => self.cursors.insert(key, value),
+            None => self.cursors.remove(&key),
+        };
+        Ok(())
+    }
+
+    fn delete_session(&mut self, session: SessionId, threads: &[ThreadId]) -> bool {
+        for thread in threads {
+            if self.threads.get(thread) == Some(&session) {
+                self.threads.remove(thread);
+            }
+        }
+        self.creations.retain(|_, creation| creation.session != session);
+        self.cursors.retain(|key, _| key.session != Some(session));
+        self.sessions.remove(&session).is_some()
+    }
+
+    fn forget_requests(&mut self, now: UnixMillis) -> u64 {
+        let mut left = MAX_FORGOTTEN;
+        let mut forgotten = 0;
+        let mut forget = |left: &mut usize, expires: UnixMillis| {
+            let goes = expires <= now && *left > 0;
+            if goes {
+                *left -= 1;
+                forgotten += 1;
+            }
+            goes
+        };
+        for log in self.sessions.values_mut() {
+            log.requests.retain(|_, request| !forget(&mut left, request.expires));
+        }
+        left = MAX_FORGOTTEN;
+        self.creations
+            .retain(|_, creation| !forget(&mut left, creation.expires));
+        forgotten
+    }
+
+    fn due_before(&self, time: UnixMillis, after: Option<Due>, limit: usize) -> Vec<Due> {
+        let mut due: Vec<Due> = self
+            .sessions
+            .iter()
+            .filter_map(|(&session, log)| log.due.map(|at| Due { at, session }))
+            .filter(|due| due.at <= time && after.is_none_or(|after| *due > after))
+            .collect();
+        due.sort_unstable();
+        due.truncate(limit.min(MAX_PAGE));
+        due
+    }
+}
+
+fn write(log: &mut Log, threads: &mut BTreeMap<ThreadId, SessionId>, batch: Batch) {
+    threads.extend(batch.new_threads.iter().map(|&thread| (thread, batch.session)));
+    log.head = batch.head_after();
+    let records = batch.records.into_iter();
+    log.records
+        .extend(records.map(|record| (record.sequence, record.bytes)));
+    log.marks.extend(batch.marks);
+    for content in batch.contents {
+        log.contents.entry(content.digest).or_insert(content.bytes);
+    }
+    log.requests
+        .extend(batch.requests.into_iter().map(|request| (request.key(), request)));
+    log.due = batch.due;
+}
+
+fn put_snapshot(log: &mut Log, snapshot: Snapshot) -> Result<(), WriteError> {
+    let head = log.head().sequence;
+    if snapshot.sequence > head {
+        return Err(WriteError::Invalid(Invalid::SnapshotAhead {
+            sequence: snapshot.sequence,
+            head,
+        }));
+    }
+    if log
+        .snapshot
+        .as_ref()
+        .is_none_or(|kept| kept.sequence <= snapshot.sequence)
+    {
+        log.snapshot = Some(snapshot);
+    }
+    Ok(())
+}
+
+/// The keys after one, or all.
+fn after_key<K>(after: Option<K>) -> (Bound<K>, Bound<K>) {
+    (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)
+}
+
+impl EventStore for MemoryStore {
+    fn log_id(&self) -> Uuid {
+        self.log_id
+    }
+
+    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>> {
+        Box::pin(async move {
+            batch.check_first(key.as_ref())?;
+            self.open_state()?.create(key, batch)
+        })
+    }
+
+    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>> {
+        Box::pin(async move {
+            batch.check()?;
+            self.open_state()?.append(batch)
+        })
+    }
+
+    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Epoch, WriteError>> {
+        Box::pin(async move {
+            let mut state = self.open_state()?;
+            let log = state.log(session)?;
+            log.epoch = log.epoch.next();
+            Ok(log.epoch)
+        })
+    }
+
+    fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move {
+            check_snapshot(&snapshot)?;
+            put_snapshot(self.open_state()?.log(session)?, snapshot)
+        })
+    }
+
+    fn compact(
+        &self,
+        session: SessionId,
+        until: Sequence,
+        evidence: Evidence,
+    ) -> BoxFuture<'_, Result<u64, WriteError>> {
+        Box::pin(async move { Ok(self.open_state()?.log(session)?.compact(until, evidence)?) })
+    }
+
+    fn put_summary(
+        &self,
+        session: SessionId,
+        sequence: Sequence,
+        bytes: Bytes,
+    ) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move {
+            check_summary(&bytes)?;
+            self.open_state()?.log(session)?.summary = Some((sequence, bytes));
+            Ok(())
+        })
+    }
+
+    fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move {
+            check_cursor(&key, value.as_ref())?;
+            self.open_state()?.put_cursor(key, value)
+        })
+    }
+
+    fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> BoxFuture<'_, Result<bool, WriteError>> {
+        Box::pin(async move { Ok(self.open_state()?.delete_session(session, &threads)) })
+    }
+
+    fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>> {
+        Box::pin(async move { Ok(self.open_state()?.forget_requests(now)) })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move { self.state().closed = true })
+    }
+
+    fn head(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Head>, ReadError>> {
+        Box::pin(async move { Ok(self.state().sessions.get(&session).map(Log::head)) })
+    }
+
+    fn read(
+        &self,
+        session: SessionId,
+        after: Sequence,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
+        Box::pin(async move {
+            let state = self.state();
+            let Some(log) = state.sessions.get(&session) else {
+                return Ok(Vec::new());
+            };
+            if after < log.oldest {
+                return Err(ReadError::Compacted {
+                    session,
+                    oldest: log.oldest,
+                    head: log.head,
+                });
+            }
+            let page = log.records.range(after_key(Some(after))).take(limit.min(MAX_PAGE));
+            Ok(page
+                .map(|(&sequence, bytes)| StoredRecord {
+                    sequence,
+                    bytes: bytes.clone(),
+                })
+                .collect())
+        })
+    }
+
+    fn marked(
+        &self,
+        session: SessionId,
+        kind: MarkKind,
+        thread: Option<ThreadId>,
+        after: Sequence,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
+        Box::pin(async move {
+            let state = self.state();
+            let Some(log) = state.sessions.get(&session) else {
+                return Ok(Vec::new());
+            };
+            let wanted = |mark: &&Mark| {
+                mark.kind == kind && mark.sequence > after && thread.is_none_or(|thread| mark.thread == thread)
+            };
+            let marks = log.marks.iter().filter(wanted).take(limit.min(MAX_PAGE));
+            Ok(marks.filter_map(|mark| log.stored(mark.sequence)).collect())
+        })
+    }
+
+    fn content(&self, session: SessionId, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
+        Box::pin(async move {
+            let state = self.state();
+            Ok(state
+                .sessions
+                .get(&session)
+                .and_then(|log| log.contents.get(&digest).cloned()))
+        })
+    }
+
+    fn snapshot(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Snapshot>, ReadError>> {
+        Box::pin(async move { Ok(self.state().sessions.get(&session).and_then(|log| log.snapshot.clone())) })
+    }
+
+    fn request(&self, session: SessionId, key: RequestKey) -> BoxFuture<'_, Result<Option<RequestRecord>, ReadError>> {
+        Box::pin(async move {
+            let state = self.state();
+            Ok(state
+                .sessions
+                .get(&session)
+                .and_then(|log| log.requests.get(&key).cloned()))
+        })
+    }
+
+    fn requests(
+        &self,
+        session: SessionId,
+        after: Option<RequestKey>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RequestRecord>, ReadError>> {
+        Box::pin(async move {
+            let state = self.state();
+            let Some(log) = state.sessions.get(&session) else {
+                return Ok(Vec::new());
+            };
+            let page = log.requests.range(after_key(after)).take(limit.min(MAX_PAGE));
+            Ok(page.map(|(_, request)| request.clone()).collect())
+        })
+    }
+
+    fn creation(&self, creator: String, request_id: String) -> BoxFuture<'_, Result<Option<Creation>, ReadError>> {
+        Box::pin(async move { Ok(self.state().creations.get(&(creator, request_id)).copied()) })
+    }
+
+    fn session_of(&self, thread: ThreadId) -> BoxFuture<'_, Result<Option<SessionId>, ReadError>> {
+        Box::pin(async move { Ok(self.state().threads.get(&thread).copied()) })
+    }
+
+    fn sessions(&self, after: Option<SessionId>, limit: usize) -> BoxFuture<'_, Result<Vec<SessionId>, ReadError>> {
+        Box::pin(async move {
+            let state = self.state();
+            let page = state.sessions.range(after_key(after)).take(limit.min(MAX_PAGE));
+            Ok(page.map(|(&session, _)| session).collect())
+        })
+    }
+
+    fn summaries(
+        &self,
+        before: Option<SessionId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>> {
+        Box::pin(async move {
+            let state = self.state();
+            let upper = before.map_or(Bound::Unbounded, Bound::Excluded);
+            let page = state.sessions.range((Bound::Unbounded, upper)).rev();
+            Ok(page
+                .take(limit.min(MAX_PAGE))
+                .map(|(&session, log)| SessionEntry {
+                    session,
+                    head: log.head,
+                    summary: log
+                        .summary
+                        .as_ref()
+                        .filter(|(sequence, _)| *sequence == log.head)
+                        .map(|(_, bytes)| bytes.clone()),
+                })
+                .collect())
+        })
+    }
+
+    fn due_before(
+        &self,
+        time: UnixMillis,
+        after: Option<Due>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Due>, ReadError>> {
+        Box::pin(async move { Ok(self.state().due_before(time, after, limit)) })
+    }
+
+    fn cursor(&self, key: CursorKey) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
+        Box::pin(async move { Ok(self.state().cursors.get(&key).cloned()) })
+    }
+}

@@ -1,0 +1,238 @@
+//! The log: records, contents and related data, durable before they are acknowledged.
+//!
+//! The store does not interpret events: a record is opaque bytes with a sequence number. Every engine guarantees the
+//! following, and the conformance suite (`tests/store_conformance.rs`) checks it:
+//!
+//! - A session's records are numbered 1, 2, 3, ... without a gap.
+//! - A [`Batch`] is atomic, including its contents, threads and requests.
+//! - A crash does not undo the result of a completed call, success or rejection.
+//! - A rejected write of one session never makes another session's write fail.
+//! - Only the holder of a session's current [`Epoch`] can append to it.
+//!
+//! If the future of a write is dropped before it completes, the write may or may not happen. To prevent this, await
+//! the future in its own task.
+
+mod batch;
+mod error;
+pub mod limits;
+mod memory;
+mod sqlite;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use supervisor_core::{
+    ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
+    time::UnixMillis,
+};
+use uuid::Uuid;
+
+pub use self::{
+    batch::{
+        Batch, Content, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, Mark, MarkKind, NewRecord,
+        RequestHash, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
+    },
+    error::{AppendError, Invalid, OpenError, ReadError, Refusal, Side, WriteError},
+    memory::MemoryStore,
+    sqlite::{Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, SqliteStore, compact, copy},
+};
+
+/// The database's file in a data directory.
+pub const DATABASE: &str = "troupe.db";
+
+/// A log of many sessions. Every list is a page: a `limit` above [`limits::MAX_PAGE`] means that much.
+///
+/// Reads see every write that was acknowledged before they began, and never wait for a writer.
+pub trait EventStore: Send + Sync + 'static {
+    /// Returns the identity of the log, which is assigned when the log is first opened. A copy has no identity until
+    /// it is opened. A restored backup therefore differs from the current log, and two restored backups differ from
+    /// each other.
+    fn log_id(&self) -> Uuid;
+
+    /// Creates a session with its first batch, which must expect [`Sequence::ZERO`]. The batch's epoch becomes the
+    /// session's epoch.
+    ///
+    /// If the key is stored and not expired at `key.now`, the call writes nothing and returns [`Created::Existing`].
+    /// The caller compares the hashes.
+    ///
+    /// # Errors
+    /// [`AppendError::Mismatch`] if the session already exists under another key or without one. Otherwise the errors
+    /// of [`append`](Self::append).
+    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>>;
+
+    /// Appends a batch. The epoch is checked before the head, both in the transaction that writes.
+    ///
+    /// # Errors
+    /// See [`AppendError`]: with all but [`AppendError::Unknown`] the batch surely did not happen.
+    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>>;
+
+    /// Takes ownership of a session: increments its epoch and returns it, so that the previous owner is fenced.
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`] if there is no such session.
+    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Epoch, WriteError>>;
+
+    /// Stores a session's snapshot in place of an older one. A snapshot that is older than the stored one is ignored.
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if the snapshot is too large or
+    /// ahead of the head.
+    fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>>;
+
+    /// Updates the marks according to `evidence`, then removes records up to and including `until`, at most
+    /// [`limits::MAX_COMPACTED`]. Marked records are retained. Returns the number of removed records. Repeat the call
+    /// until it returns zero. From the first call on, reading after an earlier position returns
+    /// [`ReadError::Compacted`].
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if its snapshot doesn't include
+    /// `until`.
+    fn compact(
+        &self,
+        session: SessionId,
+        until: Sequence,
+        evidence: Evidence,
+    ) -> BoxFuture<'_, Result<u64, WriteError>>;
+
+    /// Stores a session's summary as of a record, in place of the previous one.
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if the summary is too large.
+    fn put_summary(
+        &self,
+        session: SessionId,
+        sequence: Sequence,
+        bytes: Bytes,
+    ) -> BoxFuture<'_, Result<(), WriteError>>;
+
+    /// Sets a cursor, or removes it with `None`.
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`] if the key names a session that doesn't exist, [`WriteError::Invalid`] if the key or
+    /// the value is too large.
+    fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>>;
+
+    /// Deletes a session with all of its data: records, contents, requests, snapshot, cursors and its creation key.
+    /// `threads` should list all threads that its records started; threads of this session are deleted too.
+    /// Returns whether the session existed.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> BoxFuture<'_, Result<bool, WriteError>>;
+
+    /// Forgets requests and keys of creation that expired at or before `now`, at most [`limits::MAX_FORGOTTEN`] of each
+    /// kind. Answers how many; call again while it isn't zero.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>>;
+
+    /// Closes the store: accepted writes become durable, later writes get [`Refusal::Closed`]. Completes when that is
+    /// done. A second call is harmless. Dropping the store has the same effect, but blocks the dropping thread until
+    /// it is done.
+    fn close(&self) -> BoxFuture<'_, ()>;
+
+    /// Returns the end of a session's log and its owner's epoch, or `None` if there is no such session.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn head(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Head>, ReadError>>;
+
+    /// Returns the records after `after`, in order and without a gap. A page is shorter than the maximum only at the
+    /// end of the log. The page is empty if there are no more records or no such session.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`] names the first record that is missing or does not match its checksum. In this case, no
+    /// records of the page are returned. [`ReadError::Compacted`] if records after `after` were compacted.
+    fn read(
+        &self,
+        session: SessionId,
+        after: Sequence,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>>;
+
+    /// Returns the marked records of a session after `after`, in order. If a thread is given, returns only its
+    /// records.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`] names the first that doesn't match its checksum.
+    fn marked(
+        &self,
+        session: SessionId,
+        kind: MarkKind,
+        thread: Option<ThreadId>,
+        after: Sequence,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>>;
+
+    /// A content of a session.
+    ///
+    /// # Errors
+    /// [`ReadError::CorruptSide`] if it doesn't match its checksum.
+    fn content(&self, session: SessionId, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>>;
+
+    /// A session's snapshot.
+    ///
+    /// # Errors
+    /// [`ReadError::CorruptSide`] if it doesn't match its checksum; the log can be replayed without it.
+    fn snapshot(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Snapshot>, ReadError>>;
+
+    /// Returns a stored request, even if it has expired but is not deleted yet.
+    ///
+    /// # Errors
+    /// [`ReadError::CorruptSide`] if it doesn't match its checksum.
+    fn request(&self, session: SessionId, key: RequestKey) -> BoxFuture<'_, Result<Option<RequestRecord>, ReadError>>;
+
+    /// A session's remembered requests in the order of their keys, after `after`.
+    ///
+    /// # Errors
+    /// [`ReadError::CorruptSide`] if one doesn't match its checksum.
+    fn requests(
+        &self,
+        session: SessionId,
+        after: Option<RequestKey>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RequestRecord>, ReadError>>;
+
+    /// What a creator's request id created, even if it has expired and isn't forgotten yet.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn creation(&self, creator: String, request_id: String) -> BoxFuture<'_, Result<Option<Creation>, ReadError>>;
+
+    /// The session that a thread belongs to.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn session_of(&self, thread: ThreadId) -> BoxFuture<'_, Result<Option<SessionId>, ReadError>>;
+
+    /// The sessions in the order of their ids, after `after`.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn sessions(&self, after: Option<SessionId>, limit: usize) -> BoxFuture<'_, Result<Vec<SessionId>, ReadError>>;
+
+    /// The sessions, newest id first, before `before`.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn summaries(&self, before: Option<SessionId>, limit: usize)
+    -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>>;
+
+    /// Returns the sessions that must be active at `time`: those due at or before it, in the order of [`Due`], after
+    /// `after`.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn due_before(
+        &self,
+        time: UnixMillis,
+        after: Option<Due>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Due>, ReadError>>;
+
+    /// A cursor's value.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn cursor(&self, key: CursorKey) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>>;
+}

@@ -1,0 +1,47 @@
+//! Checksums of stored rows. Each checksum covers the row's key too, so a row in the wrong place fails the check.
+
+use crc32fast::Hasher;
+use supervisor_core::ids::{Digest, Sequence, SessionId};
+
+use super::query::millis;
+use crate::store::batch::RequestRecord;
+
+/// Of a record, or of a snapshot at its last record.
+pub(super) fn numbered(session: SessionId, sequence: Sequence, bytes: &[u8]) -> u32 {
+    checksum(session, &[&sequence.get().to_be_bytes(), bytes])
+}
+
+/// Of a content.
+pub(super) fn content(session: SessionId, digest: Digest, bytes: &[u8]) -> u32 {
+    checksum(session, &[&digest.as_bytes()[..], bytes])
+}
+
+/// Of a remembered request.
+pub(super) fn request(session: SessionId, request: &RequestRecord) -> u32 {
+    checksum(
+        session,
+        &[
+            &length(&request.scope),
+            request.scope.as_bytes(),
+            &length(&request.request_id),
+            request.request_id.as_bytes(),
+            &request.hash,
+            &millis(request.expires).to_be_bytes(),
+            &request.outcome[..],
+        ],
+    )
+}
+
+fn checksum(session: SessionId, parts: &[&[u8]]) -> u32 {
+    let mut hasher = Hasher::new();
+    hasher.update(&session.as_uuid().into_bytes());
+    for part in parts {
+        hasher.update(part);
+    }
+    hasher.finalize()
+}
+
+/// Encodes the length independently of the machine's word size.
+fn length(text: &str) -> [u8; 8] {
+    u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes()
+}

@@ -1,0 +1,415 @@
+//! Commit groups: writes that share one transaction, of which each is undone alone.
+
+use rusqlite::{Connection, Error as SqlError, ErrorCode};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::store::error::{Refusal, WriteError};
+
+/// The error of one write's work.
+#[derive(Debug)]
+pub(super) enum Failure<E> {
+    /// The write breaks a rule or lost a race: an answer like any other.
+    Rejected(E),
+    /// The engine failed.
+    Engine(SqlError),
+}
+
+impl<E> From<SqlError> for Failure<E> {
+    fn from(error: SqlError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+/// Whether a write's changes are kept when its work is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Keep,
+    Undo,
+}
+
+/// How a group ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The group is durable. Every write gets its own result.
+    Committed,
+    /// Nothing of it happened.
+    Refused(Refusal),
+    /// Every write gets this error, and the writer must stop: the state of the file or the connection is unknown.
+    Stop(WriteError),
+}
+
+/// One write. It is answered exactly once, after the group has ended, so that a crash cannot undo the reason for a
+/// rejection.
+pub(super) trait Job: Send {
+    /// The bytes that it carries.
+    fn weight(&self) -> usize;
+
+    /// Does the work inside the group's transaction and stores the outcome for [`answer`](Self::answer). If the
+    /// group's changes are rolled back, the work runs again and has a new outcome.
+    ///
+    /// # Errors
+    /// Errors of the database engine. The caller decides whether an error affects the whole group.
+    fn work(&mut self, connection: &Connection) -> Result<Verdict, SqlError>;
+
+    /// Replaces the outcome.
+    fn refuse(&mut self, refusal: Refusal);
+
+    /// Tells the caller.
+    fn answer(self: Box<Self>, ending: &Ending);
+}
+
+/// The work of a [`Job`], with the answer's types.
+pub(super) struct Task<T, E, F> {
+    work: F,
+    weight: usize,
+    outcome: Option<Result<T, E>>,
+    reply: oneshot::Sender<Result<T, E>>,
+    /// Queue capacity, released when the write is answered.
+    _room: OwnedSemaphorePermit,
+}
+
+impl<T, E, F> Task<T, E, F> {
+    pub(super) fn new(
+        work: F,
+        weight: usize,
+        reply: oneshot::Sender<Result<T, E>>,
+        room: OwnedSemaphorePermit,
+    ) -> Self {
+        Self {
+            work,
+            weight,
+            outcome: None,
+            reply,
+            _room: room,
+        }
+    }
+}
+
+impl<T, E, F> Job for Task<T, E, F>
+where
+    T: Send,
+    E: From<WriteError> + Send,
+    F: Fn(&Connection) -> Result<T, Failure<E>> + Send,
+{
+    fn weight(&self) -> usize {
+        self.weight
+    }
+
+    fn work(&mut self, connection: &Connection) -> Result<Verdict, SqlError> {
+        match (self.work)(connection) {
+            Ok(value) => {
+                self.outcome = Some(Ok(value));
+                Ok(Verdict::Keep)
+            }
+            Err(Failure::Rejected(error)) => {
+                self.outcome = Some(Err(error));
+                Ok(Verdict::Undo)
+            }
+            Err(Failure::Engine(error)) => Err(error),
+        }
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.outcome = Some(Err(E::from(WriteError::Refused(refusal))));
+    }
+
+    fn answer(self: Box<Self>, ending: &Ending) {
+        let task = *self;
+        let result = match ending {
+            Ending::Committed => match task.outcome {
+                Some(outcome) => outcome,
+                None => Err(E::from(WriteError::Unknown("the write was never worked on".to_owned()))),
+            },
+            Ending::Refused(refusal) => Err(E::from(WriteError::Refused(refusal.clone()))),
+            Ending::Stop(error) => Err(E::from(error.clone())),
+        };
+        // The caller may have dropped its receiver.
+        let _ = task.reply.send(result);
+    }
+}
+
+/// Runs all jobs in one transaction and commits it. Does not answer the jobs.
+pub(super) fn commit(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Ending {
+    if let Err(error) = work(connection, jobs) {
+        return abandon(connection, &error);
+    }
+    match run(connection, "COMMIT") {
+        Ok(()) => Ending::Committed,
+        Err(error) => commit_failed(connection, &error),
+    }
+}
+
+/// Works on all jobs in a transaction, which stays open.
+fn work(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Result<(), SqlError> {
+    run(connection, "BEGIN IMMEDIATE")?;
+    // For a savepoint the engine keeps a copy of each page that is changed after it. Next to never is one needed.
+    if work_at_once(connection, jobs)? == Verdict::Undo {
+        run(connection, "ROLLBACK")?;
+        run(connection, "BEGIN IMMEDIATE")?;
+        for job in jobs {
+            work_behind_savepoint(connection, job.as_mut())?;
+        }
+    }
+    Ok(())
+}
+
+/// Works on one job after the other. If one has to be undone that has written something, so have all.
+fn work_at_once(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Result<Verdict, SqlError> {
+    for job in jobs {
+        let rows = connection.total_changes();
+        match job.work(connection) {
+            Ok(Verdict::Keep) => {}
+            Ok(Verdict::Undo) if connection.total_changes() == rows => {}
+            Ok(Verdict::Undo) => return Ok(Verdict::Undo),
+            Err(error) if can_be_undone(connection, &error) => return Ok(Verdict::Undo),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Verdict::Keep)
+}
+
+fn work_behind_savepoint(connection: &Connection, job: &mut dyn Job) -> Result<(), SqlError> {
+    run(connection, "SAVEPOINT job")?;
+    match job.work(connection) {
+        Ok(Verdict::Keep) => run(connection, "RELEASE job"),
+        Ok(Verdict::Undo) => undo(connection),
+        Err(error) if can_be_undone(connection, &error) => {
+            job.refuse(refusal(&error));
+            undo(connection)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn undo(connection: &Connection) -> Result<(), SqlError> {
+    run(connection, "ROLLBACK TO job")?;
+    run(connection, "RELEASE job")
+}
+
+fn run(connection: &Connection, sql: &str) -> Result<(), SqlError> {
+    connection.prepare_cached(sql)?.execute([])?;
+    Ok(())
+}
+
+/// Returns whether the group can continue without this write.
+fn can_be_undone(connection: &Connection, error: &SqlError) -> bool {
+    concerns_one(error) && !connection.is_autocommit()
+}
+
+/// Returns whether the error is caused by the data of a single write.
+fn concerns_one(error: &SqlError) -> bool {
+    match error.sqlite_error_code() {
+        // Not the engine's but a conversion's.
+        None => true,
+        Some(code) => {
+            matches!(
+                code,
+                ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig
+            )
+        }
+    }
+}
+
+/// Classifies a failed commit. A commit that failed for lack of space, permissions or the lock left no changes. After
+/// any other failure, especially of an fsync, the pages may or may not be on the disk, and a second fsync proves
+/// nothing. Only a replay can determine the outcome.
+fn commit_failed(connection: &Connection, error: &SqlError) -> Ending {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            abandon(connection, error)
+        }
+        Some(_) | None => Ending::Stop(WriteError::Unknown(error.to_string())),
+    }
+}
+
+/// Ends a transaction that was not committed. If the rollback fails, the open transaction can still never be committed,
+/// but the connection is of no more use.
+fn abandon(connection: &Connection, error: &SqlError) -> Ending {
+    let refusal = refusal(error);
+    // The engine rolls back automatically after some errors. If the transaction did not begin, none is open.
+    if connection.is_autocommit() || run(connection, "ROLLBACK").is_ok() || connection.is_autocommit() {
+        Ending::Refused(refusal)
+    } else {
+        Ending::Stop(WriteError::Refused(refusal))
+    }
+}
+
+fn refusal(error: &SqlError) -> Refusal {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => Refusal::DiskFull,
+        Some(ErrorCode::ReadOnly) => Refusal::ReadOnly,
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Refusal::Busy,
+        Some(ErrorCode::SystemIoFailure) => Refusal::Io(error.to_string()),
+        Some(_) | None => Refusal::Engine(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        time::Duration,
+    };
+
+    use rusqlite::ffi;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    type Answer = oneshot::Receiver<Result<u64, WriteError>>;
+
+    fn job<F>(work: F) -> (Box<dyn Job>, Answer)
+    where
+        F: Fn(&Connection) -> Result<u64, Failure<WriteError>> + Send + 'static,
+    {
+        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let (reply, answer) = oneshot::channel();
+        (Box::new(Task::new(work, 1, reply, room)), answer)
+    }
+
+    fn insert(value: &'static str) -> (Box<dyn Job>, Answer) {
+        job(move |connection| {
+            connection.execute("INSERT INTO t (value) VALUES (?1)", [value])?;
+            Ok(7)
+        })
+    }
+
+    fn fill() -> (Box<dyn Job>, Answer) {
+        job(|connection| {
+            connection.execute("INSERT INTO t (value) VALUES (zeroblob(1000000))", [])?;
+            Ok(8)
+        })
+    }
+
+    fn table() -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch("CREATE TABLE t (value NOT NULL UNIQUE)")
+            .unwrap();
+        connection
+    }
+
+    fn rows(connection: &Connection) -> i64 {
+        connection
+            .query_row("SELECT count(*) FROM t", [], |row| row.get(0))
+            .unwrap()
+    }
+
+    /// Commits the jobs as one group and returns how it ended with everyone's answer.
+    fn commit_all<const N: usize>(
+        connection: &Connection,
+        jobs: [(Box<dyn Job>, Answer); N],
+    ) -> (Ending, Vec<Result<u64, WriteError>>) {
+        let (mut jobs, mut answers): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
+        let ending = commit(connection, &mut jobs);
+        for job in jobs {
+            job.answer(&ending);
+        }
+        (
+            ending,
+            answers.iter_mut().map(|answer| answer.try_recv().unwrap()).collect(),
+        )
+    }
+
+    #[test]
+    fn a_rejected_job_is_undone_and_its_group_goes_on() {
+        let connection = table();
+        let rejected = job(|connection| {
+            connection.execute("INSERT INTO t (value) VALUES ('gone')", [])?;
+            Err(Failure::Rejected(WriteError::Stopped))
+        });
+        let (ending, answers) = commit_all(&connection, [insert("a"), rejected, insert("b")]);
+        assert_eq!(ending, Ending::Committed);
+        assert_eq!(answers, [Ok(7), Err(WriteError::Stopped), Ok(7)]);
+        assert_eq!(rows(&connection), 2);
+    }
+
+    #[test]
+    fn a_job_that_is_rejected_before_it_wrote_costs_the_others_nothing() {
+        let connection = table();
+        let worked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&worked);
+        let counted = job(move |connection| {
+            count.fetch_add(1, Ordering::Relaxed);
+            connection.execute("INSERT INTO t (value) VALUES ('a')", [])?;
+            Ok(7)
+        });
+        let rejected = job(|_| Err(Failure::Rejected(WriteError::Stopped)));
+        let (ending, answers) = commit_all(&connection, [counted, rejected]);
+        assert_eq!(ending, Ending::Committed);
+        assert_eq!(answers, [Ok(7), Err(WriteError::Stopped)]);
+        assert_eq!((worked.load(Ordering::Relaxed), rows(&connection)), (1, 1));
+    }
+
+    #[test]
+    fn a_broken_constraint_concerns_one_job_only() {
+        let connection = table();
+        let (ending, answers) = commit_all(&connection, [insert("a"), insert("a"), insert("b")]);
+        assert_eq!(ending, Ending::Committed);
+        assert!(matches!(answers[1], Err(WriteError::Refused(Refusal::Engine(_)))));
+        assert_eq!(rows(&connection), 2);
+    }
+
+    #[test]
+    fn a_full_disk_refuses_the_whole_group_and_the_next_one_goes_on() {
+        let connection = table();
+        let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        let limit = |pages: i64| {
+            connection
+                .execute_batch(&format!("PRAGMA max_page_count = {pages}"))
+                .unwrap();
+        };
+        limit(pages + 1);
+        let (ending, answers) = commit_all(&connection, [insert("a"), fill()]);
+        let full = WriteError::Refused(Refusal::DiskFull);
+        assert_eq!(ending, Ending::Refused(Refusal::DiskFull));
+        assert_eq!(answers, [Err(full.clone()), Err(full)]);
+        assert_eq!(rows(&connection), 0);
+        limit(1_000_000);
+        assert_eq!(commit_all(&connection, [insert("a"), fill()]).0, Ending::Committed);
+        assert_eq!(rows(&connection), 2);
+    }
+
+    #[test]
+    fn a_read_only_database_refuses() {
+        let connection = table();
+        connection.execute_batch("PRAGMA query_only = ON").unwrap();
+        let (ending, _) = commit_all(&connection, [insert("a")]);
+        assert_eq!(ending, Ending::Refused(Refusal::ReadOnly));
+    }
+
+    #[test]
+    fn a_locked_database_refuses() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log.db");
+        let connection = Connection::open(&path).unwrap();
+        connection.busy_timeout(Duration::ZERO).unwrap();
+        connection
+            .execute_batch("CREATE TABLE t (value NOT NULL UNIQUE)")
+            .unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert_eq!(commit_all(&connection, [insert("a")]).0, Ending::Refused(Refusal::Busy));
+        other.execute_batch("ROLLBACK").unwrap();
+        assert_eq!(commit_all(&connection, [insert("a")]).0, Ending::Committed);
+    }
+
+    #[test]
+    fn an_io_error_at_the_commit_leaves_the_outcome_unknown_and_stops() {
+        let connection = table();
+        let failed = |code| commit_failed(&connection, &SqlError::SqliteFailure(ffi::Error::new(code), None));
+        for code in [
+            ffi::SQLITE_IOERR_FSYNC,
+            ffi::SQLITE_IOERR_WRITE,
+            ffi::SQLITE_CORRUPT,
+            ffi::SQLITE_NOMEM,
+        ] {
+            assert!(matches!(failed(code), Ending::Stop(WriteError::Unknown(_))), "{code}");
+        }
+        assert_eq!(failed(ffi::SQLITE_FULL), Ending::Refused(Refusal::DiskFull));
+        assert_eq!(failed(ffi::SQLITE_BUSY), Ending::Refused(Refusal::Busy));
+    }
+}

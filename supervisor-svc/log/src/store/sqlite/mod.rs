@@ -1,0 +1,293 @@
+//! The default engine: one SQLite file, one writing thread, a few reading connections.
+
+mod apply;
+mod backfill;
+mod checkpointer;
+mod checksum;
+mod group;
+mod maintain;
+mod query;
+mod readers;
+mod reserve;
+mod schema;
+mod writer;
+
+use std::{path::PathBuf, sync::Arc};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use rusqlite::Connection;
+use supervisor_core::{
+    ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
+    time::UnixMillis,
+};
+use uuid::Uuid;
+
+pub use self::maintain::{Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, compact, copy};
+use self::{checkpointer::Checkpointer, readers::Readers, reserve::Reserve, writer::Writer};
+use crate::store::{
+    EventStore,
+    batch::{
+        Batch, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, MarkKind, RequestKey, RequestRecord,
+        SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
+    },
+    error::{AppendError, OpenError, ReadError, WriteError},
+};
+
+/// A log in one SQLite file. Only the process that holds the data directory's lock may open it.
+///
+/// A write is acknowledged when its commit group is flushed to the disk. Dropping the store flushes accepted writes
+/// and joins the writer thread, which blocks. [`close`](EventStore::close) does the same without blocking.
+///
+/// A reserve file is stored next to the database. When the disk is full, the reserve is deleted, so that threads can
+/// still be closed. Until there is space for it again, new sessions and threads are rejected with
+/// [`Refusal::DiskFull`](crate::store::Refusal::DiskFull).
+pub struct SqliteStore {
+    readers: Arc<Readers>,
+    writer: Writer,
+    reserve: Arc<Reserve>,
+    log_id: Uuid,
+}
+
+impl SqliteStore {
+    /// Opens or creates the file, checks that it is intact and that commits to it will be durable, and migrates it to
+    /// the current schema.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open(path: impl Into<PathBuf>) -> Result<Self, OpenError> {
+        Self::open_used(path, None).await
+    }
+
+    /// Does the same as [`open`](Self::open). If the name of a file is given that exists only next to a log that was
+    /// opened before, it does not create the log.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; [`OpenError::Lost`] if the log is missing or empty.
+    pub async fn open_used(path: impl Into<PathBuf>, evidence: Option<&'static str>) -> Result<Self, OpenError> {
+        let path = path.into();
+        tokio::task::spawn_blocking(move || -> Result<Self, OpenError> {
+            let (connection, log_id) = schema::open_writer(&path, evidence)?;
+            let checkpointer = Checkpointer::start(schema::open_checkpointer(&path)?)?;
+            let reserve = Arc::new(Reserve::beside(&path));
+            Ok(Self {
+                readers: Arc::new(Readers::open(path)?),
+                writer: Writer::start(connection, checkpointer, Arc::clone(&reserve))?,
+                reserve,
+                log_id,
+            })
+        })
+        .await?
+    }
+}
+
+impl EventStore for SqliteStore {
+    fn log_id(&self) -> Uuid {
+        self.log_id
+    }
+
+    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>> {
+        Box::pin(async move {
+            batch.check_first(key.as_ref())?;
+            let weight = batch.weight();
+            let reserve = Arc::clone(&self.reserve);
+            let work = move |connection: &Connection| match apply::create(connection, key.as_ref(), &batch)? {
+                Created::New => reserve.admit().map(|()| Created::New),
+                existing @ Created::Existing { .. } => Ok(existing),
+            };
+            self.writer.submit(weight, work).await
+        })
+    }
+
+    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>> {
+        Box::pin(async move {
+            batch.check()?;
+            let weight = batch.weight();
+            let reserve = Arc::clone(&self.reserve);
+            let work = move |connection: &Connection| {
+                if !batch.new_threads.is_empty() {
+                    reserve.admit()?;
+                }
+                apply::append(connection, &batch)
+            };
+            self.writer.submit(weight, work).await
+        })
+    }
+
+    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Epoch, WriteError>> {
+        Box::pin(
+            self.writer
+                .submit(0, move |connection: &Connection| apply::claim(connection, session)),
+        )
+    }
+
+    fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move {
+            check_snapshot(&snapshot)?;
+            let weight = snapshot.bytes.len();
+            let work = move |connection: &Connection| apply::put_snapshot(connection, session, &snapshot);
+            self.writer.submit(weight, work).await
+        })
+    }
+
+    fn compact(
+        &self,
+        session: SessionId,
+        until: Sequence,
+        evidence: Evidence,
+    ) -> BoxFuture<'_, Result<u64, WriteError>> {
+        Box::pin(self.writer.submit(0, move |connection: &Connection| {
+            apply::compact(connection, session, until, &evidence)
+        }))
+    }
+
+    fn put_summary(
+        &self,
+        session: SessionId,
+        sequence: Sequence,
+        bytes: Bytes,
+    ) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move {
+            check_summary(&bytes)?;
+            let weight = bytes.len();
+            let work = move |connection: &Connection| apply::put_summary(connection, session, sequence, &bytes);
+            self.writer.submit(weight, work).await
+        })
+    }
+
+    fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move {
+            check_cursor(&key, value.as_ref())?;
+            let weight = key.name.len() + value.as_ref().map_or(0, Bytes::len);
+            let work = move |connection: &Connection| apply::put_cursor(connection, &key, value.as_ref());
+            self.writer.submit(weight, work).await
+        })
+    }
+
+    fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> BoxFuture<'_, Result<bool, WriteError>> {
+        Box::pin(self.writer.submit(0, move |connection: &Connection| {
+            apply::delete_session(connection, session, &threads)
+        }))
+    }
+
+    fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>> {
+        Box::pin(self.writer.submit(0, move |connection: &Connection| {
+            apply::forget_requests(connection, now)
+        }))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.writer.close())
+    }
+
+    fn head(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Head>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| Ok(query::head(connection, session)?)),
+        )
+    }
+
+    fn read(
+        &self,
+        session: SessionId,
+        after: Sequence,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::records(connection, session, after, limit)),
+        )
+    }
+
+    fn marked(
+        &self,
+        session: SessionId,
+        kind: MarkKind,
+        thread: Option<ThreadId>,
+        after: Sequence,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::marked(connection, session, kind, thread, after, limit)),
+        )
+    }
+
+    fn content(&self, session: SessionId, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::content(connection, session, digest)),
+        )
+    }
+
+    fn snapshot(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Snapshot>, ReadError>> {
+        Box::pin(self.readers.run(move |connection| query::snapshot(connection, session)))
+    }
+
+    fn request(&self, session: SessionId, key: RequestKey) -> BoxFuture<'_, Result<Option<RequestRecord>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::request(connection, session, &key)),
+        )
+    }
+
+    fn requests(
+        &self,
+        session: SessionId,
+        after: Option<RequestKey>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RequestRecord>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::requests(connection, session, after.as_ref(), limit)),
+        )
+    }
+
+    fn creation(&self, creator: String, request_id: String) -> BoxFuture<'_, Result<Option<Creation>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| Ok(query::creation(connection, &creator, &request_id)?)),
+        )
+    }
+
+    fn session_of(&self, thread: ThreadId) -> BoxFuture<'_, Result<Option<SessionId>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| Ok(query::session_of(connection, thread)?)),
+        )
+    }
+
+    fn sessions(&self, after: Option<SessionId>, limit: usize) -> BoxFuture<'_, Result<Vec<SessionId>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::sessions(connection, after, limit)),
+        )
+    }
+
+    fn summaries(
+        &self,
+        before: Option<SessionId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::summaries(connection, before, limit)),
+        )
+    }
+
+    fn due_before(
+        &self,
+        time: UnixMillis,
+        after: Option<Due>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Due>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| query::due_before(connection, time, after, limit)),
+        )
+    }
+
+    fn cursor(&self, key: CursorKey) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
+        Box::pin(self.readers.run(move |connection| query::cursor(connection, &key)))
+    }
+}

@@ -1,0 +1,405 @@
+//! The database file: its tables, its migrations, and the settings that durability requires.
+
+use std::{fs, io, path::Path};
+
+use rusqlite::{Connection, MAIN_DB, OpenFlags, Transaction, TransactionBehavior, config::DbConfig, params};
+use uuid::Uuid;
+
+use super::backfill;
+use crate::store::{
+    error::OpenError,
+    limits::{BUSY_TIMEOUT, READER_CACHE_KIB, STATEMENT_CACHE},
+};
+
+/// A step from one version to the next.
+struct Migration {
+    /// The schema change.
+    sql: &'static str,
+    /// Computes values for the changed tables from the existing records.
+    fill: fn(&Transaction<'_>) -> Result<(), OpenError>,
+}
+
+/// The migrations in order: the first makes version 1 of an empty file. A released one never changes.
+const MIGRATIONS: [Migration; 4] = [
+    Migration {
+        sql: "
+    CREATE TABLE meta (
+        key TEXT NOT NULL PRIMARY KEY,
+        value BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE sessions (
+        session BLOB NOT NULL PRIMARY KEY,
+        head INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        due INTEGER
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX sessions_due ON sessions (due, session) WHERE due IS NOT NULL;
+
+    CREATE TABLE creations (
+        creator TEXT NOT NULL,
+        request_id TEXT NOT NULL,
+        hash BLOB NOT NULL,
+        session BLOB NOT NULL,
+        expires INTEGER NOT NULL,
+        PRIMARY KEY (creator, request_id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX creations_session ON creations (session);
+    CREATE INDEX creations_expires ON creations (expires);
+
+    CREATE TABLE records (
+        session BLOB NOT NULL,
+        sequence INTEGER NOT NULL,
+        crc INTEGER NOT NULL,
+        bytes BLOB NOT NULL,
+        PRIMARY KEY (session, sequence)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE contents (
+        session BLOB NOT NULL,
+        digest BLOB NOT NULL,
+        crc INTEGER NOT NULL,
+        bytes BLOB NOT NULL,
+        PRIMARY KEY (session, digest)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE threads (
+        thread BLOB NOT NULL PRIMARY KEY,
+        session BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX threads_session ON threads (session);
+
+    CREATE TABLE requests (
+        session BLOB NOT NULL,
+        scope TEXT NOT NULL,
+        request_id TEXT NOT NULL,
+        hash BLOB NOT NULL,
+        outcome BLOB NOT NULL,
+        expires INTEGER NOT NULL,
+        crc INTEGER NOT NULL,
+        PRIMARY KEY (session, scope, request_id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX requests_expires ON requests (expires);
+
+    CREATE TABLE snapshots (
+        session BLOB NOT NULL PRIMARY KEY,
+        sequence INTEGER NOT NULL,
+        crc INTEGER NOT NULL,
+        bytes BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE cursors (
+        session BLOB NOT NULL,
+        name TEXT NOT NULL,
+        value BLOB NOT NULL,
+        PRIMARY KEY (session, name)
+    ) STRICT, WITHOUT ROWID;
+",
+        fill: |_| Ok(()),
+    },
+    Migration {
+        sql: "
+    CREATE TABLE marks (
+        session BLOB NOT NULL,
+        kind INTEGER NOT NULL,
+        sequence INTEGER NOT NULL,
+        thread BLOB NOT NULL,
+        PRIMARY KEY (session, kind, sequence)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX marks_thread ON marks (session, kind, thread, sequence);
+    CREATE INDEX marks_record ON marks (session, sequence);
+
+    CREATE TABLE summaries (
+        session BLOB NOT NULL PRIMARY KEY,
+        sequence INTEGER NOT NULL,
+        bytes BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+
+    ALTER TABLE sessions ADD COLUMN oldest INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN content_bytes INTEGER NOT NULL DEFAULT 0;
+    UPDATE sessions SET content_bytes = coalesce(
+        (SELECT sum(length(bytes)) FROM contents WHERE contents.session = sessions.session), 0
+    );
+",
+        fill: backfill::marks,
+    },
+    Migration {
+        // Rows are in write order, so concurrent appends of many sessions fill few pages. In the previous table, which
+        // was its own index, each session wrote to its own page, and a record of over 1,000 bytes to an additional
+        // overflow page.
+        sql: "
+    ALTER TABLE records RENAME TO records_by_session;
+    CREATE TABLE records (
+        session BLOB NOT NULL,
+        sequence INTEGER NOT NULL,
+        crc INTEGER NOT NULL,
+        bytes BLOB NOT NULL,
+        PRIMARY KEY (session, sequence)
+    ) STRICT;
+    INSERT INTO records (session, sequence, crc, bytes)
+        SELECT session, sequence, crc, bytes FROM records_by_session ORDER BY session, sequence;
+    DROP TABLE records_by_session;
+",
+        fill: |_| Ok(()),
+    },
+    Migration {
+        // Every spawn wrote to a page of this index, and only session deletion read it. Callers that delete a session
+        // now list its threads.
+        sql: "DROP INDEX threads_session;",
+        fill: |_| Ok(()),
+    },
+];
+
+/// The `synchronous` level that flushes the log at every commit.
+const SYNCHRONOUS_FULL: i64 = 2;
+
+/// Opens or creates the file for writing and returns the log's id. Does not create the file if a write-ahead log or
+/// the file named `evidence` shows that a log existed.
+///
+/// # Errors
+/// See [`OpenError`]. A file of a newer version is not changed.
+pub(super) fn open_writer(path: &Path, evidence: Option<&str>) -> Result<(Connection, Uuid), OpenError> {
+    let evidence = evidence.map(str::to_owned).or_else(|| write_ahead_log(path));
+    let lost = || evidence.clone().map(|evidence| OpenError::Lost { evidence });
+    // Before the engine sees the file: it deletes the write-ahead log of an empty database.
+    if is_empty(path)
+        && let Some(lost) = lost()
+    {
+        return Err(lost);
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = open(path, flags)?;
+    refuse_read_only(&connection)?;
+    let version = version_of(&connection)?;
+    if version == 0
+        && let Some(lost) = lost()
+    {
+        return Err(lost);
+    }
+    make_durable(&connection)?;
+    check_pages(&connection)?;
+    migrate(&mut connection, version)?;
+    let log_id = log_id(&connection)?;
+    Ok((connection, log_id))
+}
+
+/// Returns whether the file is missing or empty. If its metadata cannot be read, the engine reports the error later.
+fn is_empty(path: &Path) -> bool {
+    match fs::metadata(path) {
+        Ok(found) => found.len() == 0,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// The name of the file's write-ahead log, if that has bytes.
+fn write_ahead_log(path: &Path) -> Option<String> {
+    let mut name = path.file_name()?.to_owned();
+    name.push("-wal");
+    let found = fs::metadata(path.with_file_name(&name)).ok()?;
+    (found.len() > 0).then(|| name.to_string_lossy().into_owned())
+}
+
+/// Opens the file, which a writer has opened before, for reading.
+///
+/// # Errors
+/// The engine's.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    // Below zero, SQLite counts in KiB instead of pages.
+    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+    Ok(connection)
+}
+
+/// Opens the file once more for its writer's checkpoints.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(super) fn open_checkpointer(path: &Path) -> Result<Connection, OpenError> {
+    let connection = open_existing(path)?;
+    make_durable(&connection)?;
+    Ok(connection)
+}
+
+/// Opens the file for reading. The file may have an active writer.
+///
+/// # Errors
+/// See [`OpenError`]: the file must be of this version, because only its writer may migrate it.
+pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
+    refuse_empty(path)?;
+    let connection = open_reader(path)?;
+    refuse_other_version(&connection)?;
+    Ok(connection)
+}
+
+/// Opens the file for work on it as a whole, while it has no other writer. It is neither created nor migrated.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(super) fn open_alone(path: &Path) -> Result<Connection, OpenError> {
+    refuse_empty(path)?;
+    let connection = open_existing(path)?;
+    refuse_read_only(&connection)?;
+    refuse_other_version(&connection)?;
+    make_durable(&connection)?;
+    check_pages(&connection)?;
+    Ok(connection)
+}
+
+/// Finishes a copy of the file: checks it and removes its log id. The first process that opens the copy assigns a new
+/// id. Neither the original log nor another log restored from the same copy can be mistaken for it.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(super) fn finish_copy(path: &Path) -> Result<(), OpenError> {
+    let connection = open_existing(path)?;
+    connection.execute("DELETE FROM meta WHERE key = 'log_id'", [])?;
+    check_pages(&connection)
+}
+
+/// Opens an existing file for reading and writing.
+fn open_existing(path: &Path) -> Result<Connection, rusqlite::Error> {
+    open(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )
+}
+
+fn open(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    // A statement is planned once. Otherwise each new value of a LIMIT would cause a new plan.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    // After a failed fsync a checkpoint at closing would drop the log that a replay needs.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    Ok(connection)
+}
+
+fn newest() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
+/// The number of migrations that the file has seen.
+fn version_of(connection: &Connection) -> Result<usize, OpenError> {
+    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if found > newest() {
+        return Err(OpenError::UpgradeRequired {
+            found,
+            supported: newest(),
+        });
+    }
+    usize::try_from(found).map_err(|_| OpenError::Damaged(format!("schema version {found}")))
+}
+
+/// Rejects a read-only database. The engine silently opens a file for reading if it may not write it.
+fn refuse_read_only(connection: &Connection) -> Result<(), OpenError> {
+    if connection.is_readonly(MAIN_DB)? {
+        Err(OpenError::ReadOnly)
+    } else {
+        Ok(())
+    }
+}
+
+fn refuse_empty(path: &Path) -> Result<(), OpenError> {
+    if is_empty(path) {
+        Err(OpenError::Damaged(String::from("the file is empty")))
+    } else {
+        Ok(())
+    }
+}
+
+fn refuse_other_version(connection: &Connection) -> Result<(), OpenError> {
+    let version = version_of(connection)?;
+    if version == MIGRATIONS.len() {
+        Ok(())
+    } else {
+        Err(OpenError::Outdated {
+            found: i64::try_from(version).unwrap_or(i64::MAX),
+            needed: newest(),
+        })
+    }
+}
+
+fn make_durable(connection: &Connection) -> Result<(), OpenError> {
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(OpenError::NotDurable {
+            setting: "journal_mode",
+            found: mode,
+            wanted: "wal",
+        });
+    }
+    // The store makes checkpoints itself, so that it sees their errors. Deleted content is overwritten because it may
+    // be secret.
+    connection.execute_batch(
+        "PRAGMA synchronous = FULL;
+         PRAGMA fullfsync = ON;
+         PRAGMA checkpoint_fullfsync = ON;
+         PRAGMA wal_autocheckpoint = 0;
+         PRAGMA secure_delete = ON;",
+    )?;
+    let level: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
+    if level == SYNCHRONOUS_FULL {
+        Ok(())
+    } else {
+        Err(OpenError::NotDurable {
+            setting: "synchronous",
+            found: level.to_string(),
+            wanted: "2 (FULL)",
+        })
+    }
+}
+
+fn check_pages(connection: &Connection) -> Result<(), OpenError> {
+    let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if verdict == "ok" {
+        Ok(())
+    } else {
+        Err(OpenError::Damaged(verdict))
+    }
+}
+
+/// Runs the migrations that the file hasn't seen, each in a transaction with its number.
+fn migrate(connection: &mut Connection, seen: usize) -> Result<(), OpenError> {
+    for (index, migration) in MIGRATIONS.iter().enumerate().skip(seen) {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        transaction.execute_batch(migration.sql)?;
+        (migration.fill)(&transaction)?;
+        transaction.execute_batch(&format!("PRAGMA user_version = {}", index + 1))?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+/// Returns the log's id, which is assigned when the log is first opened.
+fn log_id(connection: &Connection) -> Result<Uuid, OpenError> {
+    connection.execute(
+        "INSERT INTO meta (key, value) VALUES ('log_id', ?1) ON CONFLICT DO NOTHING",
+        params![Uuid::new_v4().into_bytes()],
+    )?;
+    let bytes = connection.query_row("SELECT value FROM meta WHERE key = 'log_id'", [], |row| row.get(0))?;
+    Ok(Uuid::from_bytes(bytes))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_statement_is_planned_once_whatever_its_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("troupe.db");
+        let (writer, _) = open_writer(&path, None).unwrap();
+        for connection in [writer, open_reader(&path).unwrap()] {
+            let mut statement = connection.prepare("SELECT key FROM meta LIMIT ?1").unwrap();
+            for limit in 0..4 {
+                let mut rows = statement.query(params![limit]).unwrap();
+                while rows.next().unwrap().is_some() {}
+            }
+            assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+        }
+    }
+}

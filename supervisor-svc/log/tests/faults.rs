@@ -1,0 +1,369 @@
+//! Disks that are full, read-only or broken: errors are clear, no acknowledged write is lost, no rejected write
+//! appears, and the store recovers as soon as it can.
+//!
+//! The faults are real. A test that needs a disk runs again in a process with a mount namespace, where a small tmpfs is
+//! that disk. Where the system allows none (neither root nor user namespaces), the test prints a message, and fails if
+//! `TROUPE_CI_STRICT=1`. Partial writes come from a limit on the size of files, which needs no privileges.
+#![cfg(target_os = "linux")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a check fails by panicking, and says what it could not check"
+)]
+
+use std::{
+    env,
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use bytes::Bytes;
+use supervisor_core::ids::{Epoch, Sequence, SessionId, ThreadId};
+use supervisor_log::store::{
+    AppendError, Batch, Content, Created, EventStore, NewRecord, OpenError, Refusal, SqliteStore, StoredRecord, limits,
+};
+use uuid::Uuid;
+
+/// Where a process that was started again for a test finds its disk or its directory.
+const PLACE: &str = "TROUPE_TEST_FAULTS";
+
+/// More appends than the disks and limits here can take.
+const MANY: u64 = 10_000;
+
+fn session(number: u128) -> SessionId {
+    SessionId::from_uuid(Uuid::from_u128(number))
+}
+
+/// One record after `expected`, with a content of its own.
+fn batch(session: SessionId, expected: u64, content_bytes: usize) -> Batch {
+    let number = expected + 1;
+    let bytes = Bytes::from(format!("{number:08}").repeat(content_bytes / 8));
+    Batch {
+        session,
+        expected: Sequence::new(expected),
+        epoch: Epoch::new(1),
+        records: vec![NewRecord {
+            sequence: Sequence::new(number),
+            bytes: Bytes::from(format!("record {number}")),
+        }],
+        contents: vec![Content::new(bytes)],
+        marks: Vec::new(),
+        new_threads: Vec::new(),
+        requests: Vec::new(),
+        due: None,
+    }
+}
+
+/// As a spawn: a batch that begins a thread.
+fn spawning(expected: u64) -> Batch {
+    Batch {
+        new_threads: vec![ThreadId::from_uuid(Uuid::from_u128(77))],
+        ..batch(session(1), expected, 8)
+    }
+}
+
+async fn open(directory: &Path) -> SqliteStore {
+    SqliteStore::open(directory.join("log.db")).await.unwrap()
+}
+
+async fn closed(store: SqliteStore) {
+    store.close().await;
+    drop(store);
+}
+
+/// Appends until an append fails. Returns the acknowledged head and the error.
+async fn fill(store: &SqliteStore, mut head: u64, content_bytes: usize) -> (u64, AppendError) {
+    while head < MANY {
+        match store.append(batch(session(1), head, content_bytes)).await {
+            Ok(()) => head += 1,
+            Err(error) => return (head, error),
+        }
+    }
+    panic!("{MANY} appends met no fault");
+}
+
+/// That the first session has these records and no other, whole and with their contents.
+async fn assert_has_exactly(store: &SqliteStore, head: u64, content_bytes: usize) {
+    assert_eq!(
+        store.head(session(1)).await.unwrap().unwrap().sequence,
+        Sequence::new(head)
+    );
+    let mut read: Vec<StoredRecord> = Vec::new();
+    loop {
+        let after = Sequence::new(read.len() as u64);
+        let page = store.read(session(1), after, limits::MAX_PAGE).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        read.extend(page);
+    }
+    assert_eq!(read.len() as u64, head);
+    for expected in 0..head {
+        let written = batch(session(1), expected, content_bytes);
+        let content = &written.contents[0];
+        let found = store.content(session(1), content.digest).await.unwrap();
+        assert_eq!(
+            found.as_ref(),
+            Some(&content.bytes),
+            "content of record {}",
+            expected + 1
+        );
+    }
+}
+
+fn block_on(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(test);
+}
+
+/// The place that this process was started again for, if it was.
+fn place() -> Option<PathBuf> {
+    env::var_os(PLACE).map(PathBuf::from)
+}
+
+/// Runs one test of this program again, after a line of shell, and in a process of its own.
+fn again(prefix: &[&str], shell: &str, test: &str, place: &Path) -> Output {
+    let mut words = prefix.iter().copied().chain(["env"]);
+    let mut command = Command::new(words.next().unwrap());
+    command
+        .args(words)
+        .arg(format!("{PLACE}={}", place.display()))
+        .args(["sh", "-c", &format!("{shell} && exec \"$@\""), "sh"])
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"]);
+    command.output().unwrap()
+}
+
+fn assert_passed(output: &Output) {
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// How a process gets a mount namespace of its own: as root, else in a user namespace, else (where nothing may be left
+/// unchecked) by sudo.
+const NAMESPACES: [&[&str]; 3] = [
+    &["unshare", "--mount"],
+    &["unshare", "--user", "--map-root-user", "--mount"],
+    &["sudo", "-n", "unshare", "--mount"],
+];
+
+/// Runs one test again with a disk of its own, of that many MiB.
+fn on_a_small_disk(test: &str, mebibytes: u32) {
+    let is_strict = env::var_os("TROUPE_CI_STRICT").is_some_and(|strict| strict == "1");
+    let directory = tempfile::tempdir().unwrap();
+    let mount = format!("mount -t tmpfs -o size={mebibytes}m,mode=700 none \"${PLACE}\"");
+    let ways = if is_strict { &NAMESPACES[..] } else { &NAMESPACES[..2] };
+    let works = |way: &&&[&str]| {
+        let probe = Command::new(way[0])
+            .args(&way[1..])
+            .arg("env")
+            .arg(format!("{PLACE}={}", directory.path().display()))
+            .args(["sh", "-c", &mount])
+            .output();
+        probe.is_ok_and(|probe| probe.status.success())
+    };
+    match ways.iter().find(works) {
+        Some(way) => assert_passed(&again(way, &mount, test, directory.path())),
+        None if is_strict => panic!("{test} needs a mount namespace, and this system allows none"),
+        None => eprintln!("not checked: {test} needs a mount namespace, and this system allows none"),
+    }
+}
+
+/// A file that takes all the space that is left.
+fn take_all_space(path: &Path) {
+    let mut ballast = File::create(path).unwrap();
+    for size in [1024 * 1024, 4096, 1] {
+        let block = vec![0; size];
+        let full = loop {
+            if let Err(error) = ballast.write_all(&block) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull, "{full}");
+    }
+}
+
+const FULL: AppendError = AppendError::Refused(Refusal::DiskFull);
+
+#[test]
+fn a_log_that_is_written_all_the_time_stays_short() {
+    /// Of ten pages each: together several times what the write-ahead log may hold.
+    const APPENDS: u64 = 1_600;
+    /// What the reserve has room for.
+    const LONGEST: u64 = 16 * 1024 * 1024;
+    block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let length = || fs::metadata(directory.path().join("log.db-wal")).map_or(0, |file| file.len());
+        let store = open(directory.path()).await;
+        store.create(None, batch(session(1), 0, 8)).await.unwrap();
+        for head in 1..APPENDS {
+            store.append(batch(session(1), head, 40_000)).await.unwrap();
+            assert!(length() <= LONGEST, "{} bytes after {head} appends", length());
+        }
+        closed(store).await;
+        assert_eq!(length(), 0, "what is left for the next start");
+    });
+}
+
+#[test]
+fn full_disk_rejects_writes_and_has_space_for_closing() {
+    const CONTENT: usize = 16 * 1024;
+    let Some(disk) = place() else {
+        return on_a_small_disk("full_disk_rejects_writes_and_has_space_for_closing", 96);
+    };
+    block_on(async {
+        let store = open(&disk).await;
+        let reserve = disk.join("reserve");
+        assert_eq!(
+            store.create(None, batch(session(1), 0, CONTENT)).await,
+            Ok(Created::New)
+        );
+        assert!(reserve.exists());
+        let ballast = disk.join("ballast");
+        take_all_space(&ballast);
+
+        let (head, error) = fill(&store, 1, CONTENT).await;
+        assert_eq!(error, FULL);
+        assert!(!reserve.exists(), "the reserve is given up");
+
+        // The reserve is for events that end something, not for events that begin something.
+        assert_eq!(store.append(spawning(head)).await, Err(FULL));
+        assert_eq!(store.create(None, batch(session(2), 0, 8)).await, Err(FULL));
+        assert_eq!(store.head(session(2)).await, Ok(None));
+        for closing in 0..50 {
+            assert_eq!(store.append(batch(session(1), head + closing, CONTENT)).await, Ok(()));
+        }
+        let head = head + 50;
+        assert_has_exactly(&store, head, CONTENT).await;
+
+        // The store recovers by itself when there is room, and keeps a reserve again.
+        fs::remove_file(&ballast).unwrap();
+        assert_eq!(store.create(None, batch(session(2), 0, 8)).await, Ok(Created::New));
+        assert!(reserve.exists());
+        assert_eq!(store.append(batch(session(1), head, CONTENT)).await, Ok(()));
+
+        // What a replay finds is what was acknowledged.
+        closed(store).await;
+        assert_has_exactly(&open(&disk).await, head + 1, CONTENT).await;
+    });
+}
+
+#[test]
+fn a_store_on_a_full_disk_opens_and_lets_threads_be_closed() {
+    let Some(disk) = place() else {
+        return on_a_small_disk("a_store_on_a_full_disk_opens_and_lets_threads_be_closed", 64);
+    };
+    block_on(async {
+        let store = open(&disk).await;
+        assert_eq!(store.create(None, batch(session(1), 0, 8)).await, Ok(Created::New));
+        closed(store).await;
+        take_all_space(&disk.join("ballast"));
+
+        let store = open(&disk).await;
+        let (head, error) = fill(&store, 1, 8).await;
+        assert_eq!(error, FULL);
+        assert_eq!(store.append(batch(session(1), head, 8)).await, Ok(()));
+        assert_has_exactly(&store, head + 1, 8).await;
+    });
+}
+
+#[test]
+fn reserve_of_other_size_is_removed_on_full_disk() {
+    let Some(disk) = place() else {
+        let test = "reserve_of_other_size_is_removed_on_full_disk";
+        return on_a_small_disk(test, 24);
+    };
+    block_on(async {
+        let reserve = disk.join("reserve");
+        fs::write(&reserve, vec![1; 8 * 1024 * 1024]).unwrap();
+        let store = open(&disk).await;
+        assert!(!reserve.exists());
+        // As on a disk that is nearly full: events that begin something have to wait.
+        assert_eq!(store.create(None, batch(session(1), 0, 8)).await, Err(FULL));
+    });
+}
+
+#[test]
+fn open_on_read_only_disk_fails_and_changes_nothing() {
+    let Some(disk) = place() else {
+        return on_a_small_disk("open_on_read_only_disk_fails_and_changes_nothing", 64);
+    };
+    let remount = |how: &str| {
+        let remounted = Command::new("mount").args(["-o", how]).arg(&disk).status();
+        assert!(remounted.unwrap().success(), "{how}");
+    };
+    block_on(async {
+        let store = open(&disk).await;
+        assert_eq!(store.create(None, batch(session(1), 0, 8)).await, Ok(Created::New));
+        closed(store).await;
+
+        remount("remount,ro");
+        match SqliteStore::open(disk.join("log.db")).await {
+            Err(error @ OpenError::ReadOnly) => assert!(error.to_string().contains("read-only"), "{error}"),
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("a read-only disk was accepted"),
+        }
+        remount("remount,rw");
+        let store = open(&disk).await;
+        assert_has_exactly(&store, 1, 8).await;
+        assert_eq!(store.append(batch(session(1), 1, 8)).await, Ok(()));
+    });
+}
+
+#[test]
+fn interrupted_write_stops_store_and_replay_is_complete() {
+    const TEST: &str = "interrupted_write_stops_store_and_replay_is_complete";
+    const CONTENT: usize = 64 * 1024;
+    // The bytes of files are limited, and the signal that tells of it is ignored: writes fail in the middle.
+    const LIMITED: &str = "trap '' XFSZ && ulimit -f 16384";
+    if let Some(directory) = place() {
+        block_on(async {
+            let store = open(&directory).await;
+            let (head, error) = fill(&store, 1, CONTENT).await;
+            assert!(
+                matches!(error, AppendError::Unknown(_) | AppendError::Stopped),
+                "{error:?}"
+            );
+            let later = store.append(batch(session(1), head, 8)).await;
+            assert_eq!(later, Err(AppendError::Stopped), "it must not write on");
+            fs::write(directory.join("acknowledged"), head.to_string()).unwrap();
+        });
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    block_on(async {
+        let store = open(directory.path()).await;
+        assert_eq!(
+            store.create(None, batch(session(1), 0, CONTENT)).await,
+            Ok(Created::New)
+        );
+        closed(store).await;
+    });
+    assert_passed(&again(&[], LIMITED, TEST, directory.path()));
+    let acknowledged: u64 = fs::read_to_string(directory.path().join("acknowledged"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(acknowledged > 1, "it had begun");
+    block_on(async {
+        let store = open(directory.path()).await;
+        let found = store.head(session(1)).await.unwrap().unwrap().sequence.get();
+        // The last append may be present or absent, as its error said.
+        assert!(
+            (acknowledged..=acknowledged + 1).contains(&found),
+            "{found} of {acknowledged}"
+        );
+        assert_has_exactly(&store, found, CONTENT).await;
+        assert_eq!(store.append(batch(session(1), found, CONTENT)).await, Ok(()));
+    });
+}

@@ -1,0 +1,632 @@
+//! Offline work on a data directory: damage is found and named, and a backup is a complete, separate log.
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use bytes::Bytes;
+use supervisor_core::{
+    actor::Actor,
+    content::ContentRef,
+    event::{
+        BlockKind, BlockRef, Circumstances, Event, PromptExtent, Recorded, SessionEvent, SettingsChange, ThreadEvent,
+    },
+    evolve::{evolve, open},
+    ids::{Digest, Epoch, Generation, InputNumber, Sequence, SessionId, ThreadId, Turn},
+    settings::{
+        Budget, EdgeManagement, Limits, Mode, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease,
+        StallRule, Webhook,
+    },
+    time::UnixMillis,
+};
+use supervisor_log::{
+    codec::{decode_record, encode_record, encode_snapshot},
+    maintenance::{self, Fault, MaintenanceError, Problem, Progress, Report},
+    store::{
+        Batch, Content, Created, DATABASE, EventStore as _, Evidence, NewRecord, ReadError, Side, Snapshot,
+        SqliteStore, StoredRecord,
+    },
+};
+use svc_kit::{
+    paths::{DataDir, PathsError},
+    thread_token::{KEYS_FILE, TokenKeys},
+};
+use tempfile::TempDir;
+use tool_policy::Inheritance;
+use uuid::Uuid;
+
+const SECRET: &str = "the key of a webhook";
+
+fn session() -> SessionId {
+    SessionId::from_uuid(Uuid::from_u128(1))
+}
+
+fn settings(prompt_log: PromptLog) -> Settings {
+    Settings {
+        retention: None,
+        cwd: String::from("/project"),
+        workspace_digest: String::new(),
+        workspace: None,
+        limits: Limits::default(),
+        slot_release: SlotRelease::default(),
+        budget: Budget::default(),
+        mode: Mode::default(),
+        orchestration: Orchestration::default(),
+        edge_management: EdgeManagement::All,
+        orchestrators: Vec::new(),
+        approve_orchestrators: false,
+        prompt_log,
+        restart_policy: RestartPolicy::default(),
+        policy_inheritance: Inheritance::default(),
+        tool_ceiling: None,
+        approve_tools: Vec::new(),
+        webhooks: vec![Webhook {
+            url: String::from("https://example.org/hook"),
+            kinds: Vec::new(),
+            secret: SECRET.to_owned(),
+        }],
+        labels: BTreeMap::new(),
+        runner_labels: BTreeMap::new(),
+        stall: StallRule::default(),
+    }
+}
+
+fn opened(prompt_log: PromptLog) -> Event {
+    Event::Session(SessionEvent::Opened(Box::new(settings(prompt_log))))
+}
+
+fn about_thread(event: ThreadEvent) -> Event {
+    Event::Thread(ThreadId::from_uuid(Uuid::from_u128(2)), event)
+}
+
+fn reference(text: &'static str) -> ContentRef {
+    ContentRef {
+        digest: Digest::of(text.as_bytes()),
+        size: text.len() as u64,
+        preview: String::new(),
+    }
+}
+
+fn content(text: &'static str) -> Content {
+    Content {
+        digest: Digest::of(text.as_bytes()),
+        bytes: Bytes::from_static(text.as_bytes()),
+    }
+}
+
+fn input(text: &'static str) -> Event {
+    about_thread(ThreadEvent::InputQueued {
+        number: InputNumber::new(1),
+        input: reference(text),
+        from: Actor::Service,
+        steers: false,
+    })
+}
+
+fn prompted(text: &'static str) -> Event {
+    about_thread(ThreadEvent::TurnDispatched {
+        turn: Turn::new(1),
+        generation: Generation::new(1),
+        inputs: Vec::new(),
+        blocks: vec![BlockRef {
+            kind: BlockKind::Task,
+            content: reference(text),
+        }],
+        extent: PromptExtent::Full,
+        mail_up_to: Sequence::ZERO,
+        whole: None,
+    })
+}
+
+fn noted() -> Event {
+    about_thread(ThreadEvent::NoteSet("a note".to_owned()))
+}
+
+fn encoded(sequence: u64, event: Event) -> NewRecord {
+    recorded_in(sequence, event, false)
+}
+
+/// Returns a record of a session that had no room for the contents that its event names.
+fn encoded_when_full(sequence: u64, event: Event) -> NewRecord {
+    recorded_in(sequence, event, true)
+}
+
+fn recorded_in(sequence: u64, event: Event, contents_left_out: bool) -> NewRecord {
+    let recorded = Recorded {
+        sequence: Sequence::new(sequence),
+        time: UnixMillis::new(sequence),
+        circumstances: Circumstances {
+            actor: Actor::Service,
+            request_id: None,
+            traceparent: None,
+            cause: None,
+            contents_left_out,
+        },
+        event,
+    };
+    NewRecord {
+        sequence: Sequence::new(sequence),
+        bytes: encode_record(session(), &recorded).unwrap(),
+    }
+}
+
+fn batch(records: Vec<NewRecord>, contents: Vec<Content>) -> Batch {
+    Batch {
+        session: session(),
+        expected: Sequence::ZERO,
+        epoch: Epoch::new(1),
+        records,
+        contents,
+        marks: Vec::new(),
+        new_threads: Vec::new(),
+        requests: Vec::new(),
+        due: None,
+    }
+}
+
+/// A data directory with one session of these records and contents, and its store.
+async fn written(records: Vec<NewRecord>, contents: Vec<Content>) -> (TempDir, SqliteStore) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join(DATABASE)).await.unwrap();
+    assert_eq!(store.create(None, batch(records, contents)).await, Ok(Created::New));
+    (directory, store)
+}
+
+/// The snapshot of a session with these records.
+fn snapshot_of(records: &[NewRecord]) -> Snapshot {
+    let mut recorded = records
+        .iter()
+        .map(|record| decode_record(session(), &record.bytes).unwrap());
+    let mut state = open(session(), &recorded.next().unwrap()).unwrap();
+    recorded.for_each(|recorded| evolve(&mut state, &recorded));
+    Snapshot {
+        sequence: state.sequence,
+        bytes: encode_snapshot(&state),
+    }
+}
+
+/// A session with nothing wrong: three records, one content, a snapshot.
+async fn sound() -> (TempDir, SqliteStore) {
+    let records = vec![
+        encoded(1, opened(PromptLog::Full)),
+        encoded(2, input("find it")),
+        encoded(3, noted()),
+    ];
+    let snapshot = snapshot_of(&records);
+    let (directory, store) = written(records, vec![content("find it")]).await;
+    store.put_snapshot(session(), snapshot).await.unwrap();
+    (directory, store)
+}
+
+async fn closed(store: SqliteStore) {
+    store.close().await;
+    drop(store);
+}
+
+fn change(directory: &Path, sql: &str) {
+    let connection = rusqlite::Connection::open(directory.join(DATABASE)).unwrap();
+    connection.execute_batch(sql).unwrap();
+}
+
+fn verified(directory: &Path) -> Report {
+    maintenance::verify(directory, &mut |_| {}).unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn a_sound_log_is_verified_beside_its_writer() {
+    let (directory, store) = sound().await;
+    let mut told = Vec::new();
+    let report = maintenance::verify(directory.path(), &mut |progress| told.push(progress)).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    assert_eq!((report.sessions, report.events, report.contents), (1, 3, 1));
+    let records = store.read(session(), Sequence::ZERO, 10).await.unwrap();
+    let bytes: usize = records.iter().map(|record| record.bytes.len()).sum();
+    assert_eq!(report.bytes, (bytes + "find it".len()) as u64);
+    assert_eq!(told, [Progress::Pages, Progress::Sessions { checked: 1, of: 1 }]);
+}
+
+#[tokio::test]
+async fn verify_names_damaged_records() {
+    let named = Digest::of(b"find it");
+    let at = Sequence::new;
+    let damages = [
+        (
+            "UPDATE records SET bytes = x'00' WHERE sequence = 2",
+            Problem::Changed(at(2)),
+            1,
+        ),
+        ("DELETE FROM records WHERE sequence = 1", Problem::Missing(at(1)), 1),
+        ("DELETE FROM records WHERE sequence > 1", Problem::Missing(at(2)), 2),
+        (
+            "UPDATE sessions SET head = 2",
+            Problem::Beyond {
+                found: at(3),
+                head: at(2),
+            },
+            1,
+        ),
+        (
+            "DELETE FROM contents",
+            Problem::NoContent {
+                digest: named,
+                sequence: at(2),
+            },
+            1,
+        ),
+        (
+            "UPDATE contents SET bytes = x'00'",
+            Problem::SideChanged(Side::Content(named)),
+            1,
+        ),
+        (
+            "UPDATE snapshots SET bytes = x'00'",
+            Problem::SideChanged(Side::Snapshot),
+            1,
+        ),
+        (
+            "UPDATE sessions SET oldest = 1; DELETE FROM snapshots; DELETE FROM records WHERE sequence = 1",
+            Problem::NoSnapshot { oldest: at(1) },
+            1,
+        ),
+    ];
+    for (sql, first, problems) in damages {
+        let (directory, store) = sound().await;
+        closed(store).await;
+        change(directory.path(), sql);
+        let report = verified(directory.path());
+        let fault = Fault {
+            session: session(),
+            first,
+            problems,
+        };
+        assert_eq!(report.faults, [fault], "{sql}");
+        assert!(!report.is_sound() && report.damage.is_empty(), "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn compacted_records_are_not_missed_and_marked_ones_may_stay() {
+    let (directory, store) = sound().await;
+    assert_eq!(
+        store.compact(session(), Sequence::new(2), Evidence::default()).await,
+        Ok(2)
+    );
+    let report = verified(directory.path());
+    assert!(report.is_sound(), "{report:?}");
+    assert_eq!(report.events, 1);
+
+    let records = vec![
+        encoded(1, opened(PromptLog::Full)),
+        encoded(2, noted()),
+        encoded(3, noted()),
+    ];
+    let snapshot = snapshot_of(&records);
+    let (directory, store) = written(records, Vec::new()).await;
+    store.put_snapshot(session(), snapshot).await.unwrap();
+    closed(store).await;
+    // As if record 2 were marked.
+    change(
+        directory.path(),
+        "UPDATE sessions SET oldest = 2; DELETE FROM records WHERE sequence = 1",
+    );
+    let report = verified(directory.path());
+    assert!(report.is_sound(), "{report:?}");
+    assert_eq!(report.events, 2);
+}
+
+#[tokio::test]
+async fn a_compacted_session_needs_a_snapshot_that_can_be_read() {
+    let (directory, store) = sound().await;
+    let unreadable = Snapshot {
+        sequence: Sequence::new(3),
+        bytes: Bytes::from_static(b"state"),
+    };
+    store.put_snapshot(session(), unreadable).await.unwrap();
+    // The log has it all.
+    assert!(verified(directory.path()).is_sound());
+    assert_eq!(
+        store.compact(session(), Sequence::new(2), Evidence::default()).await,
+        Ok(2)
+    );
+    let report = verified(directory.path());
+    let [fault] = &report.faults[..] else {
+        panic!("{report:?}")
+    };
+    assert!(matches!(fault.first, Problem::UnreadableSnapshot { .. }), "{fault:?}");
+}
+
+#[tokio::test]
+async fn verify_finds_damage_with_valid_checksums() {
+    let false_digest = Digest::from_bytes([7; 32]);
+    let false_content = Content {
+        digest: false_digest,
+        bytes: Bytes::from_static(b"other"),
+    };
+    let newer = NewRecord {
+        sequence: Sequence::new(2),
+        // Field 1, the version: 9.
+        bytes: Bytes::from_static(&[0x08, 0x09]),
+    };
+    let misplaced = NewRecord {
+        sequence: Sequence::new(2),
+        ..encoded(5, noted())
+    };
+    let longer = about_thread(ThreadEvent::InputQueued {
+        number: InputNumber::new(1),
+        input: ContentRef {
+            size: 99,
+            ..reference("find it")
+        },
+        from: Actor::Service,
+        steers: false,
+    });
+    let first = || encoded(1, opened(PromptLog::Full));
+    for (records, contents, expected) in [
+        (
+            vec![encoded(1, noted())],
+            vec![],
+            "its first record does not open it".to_owned(),
+        ),
+        (vec![first(), newer], vec![], "record 2: UPGRADE_REQUIRED".to_owned()),
+        (
+            vec![first(), misplaced],
+            vec![],
+            "record 2 says that it is record 5".to_owned(),
+        ),
+        (
+            vec![first()],
+            vec![false_content],
+            format!("content {false_digest} does not match its digest"),
+        ),
+        (
+            vec![first(), encoded(2, longer)],
+            vec![content("find it")],
+            format!("content {} has 7 bytes; record 2 says 99", Digest::of(b"find it")),
+        ),
+    ] {
+        let (directory, _store) = written(records, contents).await;
+        let report = verified(directory.path());
+        let said = report.faults.first().unwrap().first.to_string();
+        assert!(said.starts_with(&expected), "{said} instead of {expected}");
+    }
+}
+
+#[tokio::test]
+async fn blocks_of_prompts_are_missed_only_where_they_are_kept() {
+    for (prompt_log, is_sound, not_kept) in [
+        (PromptLog::Full, false, 0),
+        (PromptLog::Hashes, true, 1),
+        (PromptLog::Off, true, 1),
+    ] {
+        let records = vec![encoded(1, opened(prompt_log)), encoded(2, prompted("a prompt"))];
+        let (directory, _store) = written(records, Vec::new()).await;
+        let report = verified(directory.path());
+        assert_eq!((report.is_sound(), report.not_kept), (is_sound, not_kept), "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn verify_accepts_omitted_contents() {
+    let first = || encoded(1, opened(PromptLog::Full));
+    let full = || encoded_when_full(2, prompted("a prompt"));
+    for (records, contents, is_sound, left_out) in [
+        (vec![first(), full()], vec![], true, 1),
+        // What the session had already stays, and so does what it takes once it has room.
+        (vec![first(), full()], vec![content("a prompt")], true, 0),
+        (
+            vec![first(), full(), encoded(3, prompted("a prompt"))],
+            vec![],
+            false,
+            0,
+        ),
+        (vec![first(), full(), encoded(3, input("find it"))], vec![], false, 1),
+    ] {
+        let (directory, _store) = written(records, contents).await;
+        let report = verified(directory.path());
+        assert_eq!((report.is_sound(), report.left_out), (is_sound, left_out), "{report:?}");
+        assert_eq!(report.not_kept, 0);
+    }
+}
+
+#[tokio::test]
+async fn damaged_pages_are_found() {
+    let (directory, store) = sound().await;
+    closed(store).await;
+    let path = directory.path().join(DATABASE);
+    let mut bytes = fs::read(&path).unwrap();
+    // The second page and all after it; the first has the schema.
+    bytes[4096..].fill(0xff);
+    fs::write(&path, bytes).unwrap();
+    let report = verified(directory.path());
+    assert!(!report.is_sound() && !report.damage.is_empty(), "{report:?}");
+}
+
+#[tokio::test]
+async fn the_events_before_a_corrupt_one_are_still_read() {
+    let (directory, store) = sound().await;
+    let numbers = |after: u64| -> Vec<u64> {
+        maintenance::events(directory.path(), session(), Sequence::new(after))
+            .unwrap()
+            .map(|event| event.unwrap().sequence)
+            .collect()
+    };
+    assert_eq!(numbers(0), [1, 2, 3]);
+    assert_eq!(numbers(2), [3]);
+    assert!(numbers(3).is_empty());
+
+    closed(store).await;
+    change(directory.path(), "UPDATE records SET bytes = x'00' WHERE sequence = 3");
+    let events: Vec<_> = maintenance::events(directory.path(), session(), Sequence::ZERO)
+        .unwrap()
+        .collect();
+    assert_eq!(events.len(), 3, "two events and the error");
+    assert!(events[..2].iter().all(Result::is_ok));
+    assert!(matches!(
+        &events[2],
+        Err(MaintenanceError::Read(ReadError::Corrupt { sequence, .. })) if *sequence == Sequence::new(3)
+    ));
+}
+
+#[tokio::test]
+async fn secrets_of_webhooks_are_not_among_the_events() {
+    let change = SettingsChange {
+        webhooks: Some(settings(PromptLog::Full).webhooks),
+        ..SettingsChange::default()
+    };
+    let updated = Event::Session(SessionEvent::Updated(Box::new(change)));
+    let records = vec![encoded(1, opened(PromptLog::Full)), encoded(2, updated)];
+    let (directory, _store) = written(records, Vec::new()).await;
+    let events: Vec<_> = maintenance::events(directory.path(), session(), Sequence::ZERO)
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    let shown = format!("{events:?}");
+    assert!(
+        shown.contains("https://example.org/hook") && !shown.contains(SECRET),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
+async fn an_absent_log_or_session_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let absent = maintenance::verify(directory.path(), &mut |_| {}).unwrap_err();
+    assert!(matches!(&absent, MaintenanceError::NoLog { .. }), "{absent}");
+    assert!(maintenance::compact(directory.path()).is_err());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is made");
+
+    let (directory, _store) = sound().await;
+    let other = SessionId::from_uuid(Uuid::from_u128(9));
+    assert!(matches!(
+        maintenance::events(directory.path(), other, Sequence::ZERO),
+        Err(MaintenanceError::SessionNotFound(session)) if session == other
+    ));
+}
+
+/// The engine would delete the write-ahead log of an empty database, and with it the newest records.
+#[tokio::test]
+async fn empty_database_next_to_its_write_ahead_log_is_refused() {
+    let (directory, store) = sound().await;
+    let (database, log) = (
+        directory.path().join(DATABASE),
+        directory.path().join(format!("{DATABASE}-wal")),
+    );
+    let kept = tempfile::tempdir().unwrap();
+    let copy = kept.path().join(DATABASE);
+    fs::copy(&log, kept.path().join(format!("{DATABASE}-wal"))).unwrap();
+    drop(store);
+    let bytes = fs::metadata(kept.path().join(format!("{DATABASE}-wal"))).unwrap().len();
+    assert!(bytes > 0 && fs::metadata(&database).unwrap().len() > 0);
+    fs::write(&copy, "").unwrap();
+    let refused = SqliteStore::open(&copy).await.err().unwrap().to_string();
+    assert!(
+        refused.contains("\"troupe.db-wal\" shows that the data directory has been used"),
+        "{refused}"
+    );
+    let unread = maintenance::verify(kept.path(), &mut |_| {}).unwrap_err().to_string();
+    assert!(
+        unread.contains("the database is damaged (the file is empty); restore a backup"),
+        "{unread}"
+    );
+    let left = fs::metadata(kept.path().join(format!("{DATABASE}-wal"))).unwrap().len();
+    assert_eq!(left, bytes, "nothing is deleted");
+}
+
+#[tokio::test]
+async fn a_backup_is_whole_private_and_a_log_of_its_own() {
+    let (directory, store) = sound().await;
+    let keys = TokenKeys::load_or_create(directory.path()).unwrap();
+    let parent = tempfile::tempdir().unwrap();
+    let destination = parent.path().join("monday");
+    let made = maintenance::backup(directory.path(), &destination).unwrap();
+    assert!(made.has_keys);
+
+    assert_eq!(fs::read_dir(&destination).unwrap().count(), 2);
+    assert_eq!(mode(&destination), 0o700);
+    for name in [DATABASE, KEYS_FILE] {
+        assert_eq!(mode(&destination.join(name)), 0o600, "{name}");
+    }
+    assert_eq!(fs::metadata(destination.join(DATABASE)).unwrap().len(), made.bytes);
+    assert_eq!(verified(&destination), verified(directory.path()));
+
+    // The writer continues, and the backup stays unchanged.
+    let mut later = batch(vec![encoded(4, noted())], Vec::new());
+    later.expected = Sequence::new(3);
+    store.append(later).await.unwrap();
+    let all = store.read(session(), Sequence::ZERO, 10).await.unwrap();
+    let one = restore(&destination, &parent.path().join("one")).await;
+    let two = restore(&destination, &parent.path().join("two")).await;
+    for restored in [&one, &two] {
+        let read: Vec<StoredRecord> = restored.read(session(), Sequence::ZERO, 10).await.unwrap();
+        assert_eq!(read, all[..3]);
+        assert_ne!(restored.log_id(), store.log_id());
+    }
+    assert_ne!(one.log_id(), two.log_id(), "two restorations are two logs");
+
+    let copied = TokenKeys::load_or_create(&destination).unwrap();
+    let thread = svc_kit::identity::ThreadPrincipal {
+        session: Uuid::from_u128(1),
+        thread: Uuid::from_u128(2),
+        generation: 1,
+    };
+    assert_eq!(copied.verify(&keys.mint(&thread)), Some(thread));
+}
+
+/// A store over a copy of a backup, as an operator restores it.
+async fn restore(backup: &Path, into: &Path) -> SqliteStore {
+    fs::create_dir(into).unwrap();
+    fs::copy(backup.join(DATABASE), into.join(DATABASE)).unwrap();
+    SqliteStore::open(into.join(DATABASE)).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_backup_overwrites_nothing() {
+    let (directory, _store) = sound().await;
+    let destination = tempfile::tempdir().unwrap();
+    let other = destination.path().join("other");
+    fs::write(&other, "mine").unwrap();
+    let refused = maintenance::backup(directory.path(), destination.path()).unwrap_err();
+    assert!(matches!(&refused, MaintenanceError::Occupied { .. }), "{refused}");
+    assert_eq!(fs::read_dir(destination.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(other).unwrap(), "mine");
+
+    // Without keys to copy, it says so.
+    let empty = tempfile::tempdir().unwrap();
+    assert!(!maintenance::backup(directory.path(), empty.path()).unwrap().has_keys);
+}
+
+#[tokio::test]
+async fn a_backup_that_fails_leaves_nothing() {
+    let (directory, _store) = sound().await;
+    fs::write(directory.path().join(KEYS_FILE), "no keys").unwrap();
+    let destination = tempfile::tempdir().unwrap();
+    let failed = maintenance::backup(directory.path(), destination.path()).unwrap_err();
+    assert!(matches!(&failed, MaintenanceError::Keys(_)), "{failed}");
+    assert_eq!(fs::read_dir(destination.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn compaction_frees_space_and_needs_exclusive_access() {
+    let large: &'static str = "x".repeat(4 * 1024 * 1024).leak();
+    let records = vec![encoded(1, opened(PromptLog::Full)), encoded(2, input(large))];
+    let (directory, store) = written(records, vec![content(large)]).await;
+    assert_eq!(store.delete_session(session(), Vec::new()).await, Ok(true));
+    closed(store).await;
+
+    let service = DataDir::open(directory.path()).unwrap();
+    let refused = maintenance::compact(directory.path()).unwrap_err();
+    let own = std::process::id();
+    assert!(
+        matches!(&refused, MaintenanceError::Locked(PathsError::InUse { pid: Some(pid), .. }) if *pid == own),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains(&format!("(process {own})")), "{refused}");
+    drop(service);
+
+    let done = maintenance::compact(directory.path()).unwrap();
+    assert!(done.before > 4 * 1024 * 1024 && done.after < 1024 * 1024, "{done:?}");
+    assert!(verified(directory.path()).is_sound());
+}

@@ -1,0 +1,722 @@
+//! Snapshots: a written snapshot is read back equal, for any session. Invalid snapshots are rejected without guesses.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use proptest::{collection::vec, prelude::*, sample::Index};
+use prost::Message as _;
+use prost_types::Timestamp;
+use supervisor_core::{
+    actor::Actor,
+    content::ContentRef,
+    event::{
+        ApprovalDecision, ApprovalKind, CallDetails, Circumstances, CloseCause, ConditionKind, Dialect, Edge, EdgeKind,
+        Event, Expectation, Fence, Handoff, PromptExtent, Recorded, Role, Scope, SessionEvent, SettingsChange, Spawned,
+        TemplateSource, ThreadEvent, ValueOrigin,
+    },
+    evolve::{evolve, open},
+    ids::{
+        ApprovalId, Digest, EdgeId, Generation, HandoffId, InputNumber, ReportSequence, RunnerId, Sequence, SessionId,
+        ThreadId, Turn,
+    },
+    mail::Body,
+    notify::WebhookStart,
+    session::Session,
+    settings::{
+        Budget, ClosePolicy, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy,
+        Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
+    },
+    status::{Settled, Status, StatusKind},
+    thread::{LatestTurn, Product},
+    time::UnixMillis,
+};
+use supervisor_log::codec::{DecodeError, decode_snapshot, encode_snapshot};
+use tool_policy::{Inheritance, Layer, MatchMode, Policy};
+use troupe_proto::{store::v1 as store, supervisor::v1::ThreadSpawned};
+use uuid::Uuid;
+
+const ROOT: u128 = 9;
+/// Settled once, restarted, told a lot, and under a fence.
+const BUSY: u128 = 5;
+/// In the middle of a turn.
+const RUNNING: u128 = 7;
+/// Closed after a turn that ended without a word.
+const CLOSED: u128 = 3;
+
+// ---- a session that holds something of everything ----
+
+fn thread(number: u128) -> ThreadId {
+    ThreadId::from_uuid(Uuid::from_u128(number))
+}
+
+fn id() -> SessionId {
+    SessionId::from_uuid(Uuid::from_u128(1))
+}
+
+fn content(number: u8) -> ContentRef {
+    ContentRef {
+        digest: Digest::from_bytes([number; 32]),
+        size: u64::from(number),
+        preview: format!("content {number}"),
+    }
+}
+
+fn layer(origin: &str, deny: &str) -> Layer {
+    Layer {
+        origin: origin.to_owned(),
+        mode: MatchMode::GlobIgnoreCase,
+        allow: Vec::new(),
+        deny: vec![deny.to_owned()],
+    }
+}
+
+/// A budget with bounds of nothing at all, which are not the same as none.
+const NOTHING: Budget = Budget {
+    tokens: Some(0),
+    turns: Some(0),
+    wall_time: Some(Duration::ZERO),
+};
+
+fn usage(turns: u32) -> Usage {
+    Usage {
+        input_tokens: 11,
+        cached_input_tokens: 7,
+        output_tokens: 5,
+        turns,
+        wall_time: Duration::new(3, 1),
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        cwd: String::from("/project"),
+        workspace_digest: String::from("digest"),
+        workspace: Some(content(7)),
+        limits: Limits {
+            max_depth: 3,
+            ..Limits::default()
+        },
+        slot_release: SlotRelease::Close,
+        budget: NOTHING,
+        mode: Mode::Planning,
+        orchestration: Orchestration::Auto,
+        edge_management: EdgeManagement::SelfOnly,
+        orchestrators: vec![String::from("lead")],
+        approve_orchestrators: true,
+        prompt_log: PromptLog::Hashes,
+        restart_policy: RestartPolicy::OnLost,
+        policy_inheritance: Inheritance::Ceiling,
+        tool_ceiling: Some(layer("ceiling", "web_*")),
+        approve_tools: vec![String::from("exec_*")],
+        webhooks: vec![Webhook {
+            url: String::from("https://example.org/hook"),
+            kinds: vec![NotificationKind::Stalled],
+            secret: String::from("secret"),
+        }],
+        labels: BTreeMap::from([(String::from("team"), String::from("red"))]),
+        runner_labels: BTreeMap::from([(String::from("zone"), String::from("a"))]),
+        stall: StallRule {
+            repeats: 4,
+            silence: Duration::from_secs(70),
+        },
+        retention: Some(Duration::from_secs(60)),
+    }
+}
+
+fn spawned(parent: Option<u128>, alias: &str) -> Spawned {
+    let effective = Policy::compile(vec![layer("ceiling", "web_*"), layer("role \"worker\"", "exec_*")]).unwrap();
+    Spawned {
+        parent: parent.map(thread),
+        depth: u32::from(parent.is_some()),
+        first_status: StatusKind::PendingInit,
+        client_owned: false,
+        role: Arc::new(Role {
+            agent_type: String::from("worker"),
+            agent_name: String::from("fast"),
+            agent_description: String::from("works"),
+            model: String::from("model"),
+            reasoning_effort: String::from("high"),
+            provider: String::from("provider"),
+            origins: BTreeMap::from([(String::from("model"), ValueOrigin::Alias)]),
+            spawn_list: vec![String::from("scout")],
+            source: Some(TemplateSource {
+                scope: Scope::User,
+                dialect: Dialect::Profile,
+                path: String::from("/home/worker.md"),
+                digest: String::from("ab"),
+                shadowed: vec![String::from("/system/worker.md")],
+            }),
+            resolved: Some(content(1)),
+        }),
+        alias: alias.to_owned(),
+        label: String::from("label"),
+        note: "note".into(),
+        working_directory: "/project/a".into(),
+        sandbox: Sandbox::ReadOnly,
+        effective,
+        grant: Policy::unrestricted(),
+        edge_management: EdgeManagement::SelfOnly,
+        budget: NOTHING,
+        close_policy: ClosePolicy::FinishTurn,
+        wake_policy: WakePolicy::OnIdle,
+        input: Some(content(2)),
+    }
+}
+
+fn at(sequence: u64, event: Event) -> Recorded {
+    Recorded {
+        sequence: Sequence::new(sequence),
+        time: UnixMillis::new(1_000 + sequence),
+        circumstances: Circumstances {
+            actor: Actor::Service,
+            request_id: None,
+            traceparent: None,
+            cause: None,
+            contents_left_out: false,
+        },
+        event,
+    }
+}
+
+fn placed(runner: &str, generation: u32) -> ThreadEvent {
+    ThreadEvent::Placed {
+        runner: RunnerId::new(runner),
+        generation: Generation::new(generation),
+    }
+}
+
+fn dispatched(turn: u32, generation: u32, inputs: &[u32], mail_up_to: u64) -> ThreadEvent {
+    ThreadEvent::TurnDispatched {
+        turn: Turn::new(turn),
+        generation: Generation::new(generation),
+        inputs: inputs.iter().copied().map(InputNumber::new).collect(),
+        blocks: Vec::new(),
+        whole: None,
+        extent: PromptExtent::Full,
+        mail_up_to: Sequence::new(mail_up_to),
+    }
+}
+
+fn started(turn: u32, generation: u32) -> ThreadEvent {
+    ThreadEvent::TurnStarted {
+        turn: Turn::new(turn),
+        generation: Generation::new(generation),
+        report: ReportSequence::new(1),
+    }
+}
+
+fn ended(turn: u32, generation: u32, message: &str) -> ThreadEvent {
+    ThreadEvent::TurnEnded {
+        turn: Turn::new(turn),
+        generation: Generation::new(generation),
+        outcome: Settled::Completed {
+            message: Some(message.to_owned()),
+            content: None,
+        },
+        usage: usage(1),
+        product: Box::new(Product {
+            output: Some(Digest::from_bytes([4; 32])),
+            diff: Some(Digest::from_bytes([5; 32])),
+        }),
+        report: ReportSequence::new(2),
+    }
+}
+
+fn queued(number: u32) -> ThreadEvent {
+    ThreadEvent::InputQueued {
+        number: InputNumber::new(number),
+        input: content(3),
+        from: Actor::Service,
+        steers: number.is_multiple_of(2),
+    }
+}
+
+fn asked(number: u128) -> ThreadEvent {
+    ThreadEvent::ApprovalRequested {
+        approval: ApprovalId::from_uuid(Uuid::from_u128(number)),
+        kind: ApprovalKind::Tool,
+        subject: String::from("Tool call: exec_command"),
+        deadline: UnixMillis::new(90_000),
+        edge: Some(edge()),
+        call: Some(Box::new(CallDetails {
+            digest: Digest::of(b"call"),
+            content: content(9),
+        })),
+    }
+}
+
+fn edge() -> Edge {
+    Edge {
+        id: EdgeId::from_uuid(Uuid::from_u128(20)),
+        from: thread(RUNNING),
+        to: thread(BUSY),
+        bidirectional: true,
+        kind: EdgeKind::Report,
+        label: String::from("results"),
+    }
+}
+
+fn handoff() -> Handoff {
+    Handoff {
+        id: HandoffId::from_uuid(Uuid::from_u128(21)),
+        from: thread(RUNNING),
+        to: thread(BUSY),
+        message: content(5),
+        structured: Some(content(6)),
+        artifacts: vec![(String::from("file"), String::from("notes.md"))],
+        verdict: Some((false, String::from("not yet"))),
+        expectation: Expectation::Required,
+        reply_to: Some(thread(ROOT)),
+        context_ref: String::from("issue"),
+    }
+}
+
+fn fence() -> Fence {
+    Fence {
+        reason: String::from("enough"),
+        cause: CloseCause::Eviction,
+        status_before: StatusKind::PendingInit,
+        deadline: UnixMillis::new(95_000),
+        close_policy: Some(ClosePolicy::Kill),
+    }
+}
+
+fn full() -> Session {
+    let busy = |event| Event::Thread(thread(BUSY), event);
+    let running = |event| Event::Thread(thread(RUNNING), event);
+    let closed = |event| Event::Thread(thread(CLOSED), event);
+    let spawn = |number, parent, alias: &str| {
+        let spawned = spawned(parent, alias);
+        Event::Thread(thread(number), ThreadEvent::Spawned(Arc::new(spawned)))
+    };
+    let events = vec![
+        Event::Session(SessionEvent::Opened(Box::new(settings()))),
+        spawn(ROOT, None, ""),
+        spawn(BUSY, Some(ROOT), "Busy"),
+        spawn(RUNNING, Some(BUSY), ""),
+        spawn(CLOSED, Some(BUSY), ""),
+        busy(placed("r1", 1)),
+        busy(dispatched(1, 1, &[1], 0)),
+        busy(started(1, 1)),
+        busy(placed("r2", 2)),
+        busy(dispatched(2, 2, &[1], 0)),
+        busy(started(2, 2)),
+        busy(ended(2, 2, "done")),
+        busy(queued(2)),
+        busy(ThreadEvent::Admitted),
+        running(placed("r1", 1)),
+        running(dispatched(1, 1, &[1], 0)),
+        running(started(1, 1)),
+        running(queued(2)),
+        running(ThreadEvent::InterruptRequested {
+            turn: Turn::new(1),
+            reason: String::from("stop"),
+        }),
+        running(ThreadEvent::NoteSet(String::from("on it"))),
+        running(ThreadEvent::ConditionChanged {
+            kind: ConditionKind::PolicyGap,
+            active: true,
+            reason: String::from("web_search"),
+        }),
+        running(ThreadEvent::UsageRecorded {
+            generation: Generation::new(1),
+            usage: usage(0),
+        }),
+        Event::Thread(thread(ROOT), asked(30)),
+        running(asked(31)),
+        running(ThreadEvent::ApprovalResolved {
+            approval: ApprovalId::from_uuid(Uuid::from_u128(31)),
+            decision: ApprovalDecision::Denied,
+            by: Actor::Operator(String::from("ada")),
+            reason: String::from("no"),
+        }),
+        running(ThreadEvent::EdgeCreated(edge())),
+        running(ThreadEvent::HandoffSent(Box::new(handoff()))),
+        closed(placed("r1", 1)),
+        closed(dispatched(1, 1, &[1], 0)),
+        closed(started(1, 1)),
+        closed(ended(1, 1, "")),
+        closed(ThreadEvent::Closed {
+            forced: true,
+            reason: String::from("deadline"),
+        }),
+        busy(ThreadEvent::MailAcknowledged(Sequence::new(10))),
+        busy(dispatched(3, 2, &[2], 27)),
+        busy(ThreadEvent::CloseRequested(fence())),
+        Event::Session(SessionEvent::Updated(Box::new(SettingsChange {
+            paused: Some(true),
+            ..SettingsChange::default()
+        }))),
+    ];
+    let mut records = events.into_iter().zip(1..).map(|(event, sequence)| at(sequence, event));
+    let mut session = open(id(), &records.next().unwrap()).unwrap();
+    records.for_each(|recorded| evolve(&mut session, &recorded));
+    session
+}
+
+fn read(session: &Session, bytes: impl Into<Bytes>) -> Result<Session, DecodeError> {
+    decode_snapshot(session.id, session.sequence, &bytes.into())
+}
+
+fn raw(session: &Session) -> store::Snapshot {
+    store::Snapshot::decode(encode_snapshot(session)).unwrap()
+}
+
+fn change(thread: &mut Bytes, change: impl FnOnce(&mut store::ThreadState)) {
+    let mut state = store::ThreadState::decode(thread.clone()).unwrap();
+    change(&mut state);
+    *thread = state.encode_to_vec().into();
+}
+
+/// The snapshot as version 4 wrote it: times are timestamps, spawns name parents, and empty or redundant fields are
+/// present.
+fn fourth(session: &Session) -> store::Snapshot {
+    let mut snapshot = raw(session);
+    snapshot.version = 4;
+    let stamp = |millis: u64| Timestamp {
+        seconds: i64::try_from(millis / 1_000).unwrap(),
+        nanos: i32::try_from(millis % 1_000 * 1_000_000).unwrap(),
+    };
+    for thread in &mut snapshot.threads {
+        change(thread, |thread| {
+            let since = thread.since.take();
+            thread.create_time = thread.created.take().map(stamp);
+            thread.status_time = since.map(stamp);
+            thread.update_time = thread.updated.take().or(since).map(stamp);
+            thread.metered_time = thread.metered.take().or(since).map(stamp);
+            if thread.sequence == 0 {
+                thread.sequence = thread.status_sequence;
+            }
+            let spawned = thread.spawned.as_mut().unwrap();
+            if let Ok(parent) = Uuid::from_slice(&std::mem::take(&mut thread.parent)) {
+                spawned.parent_thread_id = parent.to_string();
+            }
+            spawned.budget.get_or_insert_default();
+            thread.budget.get_or_insert_default();
+            thread.usage.get_or_insert_default();
+            thread.earlier_usage.get_or_insert_default();
+            thread.subtree_usage.get_or_insert_default();
+            for letter in &mut thread.mail {
+                letter.time = letter.recorded.take().map(stamp);
+            }
+        });
+    }
+    snapshot
+}
+
+/// The snapshot as version 3 wrote it: notes, and how threads settled, are with their threads.
+fn third(session: &Session) -> store::Snapshot {
+    let mut snapshot = fourth(session);
+    snapshot.version = 3;
+    let notes = std::mem::take(&mut snapshot.notes);
+    let settled = std::mem::take(&mut snapshot.settled);
+    let note = |place: &mut u32| notes[std::mem::take(place) as usize - 1].clone();
+    let own = |status: &mut store::StatusState| {
+        if let Some(place) = std::mem::take(&mut status.settled).checked_sub(1) {
+            *status = settled[place as usize].clone();
+        }
+        if let Some(before) = &mut status.before {
+            **before = settled[before.settled as usize - 1].clone();
+        }
+    };
+    for thread in &mut snapshot.threads {
+        change(thread, |thread| {
+            thread.note = note(&mut thread.note_place);
+            thread.spawned.as_mut().unwrap().thread_note = note(&mut thread.spawned_note);
+            own(thread.status.as_mut().unwrap());
+            for letter in &mut thread.mail {
+                if let Some(store::letter::Body::Settled(settlement)) = &mut letter.body {
+                    own(settlement.status.as_mut().unwrap());
+                }
+            }
+        });
+    }
+    snapshot
+}
+
+#[test]
+fn everything_that_a_session_holds_is_kept() {
+    let session = full();
+    // It does hold something of everything, or this would say nothing.
+    let busy = session.thread(thread(BUSY)).unwrap();
+    assert_eq!(busy.restarts.len(), 1);
+    assert_eq!((busy.mail.len(), busy.mail_shown), (3, Sequence::new(27)));
+    assert_eq!((busy.open_children, busy.children.len()), (1, 2));
+    assert!(busy.fence.is_some() && busy.repeated.output.is_some() && busy.repeated.diff.is_some());
+    assert!(matches!(&busy.turn, LatestTurn::Dispatched { inputs, .. } if inputs.len() == 1));
+    let running = session.thread(thread(RUNNING)).unwrap();
+    assert!(running.interrupt.is_some() && !running.pending_inputs.is_empty() && !running.conditions.is_empty());
+    assert!(matches!(running.turn, LatestTurn::Running { .. }));
+    let closed = session.thread(thread(CLOSED)).unwrap();
+    let silent = Settled::Completed {
+        message: Some(String::new()),
+        content: None,
+    };
+    assert!(matches!(&closed.status, Status::Shutdown { before: Some(before), .. } if **before == silent));
+    assert_ne!(closed.earlier_usage, Usage::default());
+    assert_ne!(session.usage(), Usage::default());
+    assert_eq!((session.edges.len(), session.approvals.len()), (1, 2));
+    assert!(session.paused);
+
+    let restored = read(&session, encode_snapshot(&session)).unwrap();
+    assert_eq!(restored, session);
+    assert_eq!(restored.thread_by_alias("busy"), Some(thread(BUSY)));
+    assert_eq!(
+        encode_snapshot(&restored),
+        encode_snapshot(&session),
+        "one state, one encoding"
+    );
+}
+
+#[test]
+fn a_session_without_threads_is_kept_too() {
+    let session = open(id(), &at(1, Event::Session(SessionEvent::Opened(Box::new(settings()))))).unwrap();
+    assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
+}
+
+#[test]
+fn snapshot_stores_shared_values_once() {
+    let mut session = full();
+    let before = raw(&session);
+    for number in 100..300 {
+        let event = ThreadEvent::Spawned(Arc::new(spawned(Some(ROOT), "")));
+        let recorded = at(session.sequence.next().get(), Event::Thread(thread(number), event));
+        evolve(&mut session, &recorded);
+    }
+    let after = raw(&session);
+    assert_eq!(after.policies.len(), before.policies.len());
+    assert_eq!(after.roles.len(), before.roles.len());
+    assert_eq!(after.notes, before.notes);
+    assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
+}
+
+#[test]
+fn restored_threads_share_common_values() {
+    let session = full();
+    let restored = read(&session, encode_snapshot(&session)).unwrap();
+    let [busy, running] = [BUSY, RUNNING].map(|number| restored.thread(thread(number)).unwrap());
+    assert!(Arc::ptr_eq(&busy.note, &running.spawned.note));
+    assert!(Arc::ptr_eq(&busy.spawned.role, &running.spawned.role));
+}
+
+#[test]
+fn a_letter_shares_again_how_its_child_settled() {
+    const CHILD: u128 = 100;
+    let mut session = full();
+    let events = [
+        ThreadEvent::Spawned(Arc::new(spawned(Some(ROOT), ""))),
+        placed("r1", 1),
+        dispatched(1, 1, &[1], 0),
+        started(1, 1),
+        ended(1, 1, "done"),
+    ];
+    for event in events {
+        let recorded = at(session.sequence.next().get(), Event::Thread(thread(CHILD), event));
+        evolve(&mut session, &recorded);
+    }
+    let restored = read(&session, encode_snapshot(&session)).unwrap();
+    let root = restored.thread(thread(ROOT)).unwrap();
+    let told = root.mail.letters().find_map(|letter| match &letter.body {
+        Body::Settled {
+            child,
+            status: Status::Settled(settled),
+        } if *child == thread(CHILD) => Some(settled),
+        _ => None,
+    });
+    let Status::Settled(settled) = &restored.thread(thread(CHILD)).unwrap().status else {
+        panic!("it is settled");
+    };
+    assert!(Arc::ptr_eq(told.unwrap(), settled));
+}
+
+#[test]
+fn the_fourth_version_has_timestamps_and_says_what_is_nothing() {
+    let session = full();
+    let snapshot = fourth(&session);
+    assert!(snapshot.encoded_len() > encode_snapshot(&session).len());
+    assert_eq!(read(&session, snapshot.encode_to_vec()), Ok(session));
+}
+
+#[test]
+fn time_zero_is_preserved() {
+    let opened = Event::Session(SessionEvent::Opened(Box::new(settings())));
+    let spawn = Event::Thread(thread(ROOT), ThreadEvent::Spawned(Arc::new(spawned(None, ""))));
+    let [opened, spawn] = [at(1, opened), at(2, spawn)].map(|recorded| Recorded {
+        time: UnixMillis::new(0),
+        ..recorded
+    });
+    let mut session = open(id(), &opened).unwrap();
+    evolve(&mut session, &spawn);
+    assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
+}
+
+#[test]
+fn the_third_version_has_notes_and_outcomes_with_their_threads() {
+    let session = full();
+    let snapshot = third(&session);
+    assert!(snapshot.notes.is_empty() && snapshot.settled.is_empty());
+    assert_eq!(read(&session, snapshot.encode_to_vec()), Ok(session));
+}
+
+#[test]
+fn the_first_version_has_roles_with_their_threads() {
+    let session = full();
+    let mut snapshot = third(&session);
+    snapshot.version = 1;
+    snapshot.webhook_starts.clear();
+    let roles = std::mem::take(&mut snapshot.roles);
+    for thread in &mut snapshot.threads {
+        change(thread, |thread| {
+            let role = &roles[std::mem::take(&mut thread.role) as usize - 1];
+            let own = thread.spawned.take().unwrap();
+            let both = [own.encode_to_vec(), role.encode_to_vec()].concat();
+            thread.spawned = Some(Box::new(ThreadSpawned::decode(&*both).unwrap()));
+        });
+    }
+    assert_eq!(read(&session, snapshot.encode_to_vec()), Ok(session));
+}
+
+/// Returns a session with a webhook from its opening and one that was added later.
+fn with_another_webhook() -> Session {
+    let mut session = full();
+    let mut webhooks = session.settings.webhooks.clone();
+    webhooks.insert(
+        0,
+        Webhook {
+            url: String::from("https://example.org/other"),
+            kinds: Vec::new(),
+            secret: String::from("another secret"),
+        },
+    );
+    let change = SettingsChange {
+        webhooks: Some(webhooks),
+        ..SettingsChange::default()
+    };
+    let event = Event::Session(SessionEvent::Updated(Box::new(change)));
+    let recorded = at(session.sequence.next().get(), event);
+    evolve(&mut session, &recorded);
+    session
+}
+
+fn starts(session: &Session) -> Vec<WebhookStart> {
+    session.receivers().map(|(_, start)| start).collect()
+}
+
+#[test]
+fn each_webhook_goes_on_where_it_was() {
+    let session = with_another_webhook();
+    let [later, opening] = [session.sequence, Sequence::ZERO].map(WebhookStart::given_by);
+    assert_eq!(starts(&session), [later, opening]);
+    assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
+}
+
+#[test]
+fn the_second_version_has_one_event_for_all_webhooks() {
+    let session = with_another_webhook();
+    let mut snapshot = third(&session);
+    snapshot.version = 2;
+    snapshot.webhook_starts.clear();
+    snapshot.webhooks_since = 30;
+    let restored = read(&session, snapshot.encode_to_vec()).unwrap();
+    // The snapshot does not say which webhooks that event added. A webhook that has a position continues there.
+    assert_eq!(starts(&restored).len(), 2);
+    for start in starts(&restored) {
+        assert_eq!(start.position(None), Sequence::new(30));
+        assert_eq!(start.position(Some(Sequence::new(7))), Sequence::new(7));
+    }
+    assert_eq!(read(&restored, encode_snapshot(&restored)), Ok(restored));
+}
+
+#[test]
+fn version_2_has_no_fence_time_and_edge_settings() {
+    let session = full();
+    let mut snapshot = third(&session);
+    snapshot.version = 2;
+    for thread in &mut snapshot.threads {
+        change(thread, |thread| {
+            assert!(thread.fenced.iter_mut().all(|span| span.time.take().is_some()));
+        });
+    }
+    let kept = snapshot.session.as_mut().unwrap();
+    kept.edge_management = 0;
+    kept.orchestrators.clear();
+    let restored = read(&session, snapshot.encode_to_vec()).unwrap();
+    let fenced = |session: &Session| session.in_spawn_order().find(|thread| thread.fence.is_some()).cloned();
+    assert!(fenced(&session).unwrap().fenced_since().is_some());
+    assert_eq!(fenced(&restored).unwrap().fenced_since(), None);
+    assert_eq!(restored.settings.edge_management, EdgeManagement::All);
+    assert!(restored.settings.orchestrators.is_empty());
+    assert_eq!(read(&restored, encode_snapshot(&restored)), Ok(restored));
+}
+
+#[test]
+fn snapshot_of_other_release_or_session_is_rejected() {
+    let session = full();
+    let good = raw(&session);
+    let with = |change: &dyn Fn(&mut store::Snapshot)| {
+        let mut snapshot = good.clone();
+        change(&mut snapshot);
+        read(&session, snapshot.encode_to_vec())
+    };
+    let with_thread =
+        |other: &dyn Fn(&mut store::ThreadState)| with(&|snapshot| change(&mut snapshot.threads[1], other));
+    let newer = |result: Result<Session, DecodeError>| matches!(result, Err(DecodeError::UpgradeRequired { .. }));
+    let malformed = |result: Result<Session, DecodeError>| matches!(result, Err(DecodeError::Malformed { .. }));
+    assert_eq!(with(&|_| {}), Ok(session.clone()));
+    assert!(newer(with(&|snapshot| snapshot.version += 1)));
+    assert!(newer(with_thread(&|thread| thread.sandbox = 99)));
+    assert!(malformed(with(&|snapshot| snapshot.version = 0)));
+    assert!(malformed(with(&|snapshot| snapshot.sequence += 1)));
+    assert!(
+        malformed(with(&|snapshot| snapshot.threads.reverse())),
+        "children before parents"
+    );
+    assert!(
+        malformed(with_thread(&|thread| thread.policy = 0)),
+        "no policy is not every tool"
+    );
+    assert!(malformed(with_thread(&|thread| thread.created = None)), "a time");
+    assert!(
+        malformed(with_thread(&|thread| thread.parent = vec![0].into())),
+        "an id"
+    );
+    assert!(
+        malformed(with_thread(&|thread| thread.runner = Some(vec![255].into()))),
+        "a text"
+    );
+    assert!(malformed(with(&|snapshot| snapshot.policies.clear())));
+    assert!(malformed(with(&|snapshot| snapshot.roles.clear())));
+    assert!(malformed(with(&|snapshot| snapshot.notes.clear())));
+    assert!(malformed(with(&|snapshot| snapshot.settled.clear())));
+    assert!(
+        malformed(with(&|snapshot| {
+            let mut again = snapshot.threads[1].clone();
+            change(&mut again, |thread| thread.spawn_sequence = 1_000);
+            snapshot.threads.push(again);
+        })),
+        "a thread twice"
+    );
+    assert!(malformed(with(&|snapshot| snapshot.webhook_starts.clear())));
+    let other = SessionId::from_uuid(Uuid::from_u128(2));
+    assert!(malformed(decode_snapshot(
+        other,
+        session.sequence,
+        &good.encode_to_vec().into()
+    )));
+    assert!(malformed(read(&session, Bytes::new())));
+}
+
+proptest! {
+    #[test]
+    fn damage_never_panics(damage in vec((any::<Index>(), any::<u8>()), 1..8), end in any::<Index>()) {
+        let session = full();
+        let mut bytes = encode_snapshot(&session).to_vec();
+        for (place, value) in damage {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        let _ = read(&session, bytes.clone());
+        let _ = read(&session, bytes[..end.index(bytes.len())].to_vec());
+    }
+}

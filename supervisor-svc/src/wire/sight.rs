@@ -1,0 +1,152 @@
+//! Which data of sessions a client may see.
+
+use troupe_proto::supervisor::v1::{self as pb, event::Kind};
+
+use crate::domain::approval::without_arguments;
+
+/// Which data is visible to a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sight {
+    /// All that there is: the beginnings of texts, and where webhooks lead.
+    #[default]
+    Everything,
+    /// Excludes webhook URLs, because many receivers authenticate senders only by the path of the URL.
+    Previews,
+    /// Not the beginnings of texts either, only digests and sizes; of tool calls the tools.
+    Digests,
+}
+
+impl Sight {
+    /// Whether texts are seen.
+    #[must_use]
+    pub const fn has_texts(self) -> bool {
+        match self {
+            Self::Everything | Self::Previews => true,
+            Self::Digests => false,
+        }
+    }
+
+    /// A session as it is seen.
+    #[must_use]
+    pub fn session(self, mut session: pb::Session) -> pb::Session {
+        self.webhooks(&mut session.webhooks);
+        session
+    }
+
+    /// An approval as it is seen.
+    #[must_use]
+    pub fn approval(self, mut approval: pb::Approval) -> pb::Approval {
+        if !self.has_texts() && approval.kind() == pb::ApprovalKind::Tool {
+            approval.subject = without_arguments(&approval.subject);
+        }
+        approval
+    }
+
+    /// A condition as it is seen.
+    #[must_use]
+    pub fn condition(self, mut condition: pb::Condition) -> pb::Condition {
+        if !self.has_texts() && condition.kind() == pb::ConditionKind::AwaitingToolApproval {
+            condition.reason = without_arguments(&condition.reason);
+        }
+        condition
+    }
+
+    /// The latest tool as it is seen.
+    pub fn tool_use(self, tool: &mut Option<pb::ToolUse>) {
+        if let Some(tool) = tool.as_mut().filter(|_| !self.has_texts()) {
+            tool.detail.clear();
+        }
+    }
+
+    /// An event as it is seen.
+    #[must_use]
+    pub fn event(self, mut event: pb::Event) -> pb::Event {
+        match &mut event.kind {
+            Some(Kind::SessionOpened(opened)) => {
+                let webhooks = opened.session.as_mut().map(|session| &mut session.webhooks);
+                webhooks.into_iter().for_each(|webhooks| self.webhooks(webhooks));
+            }
+            Some(Kind::SessionUpdated(updated)) => self.webhooks(&mut updated.webhooks),
+            _ if !self.has_texts() => hide_previews(&mut event),
+            _ => {}
+        }
+        event
+    }
+
+    fn webhooks(self, webhooks: &mut [pb::Webhook]) {
+        match self {
+            Self::Everything => {}
+            Self::Previews | Self::Digests => webhooks.iter_mut().for_each(hide_path),
+        }
+    }
+}
+
+/// Leaves of a webhook's URL whom it leads to.
+fn hide_path(webhook: &mut pb::Webhook) {
+    let (scheme, rest) = webhook.url.split_once("://").unwrap_or_default();
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    webhook.url = format!("{scheme}://{host}/…");
+}
+
+/// Removes text previews and tool call arguments from an event, for readers that may see digests only.
+fn hide_previews(event: &mut pb::Event) {
+    let hide = |content: &mut Option<pb::ContentRef>| {
+        if let Some(content) = content {
+            content.preview.clear();
+        }
+    };
+    match &mut event.kind {
+        None => {}
+        Some(Kind::ThreadSpawned(spawned)) => {
+            hide(&mut spawned.resolved);
+            hide(&mut spawned.input);
+        }
+        Some(Kind::InputQueued(queued)) => hide(&mut queued.input),
+        Some(Kind::TurnDispatched(dispatched)) => {
+            dispatched.blocks.iter_mut().for_each(|block| hide(&mut block.content));
+        }
+        Some(Kind::TurnEnded(ended)) => hide(&mut ended.content),
+        Some(Kind::ArtifactRecorded(artifact)) => hide(&mut artifact.content),
+        Some(Kind::ThreadResumed(resumed)) => {
+            if let Some(status) = &mut resumed.status {
+                hide(&mut status.content);
+            }
+        }
+        Some(Kind::HandoffSent(sent)) => {
+            if let Some(handoff) = &mut sent.handoff {
+                hide(&mut handoff.message);
+                hide(&mut handoff.structured);
+            }
+        }
+        Some(Kind::ApprovalRequested(requested)) if requested.kind() == pb::ApprovalKind::Tool => {
+            requested.subject = without_arguments(&requested.subject);
+        }
+        Some(Kind::ConditionChanged(changed)) if changed.kind() == pb::ConditionKind::AwaitingToolApproval => {
+            changed.reason = without_arguments(&changed.reason);
+        }
+        Some(
+            Kind::SessionOpened(_)
+            | Kind::SessionUpdated(_)
+            | Kind::SessionClosed(_)
+            | Kind::SpawnFailed(_)
+            | Kind::ThreadAdmitted(_)
+            | Kind::ThreadPlaced(_)
+            | Kind::TurnStarted(_)
+            | Kind::InputDelivered(_)
+            | Kind::InterruptRequested(_)
+            | Kind::NoteSet(_)
+            | Kind::ConditionChanged(_)
+            | Kind::UsageRecorded(_)
+            | Kind::BudgetUpdated(_)
+            | Kind::ToolDenied(_)
+            | Kind::CloseRequested(_)
+            | Kind::ThreadClosed(_)
+            | Kind::EdgeCreated(_)
+            | Kind::EdgeDeleted(_)
+            | Kind::MailAcknowledged(_)
+            | Kind::ApprovalRequested(_)
+            | Kind::ApprovalResolved(_),
+        ) => {}
+    }
+}
