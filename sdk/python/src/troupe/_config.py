@@ -1,0 +1,181 @@
+"""The address and the token of the supervisor, found as the `troupe` command finds them.
+
+The address: the argument, `TROUPE_SUPERVISOR_URL`, `http://127.0.0.1:50052`. The token: the argument, `TROUPE_TOKEN`, the
+file of the argument or of `TROUPE_TOKEN_FILE`, `operator.token` in the data directory, none. A token from the default data
+directory is sent to this machine only. The certificates: the arguments, `TROUPE_CA`, `TROUPE_CLIENT_CERT` and
+`TROUPE_CLIENT_KEY`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import grpc
+
+from .errors import ConfigError
+
+DEFAULT_ADDRESS = "http://127.0.0.1:50052"
+TOKEN_FILE = "operator.token"
+
+
+class Token:
+    """A token and its source. Its representation does not reveal it."""
+
+    def __init__(self, text: str = "", *, path: Path | None = None, is_found: bool = False) -> None:
+        self._text = text
+        self._path = path
+        self._version: tuple[int, int] | None = None
+        # Whether it comes from the data directory and not from the caller. It may then belong to another service.
+        self.is_found = is_found
+        if path is not None:
+            self._load(path)
+
+    def expose(self) -> str:
+        """Returns the token, or an empty text without one. A file is read again after a change."""
+        if self._path is not None:
+            try:
+                self._load(self._path)
+            except ConfigError:
+                # The file is being replaced: the last token stays valid until the next call.
+                pass
+        return self._text
+
+    def _load(self, path: Path) -> None:
+        try:
+            found = path.stat()
+            version = (found.st_mtime_ns, found.st_ino)
+            if version == self._version:
+                return
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot read the token file {path}: {error}") from error
+        first = next((line.strip() for line in lines if line.strip()), "")
+        if not first:
+            raise ConfigError(f"there is no token in {path}")
+        self._text, self._version = checked(first), version
+
+    def __repr__(self) -> str:
+        return "Token(…)"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The supervisor to connect to."""
+
+    # What gRPC connects to: `host:port`.
+    address: str
+    # None: plaintext.
+    credentials: grpc.ChannelCredentials | None
+    token: Token
+
+
+def find(
+    address: str | None,
+    token: str | None,
+    *,
+    token_file: str | os.PathLike[str] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    client_cert: str | os.PathLike[str] | None = None,
+    client_key: str | os.PathLike[str] | None = None,
+) -> Target:
+    """Returns the target of these arguments and of the environment."""
+    text = (address or _variable("TROUPE_SUPERVISOR_URL") or DEFAULT_ADDRESS).strip()
+    files = tuple(
+        Path(given) if given else None
+        for given in (
+            ca or _variable("TROUPE_CA"),
+            client_cert or _variable("TROUPE_CLIENT_CERT"),
+            client_key or _variable("TROUPE_CLIENT_KEY"),
+        )
+    )
+    if "://" not in text:
+        text = ("https://" if any(files) else "http://") + text
+    scheme, host, port = _parts(text)
+    if any(files) and scheme == "http" and not is_this_machine(host):
+        raise ConfigError(f'certificates are given, but "{text}" does not use TLS; use a URL that begins with https')
+    credentials = _credentials(*files) if scheme == "https" else None
+    default_port = 443 if credentials else 80
+    bracketed = f"[{host}]" if ":" in host else host
+    return Target(
+        address=f"{bracketed}:{port or default_port}",
+        credentials=credentials,
+        token=_token(host, token, token_file or _variable("TROUPE_TOKEN_FILE"), data_dir),
+    )
+
+
+def is_this_machine(host: str) -> bool:
+    """Returns whether a host is a loopback address or `localhost`."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower() == "localhost"
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def checked(token: str) -> str:
+    """Returns the token if a header can carry it."""
+    if not all("!" <= letter <= "~" for letter in token):
+        raise ConfigError("the token has characters that cannot be sent; it is visible ASCII")
+    return token
+
+
+def _parts(text: str) -> tuple[str, str, int | None]:
+    """Returns scheme, host and port of a URL."""
+    try:
+        url = urlsplit(text)
+        if url.scheme in ("http", "https") and url.hostname:
+            return url.scheme, url.hostname, url.port
+    except ValueError:
+        pass
+    raise ConfigError(f'invalid address of the supervisor: "{text}"; expected a URL like {DEFAULT_ADDRESS}')
+
+
+def _token(
+    host: str, given: str | None, file: str | os.PathLike[str] | None, data_dir: str | os.PathLike[str] | None
+) -> Token:
+    text = (given or _variable("TROUPE_TOKEN") or "").strip()
+    if text:
+        return Token(checked(text))
+    if file:
+        return Token(path=Path(file))
+    directory = data_dir or _variable("TROUPE_DATA_DIR")
+    if not directory:
+        if not is_this_machine(host):
+            return Token()
+        directory = _default_data_dir()
+        if directory is None:
+            return Token()
+    path = Path(directory) / TOKEN_FILE
+    if not path.exists() or not path.read_text(encoding="utf-8").strip():
+        return Token()
+    return Token(path=path, is_found=True)
+
+
+def _default_data_dir() -> Path | None:
+    base = Path(_variable("XDG_DATA_HOME") or "")
+    if not base.is_absolute():
+        home = Path(_variable("HOME") or "")
+        if not home.is_absolute():
+            return None
+        base = home / ".local" / "share"
+    return base / "troupe"
+
+
+def _credentials(ca: Path | None, certificate: Path | None, key: Path | None) -> grpc.ChannelCredentials:
+    if (certificate is None) != (key is None):
+        raise ConfigError("a client certificate needs its key, and a key its certificate")
+    try:
+        roots, chain, private = (None if path is None else path.read_bytes() for path in (ca, certificate, key))
+    except OSError as error:
+        raise ConfigError(f"cannot read a certificate: {error}") from error
+    return grpc.ssl_channel_credentials(root_certificates=roots, private_key=private, certificate_chain=chain)
+
+
+def _variable(name: str) -> str | None:
+    return os.environ.get(name) or None
