@@ -7,7 +7,7 @@
 mod authority;
 pub mod domain;
 mod grpc;
-mod limits_table;
+mod limits;
 mod options;
 pub mod program;
 mod serve;
@@ -22,7 +22,7 @@ pub use crate::{
     authority::AUTHORITY,
     domain::{foreign::ForeignFormat, rules::ProjectTemplates},
     grpc::{server::RegistryServer, watch::WatchBounds},
-    limits_table::limits,
+    limits::limits,
     options::{CatalogueOptions, OptionsError},
     serve::SERVICES,
     source::{
@@ -33,11 +33,10 @@ pub use crate::{
 };
 use crate::{
     domain::{error::RegistryError, models::ModelCatalogue, rules::Rules},
-    grpc::{answers::Answers, call::Scans},
+    grpc::{call::ScanQueue, response_cache::ResponseCache},
     source::{
-        Choice, Sources, View,
+        ObservedView, Sources, TemplateOptions, View,
         bundle::{Bundles, Workspace},
-        follow::Bell,
     },
 };
 
@@ -110,12 +109,11 @@ pub(crate) struct Parts {
     pub(crate) sources: Sources,
     pub(crate) models: ModelCatalogue,
     pub(crate) bundles: Bundles,
-    pub(crate) answers: Answers,
+    pub(crate) responses: ResponseCache,
     pub(crate) auto_route: bool,
     pub(crate) watch: WatchBounds,
     pub(crate) watchers: Arc<Semaphore>,
-    pub(crate) bell: Arc<Bell>,
-    pub(crate) scans: Scans,
+    pub(crate) scans: ScanQueue,
     seeded: SeedReport,
 }
 
@@ -128,10 +126,25 @@ impl Parts {
         }
     }
 
-    /// Returns the same if it is known without disk access. Never blocks.
-    pub(crate) fn vouched_view(&self, workspace: &Workspace) -> Option<View> {
+    /// Returns the same as [`Self::view`], with a handle for its changes. A bundle never changes.
+    pub(crate) fn observed_view(
+        &self,
+        workspace: &Workspace,
+        abandoned: &CancellationToken,
+    ) -> Result<ObservedView, RegistryError> {
         match workspace {
-            Workspace::Disk(cwd) => self.sources.vouched(cwd.as_deref()),
+            Workspace::Disk(cwd) => self.sources.observed_view(cwd.as_deref(), abandoned),
+            Workspace::Bundle(digest) => Ok(ObservedView {
+                view: self.bundles.view(digest, Instant::now())?,
+                guarded: None,
+            }),
+        }
+    }
+
+    /// Returns the same if it is known without disk access. Never blocks.
+    pub(crate) fn cached_view(&self, workspace: &Workspace) -> Option<View> {
+        match workspace {
+            Workspace::Disk(cwd) => self.sources.cached_view(cwd.as_deref()),
             Workspace::Bundle(digest) => self.bundles.view(digest, Instant::now()).ok(),
         }
     }
@@ -149,7 +162,7 @@ impl Registry {
             Some(path) => read_models(path)?,
             None => ModelCatalogue::default(),
         };
-        let choice = Choice {
+        let choice = TemplateOptions {
             import: config.import,
             project_templates: config.project_templates,
             rules: Rules::new(&config.allowed_endpoints),
@@ -168,12 +181,11 @@ impl Registry {
                 sources,
                 models,
                 bundles: Bundles::new(config.bundles),
-                answers: Answers::default(),
+                responses: ResponseCache::default(),
                 auto_route: config.auto_route,
                 watchers: Arc::new(Semaphore::new(config.watch.streams.min(Semaphore::MAX_PERMITS))),
                 watch: config.watch,
-                bell: Arc::default(),
-                scans: Scans::default(),
+                scans: ScanQueue::default(),
                 seeded,
             }),
         })

@@ -68,7 +68,7 @@ pub enum OptionsError {
 }
 
 impl CatalogueOptions {
-    /// What they say to a registry that only this machine reaches, or not.
+    /// Returns the configuration of a registry. `is_on_loopback`: only this machine reaches it.
     ///
     /// # Errors
     ///

@@ -189,7 +189,7 @@ async fn a_request_id_belongs_to_one_bundle() {
 }
 
 #[tokio::test]
-async fn what_is_not_held_is_unknown_to_every_read() {
+async fn unknown_bundle_fails_every_read() {
     let site = Site::with(|config| {
         config.bundles = BundleBounds {
             count: 1,
@@ -245,7 +245,7 @@ async fn what_is_not_held_is_unknown_to_every_read() {
 }
 
 #[tokio::test]
-async fn what_was_uploaded_can_be_read_back_and_uploaded_again() {
+async fn uploaded_bundle_can_be_read_back() {
     let site = Site::new().await;
     let (user, near) = (
         file(Scope::User, ".codex/.agents/mine.md", "mine"),
@@ -287,11 +287,11 @@ async fn bounds_and_paths_are_checked() {
         .collect();
     let many = (0..2_001).map(|number| role(&format!("r{number}"), "x")).collect();
     for (files, text) in [
+        (one(Scope::System, ".codex/.agents/a.md"), "scope 3 cannot be uploaded"),
         (
-            one(Scope::System, ".codex/.agents/a.md"),
-            "scope 3 is not one that can be uploaded",
+            one(Scope::Unspecified, ".codex/.agents/a.md"),
+            "scope 0 cannot be uploaded",
         ),
-        (one(Scope::Unspecified, ".codex/.agents/a.md"), "scope 0 is not one"),
         (
             one(Scope::Project, "/etc/passwd"),
             "path \"/etc/passwd\" is not relative",

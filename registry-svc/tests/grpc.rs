@@ -173,7 +173,7 @@ async fn graph_templates_are_a_name_space_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_broken_template_fails_a_strict_listing_and_only_itself_otherwise() {
+async fn broken_template_fails_only_strict_listing() {
     let site = Site::new().await;
     site.role("broken", "---\nread_only: yes\n---\nx");
     site.role("sound", &plain("x"));
@@ -208,7 +208,7 @@ async fn a_broken_template_fails_a_strict_listing_and_only_itself_otherwise() {
 }
 
 #[tokio::test]
-async fn a_persona_that_nobody_could_ask_for_makes_its_template_malformed() {
+async fn overlong_persona_name_makes_template_malformed() {
     let site = Site::new().await;
     let name = "x".repeat(200);
     let text = format!("---\ndescription: d\nagent_names:\n  - name: {name}\n    description: d\n---\nx\n");
@@ -429,7 +429,7 @@ async fn resolving_refuses_with_exact_texts() {
 }
 
 #[tokio::test]
-async fn a_demanded_digest_is_the_one_that_the_answer_pins() {
+async fn expected_digest_must_match_pinned_digest() {
     let site = Site::new().await;
     let digest = site.resolve(site.spawn("worker")).await.unwrap().source.unwrap().digest;
     let request = ResolveSpawnRequest {
@@ -440,7 +440,7 @@ async fn a_demanded_digest_is_the_one_that_the_answer_pins() {
 }
 
 #[tokio::test]
-async fn the_nearest_source_wins_and_hides_the_rest() {
+async fn nearest_source_shadows_others() {
     let site = Site::new().await;
     let source = async || site.resolve(site.spawn("worker")).await.unwrap().source.unwrap();
     assert_eq!(source().await.scope(), Scope::System);
@@ -459,7 +459,7 @@ async fn the_nearest_source_wins_and_hides_the_rest() {
 }
 
 #[tokio::test]
-async fn a_malformed_file_does_not_give_way_to_a_looser_one() {
+async fn malformed_file_still_shadows_looser_one() {
     let site = Site::new().await;
     site.role("worker", "---\ndeny_list: [\n---\nx");
     let error = site.resolve(site.spawn("worker")).await.unwrap_err();
@@ -593,7 +593,7 @@ async fn the_nearest_footer_ends_the_system_block() {
 }
 
 #[tokio::test]
-async fn refused_files_are_diagnosed_and_take_no_other_down() {
+async fn unreadable_files_are_diagnosed_and_do_not_affect_others() {
     let site = Site::new().await;
     site.role("sound", &plain("x"));
     site.write("../secret.md", &plain("secret"));

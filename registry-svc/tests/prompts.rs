@@ -89,7 +89,7 @@ async fn shipped(site: &Site, namespace: Namespace) -> Vec<Agent> {
         ..ListAgentsRequest::default()
     };
     let answer = site.list(request).await.unwrap();
-    assert_eq!(answer.next_page_token, "", "one page is enough for what is shipped");
+    assert_eq!(answer.next_page_token, "", "one page has all embedded agents");
     answer.agents
 }
 
@@ -136,7 +136,7 @@ fn assert_sections(what: &str, prompt: &str) {
 }
 
 #[tokio::test]
-async fn every_shipped_prompt_has_identity_responsibilities_constraints_and_output_style() {
+async fn embedded_prompts_have_the_required_sections() {
     let site = Site::new().await;
     let roles = shipped(&site, Namespace::AgentType).await;
     let graphs = shipped(&site, Namespace::RoleTemplate).await;
@@ -196,7 +196,7 @@ async fn the_system_block_states_the_contract_with_every_agent() {
 }
 
 #[tokio::test]
-async fn the_footer_is_the_last_part_of_the_system_block_and_there_once() {
+async fn footer_ends_system_block_once() {
     let site = Site::new().await;
     let resolved = site.resolve(site.spawn("worker")).await.unwrap();
     let system = block(&resolved, BlockKind::System);
@@ -263,7 +263,7 @@ async fn the_blocks_come_as_system_role_mode() {
 }
 
 #[tokio::test]
-async fn the_shipped_roles_have_the_recommended_models_efforts_and_personas() {
+async fn embedded_roles_have_recommended_settings() {
     let site = Site::new().await;
     let roles = shipped(&site, Namespace::AgentType).await;
     let mut found: Vec<(&str, &str, &str, &str)> = Vec::new();
@@ -282,7 +282,7 @@ async fn the_shipped_roles_have_the_recommended_models_efforts_and_personas() {
 }
 
 #[tokio::test]
-async fn worker_and_explorer_may_plan_and_look_but_not_spawn() {
+async fn worker_and_explorer_may_plan_but_not_spawn() {
     let site = Site::new().await;
     for name in ["worker", "explorer"] {
         let role = shipped_role(&site, name).await;
@@ -298,7 +298,7 @@ async fn worker_and_explorer_may_plan_and_look_but_not_spawn() {
 }
 
 #[tokio::test]
-async fn those_who_only_look_are_read_only_and_the_orchestrator_has_no_lists() {
+async fn reading_roles_are_read_only_and_orchestrator_has_no_lists() {
     let site = Site::new().await;
     for (name, read_only) in [
         ("architect", true),
@@ -317,7 +317,7 @@ async fn those_who_only_look_are_read_only_and_the_orchestrator_has_no_lists() {
 }
 
 #[tokio::test]
-async fn the_orchestrator_of_a_graph_manages_every_edge_and_nobody_else_does() {
+async fn only_graph_orchestrator_manages_every_edge() {
     let site = Site::new().await;
     for template in shipped(&site, Namespace::RoleTemplate).await {
         let name = &template.agent_type;
@@ -502,7 +502,7 @@ async fn the_auditor_resolves_by_default_and_in_each_persona() {
 }
 
 #[tokio::test]
-async fn what_a_spawn_names_wins_over_the_auditors_personas() {
+async fn explicit_spawn_values_override_auditor_personas() {
     let site = Site::new().await;
     site.role("auditor", AUDITOR);
     let request = ResolveSpawnRequest {

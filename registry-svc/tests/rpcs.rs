@@ -191,7 +191,7 @@ async fn the_hint_can_be_cut_down_to_some_roles() {
 }
 
 #[tokio::test]
-async fn errors_do_not_tell_where_anything_lies() {
+async fn errors_do_not_reveal_paths() {
     let site = Site::new().await;
     let base = site.base.display().to_string();
     site.write("../secret.md", "secret text");

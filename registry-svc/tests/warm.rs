@@ -15,7 +15,7 @@ const ROUNDS: usize = 40;
 /// The role that changes, in the repository.
 const ROLE: &str = "repo/.codex/.agents/who.md";
 
-/// The instructions of the role `who`, or the reason why it has none.
+/// The instructions of the role `who`, or the reason of the error.
 type Served = Result<String, Option<Reason>>;
 
 fn plain(prompt: impl Display) -> String {
@@ -74,7 +74,7 @@ fn lead(site: &Site, link: &str, target: &str) {
 }
 
 #[tokio::test]
-async fn a_file_that_is_written_in_place() {
+async fn file_written_in_place_is_served_at_once() {
     let change = |site: &Site, round: usize| {
         site.write(ROLE, &plain(round));
         Ok(round.to_string())
@@ -83,7 +83,7 @@ async fn a_file_that_is_written_in_place() {
 }
 
 #[tokio::test]
-async fn a_file_that_another_is_renamed_over() {
+async fn file_replaced_by_rename_is_served_at_once() {
     let change = |site: &Site, round: usize| {
         site.write("repo/.codex/fresh", &plain(round));
         rename(site, "repo/.codex/fresh", ROLE);
@@ -93,7 +93,7 @@ async fn a_file_that_another_is_renamed_over() {
 }
 
 #[tokio::test]
-async fn a_file_that_comes_and_goes() {
+async fn created_and_removed_file_is_served_at_once() {
     let change = |site: &Site, round: usize| {
         let path = site.base.join(ROLE);
         if path.exists() {
@@ -107,7 +107,7 @@ async fn a_file_that_comes_and_goes() {
 }
 
 #[tokio::test]
-async fn a_place_that_comes_and_goes() {
+async fn created_and_removed_directory_is_served_at_once() {
     let change = |site: &Site, round: usize| {
         let place = site.base.join("repo/a/.codex");
         if place.exists() {
@@ -121,7 +121,7 @@ async fn a_place_that_comes_and_goes() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_repository() {
+async fn moved_repository_root_is_served_at_once() {
     let change = |site: &Site, _: usize| {
         let git = site.base.join("repo/.git");
         if git.exists() {
@@ -136,7 +136,7 @@ async fn the_end_of_the_repository() {
 }
 
 #[tokio::test]
-async fn a_directory_above_the_repository_that_is_renamed() {
+async fn renamed_parent_directory_is_served_at_once() {
     let prepare = |site: &Site| {
         repository(site, "one/repo", "one");
         repository(site, "two/repo", "two");
@@ -153,7 +153,7 @@ async fn a_directory_above_the_repository_that_is_renamed() {
 }
 
 #[tokio::test]
-async fn a_working_directory_that_comes_and_goes() {
+async fn created_and_removed_cwd_is_served_at_once() {
     let change = |site: &Site, _: usize| {
         let cwd = site.base.join("repo/a");
         if cwd.exists() {
@@ -167,7 +167,7 @@ async fn a_working_directory_that_comes_and_goes() {
 }
 
 #[tokio::test]
-async fn a_link_to_the_working_directory() {
+async fn moved_link_to_cwd_is_served_at_once() {
     let prepare = |site: &Site| {
         repository(site, "one", "one");
         repository(site, "two", "two");
@@ -181,7 +181,7 @@ async fn a_link_to_the_working_directory() {
 }
 
 #[tokio::test]
-async fn a_link_to_the_place() {
+async fn moved_link_to_template_directory_is_served_at_once() {
     let prepare = |site: &Site| {
         site.write("repo/one/who.md", &plain("one"));
         site.write("repo/two/who.md", &plain("two"));
@@ -196,7 +196,7 @@ async fn a_link_to_the_place() {
 }
 
 #[tokio::test]
-async fn a_config_map_that_is_swapped() {
+async fn config_map_swap_is_served_at_once() {
     let prepare = |site: &Site| {
         site.write("repo/.codex/.agents/..one/who.md", &plain("one"));
         site.write("repo/.codex/.agents/..two/who.md", &plain("two"));
@@ -211,7 +211,7 @@ async fn a_config_map_that_is_swapped() {
 }
 
 #[tokio::test]
-async fn the_target_of_a_users_link() {
+async fn written_link_target_is_served_at_once() {
     let prepare = |site: &Site| {
         fs::create_dir_all(site.base.join("home/.codex/.agents")).unwrap();
         lead(site, "home/.codex/.agents/who.md", "../../elsewhere/who.md");
@@ -224,7 +224,7 @@ async fn the_target_of_a_users_link() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_written_by_its_other_name() {
+async fn write_through_hard_link_is_served_at_once() {
     let prepare = |site: &Site| {
         let path = site.write(ROLE, &plain("x"));
         fs::hard_link(path, site.base.join("twin.md")).unwrap();
@@ -237,7 +237,7 @@ async fn a_file_that_is_written_by_its_other_name() {
 }
 
 #[tokio::test]
-async fn a_home_that_comes_late_and_goes() {
+async fn created_and_removed_home_is_served_at_once() {
     let prepare = |site: &Site| {
         site.write("home/.codex/.agents/who.md", &plain("home"));
         rename(site, "home", "away");
@@ -251,7 +251,7 @@ async fn a_home_that_comes_late_and_goes() {
 }
 
 #[tokio::test]
-async fn a_footer() {
+async fn written_footer_is_served_at_once() {
     let site = Site::new().await;
     for round in 0..ROUNDS {
         let footer = format!("This is footer {round}.");
@@ -265,7 +265,7 @@ async fn a_footer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_call_hides_a_change_from_another() {
+async fn concurrent_calls_do_not_hide_changes() {
     let site = Site::new().await;
     site.write(ROLE, &plain("x"));
     let mut others: JoinSet<()> = JoinSet::new();

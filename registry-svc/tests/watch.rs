@@ -99,7 +99,7 @@ async fn the_first_state_is_the_whole_catalogue() {
 }
 
 #[tokio::test]
-async fn changes_on_disk_are_told_as_differences() {
+async fn changes_on_disk_are_sent_as_differences() {
     let site = site(woken_only()).await;
     let path = site.role("clerk", &plain("one"));
     let mut stream = watch(&site).await.unwrap();
@@ -156,7 +156,7 @@ async fn a_config_map_swap_is_seen() {
 }
 
 #[tokio::test]
-async fn what_no_event_tells_is_found_by_looking_again() {
+async fn change_of_link_target_wakes_watcher() {
     let bounds = WatchBounds {
         poll: Duration::from_millis(50),
         ..woken_only()
@@ -222,7 +222,7 @@ async fn streams_end_when_the_service_drains() {
 }
 
 #[tokio::test]
-async fn only_so_many_streams_are_open_and_one_that_ends_makes_room() {
+async fn stream_limit_is_enforced_and_ended_stream_frees_slot() {
     let bounds = WatchBounds {
         streams: 1,
         ..woken_only()
@@ -248,7 +248,7 @@ async fn only_so_many_streams_are_open_and_one_that_ends_makes_room() {
 }
 
 #[tokio::test]
-async fn a_bad_directory_answers_the_call_and_a_lost_one_ends_the_stream() {
+async fn invalid_directory_fails_call_and_removed_one_ends_stream() {
     let site = site(woken_only()).await;
     let at = |cwd: String| WatchAgentsRequest {
         cwd,

@@ -3,11 +3,12 @@
 use serde::de::IgnoredAny;
 
 use crate::domain::{
+    dialect::Dialect,
     frontmatter::Document,
     malformed::{Located, Malformed},
     name::AgentType,
     profile, subagent,
-    template::{Dialect, Parsed},
+    template::Parsed,
     yaml::{self, Shape},
 };
 
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_file_keeps_the_name_that_it_seems_to_want() {
+    fn malformed_file_keeps_its_apparent_name() {
         for (yaml, name) in [
             ("agent_type: 'Reviewer' # whose\ncolor: [\n", "reviewer"),
             ("name: abc\ntools: [*x]\n", "abc"),

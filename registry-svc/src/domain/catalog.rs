@@ -207,10 +207,11 @@ fn revision<'a>(entries: impl Iterator<Item = &'a Entry>) -> Digest {
 pub(crate) mod tests {
     use super::*;
     use crate::domain::{
+        dialect::Dialect,
         family::{Family, FileText},
         role,
         rules::Rules,
-        template::{Dialect, Scope},
+        template::Scope,
     };
 
     /// Returns a catalogue of a project's files, one level for each file. The directory determines the dialect.
@@ -254,7 +255,8 @@ pub(crate) mod tests {
     }
 
     fn find(catalog: &Catalog, name: &str) -> Result<String, String> {
-        let found = AgentType::parse(name).and_then(|name| catalog.agent_type(&name));
+        let found = AgentType::parse(name).map_err(RegistryError::from);
+        let found = found.and_then(|name| catalog.agent_type(&name));
         found
             .map(|entry| entry.file.path.clone())
             .map_err(|error| error.to_string())

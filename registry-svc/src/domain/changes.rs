@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_told() {
+    fn changes_contain_only_differences() {
         type Row<'a> = (Option<Roles>, Roles, &'a [&'a str], &'a [&'a str]);
         let rows: &[Row<'_>] = &[
             (None, &[("b", ONE), ("a", ONE)], &["a", "b"], &[]),

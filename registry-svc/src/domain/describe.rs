@@ -102,18 +102,18 @@ fn spawn_agent(hint: &str) -> Tool {
             "items": items(),
             "agent_type": string(&agent_type),
             "agent_name": string("The persona of the role, one of its agent_names. Only together with agent_type."),
-            "model": string("The model, instead of the one that persona, role or you have."),
+            "model": string("Model that overrides the persona's, the role's and your own."),
             "reasoning_effort": {
                 "type": "string",
                 "enum": ["none", "minimal", "low", "medium", "high", "xhigh"],
-                "description": "The reasoning effort, instead of the one that persona, role or you have.",
+                "description": "Reasoning effort that overrides the persona's, the role's and your own.",
             },
-            "thread_note": string("A note that tells this agent from others in listings."),
+            "thread_note": string("Note that distinguishes this agent in listings."),
             "working_directory": string("The absolute path of its working directory; left out: yours."),
             "label": string("A name of it for people."),
             "alias": string("A short name that is unique in the session and stands for its id."),
-            "objective": string("What it is to achieve."),
-            "definition_of_done": string("How it knows that it is done."),
+            "objective": string("Objective of the agent."),
+            "definition_of_done": string("Criteria for a completed task."),
             "queue": boolean("Whether to wait for a free slot instead of being refused. Default: false."),
         }),
     )
@@ -146,9 +146,9 @@ fn spawn_node() -> Tool {
             "alias": string("A short name that is unique in the session and stands for its id."),
             "roleTemplate": string("The name of its graph template, such as planner."),
             "instructions": string("The task: objective, inputs, limits, definition of done."),
-            "input": {"type": "object", "description": "What belongs to the task as data, in any shape."},
+            "input": {"type": "object", "description": "Structured data for the task, in any shape."},
             "provider": string("The provider. Left out: yours."),
-            "capabilities": narrowing("What it may do of what its template declares and you may.", capabilities),
+            "capabilities": narrowing("Restrictions of the template's capabilities. A node never has more than you.", capabilities),
             "permissions": narrowing("How it asks for permission.", permissions),
             "session": {"type": "object", "description": "Without effect: a node keeps its session while it lives."},
             "customSystemPrompt": string("A text instead of its template's. Only operators may give one."),
@@ -273,7 +273,7 @@ fn create_edge() -> Tool {
             "type": {
                 "type": "string",
                 "enum": ["handoff", "report"],
-                "description": "What it is for. Default: handoff.",
+                "description": "Purpose of the edge. Default: handoff.",
             },
             "label": string("A name of it for people."),
         }),
@@ -284,7 +284,7 @@ fn send_handoff() -> Tool {
     let artifact = object(
         &["type", "ref"],
         json!({
-            "type": string("What it is, such as diff."),
+            "type": string("Kind of artifact, such as diff."),
             "ref": string("The id of the artifact."),
         }),
     );
@@ -299,7 +299,7 @@ fn send_handoff() -> Tool {
         &["expectation"],
         json!({
             "expectation": {"type": "string", "enum": ["none", "optional", "required"]},
-            "replyTo": string("Who is to be answered, by id or alias. Left out: you."),
+            "replyTo": string("Receiver of the reply, by id or alias. Default: you."),
         }),
     );
     tool(
@@ -313,7 +313,7 @@ fn send_handoff() -> Tool {
             "artifacts": {"type": "array", "items": artifact, "description": "Artifacts that belong to it."},
             "status": status,
             "response": response,
-            "contextRef": string("What it refers to."),
+            "contextRef": string("Reference to earlier work."),
         }),
     )
 }

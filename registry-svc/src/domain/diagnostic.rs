@@ -1,6 +1,6 @@
 //! Errors and warnings about template files, worded for the authors of the files.
 
-use crate::domain::template::Dialect;
+use crate::domain::dialect::Dialect;
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

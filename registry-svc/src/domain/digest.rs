@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_digest_is_none() {
+    fn invalid_digest_is_not_parsed() {
         for text in ["", "abc", &"g".repeat(64), &"a".repeat(65)] {
             assert_eq!(Digest::parse(text), None, "{text}");
         }

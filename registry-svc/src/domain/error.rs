@@ -3,7 +3,7 @@
 use crate::domain::{
     digest::Digest,
     malformed::Defect,
-    name::{PersonaName, TemplateName},
+    name::{InvalidAgentType, PersonaName, TemplateName},
 };
 
 /// The reason why a call is rejected.
@@ -17,15 +17,9 @@ pub enum RegistryError {
         /// The problem, with the limit.
         message: String,
     },
-    /// Not a legal agent type. Holds the normalised name.
-    #[error(
-        "invalid agent_type {given:?}; expected snake_case or kebab-case like \"worker\", \"my_custom_role\", or \
-         \"my-custom-role\""
-    )]
-    InvalidAgentType {
-        /// The name, trimmed and lower-cased.
-        given: String,
-    },
+    /// The agent type is invalid.
+    #[error(transparent)]
+    InvalidAgentType(#[from] InvalidAgentType),
     /// Kebab-case and snake_case spellings of the name exist, and none matches it exactly.
     #[error(
         "ambiguous agent_type {given:?}; matched multiple templates: {}. Use exact agent_type.",
@@ -88,7 +82,7 @@ pub enum RegistryError {
     UnsupportedEffort {
         /// The effort, trimmed and lower-cased.
         effort: String,
-        /// The resolved model, or `<default>` if there is none.
+        /// The resolved model, or `<default>` without a model.
         model: String,
         /// The supported efforts.
         supported: Vec<String>,

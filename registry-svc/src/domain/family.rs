@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crate::domain::{
     agents,
     diagnostic::{Diagnostic, Finding},
+    dialect::Dialect,
     digest::Digest,
     foreign::{self, ForeignFormat},
     frontmatter::Document,
@@ -13,7 +14,7 @@ use crate::domain::{
     name::{AgentType, GraphName, MAX_BYTES, TemplateName},
     role,
     rules::Rules,
-    template::{Dialect, Parsed, Scope, TemplateFile},
+    template::{Parsed, Scope, TemplateFile},
     yaml,
 };
 
@@ -49,13 +50,13 @@ pub struct FileText<'a> {
 impl Family {
     /// Returns the directories, relative to a project's directory or a home.
     #[must_use]
-    pub const fn places(self, scope: Scope) -> &'static [&'static str] {
+    pub const fn directories(self, scope: Scope) -> &'static [&'static str] {
         match (self, scope) {
             (Self::Roles, _) => &[".codex/.agents"],
             (Self::Agents, _) => &[".codex/agents"],
             (Self::Graph, Scope::Project) => &["docs/templates"],
             (Self::Graph, Scope::User | Scope::System) => &[],
-            (Self::Foreign(format), scope) => format.places(scope),
+            (Self::Foreign(format), scope) => format.directories(scope),
         }
     }
 
@@ -102,19 +103,19 @@ impl Family {
             .chain([Self::Graph]);
         families.find_map(|family| {
             let scopes = [Scope::Project, Scope::User];
-            let mut places = scopes.into_iter().flat_map(|scope| family.places(scope));
-            let below = places.find_map(|place| Some(family.below(place, path)?.1))?;
+            let mut directories = scopes.into_iter().flat_map(|scope| family.directories(scope));
+            let below = directories.find_map(|directory| Some(family.below(directory, path)?.1))?;
             family.stem(below).is_some().then_some((family, below))
         })
     }
 
-    /// Splits the path of a file that lies in one of the family's places. Returns the part before the place (empty, or
-    /// with a trailing `/`) and the path below the place. If the path contains several places, the last one is used.
+    /// Splits the path of a file in one of the family's directories. Returns the part before the directory (empty, or
+    /// with a trailing `/`) and the path below it. If the path contains several of them, the last one is used.
     #[must_use]
-    pub fn below<'a>(self, place: &str, path: &'a str) -> Option<(&'a str, &'a str)> {
+    pub fn below<'a>(self, directory: &str, path: &'a str) -> Option<(&'a str, &'a str)> {
         let mut splits = path.rmatch_indices('/').map(|(at, _)| (&path[..at], &path[at + 1..]));
-        let split = |(directory, below): (&'a str, &'a str)| {
-            let base = directory.strip_suffix(place)?;
+        let split = |(parent, below): (&'a str, &'a str)| {
+            let base = parent.strip_suffix(directory)?;
             (base.is_empty() || base.ends_with('/')).then_some((base, below))
         };
         if self.has_folders() {
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_keeps_its_name() {
+    fn unreadable_file_keeps_its_name() {
         for (family, file_name) in [
             (Family::Roles, "worker.md"),
             (Family::Agents, "worker.md"),
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_called_default() {
+    fn default_is_not_a_valid_template_name() {
         let text = "---\nname: default\n---\nx";
         for family in [
             Family::Roles,

@@ -95,6 +95,19 @@ impl Document {
         yaml.lines().position(is_pair).map(|index| index + 1)
     }
 
+    /// Adds the line of the persona's declaration, if the defect is about a persona and has no line yet. `key` is the
+    /// key that names a persona.
+    #[must_use]
+    pub fn locate_persona(&self, mut located: Located, key: &str) -> Located {
+        if located.line.is_none()
+            && let Malformed::MissingBlock(name) | Malformed::RepeatedPersona(name) | Malformed::LongPersona(name) =
+                &located.why
+        {
+            located.line = self.line_of_pair(key, name.as_str());
+        }
+        located
+    }
+
     /// Returns the line of a frontmatter key, if the key is at the start of a line.
     #[must_use]
     pub fn line_of(&self, key: &str) -> Option<usize> {

@@ -408,7 +408,7 @@ You lead.
     }
 
     #[test]
-    fn what_would_restrict_in_other_dialects_has_no_key_to_point_to() {
+    fn restricting_key_without_equivalent_has_no_suggestion() {
         for key in ["spawn_list", "grant_list", "spawn_lst", "allow_list"] {
             let error = parse(&format!("[template]\n{key} = ['worker']\n\nx"))
                 .template

@@ -219,7 +219,7 @@ mod tests {
             assert_eq!(
                 named(earlier, count),
                 Ok(MAX_UNKNOWN + 1),
-                "one that says that there are more"
+                "the last one says that there are more"
             );
         }
     }

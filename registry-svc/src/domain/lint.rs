@@ -87,7 +87,7 @@ pub fn lint_text(path: &str, kind: LintKind, text: &[u8]) -> Vec<Diagnostic> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{diagnostic::Severity, template::Dialect};
+    use crate::domain::{diagnostic::Severity, dialect::Dialect};
 
     fn run(path: &str, kind: LintKind, text: &str) -> Vec<(Option<usize>, String)> {
         lint_text(path, kind, text.as_bytes())

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::domain::{
     catalog::{Catalog, Entry},
     diagnostic::Diagnostic,
+    dialect::Dialect,
     error::RegistryError,
     name::{AgentType, GraphName},
-    template::{Dialect, Template},
+    template::Template,
 };
 
 /// Which templates to list.

@@ -2,10 +2,7 @@
 
 use tool_policy::PolicyError;
 
-use crate::domain::{
-    frontmatter::Document,
-    name::{MAX_BYTES, PersonaName},
-};
+use crate::domain::name::{MAX_BYTES, PersonaName};
 
 /// The reason why a file is not a valid template. The template is neither listed nor resolved, because a fallback could
 /// be less restrictive.
@@ -239,21 +236,6 @@ impl Malformed {
     #[must_use]
     pub fn at(self, line: Option<usize>) -> Located {
         Located { line, why: self }
-    }
-}
-
-impl Located {
-    /// Adds the line of the persona's declaration, if the defect is about a persona and has no line yet. `key` is the
-    /// key that names a persona.
-    #[must_use]
-    pub fn or_persona_line(mut self, document: &Document, key: &str) -> Self {
-        if self.line.is_none()
-            && let Malformed::MissingBlock(name) | Malformed::RepeatedPersona(name) | Malformed::LongPersona(name) =
-                &self.why
-        {
-            self.line = document.line_of_pair(key, name.as_str());
-        }
-        self
     }
 }
 

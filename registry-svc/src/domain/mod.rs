@@ -10,6 +10,7 @@ pub mod catalog;
 pub mod changes;
 pub mod describe;
 pub mod diagnostic;
+pub mod dialect;
 pub mod digest;
 pub mod effort;
 pub mod encoding;

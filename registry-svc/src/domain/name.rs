@@ -2,10 +2,19 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::domain::error::RegistryError;
-
 /// The longest name of a template or a persona, in bytes. No request could ask for a longer one.
 pub const MAX_BYTES: usize = 128;
+
+/// The error for an invalid agent type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "invalid agent_type {given:?}; expected snake_case or kebab-case like \"worker\", \"my_custom_role\", or \
+     \"my-custom-role\""
+)]
+pub struct InvalidAgentType {
+    /// The name, trimmed, lower-cased and truncated to the maximum length.
+    pub given: String,
+}
 
 /// The name of a role, profile or subagent: lower-case letters, digits, `-` and `_`; not empty, and not longer than
 /// [`MAX_BYTES`].
@@ -20,18 +29,18 @@ impl AgentType {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::InvalidAgentType`] with the normalised name, truncated if it is too long.
-    pub fn parse(text: &str) -> Result<Self, RegistryError> {
+    /// The name is empty or too long, or has other characters.
+    pub fn parse(text: &str) -> Result<Self, InvalidAgentType> {
         let name = text.trim().to_ascii_lowercase();
         let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
         if name.len() > MAX_BYTES {
             let beginning: String = name.chars().take(MAX_BYTES).collect();
-            return Err(RegistryError::InvalidAgentType {
+            return Err(InvalidAgentType {
                 given: format!("{beginning}..."),
             });
         }
         if name.is_empty() || !name.bytes().all(legal) {
-            return Err(RegistryError::InvalidAgentType { given: name });
+            return Err(InvalidAgentType { given: name });
         }
         Ok(Self(name.into()))
     }

@@ -218,7 +218,7 @@ pub fn read(text: &str, findings: &mut Vec<Finding>) -> Result<(AgentType, Templ
     };
     let blocks = Blocks::split(&document.body, document.body_line, Markers::Tolerant);
     let personas = personas(persons.unwrap_or_default(), &blocks.named, spelling)
-        .map_err(|error| error.or_persona_line(&document, spelling.person_name_key()))
+        .map_err(|error| document.locate_persona(error, spelling.person_name_key()))
         .map_err(|error| in_words_of(spelling, error, blocks.named.is_empty()))?;
     let default_prompt = non_blank(Some(blocks.default));
     if default_prompt.is_none() && personas.is_empty() {
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_fields_are_named() {
         for key in ["agent_type", "description", "model", "color"] {
             let line = HEAD.lines().find(|line| line.starts_with(key)).unwrap();
             for replacement in ["", &format!("{key}:\n"), &format!("{key}: ' '\n")] {
@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_prompt_may_be_missing_beside_persons() {
+    fn default_prompt_is_optional_with_personas() {
         let text = with(
             "agent_persons: [{agent_name: a, description: d}]\n",
             "<!-- agent_name: a -->\nA",

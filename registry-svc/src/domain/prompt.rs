@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mode_has_its_block_whatever_the_mode() {
+    fn each_mode_has_its_own_block() {
         let both = |texts: &SharedTexts| -> Vec<_> {
             mode_blocks(texts)
                 .into_iter()

@@ -6,6 +6,7 @@ use tool_policy::locked_tools;
 
 use crate::domain::{
     catalog::{Catalog, Entry},
+    dialect::Dialect,
     digest::Digest,
     effort::Effort,
     error::RegistryError,
@@ -15,7 +16,7 @@ use crate::domain::{
     resolved::{Chosen, InstructionsMode, Origin, Resolved, Source},
     sandbox::Sandbox,
     selection::Selected,
-    template::{Dialect, EdgeManagement, Persona, Scope, Template},
+    template::{EdgeManagement, Persona, Scope, Template},
 };
 
 /// The template that a spawn requests.
@@ -265,8 +266,8 @@ fn of_role(template: Option<&Template>, models: &ModelCatalogue) -> (Text, Optio
     (None, Some(warning))
 }
 
-/// Returns the template's endpoint if the chosen provider is the one that the template intends. Requests for another
-/// provider, and its API keys, must not be sent to this endpoint.
+/// Returns the template's endpoint if the chosen provider is the template's own. Requests for another provider, and its
+/// API keys, must not be sent to this endpoint.
 fn endpoint(template: &Template, provider: Option<&Chosen<String>>) -> Option<String> {
     let is_meant = match (&template.provider, provider) {
         (Some(meant), Some(chosen)) => chosen.value == *meant,
@@ -632,7 +633,7 @@ Be strict.
     }
 
     #[test]
-    fn what_only_a_listing_needs_stops_no_spawn() {
+    fn listing_requirements_do_not_block_spawn() {
         let resolved = run(&request("silent")).unwrap();
         assert_eq!(resolved.warnings.len(), 1);
         assert!(resolved.warnings[0].ends_with("missing required frontmatter description"));

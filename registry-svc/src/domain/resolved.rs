@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use tool_policy::Layer;
 
 use crate::domain::{
+    dialect::Dialect,
     digest::{Digest, DigestBuilder},
     effort::Effort,
     prompt::{Block, Mode},
     sandbox::Sandbox,
-    template::{Dialect, EdgeManagement, Scope},
+    template::{EdgeManagement, Scope},
 };
 
 /// The source that determined a value.

@@ -118,7 +118,7 @@ fn read(name: &AgentType, text: &str, findings: &mut Vec<Finding>) -> Result<Tem
         keywords: extensions.keywords,
         default_prompt: non_blank(Some(blocks.default)),
         personas: personas(frontmatter.agent_names.unwrap_or_default(), &blocks.named)
-            .map_err(|located| located.or_persona_line(&document, "name"))?,
+            .map_err(|located| document.locate_persona(located, "name"))?,
         ..Template::empty(MatchMode::Glob)
     })
 }
@@ -388,7 +388,7 @@ Prioritize speed and high-signal output.
     }
 
     #[test]
-    fn what_a_listing_needs_is_an_error_only_there() {
+    fn listing_requirements_fail_only_listing() {
         let rows: &[(&str, Incomplete)] = &[
             ("---\nmodel: m\n---\nx", Incomplete::Description),
             ("---\ndescription: d\n---\n", Incomplete::DefaultPrompt),

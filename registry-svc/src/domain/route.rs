@@ -12,7 +12,7 @@ const MAX_KEYWORDS: usize = 100;
 const MAX_SHOWN: usize = 128;
 /// Maximum length of a reason, in characters.
 const MAX_REASON: usize = 1_000;
-/// Points for a text that contains all words of a name.
+/// Score of a text that contains all parts of a name.
 const NAME_WORDS: u32 = 3;
 /// Points for a name that is a substring of the text.
 const NAME_SUBSTRING: u32 = 2;
@@ -223,7 +223,7 @@ fn counted<'a>(candidate: &Candidate<'a>) -> impl Iterator<Item = &'a str> + use
         .filter(|keyword| !keyword.is_empty())
 }
 
-/// Returns the words of a text: runs of ASCII letters and digits, in lower case.
+/// Splits a text into words: runs of ASCII letters and digits, in lower case.
 fn tokens(text: &str) -> BTreeSet<String> {
     text.split(|c: char| !c.is_ascii_alphanumeric())
         .filter(|word| !word.is_empty())
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_words_matches_only_as_it_stands() {
+    fn name_without_words_matches_only_exactly() {
         let cast = [("a", "++"), ("b", "ревью"), ("_", "")];
         assert_eq!(
             outcome(&ask(&cast, "write C++", None, true)),

@@ -6,38 +6,12 @@ use tool_policy::{Layer, MatchMode};
 
 use crate::domain::{
     diagnostic::{Diagnostic, Finding},
+    dialect::Dialect,
     digest::Digest,
     effort::Effort,
     malformed::{Incomplete, Located, Malformed},
     name::{PersonaName, TemplateName},
 };
-
-/// The format in which a template is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Dialect {
-    /// `.codex/.agents/*.md`.
-    Role,
-    /// `.codex/agents/*.md` with profile keys.
-    Profile,
-    /// `.codex/agents/*.md` with `name` and model_config.
-    Subagent,
-    /// `docs/templates/*.md`.
-    Graph,
-    /// Another program's agent file.
-    Foreign,
-}
-
-impl fmt::Display for Dialect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Role => "role",
-            Self::Profile => "profile",
-            Self::Subagent => "subagent",
-            Self::Graph => "graph",
-            Self::Foreign => "foreign",
-        })
-    }
-}
 
 /// The origin of a template, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

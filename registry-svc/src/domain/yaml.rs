@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_lost_or_ambiguous_is_refused() {
+    fn lossy_and_ambiguous_yaml_is_rejected() {
         for (text, part) in [
             ("name: a\nname: b", "duplicate field `name`"),
             ("other: 1\nother: 2", "duplicate field `other`"),

@@ -74,7 +74,7 @@ fn selection(namespace: Namespace, filter: Option<String>) -> Result<Selection, 
         (Namespace::RoleTemplate, Some(name)) => graph_name("agent_type", &name).map(Selection::RoleTemplate),
         (Namespace::AgentType | Namespace::Unspecified, None) => Ok(Selection::AgentTypes),
         (Namespace::AgentType | Namespace::Unspecified, Some(name)) => {
-            AgentType::parse(&name).map(Selection::AgentType)
+            Ok(Selection::AgentType(AgentType::parse(&name)?))
         }
     }
 }

@@ -94,7 +94,7 @@ pub(super) fn scope(value: i32) -> Result<Scope, RegistryError> {
         Ok(common::Scope::User) => Ok(Scope::User),
         Ok(common::Scope::Unspecified | common::Scope::System) | Err(_) => refuse(
             "files",
-            format!("scope {value} is not one that can be uploaded; expected PROJECT or USER"),
+            format!("scope {value} cannot be uploaded; expected PROJECT or USER"),
         ),
     }
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Parts,
     domain::error::RegistryError,
-    source::{View, bundle::Workspace},
+    source::{ObservedView, View, bundle::Workspace},
 };
 
 /// How many working directories are remembered before those without a call are removed.
@@ -38,9 +38,14 @@ impl Deref for Call {
 }
 
 impl Call {
-    /// Returns the templates and the footer that apply to the call now. Blocks on the disk, but not for longer than the caller waits.
+    /// Returns the templates and the footer that apply to the call now. Blocks on the disk until the caller disconnects.
     pub(super) fn view(&self, workspace: &Workspace) -> Result<View, RegistryError> {
         self.parts.view(workspace, &self.abandoned)
+    }
+
+    /// Returns the same, with a handle for changes; see [`Parts::observed_view`].
+    pub(super) fn observed_view(&self, workspace: &Workspace) -> Result<ObservedView, RegistryError> {
+        self.parts.observed_view(workspace, &self.abandoned)
     }
 }
 
@@ -55,9 +60,9 @@ pub(super) async fn run<T: Send + 'static>(
     workspace: Option<&Workspace>,
     work: impl FnOnce(&Call) -> Result<T, RegistryError> + Send + 'static,
 ) -> Result<T, RegistryError> {
-    let _turn = match workspace {
-        Some(workspace @ Workspace::Disk(cwd)) if parts.vouched_view(workspace).is_none() => {
-            parts.scans.turn(cwd.as_ref()).await
+    let _permit = match workspace {
+        Some(workspace @ Workspace::Disk(cwd)) if parts.cached_view(workspace).is_none() => {
+            parts.scans.enter(cwd.as_ref()).await
         }
         Some(_) | None => None,
     };
@@ -75,13 +80,13 @@ pub(super) async fn run<T: Send + 'static>(
         })
 }
 
-/// The working directories that calls look at, each with a permit for one call.
+/// The working directories that calls scan, each with a permit for one call.
 #[derive(Debug, Default)]
-pub(crate) struct Scans(Mutex<HashMap<Option<String>, Weak<Semaphore>>>);
+pub(crate) struct ScanQueue(Mutex<HashMap<Option<String>, Weak<Semaphore>>>);
 
-impl Scans {
-    /// Waits until no other call looks at that working directory. Calls are admitted in order of arrival.
-    async fn turn(&self, cwd: Option<&String>) -> Option<OwnedSemaphorePermit> {
+impl ScanQueue {
+    /// Waits until no other call scans that working directory. Calls are admitted in order of arrival.
+    async fn enter(&self, cwd: Option<&String>) -> Option<OwnedSemaphorePermit> {
         let permit = {
             let mut directories = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if directories.len() > SWEEP_ABOVE {

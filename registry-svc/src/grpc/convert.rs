@@ -4,12 +4,13 @@ use troupe_proto::{common::v1 as common, registry::v1 as registry};
 
 use crate::domain::{
     diagnostic::{Diagnostic, Severity},
+    dialect::Dialect,
     effort::Effort,
     list::Listed,
     prompt::{Block, BlockKind, Mode},
     resolved::{Chosen, InstructionsMode, Origin, Resolved, Source},
     sandbox::Sandbox,
-    template::{Dialect, EdgeManagement, Persona, Scope},
+    template::{EdgeManagement, Persona, Scope},
 };
 
 /// Returns an agent, as a listing shows it.

@@ -46,7 +46,13 @@ pub(super) fn names(given: Vec<String>) -> Result<Vec<AgentType>, RegistryError>
     }
     given
         .into_iter()
-        .map(|name| AgentType::parse(&bounds::text("agent_types", name, bounds::NAME_BYTES)?))
+        .map(|name| {
+            Ok(AgentType::parse(&bounds::text(
+                "agent_types",
+                name,
+                bounds::NAME_BYTES,
+            )?)?)
+        })
         .collect()
 }
 

@@ -1,7 +1,6 @@
 //! The gRPC layer: request limits, conversion and errors. Rules live in the domain.
 
 mod agents;
-pub(crate) mod answers;
 mod bounds;
 pub(crate) mod call;
 mod convert;
@@ -9,6 +8,7 @@ mod describe;
 mod findings;
 pub(crate) mod limits;
 mod page;
+pub(crate) mod response_cache;
 mod route;
 pub(crate) mod server;
 mod service;

@@ -86,7 +86,7 @@ fn open(token: &str, request: &Digest) -> Result<String, RegistryError> {
         field: "page_token",
         message: message.to_owned(),
     };
-    let malformed = || refuse("page_token is not one that this service gave out; start without it");
+    let malformed = || refuse("page_token was not issued by this service; start without it");
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| malformed())?;
     let text = String::from_utf8(bytes).map_err(|_| malformed())?;
     let mut parts = text.splitn(3, ':');

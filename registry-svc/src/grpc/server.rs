@@ -9,26 +9,30 @@ use std::{
     time::Duration,
 };
 
-use svc_kit::{encoded::TakenOver, held};
+use prost::bytes::Bytes;
+use svc_kit::{
+    encoded::{Answer, EncodedCodec, EncodedMethod, TakenOver},
+    held,
+};
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{
-    Code, Status,
+    Code, Request, Response, Status,
     body::Body,
     codegen::{BoxFuture, Service, http},
-    server::NamedService,
+    server::{Grpc, NamedService, UnaryService},
 };
 use troupe_proto::{
     MAX_MESSAGE_BYTES, MAX_WORKSPACE_MESSAGE_BYTES,
     fault::Fault,
     reason::Reason,
-    registry::v1::agent_registry_service_server::{AgentRegistryServiceServer, SERVICE_NAME},
+    registry::v1::{
+        ResolveSpawnRequest,
+        agent_registry_service_server::{AgentRegistryServiceServer, SERVICE_NAME},
+    },
 };
 
-use crate::{
-    Parts,
-    grpc::{service::RegistryService, spawn::ResolveMethod},
-};
+use crate::{Parts, grpc::service::RegistryService};
 
 /// The methods that carry a bundle.
 const OF_BUNDLES: &[&str] = &[
@@ -97,6 +101,33 @@ impl Service<http::Request<Body>> for RegistryServer {
     }
 }
 
+/// The method ResolveSpawn, whose responses are encoded once and cached.
+#[derive(Clone, Debug)]
+struct ResolveMethod(RegistryService);
+
+impl EncodedMethod for ResolveMethod {
+    const PATH: &'static str = "/troupe.registry.v1.AgentRegistryService/ResolveSpawn";
+
+    fn answer(&self, request: http::Request<Body>) -> Answer {
+        let method = self.clone();
+        Box::pin(async move {
+            let mut grpc = Grpc::new(EncodedCodec::default())
+                .apply_max_message_size_config(Some(MAX_MESSAGE_BYTES), Some(MAX_MESSAGE_BYTES));
+            Ok(grpc.unary(method, request).await)
+        })
+    }
+}
+
+impl UnaryService<ResolveSpawnRequest> for ResolveMethod {
+    type Response = Bytes;
+    type Future = BoxFuture<Response<Bytes>, Status>;
+
+    fn call(&mut self, request: Request<ResolveSpawnRequest>) -> Self::Future {
+        let service = self.0.clone();
+        Box::pin(async move { service.resolve(request.into_inner()).await })
+    }
+}
+
 fn busy() -> Status {
     let text =
         format!("{MAX_TRANSFERS} workspaces are being uploaded or read, which is the limit; try again in a moment");
@@ -138,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_transfer_lasts_until_its_answer_was_read_or_is_given_up() {
+    async fn transfer_slot_is_held_until_response_is_read() {
         let registry = Registry::open(Config::default()).unwrap();
         let upload = Upload {
             scope: Scope::User,

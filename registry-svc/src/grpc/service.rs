@@ -78,8 +78,7 @@ impl AgentRegistryService for RegistryService {
         self.reading(place, move |call| agents::list(call, request)).await
     }
 
-    /// Used by callers in this process. Calls over the network use [`spawn::ResolveMethod`], which sends the encoded
-    /// response.
+    /// Used by callers in this process. Network calls receive the encoded response; see [`super::server`].
     async fn resolve_spawn(
         &self,
         request: Request<ResolveSpawnRequest>,

@@ -1,17 +1,6 @@
 //! ResolveSpawn. Responses are encoded once and cached, so an equal request to the same templates costs one look-up.
 
-use prost::bytes::Bytes;
-use svc_kit::encoded::{Answer, EncodedCodec, EncodedMethod};
-use tonic::{
-    Request, Response, Status,
-    body::Body,
-    codegen::{BoxFuture, http},
-    server::{Grpc, UnaryService},
-};
-use troupe_proto::{
-    MAX_MESSAGE_BYTES,
-    registry::v1::{InheritedSettings, ResolveSpawnRequest},
-};
+use troupe_proto::registry::v1::{InheritedSettings, ResolveSpawnRequest};
 
 use crate::{
     Parts,
@@ -20,45 +9,18 @@ use crate::{
         name::{AgentType, PersonaName},
         resolve::{self, Inherited, SpawnRequest, Surroundings, Wanted},
     },
-    grpc::{agents::graph_name, answers::Encoded, bounds, call::Call, convert, service::RegistryService},
+    grpc::{agents::graph_name, bounds, call::Call, convert, response_cache::EncodedResponse},
 };
-
-/// The method ResolveSpawn.
-#[derive(Clone, Debug)]
-pub(super) struct ResolveMethod(pub(super) RegistryService);
-
-impl EncodedMethod for ResolveMethod {
-    const PATH: &'static str = "/troupe.registry.v1.AgentRegistryService/ResolveSpawn";
-
-    fn answer(&self, request: http::Request<Body>) -> Answer {
-        let method = self.clone();
-        Box::pin(async move {
-            let mut grpc = Grpc::new(EncodedCodec::default())
-                .apply_max_message_size_config(Some(MAX_MESSAGE_BYTES), Some(MAX_MESSAGE_BYTES));
-            Ok(grpc.unary(method, request).await)
-        })
-    }
-}
-
-impl UnaryService<ResolveSpawnRequest> for ResolveMethod {
-    type Response = Bytes;
-    type Future = BoxFuture<Response<Bytes>, Status>;
-
-    fn call(&mut self, request: Request<ResolveSpawnRequest>) -> Self::Future {
-        let service = self.0.clone();
-        Box::pin(async move { service.resolve(request.into_inner()).await })
-    }
-}
 
 /// Returns the cached response if nothing has changed since. Never blocks. `request` has no `known_etag`, here and in
 /// [`resolve`], because the response does not depend on it.
-pub(super) fn known(parts: &Parts, request: &ResolveSpawnRequest) -> Option<Encoded> {
+pub(super) fn known(parts: &Parts, request: &ResolveSpawnRequest) -> Option<EncodedResponse> {
     let workspace = bounds::workspace(request.cwd.clone(), request.workspace_digest.clone()).ok()?;
-    let view = parts.vouched_view(&workspace)?;
-    parts.answers.get(request, &view)
+    let view = parts.cached_view(&workspace)?;
+    parts.responses.get(request, &view)
 }
 
-pub(super) fn resolve(call: &Call, request: ResolveSpawnRequest) -> Result<Encoded, RegistryError> {
+pub(super) fn resolve(call: &Call, request: ResolveSpawnRequest) -> Result<EncodedResponse, RegistryError> {
     let question = request.clone();
     let agent_name = bounds::non_blank("agent_name", &request.agent_name, bounds::NAME_BYTES)?;
     let effort = request
@@ -90,8 +52,8 @@ pub(super) fn resolve(call: &Call, request: ResolveSpawnRequest) -> Result<Encod
             footer: &view.footer,
         },
     )?;
-    let response = Encoded::new(convert::resolved(resolved));
-    call.answers.keep(question, &view, response.clone());
+    let response = EncodedResponse::new(convert::resolved(resolved));
+    call.responses.insert(question, &view, response.clone());
     Ok(response)
 }
 

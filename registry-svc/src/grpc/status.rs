@@ -5,7 +5,7 @@ use std::{fmt::Display, time::Duration};
 use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
 
-use crate::domain::error::RegistryError;
+use crate::domain::{error::RegistryError, name::InvalidAgentType};
 
 /// Returns the status of an error.
 pub(super) fn status(error: RegistryError) -> Status {
@@ -24,7 +24,7 @@ fn fault(error: RegistryError) -> Fault {
     let message = cut(&error, MESSAGE_CHARS);
     match error {
         RegistryError::Argument { field, .. } => Fault::bad_field(Reason::InvalidArgument, field, message),
-        RegistryError::InvalidAgentType { given } => {
+        RegistryError::InvalidAgentType(InvalidAgentType { given }) => {
             Fault::bad_field(Reason::InvalidAgentType, "agent_type", message).with("agent_type", value(&given))
         }
         RegistryError::AmbiguousAgentType { given, candidates } => {

@@ -3,6 +3,7 @@
 
 use std::{
     convert::Infallible,
+    future::pending,
     hash::{BuildHasher as _, RandomState},
     sync::Arc,
     time::Duration,
@@ -30,14 +31,16 @@ use crate::{
         bounds, call, convert,
         status::status,
     },
-    source::{bundle::Workspace, follow::Follower},
+    source::{ObservedView, View, bundle::Workspace, guarded::Guarded},
 };
 
 /// Maximum number of unread messages of a watcher. When the limit is reached, sending pauses until the client reads,
 /// and no change is lost.
 const OUTBOX: usize = 4;
 /// Maximum time to wait for a client that does not read, to deliver the final status.
-const LAST_WORD: Duration = Duration::from_secs(1);
+const FINAL_STATUS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum polling interval for a workspace whose changes may cause no event.
+const POLL_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 
 /// Limits of WatchAgents streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,16 +89,15 @@ pub(super) async fn watch(
             max: parts.watch.streams,
         });
     };
-    let follower = Follower::new(&parts.bell);
     let watch = AgentWatch {
         parts,
         workspace,
         draining,
         _permit: permit,
     };
-    let (follower, catalog) = watch.look(follower).await?;
+    let state = watch.read().await?;
     let (outbox, messages) = mpsc::channel(OUTBOX);
-    tokio::spawn(watch.run(outbox, follower, catalog));
+    tokio::spawn(watch.run(outbox, state));
     Ok(ReceiverStream::new(messages))
 }
 
@@ -113,58 +115,51 @@ enum End {
     Gone,
     /// The stream reached its lifetime; the client calls again.
     Planned,
-    /// With this error.
+    /// The watch failed.
     Failed(RegistryError),
 }
 
 impl AgentWatch {
-    async fn run(self, outbox: Outbox, follower: Follower, catalog: Arc<Catalog>) {
-        match self.follow(&outbox, follower, catalog).await {
+    async fn run(self, outbox: Outbox, state: ObservedView) {
+        match self.follow(&outbox, state).await {
             Ok(never) => match never {},
             Err(End::Gone | End::Planned) => {}
             Err(End::Failed(error)) => {
-                let _ = timeout(LAST_WORD, outbox.send(Err(status(error)))).await;
+                let _ = timeout(FINAL_STATUS_TIMEOUT, outbox.send(Err(status(error)))).await;
             }
         }
     }
 
-    async fn follow(
-        &self,
-        outbox: &Outbox,
-        mut follower: Follower,
-        mut catalog: Arc<Catalog>,
-    ) -> Result<Infallible, End> {
+    async fn follow(&self, outbox: &Outbox, mut state: ObservedView) -> Result<Infallible, End> {
         let bounds = self.parts.watch;
         let ends = Instant::now() + jittered(bounds.lifetime);
         let mut bookmark_at = ends;
-        let mut told: Option<Arc<Catalog>> = None;
+        let mut sent: Option<Arc<Catalog>> = None;
         loop {
-            let is_news = told.as_ref().is_none_or(|told| !changes::same(told, &catalog));
-            if is_news || Instant::now() >= bookmark_at {
-                self.tell(outbox, told.as_deref(), &catalog, ends).await?;
-                told = Some(Arc::clone(&catalog));
+            let ObservedView { view, guarded } = &state;
+            let catalog = &view.catalog;
+            let is_changed = sent.as_ref().is_none_or(|sent| !changes::same(sent, catalog));
+            if is_changed || Instant::now() >= bookmark_at {
+                self.send(outbox, sent.as_deref(), catalog, ends).await?;
+                sent = Some(Arc::clone(catalog));
                 bookmark_at = Instant::now() + bounds.bookmark_every;
             }
-            self.wait(outbox, &mut follower, bookmark_at, ends).await?;
-            (follower, catalog) = self.look(follower).await.map_err(End::Failed)?;
+            self.wait(outbox, guarded.as_deref(), bookmark_at, ends).await?;
+            state = self.read().await.map_err(End::Failed)?;
         }
     }
 
-    /// Returns the current state and a follower that observes every later change.
-    async fn look(&self, mut follower: Follower) -> Result<(Follower, Arc<Catalog>), RegistryError> {
+    /// Returns the current state. Every later change invalidates its handle.
+    async fn read(&self) -> Result<ObservedView, RegistryError> {
         let workspace = self.workspace.clone();
         call::run(&self.parts, Some(&self.workspace), move |call| {
-            if let Workspace::Disk(cwd) = &workspace {
-                follower.look_at(|| call.sources.places(cwd.as_deref()))?;
-            }
-            let catalog = call.view(&workspace)?.catalog;
-            Ok((follower, catalog))
+            call.observed_view(&workspace)
         })
         .await
     }
 
-    /// Sends a change. Waits for a client that does not read, but not beyond the stream's lifetime.
-    async fn tell(&self, outbox: &Outbox, before: Option<&Catalog>, after: &Catalog, ends: Instant) -> Result<(), End> {
+    /// Sends the changes. Waits for a client that does not read, but not beyond the stream's lifetime.
+    async fn send(&self, outbox: &Outbox, before: Option<&Catalog>, after: &Catalog, ends: Instant) -> Result<(), End> {
         for message in messages(before, after).map_err(End::Failed)? {
             tokio::select! {
                 biased;
@@ -180,19 +175,29 @@ impl AgentWatch {
     async fn wait(
         &self,
         outbox: &Outbox,
-        follower: &mut Follower,
+        guarded: Option<&Guarded<View>>,
         bookmark_at: Instant,
         ends: Instant,
     ) -> Result<(), End> {
         let bounds = self.parts.watch;
-        let in_any_case = bookmark_at.min(Instant::now() + bounds.poll);
+        let poll = match (&self.workspace, guarded) {
+            (Workspace::Disk(_), None) => bounds.poll.min(POLL_WITHOUT_EVENTS),
+            (Workspace::Disk(_), Some(_)) | (Workspace::Bundle(_), _) => bounds.poll,
+        };
+        let wake_at = bookmark_at.min(Instant::now() + poll);
+        let changed = async {
+            match guarded {
+                Some(view) => self.parts.sources.changed(view).await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = self.draining.cancelled() => return Err(End::Failed(RegistryError::Draining)),
             () = outbox.closed() => return Err(End::Gone),
             () = sleep_until(ends) => return Err(End::Planned),
-            () = sleep_until(in_any_case) => return Ok(()),
-            () = follower.rung() => {}
+            () = sleep_until(wake_at) => return Ok(()),
+            () = changed => {}
         }
         // More changes are likely to follow: an editor writes twice, a checkout writes many files.
         tokio::select! {
@@ -240,7 +245,7 @@ mod tests {
     use crate::{Config, Registry, domain::catalog::tests::catalog};
 
     #[tokio::test]
-    async fn a_watcher_that_does_not_read_ends_with_its_time() {
+    async fn stream_of_slow_watcher_ends_at_lifetime() {
         let watch = WatchBounds {
             lifetime: Duration::ZERO,
             ..WatchBounds::default()
@@ -258,15 +263,18 @@ mod tests {
         };
         let (outbox, _unread) = mpsc::channel(1);
         outbox.try_send(Ok(WatchAgentsResponse::default())).unwrap();
-        let follower = Follower::new(&watch.parts.bell);
-        let following = watch.follow(&outbox, follower, Arc::new(catalog(&[("a", "x")])));
+        let view = View {
+            catalog: Arc::new(catalog(&[("a", "x")])),
+            footer: "".into(),
+        };
+        let following = watch.follow(&outbox, ObservedView { view, guarded: None });
         // The timeout ends a failing test.
         let ended = timeout(Duration::from_secs(30), following).await.unwrap();
         assert!(matches!(ended, Err(End::Planned)));
     }
 
     #[test]
-    fn a_large_state_comes_in_parts_of_which_the_last_has_the_revision() {
+    fn large_state_is_split_and_last_part_has_revision() {
         // Descriptions near the size limit of frontmatter, enough of them for several messages.
         let long = format!("---\ndescription: {}\n---\nx", "d".repeat(60_000));
         let names: Vec<String> = (0..2 * AGENTS_BYTES / 60_000).map(|n| format!("role-{n}")).collect();

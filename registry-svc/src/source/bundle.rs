@@ -32,9 +32,10 @@ use crate::{
     },
     source::{
         Sources, View,
-        directory::{Place, TemplateDirectory, WorkBudget},
+        boundary::Boundary,
+        budget::{MAX_BYTES, WorkBudget},
+        directory::{Location, TemplateDirectory},
         families, footer, read,
-        wall::Wall,
     },
 };
 
@@ -42,8 +43,6 @@ use crate::{
 const FOR_PEOPLE: &[&str] = &["readme.md", "agents.md"];
 /// Maximum number of files in a bundle.
 pub(super) const MAX_FILES: usize = 2_000;
-/// Maximum total size of a bundle's files, in bytes.
-pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum length of a file's path, in bytes.
 pub(super) const MAX_PATH_BYTES: usize = 4_096;
 /// Bookkeeping cost of a file, in bytes, in addition to its content.
@@ -119,7 +118,7 @@ struct Kept {
 }
 
 impl Bundles {
-    /// None yet.
+    /// Creates an empty cache.
     #[must_use]
     pub(crate) fn new(bounds: BundleBounds) -> Self {
         Self {
@@ -299,9 +298,9 @@ struct Bundle {
 struct Located<'a> {
     /// The directory of the project, or the home: empty, or a path that ends with `/`.
     base: &'a str,
-    /// The place of templates or footers in it.
-    place: &'static str,
-    /// The file's path below the place.
+    /// The directory of templates or footers in it.
+    location: &'static str,
+    /// The file's path below that directory.
     below: &'a str,
 }
 
@@ -394,20 +393,24 @@ impl Bundle {
         };
         let of_project = of_project.into_iter().map(|base| (Scope::Project, base));
         for (scope, base) in of_project.chain([(Scope::User, "")]) {
-            let mut places: BTreeMap<&str, Vec<(&str, &[u8])>> = BTreeMap::new();
+            let mut locations: BTreeMap<&str, Vec<(&str, &[u8])>> = BTreeMap::new();
             for (located, file) in self.located(scope).filter(|(located, _)| located.base == base) {
-                let files = places.entry(located.place).or_default();
+                let files = locations.entry(located.location).or_default();
                 files.push((located.below, &file.content[..]));
             }
             for family in families(&sources.import).into_iter().chain([Family::Graph]) {
-                for place in family.places(scope) {
-                    if let Some(files) = places.get(place) {
-                        let place = place_of(scope, base, place, family);
-                        levels.push(sources.directories.uploaded(&place, files.iter().copied(), &mut budget));
+                for location in family.directories(scope) {
+                    if let Some(files) = locations.get(location) {
+                        let location = place_of(scope, base, location, family);
+                        levels.push(
+                            sources
+                                .directories
+                                .uploaded(&location, files.iter().copied(), &mut budget),
+                        );
                     }
                 }
             }
-            for (name, content) in places.remove(footer::DIRECTORY).unwrap_or_default() {
+            for (name, content) in locations.remove(footer::DIRECTORY).unwrap_or_default() {
                 let path = path_of(scope, base, footer::DIRECTORY).join(name);
                 take_footer(&path, content, &mut footer, &mut notes);
             }
@@ -435,20 +438,20 @@ fn take_footer(path: &Path, content: &[u8], footer: &mut Option<Arc<str>>, notes
     }
 }
 
-fn place_of(scope: Scope, base: &str, place: &str, family: Family) -> Place {
-    let at = path_of(scope, base, place);
+fn place_of(scope: Scope, base: &str, location: &str, family: Family) -> Location {
+    let at = path_of(scope, base, location);
     let directory = TemplateDirectory {
         path: at.clone(),
         scope,
         // A bundle has no links.
-        wall: Wall::default(),
+        boundary: Boundary::default(),
     };
-    Place { at, directory, family }
+    Location { at, directory, family }
 }
 
-/// Returns the path as findings and answers show it: `project:a/.codex/.agents`.
-fn path_of(scope: Scope, base: &str, place: &str) -> PathBuf {
-    PathBuf::from(format!("{scope}:{base}{place}"))
+/// Returns the path as shown in findings and responses: `project:a/.codex/.agents`.
+fn path_of(scope: Scope, base: &str, location: &str) -> PathBuf {
+    PathBuf::from(format!("{scope}:{base}{location}"))
 }
 
 fn check_file(file: &Upload) -> Result<(), RegistryError> {
@@ -482,14 +485,14 @@ fn check_file(file: &Upload) -> Result<(), RegistryError> {
     Ok(())
 }
 
-/// Returns the location of a file, or `None` if its path is not a place of templates or footers. A client need not know
+/// Returns the location of a file, or `None` if its path is not in a directory of templates or footers. A client need not know
 /// which other programs' agents the registry imports, so all of them are accepted.
 fn locate(scope: Scope, path: &str) -> Option<Located<'_>> {
     let (directory, name) = path.rsplit_once('/')?;
-    let whole = |place: &'static str, base: &str| {
+    let whole = |location: &'static str, base: &str| {
         // Only a project has several directories, and its graph templates lie at its root.
         match scope {
-            Scope::Project if Family::Graph.places(scope).contains(&place) => base.is_empty(),
+            Scope::Project if Family::Graph.directories(scope).contains(&location) => base.is_empty(),
             Scope::Project => base.is_empty() || base.ends_with('/'),
             Scope::User => base.is_empty(),
             Scope::System => false,
@@ -501,18 +504,18 @@ fn locate(scope: Scope, path: &str) -> Option<Located<'_>> {
     {
         return Some(Located {
             base,
-            place: footer::DIRECTORY,
+            location: footer::DIRECTORY,
             below: name,
         });
     }
     let is_for_people = FOR_PEOPLE.iter().any(|known| name.eq_ignore_ascii_case(known));
     let mut families = families(ForeignFormat::ALL).into_iter().chain([Family::Graph]);
     families.find_map(|family| {
-        let mut places = family.places(scope).iter().copied();
-        places.find_map(|place| {
-            let (base, below) = family.below(place, path)?;
+        let mut locations = family.directories(scope).iter().copied();
+        locations.find_map(|location| {
+            let (base, below) = family.below(location, path)?;
             let fits = is_for_people || family.stem(below).is_some();
-            (fits && whole(place, base)).then_some(Located { base, place, below })
+            (fits && whole(location, base)).then_some(Located { base, location, below })
         })
     })
 }
@@ -527,7 +530,7 @@ fn refuse<T>(message: String) -> Result<T, RegistryError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::Choice;
+    use crate::source::TemplateOptions;
 
     fn upload(scope: Scope, path: &str, text: &str) -> Upload {
         Upload {
@@ -546,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn files_lie_in_the_places_of_templates_only() {
+    fn bundle_files_must_be_templates_or_footers() {
         for (scope, path, base) in [
             (Scope::Project, ".codex/.agents/worker.md", Some("")),
             (Scope::Project, "a/b/.codex/.agents/worker.md", Some("a/b/")),
@@ -667,21 +670,21 @@ mod tests {
                 .map(|entry| entry.file.name.to_string())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(names(Choice::default()), ["subagent", "Pilot"]);
-        let import = Choice {
+        assert_eq!(names(TemplateOptions::default()), ["subagent", "Pilot"]);
+        let import = TemplateOptions {
             import: vec![ForeignFormat::ClaudeCode],
-            ..Choice::default()
+            ..TemplateOptions::default()
         };
         assert_eq!(names(import), ["foreigner", "subagent", "Pilot"]);
-        let off = Choice {
+        let off = TemplateOptions {
             project_templates: ProjectTemplates::Off,
-            ..Choice::default()
+            ..TemplateOptions::default()
         };
         assert_eq!(names(off), [""; 0]);
     }
 
     #[test]
-    fn what_was_not_used_for_longest_goes_first() {
+    fn least_recently_used_bundle_is_removed_first() {
         let bundles = Bundles::new(BundleBounds {
             count: 2,
             ..BundleBounds::default()
@@ -714,7 +717,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_expires_and_use_keeps_it() {
+    fn unused_bundle_expires() {
         let bundles = Bundles::new(BundleBounds::default());
         let idle = BundleBounds::default().idle;
         let start = Instant::now();

@@ -16,22 +16,23 @@ use crate::{
     domain::{
         catalog::Level,
         diagnostic::{Diagnostic, Finding},
+        dialect::Dialect,
         encoding,
         family::{Family, FileText},
         graph,
         name::TemplateName,
         role,
         rules::Rules,
-        template::{Dialect, Parsed, Scope, TemplateFile},
+        template::{Parsed, Scope, TemplateFile},
     },
     source::{
-        bundle,
+        boundary::Boundary,
+        budget::{MAX_BYTES, WorkBudget},
         cache::StampedCache,
-        pledged::PledgedCache,
-        read::{self, MAX_FILE_BYTES, Refused},
-        turns::Turns,
-        wall::Wall,
-        witness::Look,
+        fair_semaphore::FairSemaphore,
+        guarded::GuardedCache,
+        read::{self, MAX_FILE_BYTES, Unreadable},
+        tracker::Scan,
     },
 };
 
@@ -39,31 +40,24 @@ use crate::{
 /// of it would be unpredictable.
 pub(super) const MAX_ENTRIES: usize = 2_000;
 
-/// Maximum number of subdirectories in a place. A place with more is not read at all.
+/// Maximum number of subdirectories in a location. A location with more is not read at all.
 pub(super) const MAX_FOLDERS: usize = 256;
-
-/// Maximum total size of a place's files, in bytes, the same as for a bundle. A larger place is not read at all.
-const MAX_BYTES: u64 = bundle::MAX_BYTES as u64;
-
-/// Maximum work of parsing a place's files, in units of about a byte of YAML. Files after the one that reaches the
-/// limit are rejected.
-pub(super) const MAX_WORK: usize = 2 * 1024 * 1024;
 
 /// A directory that may hold templates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TemplateDirectory {
-    /// Where it is. Canonical.
+    /// The canonical path.
     pub(crate) path: PathBuf,
-    /// The scope that it belongs to.
+    /// The scope of its templates.
     pub(crate) scope: Scope,
     /// The boundary that links of the directory and its files must not leave.
-    pub(crate) wall: Wall,
+    pub(crate) boundary: Boundary,
 }
 
-/// A directory and the family that it is read as. One directory may be several places: Codex keeps its own roles next
+/// A directory and the family that it is read as. One directory may be several locations: Codex keeps its own roles next
 /// to profiles.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// The path of the directory before links are followed.
     pub(crate) at: PathBuf,
     /// The directory.
@@ -76,17 +70,17 @@ pub(crate) struct Place {
 type Claim = Result<Arc<TemplateFile>, Diagnostic>;
 
 /// Reads directories and caches the results. A cached template is keyed by everything that it depends on except for its
-/// bytes and the rules, which are the same for all templates: directory, scope, wall and family.
+/// bytes and the rules, which are the same for all templates: directory, scope, boundary and family.
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
     rules: Rules,
-    levels: PledgedCache<(TemplateDirectory, Family), Level>,
+    levels: GuardedCache<(TemplateDirectory, Family), Level>,
     listings: StampedCache<PathBuf, Result<Listing, String>>,
     files: StampedCache<FileKey, Loaded>,
-    turns: Turns,
+    parsing: FairSemaphore,
 }
 
-/// The place of a file, its path below it, and whether the file is parsed. It is not parsed if the work budget is
+/// The location of a file, its path below it, and whether the file is parsed. It is not parsed if the work budget is
 /// exhausted.
 type FileKey = (TemplateDirectory, Family, PathBuf, bool);
 
@@ -97,27 +91,7 @@ struct Loaded {
     work: usize,
 }
 
-/// The remaining work for the files of a directory or of an uploaded workspace.
-#[derive(Debug)]
-pub(super) struct WorkBudget(usize);
-
-impl Default for WorkBudget {
-    fn default() -> Self {
-        Self(MAX_WORK)
-    }
-}
-
-impl WorkBudget {
-    const fn is_left(&self) -> bool {
-        self.0 > 0
-    }
-
-    const fn spend(&mut self, work: usize) {
-        self.0 = self.0.saturating_sub(work);
-    }
-}
-
-/// What a directory has, sorted by name.
+/// The entries of a directory, sorted by name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     /// The files that may be templates.
@@ -126,15 +100,15 @@ pub(super) struct Listing {
     folders: Vec<OsString>,
 }
 
-/// A file that may be a template: where it lies below its place.
+/// A file that may be a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// Its path below the place.
+    /// The path below the location.
     pub(super) below: PathBuf,
     is_link: bool,
 }
 
-/// A file of a place, as it is now.
+/// The current state of a file.
 #[derive(Debug)]
 struct Found<'a> {
     below: &'a Path,
@@ -151,7 +125,7 @@ pub(super) struct Listed {
 }
 
 impl Directories {
-    /// Directories none of which was read, whose templates are held to these rules.
+    /// Creates an empty cache. The rules apply to all templates.
     #[must_use]
     pub(crate) fn new(rules: Rules) -> Self {
         Self {
@@ -163,48 +137,53 @@ impl Directories {
     /// Returns the templates of a directory; `None` if the directory does not exist. Unchanged files are not read again.
     /// Once `abandoned` fires, the result is incomplete and is not cached.
     #[must_use]
-    pub(crate) fn level(&self, place: &Place, look: &mut Look<'_>, abandoned: &CancellationToken) -> Option<Level> {
-        let key = (place.directory.clone(), place.family);
+    pub(crate) fn level(
+        &self,
+        location: &Location,
+        scan: &mut Scan<'_>,
+        abandoned: &CancellationToken,
+    ) -> Option<Level> {
+        let key = (location.directory.clone(), location.family);
         if let Some(kept) = self.levels.get(&key)
-            && look.relies_on(&kept.pledge)
+            && scan.reuse(&kept.guard)
         {
             return Some(kept.value.clone());
         }
-        let mut part = look.part();
-        let level = self.read(place, &mut part, abandoned)?;
+        let mut part = scan.part();
+        let level = self.read(location, &mut part, abandoned)?;
         if abandoned.is_cancelled() {
-            part.doubt();
+            part.mark_unreliable();
         }
-        match part.done() {
-            Some(pledge) => {
-                look.include(&pledge);
-                self.levels.keep(key, level.clone(), pledge);
+        match part.finish() {
+            Some(guard) => {
+                scan.include(&guard);
+                self.levels.insert(key, level.clone(), guard);
             }
-            None => look.doubt(),
+            None => scan.mark_unreliable(),
         }
         Some(level)
     }
 
-    fn read(&self, place: &Place, look: &mut Look<'_>, abandoned: &CancellationToken) -> Option<Level> {
-        let directory = &place.directory;
-        look.directory(&directory.path);
+    fn read(&self, location: &Location, scan: &mut Scan<'_>, abandoned: &CancellationToken) -> Option<Level> {
+        let directory = &location.directory;
+        scan.directory(&directory.path);
         fs::metadata(&directory.path).ok().filter(fs::Metadata::is_dir)?;
         let mut level = Level::default();
-        if !directory.wall.holds(&directory.path) {
+        if !directory.boundary.contains(&directory.path) {
             level.notes.push(note(
                 &directory.path,
                 None,
-                Finding::error(None, Refused::OutsideWall.to_string()),
+                Finding::error(None, Unreadable::OutsideBoundary.to_string()),
             ));
             return Some(level);
         }
-        let found = candidates(place, |folder| {
-            look.directory(folder);
+        let found = candidates(location, |folder| {
+            scan.directory(folder);
             let metadata = fs::metadata(folder).ok()?;
             let stamp = Stamp::of(&metadata);
             Some(self.listings.get(folder.to_owned(), stamp, |folder| list(folder)))
         });
-        let found = found.and_then(|files| self.add(place, &files, look, abandoned, &mut level));
+        let found = found.and_then(|files| self.add(location, &files, scan, abandoned, &mut level));
         if let Err((path, why)) = found {
             level.notes.push(note(&path, None, Finding::error(None, why)));
         }
@@ -217,22 +196,22 @@ impl Directories {
     #[must_use]
     pub(crate) fn uploaded<'a>(
         &self,
-        place: &Place,
+        location: &Location,
         files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
         budget: &mut WorkBudget,
     ) -> Level {
         let mut level = Level::default();
         for (below, bytes) in files {
-            let Some(stem) = place.family.stem(below) else {
+            let Some(stem) = location.family.stem(below) else {
                 continue;
             };
-            let path = place.directory.path.join(below);
+            let path = location.directory.path.join(below);
             let text = if budget.is_left() {
-                encoding::decode(bytes).map(str::to_owned).map_err(Refused::from)
+                encoding::decode(bytes).map(str::to_owned).map_err(Unreadable::from)
             } else {
-                Err(Refused::Budget)
+                Err(Unreadable::Budget)
             };
-            let loaded = self.load(place, &stem, &path, text);
+            let loaded = self.load(location, &stem, &path, text);
             budget.spend(loaded.work);
             take(&loaded.claim, &mut level);
         }
@@ -240,51 +219,51 @@ impl Directories {
         level
     }
 
-    /// Adds the files of a place.
+    /// Adds the files of a location.
     ///
     /// # Errors
     ///
     /// The directory whose files are all rejected, and the reason, worded for its owner.
     fn add(
         &self,
-        place: &Place,
+        location: &Location,
         files: &[Candidate],
-        look: &mut Look<'_>,
+        scan: &mut Scan<'_>,
         abandoned: &CancellationToken,
         level: &mut Level,
     ) -> Result<(), (PathBuf, String)> {
-        let found = files.iter().filter_map(|file| Found::look(place, file, look));
+        let found = files.iter().filter_map(|file| Found::scan(location, file, scan));
         let found: Vec<Found<'_>> = found.collect();
-        if found.iter().map(Found::bytes).sum::<u64>() > MAX_BYTES {
+        if found.iter().map(Found::bytes).sum::<u64>() > MAX_BYTES as u64 {
             let why = format!("the files of the directory have over {MAX_BYTES} bytes; none of them is used");
-            return Err((place.directory.path.clone(), why));
+            return Err((location.directory.path.clone(), why));
         }
         let mut budget = WorkBudget::default();
         for file in &found {
             if abandoned.is_cancelled() {
                 break;
             }
-            self.add_file(place, file, &mut budget, level);
+            self.add_file(location, file, &mut budget, level);
         }
         Ok(())
     }
 
-    fn add_file(&self, place: &Place, file: &Found<'_>, budget: &mut WorkBudget, level: &mut Level) {
-        let directory = &place.directory;
+    fn add_file(&self, location: &Location, file: &Found<'_>, budget: &mut WorkBudget, level: &mut Level) {
+        let directory = &location.directory;
         let is_parsed = budget.is_left();
         let load = || {
             let text = if is_parsed {
-                read::text(&file.path, &directory.wall)
+                read::text(&file.path, &directory.boundary)
             } else {
-                Err(Refused::Budget)
+                Err(Unreadable::Budget)
             };
-            self.load(place, &file.stem, &file.path, text)
+            self.load(location, &file.stem, &file.path, text)
         };
         match &file.metadata {
             // A directory is never a template.
             Ok(metadata) if metadata.is_dir() => {}
             Ok(metadata) => {
-                let key = (directory.clone(), place.family, file.below.to_owned(), is_parsed);
+                let key = (directory.clone(), location.family, file.below.to_owned(), is_parsed);
                 let loaded = self.files.get(key, Stamp::of(metadata), |_| load());
                 budget.spend(loaded.work);
                 take(&loaded.claim, level);
@@ -299,23 +278,23 @@ impl Directories {
     /// Returns how many files were parsed.
     #[cfg(test)]
     pub(super) fn parsed(&self) -> u64 {
-        self.turns.ended()
+        self.parsing.released()
     }
 
-    /// Parses a file's text. Without a text the file keeps its name and has an error. Waits for a turn to parse.
-    fn load(&self, place: &Place, stem: &str, path: &Path, text: Result<String, Refused>) -> Loaded {
+    /// Parses a file's text. Without a text the file keeps its name and has an error. Waits for a permit to parse.
+    fn load(&self, location: &Location, stem: &str, path: &Path, text: Result<String, Unreadable>) -> Loaded {
         let path = path.display().to_string();
         let text = text.map_err(|refused| refused.to_string());
         let file = FileText {
             path: &path,
             stem,
-            scope: place.directory.scope,
+            scope: location.directory.scope,
             text: text.as_deref().map_err(String::as_str),
         };
-        let work = text.as_deref().map_or(0, |text| place.family.work(text));
-        let _turn = text.is_ok().then(|| self.turns.wait());
+        let work = text.as_deref().map_or(0, |text| location.family.work(text));
+        let _permit = text.is_ok().then(|| self.parsing.acquire());
         Loaded {
-            claim: place.family.read(file, &self.rules).map(Arc::new),
+            claim: location.family.read(file, &self.rules).map(Arc::new),
             work,
         }
     }
@@ -323,13 +302,13 @@ impl Directories {
 
 impl<'a> Found<'a> {
     /// Returns the state of a file, or `None` if it is not a template.
-    fn look(place: &Place, file: &'a Candidate, look: &mut Look<'_>) -> Option<Self> {
-        let stem = place.family.stem(&file.below.to_string_lossy())?.into_owned();
-        let path = place.directory.path.join(&file.below);
+    fn scan(location: &Location, file: &'a Candidate, scan: &mut Scan<'_>) -> Option<Self> {
+        let stem = location.family.stem(&file.below.to_string_lossy())?.into_owned();
+        let path = location.directory.path.join(&file.below);
         Some(Self {
             below: &file.below,
             stem,
-            metadata: read::metadata(&path, file.is_link, look),
+            metadata: read::metadata(&path, file.is_link, scan),
             path,
         })
     }
@@ -351,25 +330,25 @@ fn take(claim: &Claim, level: &mut Level) {
     }
 }
 
-/// Profiles before subagents; otherwise by path, as they are.
+/// Sorts profiles before subagents. The order by path is kept otherwise.
 fn in_order(level: &mut Level) {
     level.files.sort_by_key(|file| file.dialect);
 }
 
-/// Returns the files of a place that may be templates, in order of path. `list` reads one directory and returns `None`
+/// Returns the files of a location that may be templates, in order of path. `list` reads one directory and returns `None`
 /// if the directory does not exist.
 ///
 /// # Errors
 ///
 /// The directory whose files are all rejected, and the reason, worded for its owner.
 pub(super) fn candidates<L>(
-    place: &Place,
+    location: &Location,
     mut list: impl FnMut(&Path) -> Option<L>,
 ) -> Result<Vec<Candidate>, (PathBuf, String)>
 where
     L: Deref<Target = Result<Listing, String>>,
 {
-    let top = &place.directory.path;
+    let top = &location.directory.path;
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::new()];
     let mut count = 0;
@@ -381,7 +360,7 @@ where
             below: folder.join(&file.name),
             is_link: file.is_link,
         }));
-        if place.family.has_folders() {
+        if location.family.has_folders() {
             folders.extend(listing.folders.iter().map(|name| folder.join(name)));
             count += listing.folders.len();
             if count > MAX_FOLDERS || found.len() > MAX_ENTRIES {
@@ -459,55 +438,55 @@ mod tests {
     use super::*;
     use crate::{
         domain::foreign::ForeignFormat,
-        source::{wall::Hidden, witness::Witness},
+        source::{boundary::HiddenDirectories, tracker::ChangeTracker},
     };
 
     const PROFILE: &str = "---\nagent_type: both\ndescription: d\nmodel: m\ncolor: red\n---\nx";
 
-    /// Returns a directory as a place, behind the wall around another.
-    fn place(path: &Path, scope: Scope, around: &Path, family: Family) -> Place {
+    /// Returns a directory as a location with a boundary around another directory.
+    fn location(path: &Path, scope: Scope, around: &Path, family: Family) -> Location {
         let directory = TemplateDirectory {
             path: path.to_owned(),
             scope,
-            wall: Wall::around(around, &Hidden::default()),
+            boundary: Boundary::around(around, &HiddenDirectories::default()),
         };
         let at = path.to_owned();
-        Place { at, directory, family }
+        Location { at, directory, family }
     }
 
     fn level(base: &Path, family: Family) -> Level {
-        let witness = Witness::default();
-        let place = place(base, Scope::Project, base, family);
+        let tracker = ChangeTracker::default();
+        let location = location(base, Scope::Project, base, family);
         Directories::default()
-            .level(&place, &mut witness.look(), &CancellationToken::new())
+            .level(&location, &mut tracker.scan(), &CancellationToken::new())
             .unwrap()
     }
 
     #[test]
-    fn what_was_read_as_one_place_is_not_taken_for_another() {
+    fn cached_level_depends_on_scope_boundary_and_family() {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap();
         let agents = base.join("project/agents");
         fs::create_dir_all(&agents).unwrap();
         fs::write(base.join("a.md"), PROFILE).unwrap();
         symlink(base.join("a.md"), agents.join("a.md")).unwrap();
-        let (directories, witness) = (Directories::default(), Witness::default());
-        let read = |place: &Place| {
+        let (directories, tracker) = (Directories::default(), ChangeTracker::default());
+        let read = |location: &Location| {
             directories
-                .level(place, &mut witness.look(), &CancellationToken::new())
+                .level(location, &mut tracker.scan(), &CancellationToken::new())
                 .unwrap()
         };
-        // A result read under a pledge is cached, but the next caller may have another wall and scope.
-        let wide = read(&place(&agents, Scope::User, &base, Family::Agents));
+        // A result read under a guard is cached, but the next caller may have another boundary and scope.
+        let wide = read(&location(&agents, Scope::User, &base, Family::Agents));
         assert_eq!(wide.files[0].scope, Scope::User);
         assert!(wide.files[0].parsed.template.is_ok());
-        let same = read(&place(&agents, Scope::Project, &base, Family::Agents));
+        let same = read(&location(&agents, Scope::Project, &base, Family::Agents));
         assert_eq!(same.files[0].scope, Scope::Project);
-        let narrow = read(&place(&agents, Scope::User, &agents, Family::Agents));
+        let narrow = read(&location(&agents, Scope::User, &agents, Family::Agents));
         assert!(narrow.files[0].parsed.template.is_err());
-        let outside = read(&place(&agents, Scope::User, &agents.join("deeper"), Family::Agents));
+        let outside = read(&location(&agents, Scope::User, &agents.join("deeper"), Family::Agents));
         assert!(outside.files.is_empty() && outside.notes.len() == 1);
-        let other = read(&place(
+        let other = read(&location(
             &agents,
             Scope::User,
             &base,
@@ -517,19 +496,19 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_too_much_together_are_not_read() {
+    fn directory_over_total_size_is_not_read() {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap();
         // Sparse files of the maximum size, so that the test writes no data.
         let file = |name: String, bytes: u64| File::create(base.join(name)).unwrap().set_len(bytes).unwrap();
-        for number in 0..MAX_BYTES / MAX_FILE_BYTES {
+        for number in 0..MAX_BYTES as u64 / MAX_FILE_BYTES {
             file(format!("{number}.md"), MAX_FILE_BYTES);
         }
         // Neither of these would be read.
         file("large.md".to_owned(), MAX_FILE_BYTES + 1);
         file("notes.txt".to_owned(), 1);
         let before = level(&base, Family::Roles);
-        assert_eq!(before.files.len() as u64, MAX_BYTES / MAX_FILE_BYTES + 1);
+        assert_eq!(before.files.len() as u64, MAX_BYTES as u64 / MAX_FILE_BYTES + 1);
         file("more.md".to_owned(), 1);
         let after = level(&base, Family::Roles);
         assert!(after.files.is_empty());
@@ -540,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_come_before_subagents_whatever_their_files_are_called() {
+    fn profiles_precede_subagents_for_any_file_name() {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap();
         fs::write(base.join("a.md"), "---\nname: both\n---\nx").unwrap();
@@ -562,19 +541,19 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_change_stays_the_same_value() {
+    fn unchanged_file_keeps_the_same_value() {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap();
         fs::write(base.join("a.md"), PROFILE).unwrap();
-        let place = place(&base, Scope::Project, &base, Family::Agents);
-        let (directories, witness) = (Directories::default(), Witness::default());
+        let location = location(&base, Scope::Project, &base, Family::Agents);
+        let (directories, tracker) = (Directories::default(), ChangeTracker::default());
         let read = || {
-            let level = directories.level(&place, &mut witness.look(), &CancellationToken::new());
+            let level = directories.level(&location, &mut tracker.scan(), &CancellationToken::new());
             level.unwrap().files.remove(0)
         };
         let before = read();
         assert!(Arc::ptr_eq(&before, &read()));
-        fs::write(place.directory.path.join("b.md"), "---\nname: c\n---\nx").unwrap();
+        fs::write(location.directory.path.join("b.md"), "---\nname: c\n---\nx").unwrap();
         assert!(
             Arc::ptr_eq(&before, &read()),
             "the same also where the directory is looked at again"

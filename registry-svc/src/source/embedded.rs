@@ -7,10 +7,11 @@ use include_dir::{Dir, include_dir};
 use crate::{
     domain::{
         catalog::Level,
+        dialect::Dialect,
         digest::Digest,
         name::{AgentType, GraphName, TemplateName},
         prompt::SharedTexts,
-        template::{Dialect, Scope, TemplateFile},
+        template::{Scope, TemplateFile},
     },
     source::{directory, footer, seed::SeedFile},
 };
@@ -49,13 +50,13 @@ pub(crate) fn footer() -> Arc<str> {
     text("collab/codex_system_footer.md").into()
 }
 
-/// Returns the roles, as they are seeded.
+/// Returns the files of the roles for seeding.
 #[must_use]
 pub(crate) fn role_files() -> Vec<SeedFile> {
     files("agents").map(|(name, text)| SeedFile { name, text }).collect()
 }
 
-/// Returns the footer, as it is seeded.
+/// Returns the file of the footer for seeding.
 #[must_use]
 pub(crate) fn footer_files() -> Vec<SeedFile> {
     vec![SeedFile {
@@ -110,7 +111,7 @@ mod tests {
     };
 
     #[test]
-    fn every_shipped_template_is_fit_to_be_listed_and_raises_no_finding() {
+    fn embedded_templates_have_no_findings() {
         let catalog = Catalog::build(&[roles(), graphs()]);
         assert_eq!(catalog.diagnostics(), []);
         let names = |selection| -> Vec<String> {
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shared_text_is_there() {
+    fn embedded_shared_texts_exist() {
         let texts = texts();
         for text in [&texts.system, &texts.planning, &texts.implementation, &footer()] {
             assert!(!text.trim().is_empty());

@@ -1,4 +1,4 @@
-//! Finds the system footer: project, nearest first, then user; the embedded one is the caller's last resort.
+//! Finds the system footer: nearest project directory first, then the home. The caller falls back to the embedded one.
 
 use std::{
     fs,
@@ -11,31 +11,31 @@ use svc_kit::stamp::Stamp;
 use crate::{
     domain::diagnostic::{Diagnostic, Finding},
     source::{
+        boundary::{Boundary, HiddenDirectories},
         cache::StampedCache,
         read,
+        tracker::Scan,
         walk::Project,
-        wall::{Hidden, Wall},
-        witness::Look,
     },
 };
 
-/// Where footers lie in a project and in a home.
+/// The directory of footers in a project and in a home.
 pub(crate) const DIRECTORY: &str = ".codex/collab";
-/// The footer's file.
+/// The name of the footer's file.
 pub(crate) const FILE: &str = "codex_system_footer.md";
 
 /// Reads and caches footers.
 #[derive(Debug, Default)]
 pub(crate) struct Footers {
-    hidden: Hidden,
-    /// The key includes the wall, which determines whether a link is followed.
-    files: StampedCache<(PathBuf, Wall), Result<Arc<str>, String>>,
+    hidden: HiddenDirectories,
+    /// The key includes the boundary, which determines whether a link is followed.
+    files: StampedCache<(PathBuf, Boundary), Result<Arc<str>, String>>,
 }
 
 impl Footers {
-    /// Footers none of which was read, from nothing that is hidden.
+    /// Creates an empty cache. Hidden directories are never read.
     #[must_use]
-    pub(crate) fn new(hidden: Hidden) -> Self {
+    pub(crate) fn new(hidden: HiddenDirectories) -> Self {
         Self {
             hidden,
             ..Self::default()
@@ -49,7 +49,7 @@ impl Footers {
         &self,
         project: Option<&Project>,
         home: Option<&Path>,
-        look: &mut Look<'_>,
+        scan: &mut Scan<'_>,
     ) -> (Option<Arc<str>>, Vec<Diagnostic>) {
         let of_project = project.into_iter().flat_map(|project| {
             let directories = project.directories.iter().map(PathBuf::as_path);
@@ -58,7 +58,7 @@ impl Footers {
         let mut notes = Vec::new();
         for (base, bounds) in of_project.chain(home.map(|home| (home, home))) {
             let path = base.join(DIRECTORY).join(FILE);
-            match self.read(&path, Wall::around(bounds, &self.hidden), look) {
+            match self.read(&path, Boundary::around(bounds, &self.hidden), scan) {
                 Some(Ok(text)) => return (Some(text), notes),
                 Some(Err(why)) => notes.push(note(&path, &why)),
                 None => {}
@@ -67,12 +67,12 @@ impl Footers {
         (None, notes)
     }
 
-    fn read(&self, path: &Path, wall: Wall, look: &mut Look<'_>) -> Option<Result<Arc<str>, String>> {
+    fn read(&self, path: &Path, boundary: Boundary, scan: &mut Scan<'_>) -> Option<Result<Arc<str>, String>> {
         let is_link = fs::symlink_metadata(path).ok()?.is_symlink();
-        let metadata = read::metadata(path, is_link, look).ok()?;
-        let key = (path.to_owned(), wall);
-        let footer = self.files.get(key, Stamp::of(&metadata), |(path, wall)| {
-            read::text(path, wall)
+        let metadata = read::metadata(path, is_link, scan).ok()?;
+        let key = (path.to_owned(), boundary);
+        let footer = self.files.get(key, Stamp::of(&metadata), |(path, boundary)| {
+            read::text(path, boundary)
                 .map(|text| clean(&text))
                 .map_err(|refused| refused.to_string())
         });
@@ -100,7 +100,7 @@ pub(crate) fn note(path: &Path, why: &str) -> Diagnostic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::witness::Witness;
+    use crate::source::tracker::ChangeTracker;
 
     fn write(base: &Path, text: &[u8]) {
         fs::create_dir_all(base.join(DIRECTORY)).unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_readable_footer_wins_and_a_blank_one_counts() {
+    fn nearest_readable_footer_wins() {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap();
         let (root, near, home) = (base.join("root"), base.join("root/near"), base.join("home"));
@@ -119,9 +119,9 @@ mod tests {
             directories: vec![near.clone(), root.clone()],
             top: root.clone(),
         };
-        let (footers, witness) = (Footers::default(), Witness::default());
+        let (footers, tracker) = (Footers::default(), ChangeTracker::default());
         let find = || {
-            let (text, notes) = footers.find(Some(&project), Some(&home), &mut witness.look());
+            let (text, notes) = footers.find(Some(&project), Some(&home), &mut tracker.scan());
             (text.as_deref().map(str::to_owned), notes.len())
         };
         assert_eq!(find(), (None, 0));

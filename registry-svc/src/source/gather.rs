@@ -1,5 +1,5 @@
-//! Gathers the template files around a working directory, for a registry on another machine: what the walk of a
-//! registry on this one would read, as a bundle.
+//! Gathers the template files for a working directory as a bundle, for a registry on another machine. The bundle has the
+//! files that a registry on this machine would read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,13 +20,13 @@ use crate::{
         template::Scope,
     },
     source::{
+        boundary::{Boundary, HiddenDirectories},
         bundle::{self, Upload},
-        directory::{self, Place, TemplateDirectory},
-        footer, places,
-        places::Nobody,
+        directory::{self, Location, TemplateDirectory},
+        footer, locations,
+        observer::NoObserver,
         read,
         walk::{self, Project},
-        wall::{Hidden, Wall},
     },
 };
 
@@ -40,7 +40,7 @@ const UNREADABLE: &[u8] = b"\0";
 pub struct Gathered {
     /// The files, in order of scope and path.
     pub files: Vec<Upload>,
-    /// What a registry of this release names the bundle.
+    /// The digest by which a registry of this release identifies the bundle.
     pub digest: Digest,
     /// Files that are not uploaded as they are on disk, with the reasons.
     pub findings: Vec<Diagnostic>,
@@ -56,50 +56,50 @@ pub struct Gathered {
 /// may have.
 pub fn gather(cwd: &str, root: &Path, home: Option<&Path>) -> Result<Gathered, RegistryError> {
     let root = fs::canonicalize(root).map_err(|_| RegistryError::CwdNotFound { cwd: cwd.to_owned() })?;
-    let project = walk::project(cwd, &[root], &mut Nobody)?;
+    let project = walk::project(cwd, &[root], &mut NoObserver)?;
     let home = home.and_then(|home| fs::canonicalize(home).ok());
-    let hidden = Hidden::new(paths::known_data_dirs());
-    let mut draft = Draft::default();
+    let hidden = HiddenDirectories::new(paths::known_data_dirs());
+    let mut builder = BundleBuilder::default();
     // Each format is gathered as if it were the only imported one. A link can make two directories identical, and only
     // the registry knows which of the two formats takes precedence.
     for format in ForeignFormat::ALL {
-        for place in places(Some(&project), home.as_deref(), slice::from_ref(format), &hidden) {
-            let base = match place.directory.scope {
+        for location in locations(Some(&project), home.as_deref(), slice::from_ref(format), &hidden) {
+            let base = match location.directory.scope {
                 Scope::Project => Some(project.top.as_path()),
                 Scope::User | Scope::System => home.as_deref(),
             };
-            if let Some(within) = base.and_then(|base| place.at.strip_prefix(base).ok()) {
-                draft.directory(&place, within);
+            if let Some(within) = base.and_then(|base| location.at.strip_prefix(base).ok()) {
+                builder.directory(&location, within);
             }
         }
     }
-    draft.footers(&project, home.as_deref(), &hidden);
-    draft.finish()
+    builder.footers(&project, home.as_deref(), &hidden);
+    builder.finish()
 }
 
-/// A bundle in the making.
+/// Builds a bundle.
 #[derive(Debug, Default)]
-struct Draft {
+struct BundleBuilder {
     seen: BTreeSet<(PathBuf, Family)>,
     files: BTreeMap<(Scope, String), Vec<u8>>,
     findings: Vec<Diagnostic>,
 }
 
-impl Draft {
-    /// Takes the templates of a place. `within` is where it lies in the project or the home.
-    fn directory(&mut self, place: &Place, within: &Path) {
-        let TemplateDirectory { path, wall, .. } = &place.directory;
-        if !path.is_dir() || !self.seen.insert((place.at.clone(), place.family)) {
+impl BundleBuilder {
+    /// Adds the templates of a location. `within` is its path in the project or the home.
+    fn directory(&mut self, location: &Location, within: &Path) {
+        let TemplateDirectory { path, boundary, .. } = &location.directory;
+        if !path.is_dir() || !self.seen.insert((location.at.clone(), location.family)) {
             return;
         }
-        if !wall.holds(path) {
-            return self.note(path, &read::Refused::OutsideWall.to_string());
+        if !boundary.contains(path) {
+            return self.note(path, &read::Unreadable::OutsideBoundary.to_string());
         }
-        match directory::candidates(place, |folder| Some(Box::new(directory::list(folder)))) {
+        match directory::candidates(location, |folder| Some(Box::new(directory::list(folder)))) {
             Ok(files) => {
                 for file in files {
-                    if place.family.stem(&file.below.to_string_lossy()).is_some() {
-                        self.template(place, within, &file.below);
+                    if location.family.stem(&file.below.to_string_lossy()).is_some() {
+                        self.template(location, within, &file.below);
                     }
                 }
             }
@@ -107,18 +107,18 @@ impl Draft {
         }
     }
 
-    fn template(&mut self, place: &Place, within: &Path, below: &Path) {
-        let TemplateDirectory { path, scope, wall } = &place.directory;
+    fn template(&mut self, location: &Location, within: &Path, below: &Path) {
+        let TemplateDirectory { path, scope, boundary } = &location.directory;
         let path = path.join(below);
         match fs::metadata(&path) {
             // A directory is never a template.
             Ok(metadata) if metadata.is_dir() => return,
             // Removed since the directory was listed.
             Err(_) if fs::symlink_metadata(&path).is_err() => return,
-            // A link to nothing is among them; reading says so.
+            // Includes dangling links, which fail when they are read.
             Ok(_) | Err(_) => {}
         }
-        let content = match read::bytes(&path, wall) {
+        let content = match read::bytes(&path, boundary) {
             Ok(content) => content,
             Err(refused) => {
                 self.note(&path, &format!("uploaded as a template that cannot be used: {refused}"));
@@ -129,7 +129,7 @@ impl Draft {
     }
 
     /// Adds every readable footer. The nearest one takes precedence, and an unreadable footer does not shadow others.
-    fn footers(&mut self, project: &Project, home: Option<&Path>, hidden: &Hidden) {
+    fn footers(&mut self, project: &Project, home: Option<&Path>, hidden: &HiddenDirectories) {
         let of_project = project
             .directories
             .iter()
@@ -140,7 +140,7 @@ impl Draft {
             if fs::metadata(&path).is_err() {
                 continue;
             }
-            match read::bytes(&path, &Wall::around(top, hidden)) {
+            match read::bytes(&path, &Boundary::around(top, hidden)) {
                 Ok(content) => {
                     self.files.insert((scope, uploaded(within)), content);
                 }
@@ -185,7 +185,7 @@ mod tests {
     use crate::{
         domain::catalog::Entry,
         source::{
-            Choice, Sources, View,
+            Sources, TemplateOptions, View,
             bundle::{BundleBounds, Bundles},
         },
     };
@@ -229,7 +229,7 @@ mod tests {
             self.gather().files.into_iter().map(path).collect()
         }
 
-        fn sources(&self, choice: Choice) -> Sources {
+        fn sources(&self, choice: TemplateOptions) -> Sources {
             Sources::open_with(Some(self.base.join("home")), &[self.base.join("repo")], choice).unwrap()
         }
     }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_that_reads_the_bundle_sees_what_one_that_reads_the_disk_sees() {
+    fn bundle_and_disk_give_the_same_catalogue() {
         let tree = Tree::new();
         tree.write("repo/.codex/.agents/clerk.md", ROLE);
         tree.write("repo/a/.codex/.agents/clerk.md", "---\ndescription: near\n---\nx");
@@ -259,15 +259,15 @@ mod tests {
         tree.write("repo/.codex/collab/codex_system_footer.md", "The project's footer.");
         tree.write("home/.codex/.agents/clerk.md", ROLE);
         tree.write("home/.codex/.agents/mine.md", ROLE);
-        // Too large, so it can be used nowhere, and hides the embedded one everywhere.
+        // Too large, so it is invalid, and shadows the embedded one.
         tree.write("repo/.codex/.agents/worker.md", &"x".repeat(2 * 1024 * 1024));
         fs::create_dir(tree.base.join("repo/.gemini")).unwrap();
         let gemini = tree.base.join("repo/.gemini/agents");
         symlink(tree.base.join("repo/.claude/agents"), gemini).unwrap();
         for import in [None].into_iter().chain(ForeignFormat::ALL.iter().copied().map(Some)) {
-            let choice = Choice {
+            let choice = TemplateOptions {
                 import: import.into_iter().collect(),
-                ..Choice::default()
+                ..TemplateOptions::default()
             };
             let sources = tree.sources(choice);
             let bundles = Bundles::new(BundleBounds::default());
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn only_templates_and_footers_of_the_project_and_the_home_come_along() {
+    fn gathered_files_are_templates_and_footers_only() {
         let tree = Tree::new();
         tree.write(".codex/.agents/above.md", ROLE);
         tree.write("repo/src/main.rs", "fn main() {}");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_out_of_the_project_brings_nothing_along() {
+    fn link_out_of_project_is_not_gathered() {
         let tree = Tree::new();
         let secret = tree.write("outside/secret", "secret");
         tree.write("outside/agents/hidden.md", ROLE);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_is_never_a_project_too() {
+    fn home_is_not_gathered_as_project() {
         let tree = Tree::new();
         tree.write("home/.codex/.agents/mine.md", ROLE);
         fs::create_dir_all(tree.base.join("home/work")).unwrap();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_working_directory_that_is_none_is_refused() {
+    fn invalid_working_directory_is_rejected() {
         let tree = Tree::new();
         let at = |cwd: &str| gather(cwd, &tree.base.join("repo"), None).map(|gathered| gathered.digest);
         let missing = tree.base.join("repo/none").display().to_string();

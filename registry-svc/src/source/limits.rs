@@ -5,8 +5,9 @@ use svc_kit::limits::Limit;
 use crate::{
     domain::yaml,
     source::{
-        bundle::{BundleBounds, MAX_BYTES, MAX_FILES, MAX_PATH_BYTES},
-        directory::{MAX_ENTRIES, MAX_FOLDERS, MAX_WORK},
+        budget::{MAX_BYTES, MAX_WORK},
+        bundle::{BundleBounds, MAX_FILES, MAX_PATH_BYTES},
+        directory::{MAX_ENTRIES, MAX_FOLDERS},
         read::MAX_FILE_BYTES,
     },
 };

@@ -1,28 +1,29 @@
 //! The sources of templates: directories of the project and the user, and the binary. This is the only module that
 //! reads files.
 //!
-//! The next call after a change on disk serves the change. While the [`witness`] guarantees that nothing changed, a
-//! call does not access the disk ([`Sources::vouched`], which never blocks). Otherwise, the call checks the disk
-//! ([`Sources::view`], for blocking threads). If something changed or the witness cannot guarantee the state, each
+//! The next call after a change on disk serves the change. While the [`tracker`] guarantees that nothing changed, a
+//! call does not access the disk ([`Sources::cached_view`], which never blocks). Otherwise, the call checks the disk
+//! ([`Sources::view`], for blocking threads). If something changed or the tracker cannot guarantee the state, each
 //! directory and file costs one `stat`, and content is read only from files that changed.
 
+mod boundary;
+mod budget;
 pub(crate) mod bundle;
 mod cache;
 mod directory;
 mod embedded;
-pub(crate) mod follow;
+mod fair_semaphore;
 mod footer;
 pub(crate) mod gather;
+pub(crate) mod guarded;
 pub(crate) mod limits;
-mod measures;
-mod places;
-mod pledged;
+mod metrics;
+mod observer;
 mod read;
+mod roots;
 pub(crate) mod seed;
-mod turns;
+mod tracker;
 mod walk;
-mod wall;
-mod witness;
 
 use std::{
     collections::HashMap,
@@ -45,19 +46,19 @@ use crate::{
         template::Scope,
     },
     source::{
-        directory::{Directories, Place, TemplateDirectory},
+        boundary::{Boundary, HiddenDirectories},
+        directory::{Directories, Location, TemplateDirectory},
         footer::Footers,
-        measures::Measures,
-        places::Whereabouts,
-        pledged::PledgedCache,
+        guarded::{Guarded, GuardedCache},
+        metrics::Metrics,
+        roots::SearchRoots,
         seed::SeedReport,
+        tracker::{ChangeTracker, Scan},
         walk::Project,
-        wall::{Hidden, Wall},
-        witness::{Look, Witness},
     },
 };
 
-/// Where roles are seeded in a home.
+/// The directory in a home into which roles are seeded.
 const ROLES: &str = ".codex/.agents";
 /// Maximum number of cached catalogues. There is one for each list of directories that a call resolved to.
 const MAX_CATALOGS: usize = 256;
@@ -67,13 +68,22 @@ const MAX_CATALOGS: usize = 256;
 pub(crate) struct View {
     /// The templates.
     pub(crate) catalog: Arc<Catalog>,
-    /// The footer; blank: none.
+    /// The footer. Blank if it is disabled.
     pub(crate) footer: Arc<str>,
+}
+
+/// A view, and the handle with which a watcher waits for its changes.
+#[derive(Clone, Debug)]
+pub(crate) struct ObservedView {
+    /// The current state.
+    pub(crate) view: View,
+    /// The handle. `None` if a change could cause no event.
+    pub(crate) guarded: Option<Arc<Guarded<View>>>,
 }
 
 /// The templates to use, in addition to Troupe's own dialects in every scope.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Choice {
+pub(crate) struct TemplateOptions {
     /// The foreign formats, in order of precedence.
     pub(crate) import: Vec<ForeignFormat>,
     /// Whether templates of projects are used.
@@ -95,14 +105,14 @@ pub(crate) struct Sources {
     embedded: [Level; 2],
     import: Vec<ForeignFormat>,
     project_templates: ProjectTemplates,
-    hidden: Hidden,
+    hidden: HiddenDirectories,
     directories: Directories,
     footers: Footers,
     catalogs: ArcSwap<HashMap<Vec<PathBuf>, Arc<Snapshot>>>,
-    /// By working directory, as calls name it.
-    views: PledgedCache<Option<String>, View>,
-    witness: Witness,
-    measures: Measures,
+    /// By working directory as given in calls.
+    views: GuardedCache<Option<String>, View>,
+    tracker: ChangeTracker,
+    metrics: Metrics,
 }
 
 /// A catalogue and the levels that it was built from.
@@ -113,13 +123,13 @@ struct Snapshot {
 }
 
 impl Sources {
-    /// Returns the sources of a registry with that user scope and those workspace roots, our own dialects only.
+    /// Opens the sources with Troupe's own dialects only.
     #[cfg(test)]
     pub(crate) fn open(home: Option<PathBuf>, roots: &[PathBuf]) -> Result<Self, (PathBuf, io::Error)> {
-        Self::open_with(home, roots, Choice::default())
+        Self::open_with(home, roots, TemplateOptions::default())
     }
 
-    /// Returns the sources of a registry with that user scope, those workspace roots and that choice of templates.
+    /// Opens the sources of a registry with this user scope and these workspace roots.
     ///
     /// # Errors
     ///
@@ -127,14 +137,14 @@ impl Sources {
     pub(crate) fn open_with(
         home: Option<PathBuf>,
         roots: &[PathBuf],
-        choice: Choice,
+        choice: TemplateOptions,
     ) -> Result<Self, (PathBuf, io::Error)> {
         let canonical = |root: &PathBuf| match fs::canonicalize(root) {
             Ok(path) if path.is_dir() => Ok(path),
             Ok(_) => Err((root.clone(), io::ErrorKind::NotADirectory.into())),
             Err(error) => Err((root.clone(), error)),
         };
-        let hidden = Hidden::new(choice.hidden);
+        let hidden = HiddenDirectories::new(choice.hidden);
         Ok(Self {
             home,
             roots: roots.iter().map(canonical).collect::<Result<_, _>>()?,
@@ -147,9 +157,9 @@ impl Sources {
             footers: Footers::new(hidden.clone()),
             hidden,
             catalogs: ArcSwap::default(),
-            views: PledgedCache::default(),
-            witness: Witness::default(),
-            measures: Measures::default(),
+            views: GuardedCache::default(),
+            tracker: ChangeTracker::default(),
+            metrics: Metrics::default(),
         })
     }
 
@@ -170,12 +180,16 @@ impl Sources {
         &self.texts
     }
 
-    /// Returns the templates and the footer of a working directory in their present state, if the witness can guarantee
-    /// them without disk access. Never blocks.
+    /// Returns the templates and the footer of a working directory if the tracker can guarantee without disk access that
+    /// they are current. Never blocks.
     #[must_use]
-    pub(crate) fn vouched(&self, cwd: Option<&str>) -> Option<View> {
-        let kept = self.views.get(&cwd.map(str::to_owned))?;
-        self.witness.vouches(&kept.pledge).then(|| kept.value.clone())
+    pub(crate) fn cached_view(&self, cwd: Option<&str>) -> Option<View> {
+        self.guarded_view(cwd).map(|guarded| guarded.value.clone())
+    }
+
+    fn guarded_view(&self, cwd: Option<&str>) -> Option<Arc<Guarded<View>>> {
+        let guarded = self.views.get(&cwd.map(str::to_owned))?;
+        self.tracker.is_current(&guarded.guard).then_some(guarded)
     }
 
     /// Returns the same as [`Self::view_for`], for a caller that never disconnects.
@@ -189,31 +203,51 @@ impl Sources {
     ///
     /// # Errors
     ///
-    /// A bad working directory; see [`walk::project`]. [`RegistryError::Abandoned`].
+    /// The working directory is invalid; see [`walk::project`]. [`RegistryError::Abandoned`].
     pub(crate) fn view_for(&self, cwd: Option<&str>, abandoned: &CancellationToken) -> Result<View, RegistryError> {
-        if let Some(view) = self.vouched(cwd) {
-            return Ok(view);
-        }
-        let mut look = self.witness.look();
-        let view = self.look(cwd, &mut look, abandoned)?;
-        if let Some(pledge) = look.done() {
-            self.views.keep(cwd.map(str::to_owned), view.clone(), pledge);
-        }
-        Ok(view)
+        self.observed_view(cwd, abandoned).map(|observed| observed.view)
     }
 
-    fn look(
+    /// Returns the same as [`Self::view_for`], with a handle for [`Self::changed`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Self::view_for`].
+    pub(crate) fn observed_view(
         &self,
         cwd: Option<&str>,
-        look: &mut Look<'_>,
+        abandoned: &CancellationToken,
+    ) -> Result<ObservedView, RegistryError> {
+        if let Some(guarded) = self.guarded_view(cwd) {
+            return Ok(ObservedView {
+                view: guarded.value.clone(),
+                guarded: Some(guarded),
+            });
+        }
+        let mut scan = self.tracker.scan();
+        let view = self.scan(cwd, &mut scan, abandoned)?;
+        let guard = scan.finish();
+        let guarded = guard.map(|guard| self.views.insert(cwd.map(str::to_owned), view.clone(), guard));
+        Ok(ObservedView { view, guarded })
+    }
+
+    /// Waits until a view may have changed. Cancel safe.
+    pub(crate) async fn changed(&self, view: &Guarded<View>) {
+        self.tracker.changed(&view.guard).await;
+    }
+
+    fn scan(
+        &self,
+        cwd: Option<&str>,
+        scan: &mut Scan<'_>,
         abandoned: &CancellationToken,
     ) -> Result<View, RegistryError> {
-        let Whereabouts { project, home } = self.whereabouts(cwd, look)?;
+        let SearchRoots { project, home } = self.search_roots(cwd, scan)?;
         let mut key = Vec::new();
         let mut levels = Vec::new();
-        for place in places(project.as_ref(), home.as_deref(), &self.import, &self.hidden) {
-            if let Some(level) = self.directories.level(&place, look, abandoned) {
-                key.push(place.directory.path);
+        for location in locations(project.as_ref(), home.as_deref(), &self.import, &self.hidden) {
+            if let Some(level) = self.directories.level(&location, scan, abandoned) {
+                key.push(location.directory.path);
                 levels.push(level);
             }
         }
@@ -221,7 +255,7 @@ impl Sources {
             return Err(RegistryError::Abandoned);
         }
         levels.extend(self.embedded.iter().cloned());
-        let (footer, notes) = self.footers.find(project.as_ref(), home.as_deref(), look);
+        let (footer, notes) = self.footers.find(project.as_ref(), home.as_deref(), scan);
         levels.push(Level {
             files: Vec::new(),
             notes,
@@ -255,7 +289,7 @@ impl Sources {
             catalogs
         });
         let kept = self.catalogs.load();
-        self.measures.loaded(kept.values().map(|snapshot| &*snapshot.catalog));
+        self.metrics.loaded(kept.values().map(|snapshot| &*snapshot.catalog));
         catalog
     }
 }
@@ -271,63 +305,71 @@ fn distinct(formats: Vec<ForeignFormat>) -> Vec<ForeignFormat> {
     kept
 }
 
-/// Returns the families to look for in each directory of a project and in a home, in order of precedence.
+/// Returns the families to scan for in each directory of a project and in a home, in order of precedence.
 fn families(import: &[ForeignFormat]) -> Vec<Family> {
     let foreign = import.iter().copied().map(Family::Foreign);
     [Family::Roles, Family::Agents].into_iter().chain(foreign).collect()
 }
 
-/// Returns the places that apply, in order of precedence: each directory of the project, then the user's; within one of
+/// Returns the locations that apply, in order of precedence: each directory of the project, then the user's; within one of
 /// these roles, profiles with subagents, foreign agents. The user scope's directories are never also the project's.
-fn places(project: Option<&Project>, home: Option<&Path>, import: &[ForeignFormat], hidden: &Hidden) -> Vec<Place> {
+fn locations(
+    project: Option<&Project>,
+    home: Option<&Path>,
+    import: &[ForeignFormat],
+    hidden: &HiddenDirectories,
+) -> Vec<Location> {
     let families = families(import);
     let of_home = |home: &Path| {
-        let wall = Wall::around(home, hidden);
-        let found = families.iter().flat_map(|family| at(home, &wall, Scope::User, *family));
+        let boundary = Boundary::around(home, hidden);
+        let found = families
+            .iter()
+            .flat_map(|family| at(home, &boundary, Scope::User, *family));
         found.collect::<Vec<_>>()
     };
     let user = home.map_or_else(Vec::new, of_home);
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     if let Some(project) = project {
         let of_project = |base: &Path, family| {
-            let wall = Wall::around(&project.top, hidden);
-            at(base, &wall, Scope::Project, family)
+            let boundary = Boundary::around(&project.top, hidden);
+            at(base, &boundary, Scope::Project, family)
         };
-        let is_user = |place: &Place| user.iter().any(|user| user.directory.path == place.directory.path);
+        let is_user = |location: &Location| user.iter().any(|user| user.directory.path == location.directory.path);
         for base in &project.directories {
             let found = families.iter().flat_map(|family| of_project(base, *family));
-            places.extend(found.filter(|place| !is_user(place)));
+            locations.extend(found.filter(|location| !is_user(location)));
         }
-        places.extend(of_project(&project.top, Family::Graph));
+        locations.extend(of_project(&project.top, Family::Graph));
     }
-    places.extend(user);
-    once(places)
+    locations.extend(user);
+    once(locations)
 }
 
-/// Keeps the first of several places with the same directory. A link can make two directories identical.
-fn once(places: Vec<Place>) -> Vec<Place> {
-    let is_toml = |place: &Place| place.family == Family::Foreign(ForeignFormat::Codex);
-    let mut kept: Vec<Place> = Vec::with_capacity(places.len());
-    for place in places {
-        let again =
-            |earlier: &Place| earlier.directory.path == place.directory.path && is_toml(earlier) == is_toml(&place);
+/// Keeps the first of several locations with the same directory. A link can make two directories identical.
+fn once(locations: Vec<Location>) -> Vec<Location> {
+    let is_toml = |location: &Location| location.family == Family::Foreign(ForeignFormat::Codex);
+    let mut kept: Vec<Location> = Vec::with_capacity(locations.len());
+    for location in locations {
+        let again = |earlier: &Location| {
+            earlier.directory.path == location.directory.path && is_toml(earlier) == is_toml(&location)
+        };
         if !kept.iter().any(again) {
-            kept.push(place);
+            kept.push(location);
         }
     }
     kept
 }
 
-/// Returns the places of a family below a directory that exist.
-fn at(base: &Path, wall: &Wall, scope: Scope, family: Family) -> Vec<Place> {
-    let place = |place: &&str| {
-        let at = base.join(place);
+/// Returns the locations of a family below a directory that exist.
+fn at(base: &Path, boundary: &Boundary, scope: Scope, family: Family) -> Vec<Location> {
+    let location = |location: &&str| {
+        let at = base.join(location);
         let path = fs::canonicalize(&at).ok()?;
-        let wall = wall.clone();
-        let directory = TemplateDirectory { path, scope, wall };
-        Some(Place { at, directory, family })
+        let boundary = boundary.clone();
+        let directory = TemplateDirectory { path, scope, boundary };
+        Some(Location { at, directory, family })
     };
-    family.places(scope).iter().filter_map(place).collect()
+    family.directories(scope).iter().filter_map(location).collect()
 }
 
 /// Returns whether two lists of levels have identical files and findings. The check is cheap: files are compared by

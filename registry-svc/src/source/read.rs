@@ -1,4 +1,4 @@
-//! Reads one file of a scope, within bounds and behind the scope's wall.
+//! Reads one file of a scope, within the size limit and the scope's boundary.
 
 use std::{
     fs::{self, File, Metadata},
@@ -16,7 +16,7 @@ use rustix::{
 
 use crate::{
     domain::encoding::{self, NotText},
-    source::{directory::MAX_WORK, wall::Wall, witness::Look},
+    source::{boundary::Boundary, budget::MAX_WORK, tracker::Scan},
 };
 
 /// The largest template or footer, in bytes, as the system counts.
@@ -31,17 +31,17 @@ const FILE: OFlags = OFlags::RDONLY
 
 /// The reason why a file is not read, worded for its owner.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
-    /// It is not text, or too much of it.
+pub(crate) enum Unreadable {
+    /// The file is not text or is too large.
     #[error(transparent)]
     NotText(#[from] NotText),
-    /// It is a device, a pipe, a socket or a directory.
+    /// The file is a device, a pipe, a socket or a directory.
     #[error("not a regular file")]
     NotAFile,
     /// The file is a link, or lies behind one, to a location outside its scope. The message omits the target, because
     /// threads receive it and must not learn the layout of the file system.
     #[error("leads outside its project, or the home, by a link")]
-    OutsideWall,
+    OutsideBoundary,
     /// The files before it use up the work budget of its directory.
     #[error(
         "not read: the files before it use up the work of parsing that a directory may cause ({MAX_WORK} units of about a \
@@ -53,29 +53,29 @@ pub(crate) enum Refused {
     Io(#[from] io::Error),
 }
 
-/// Returns the metadata of a file in a scanned directory, following links. The look is notified of a link's target and
+/// Returns the metadata of a file in a scanned directory, following links. The scan is notified of a link's target and
 /// of a file with several names, which can change through its other names without an event.
-pub(crate) fn metadata(path: &Path, is_link: bool, look: &mut Look<'_>) -> io::Result<Metadata> {
+pub(crate) fn metadata(path: &Path, is_link: bool, scan: &mut Scan<'_>) -> io::Result<Metadata> {
     if is_link {
-        look.link(path);
+        scan.link(path);
     }
     let metadata = fs::metadata(path)?;
     if metadata.is_file() && metadata.nlink() > 1 {
-        look.doubt();
+        scan.mark_unreliable();
     }
     Ok(metadata)
 }
 
-/// Reads a text file that, once links are followed, lies behind the wall.
-pub(crate) fn text(path: &Path, wall: &Wall) -> Result<String, Refused> {
-    Ok(encoding::decode(&bytes(path, wall)?)?.to_owned())
+/// Reads a text file that, once links are followed, is inside the boundary.
+pub(crate) fn text(path: &Path, boundary: &Boundary) -> Result<String, Unreadable> {
+    Ok(encoding::decode(&bytes(path, boundary)?)?.to_owned())
 }
 
 /// Reads a file like [`text`], without decoding it.
-pub(crate) fn bytes(path: &Path, wall: &Wall) -> Result<Vec<u8>, Refused> {
+pub(crate) fn bytes(path: &Path, boundary: &Boundary) -> Result<Vec<u8>, Unreadable> {
     let path = fs::canonicalize(path)?;
-    if !wall.holds(&path) {
-        return Err(Refused::OutsideWall);
+    if !boundary.contains(&path) {
+        return Err(Unreadable::OutsideBoundary);
     }
     // Checked before opening, because opening a device may have side effects, and again after it, because the file may
     // have been replaced.
@@ -84,7 +84,7 @@ pub(crate) fn bytes(path: &Path, wall: &Wall) -> Result<Vec<u8>, Refused> {
     check(&file.metadata()?)?;
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    // It may have grown since it was checked.
+    // The file may have grown since the check.
     check_size(bytes.len() as u64)?;
     Ok(bytes)
 }
@@ -94,13 +94,13 @@ pub(crate) fn bytes(path: &Path, wall: &Wall) -> Result<Vec<u8>, Refused> {
 #[cfg(target_os = "linux")]
 fn open(path: &Path) -> io::Result<File> {
     match openat2(CWD, path, FILE, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        // An old kernel, or a sandbox that does not know the call.
+        // An old kernel or a sandbox does not support the call.
         Err(Errno::NOSYS | Errno::PERM) => open_and_compare(path),
         opened => Ok(opened?.into()),
     }
 }
 
-/// As on Linux, as far as the system can.
+/// Opens the file at a canonical path, without the guarantees of Linux.
 #[cfg(not(target_os = "linux"))]
 fn open(path: &Path) -> io::Result<File> {
     open_and_compare(path)
@@ -114,18 +114,18 @@ fn open_and_compare(path: &Path) -> io::Result<File> {
     if is_there && fs::canonicalize(path)? == path {
         Ok(file)
     } else {
-        Err(io::Error::other("it was replaced meanwhile"))
+        Err(io::Error::other("it was replaced in the meantime"))
     }
 }
 
-fn check(metadata: &Metadata) -> Result<(), Refused> {
+fn check(metadata: &Metadata) -> Result<(), Unreadable> {
     if !metadata.is_file() {
-        return Err(Refused::NotAFile);
+        return Err(Unreadable::NotAFile);
     }
     check_size(metadata.len())
 }
 
-fn check_size(bytes: u64) -> Result<(), Refused> {
+fn check_size(bytes: u64) -> Result<(), Unreadable> {
     if bytes > MAX_FILE_BYTES {
         return Err(NotText::TooLarge.into());
     }
@@ -137,17 +137,17 @@ mod tests {
     use std::os::unix::{fs::symlink, net::UnixListener};
 
     use super::*;
-    use crate::source::wall::Hidden;
+    use crate::source::boundary::HiddenDirectories;
 
-    fn wall(around: &Path) -> Wall {
-        Wall::around(around, &Hidden::default())
+    fn boundary(around: &Path) -> Boundary {
+        Boundary::around(around, &HiddenDirectories::default())
     }
 
     #[test]
     fn bounds_hold() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
-        let wall = wall(&base);
+        let boundary = boundary(&base);
         let write = |name: &str, bytes: &[u8]| {
             let path = base.join(name);
             fs::write(&path, bytes).unwrap();
@@ -155,7 +155,7 @@ mod tests {
         };
         let largest = "x".repeat(usize::try_from(MAX_FILE_BYTES).unwrap());
         assert_eq!(
-            text(&write("a", largest.as_bytes()), &wall).unwrap().len(),
+            text(&write("a", largest.as_bytes()), &boundary).unwrap().len(),
             largest.len()
         );
         let _socket = UnixListener::bind(base.join("socket")).unwrap();
@@ -169,14 +169,14 @@ mod tests {
             (base.join("socket"), "not a regular file"),
             (base.clone(), "not a regular file"),
         ] {
-            assert_eq!(text(&path, &wall).unwrap_err().to_string(), reason);
+            assert_eq!(text(&path, &boundary).unwrap_err().to_string(), reason);
         }
-        assert!(matches!(text(&base.join("none"), &wall), Err(Refused::Io(_))));
+        assert!(matches!(text(&base.join("none"), &boundary), Err(Unreadable::Io(_))));
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_lies_at_a_path_is_opened_and_nothing_else() {
+    fn open_does_not_follow_links() {
         use rustix::fs::{FileType, mknodat};
 
         let directory = tempfile::tempdir().unwrap();
@@ -196,21 +196,27 @@ mod tests {
             let pipe = open(&base.join("pipe")).unwrap();
             assert!(!pipe.metadata().unwrap().is_file());
         }
-        assert!(matches!(text(&base.join("pipe"), &wall(&base)), Err(Refused::NotAFile)));
+        assert!(matches!(
+            text(&base.join("pipe"), &boundary(&base)),
+            Err(Unreadable::NotAFile)
+        ));
     }
 
     #[test]
-    fn links_may_not_leave_the_wall() {
+    fn links_may_not_leave_the_boundary() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         let within = base.join("within");
-        let wall = wall(&within);
+        let boundary = boundary(&within);
         fs::create_dir(&within).unwrap();
         fs::write(base.join("secret"), "s").unwrap();
         fs::write(within.join("open"), "o").unwrap();
         symlink(base.join("secret"), within.join("leaves")).unwrap();
         symlink(within.join("open"), within.join("stays")).unwrap();
-        assert_eq!(text(&within.join("stays"), &wall).unwrap(), "o");
-        assert!(matches!(text(&within.join("leaves"), &wall), Err(Refused::OutsideWall)));
+        assert_eq!(text(&within.join("stays"), &boundary).unwrap(), "o");
+        assert!(matches!(
+            text(&within.join("leaves"), &boundary),
+            Err(Unreadable::OutsideBoundary)
+        ));
     }
 }

@@ -14,19 +14,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::digest::Digest;
 
-/// The manifest's file.
+/// The name of the manifest.
 const MANIFEST: &str = ".troupe-seed.json";
 
 /// A file to be seeded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SeedFile {
-    /// Its name in the directory.
+    /// The name in the directory.
     pub(crate) name: &'static str,
-    /// Its content.
+    /// The content.
     pub(crate) text: &'static str,
 }
 
-/// What seeding did.
+/// The result of seeding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeedReport {
     /// Files that were written for the first time.
@@ -59,18 +59,18 @@ impl SeedReport {
 /// The record of the files that were seeded into a directory.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Manifest {
-    /// False from before the first file is written until after the last one is.
+    /// False while files are being written.
     complete: bool,
     /// The digest of the seeded content, by file name.
     files: BTreeMap<String, String>,
 }
 
 /// The state of a seeded file's path.
-enum Place {
+enum Existing {
     Absent,
-    Holds(Digest),
+    File(Digest),
     /// A link or a directory, which seeding never creates.
-    Foreign,
+    Other,
 }
 
 /// Seeds one directory. Does nothing if it holds a file of one of the names that no manifest accounts for.
@@ -83,64 +83,64 @@ pub(crate) fn seed(directory: &Path, files: &[SeedFile], report: &mut SeedReport
 }
 
 fn try_seed(directory: &Path, files: &[SeedFile], report: &mut SeedReport) -> io::Result<()> {
-    let mut places = Vec::with_capacity(files.len());
+    let mut targets = Vec::with_capacity(files.len());
     for file in files {
-        places.push((file, look(&directory.join(file.name))?));
+        targets.push((file, existing(&directory.join(file.name))?));
     }
-    let nothing_there = places.iter().all(|(_, place)| matches!(place, Place::Absent));
+    let is_empty = targets.iter().all(|(_, existing)| matches!(existing, Existing::Absent));
     let mut manifest = match read_manifest(directory)? {
         // Also applies if all copies were deleted: an empty directory is always seeded.
-        _ if nothing_there => Manifest::default(),
+        _ if is_empty => Manifest::default(),
         Some(manifest) => manifest,
         None => return Ok(()),
     };
 
     if !manifest.complete {
         fs::create_dir_all(directory)?;
-        for (file, place) in &places {
-            if matches!(place, Place::Absent) {
+        for (file, existing) in &targets {
+            if matches!(existing, Existing::Absent) {
                 manifest.files.insert(file.name.to_owned(), digest(file).to_string());
             }
         }
         write_manifest(directory, &manifest)?;
     }
-    for (file, place) in &places {
-        bring(directory, file, place, &mut manifest, report)?;
+    for (file, existing) in &targets {
+        update(directory, file, existing, &mut manifest, report)?;
     }
     manifest.complete = true;
     write_manifest(directory, &manifest)
 }
 
 /// Updates one file to this release's text, unless its owner changed it.
-fn bring(
+fn update(
     directory: &Path,
     file: &SeedFile,
-    place: &Place,
+    existing: &Existing,
     manifest: &mut Manifest,
     report: &mut SeedReport,
 ) -> io::Result<()> {
     let path = directory.join(file.name);
     let embedded = digest(file);
     let seeded = manifest.files.get(file.name).and_then(|text| Digest::parse(text));
-    match place {
+    match existing {
         // In a complete seed, an absent file was deleted by its owner.
-        Place::Absent if manifest.complete => Ok(()),
-        Place::Absent => {
+        Existing::Absent if manifest.complete => Ok(()),
+        Existing::Absent => {
             replace(&path, file.text)?;
             report.written.push(path);
             Ok(())
         }
-        Place::Holds(content) if *content == embedded => {
+        Existing::File(content) if *content == embedded => {
             manifest.files.insert(file.name.to_owned(), embedded.to_string());
             Ok(())
         }
-        Place::Holds(content) if seeded.as_ref() == Some(content) => {
+        Existing::File(content) if seeded.as_ref() == Some(content) => {
             replace(&path, file.text)?;
             manifest.files.insert(file.name.to_owned(), embedded.to_string());
             report.upgraded.push(path);
             Ok(())
         }
-        Place::Holds(_) | Place::Foreign => {
+        Existing::File(_) | Existing::Other => {
             if seeded.is_some_and(|seeded| seeded != embedded) {
                 report.outdated.push(path);
             }
@@ -153,11 +153,11 @@ fn digest(file: &SeedFile) -> Digest {
     Digest::of(file.text.as_bytes())
 }
 
-fn look(path: &Path) -> io::Result<Place> {
+fn existing(path: &Path) -> io::Result<Existing> {
     match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_file() => Ok(Place::Holds(Digest::of(&fs::read(path)?))),
-        Ok(_) => Ok(Place::Foreign),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Place::Absent),
+        Ok(metadata) if metadata.is_file() => Ok(Existing::File(Digest::of(&fs::read(path)?))),
+        Ok(_) => Ok(Existing::Other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Existing::Absent),
         Err(error) => Err(error),
     }
 }
@@ -170,7 +170,7 @@ fn read_manifest(directory: &Path) -> io::Result<Option<Manifest>> {
     }
 }
 
-/// Written only if it changes: a start that has nothing to do writes nothing.
+/// Writes the manifest if it has changed.
 fn write_manifest(directory: &Path, manifest: &Manifest) -> io::Result<()> {
     let path = directory.join(MANIFEST);
     let text = serde_json::to_string_pretty(manifest).map_err(io::Error::other)? + "\n";

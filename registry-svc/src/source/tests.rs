@@ -41,18 +41,18 @@ impl Tree {
         fs::write(path, text).unwrap();
     }
 
-    fn sources(&self, choice: Choice) -> Sources {
+    fn sources(&self, choice: TemplateOptions) -> Sources {
         let root = self.base.join("root");
         Sources::open_with(Some(root.join("home")), &[root], choice).unwrap()
     }
 
-    fn view(&self, choice: Choice, cwd: &str) -> View {
+    fn view(&self, choice: TemplateOptions, cwd: &str) -> View {
         let cwd = self.base.join("root").join(cwd);
         self.sources(choice).view(cwd.to_str()).unwrap()
     }
 
     /// Returns the path of the file that holds the name `who`, followed by the files that it shadows.
-    fn who(&self, choice: Choice) -> Vec<String> {
+    fn who(&self, choice: TemplateOptions) -> Vec<String> {
         let view = self.view(choice, "repo/a");
         let Ok(entry) = view.catalog.agent_type(&AgentType::parse("who").unwrap()) else {
             return Vec::new();
@@ -66,10 +66,10 @@ impl Tree {
     }
 }
 
-fn import() -> Choice {
-    Choice {
+fn import() -> TemplateOptions {
+    TemplateOptions {
         import: vec![ForeignFormat::ClaudeCode, ForeignFormat::Codex],
-        ..Choice::default()
+        ..TemplateOptions::default()
     }
 }
 
@@ -93,14 +93,14 @@ fn levels_and_dialects_come_in_order() {
 }
 
 #[test]
-fn foreign_agents_are_read_only_where_they_are_named_and_in_that_order() {
+fn foreign_agents_are_read_in_import_order() {
     let tree = Tree::new();
     tree.write("repo/.claude/agents/x.md", CLAUDE);
     tree.write("repo/.gemini/agents/x.md", GEMINI);
-    assert_eq!(tree.who(Choice::default()), Vec::<String>::new());
-    let choice = |import| Choice {
+    assert_eq!(tree.who(TemplateOptions::default()), Vec::<String>::new());
+    let choice = |import| TemplateOptions {
         import,
-        ..Choice::default()
+        ..TemplateOptions::default()
     };
     let (claude, gemini) = (ForeignFormat::ClaudeCode, ForeignFormat::Gemini);
     assert_eq!(tree.who(choice(vec![claude])), ["repo/.claude/agents/x.md"]);
@@ -117,9 +117,9 @@ fn projects_can_be_left_out() {
     tree.write("repo/docs/templates/Own.md", "x");
     tree.write("repo/.codex/collab/codex_system_footer.md", "Project footer.");
     tree.write("home/.codex/.agents/who.md", ROLE);
-    let off = || Choice {
+    let off = || TemplateOptions {
         project_templates: ProjectTemplates::Off,
-        ..Choice::default()
+        ..TemplateOptions::default()
     };
     assert_eq!(tree.who(off()), ["home/.codex/.agents/who.md"]);
     let view = tree.view(off(), "repo/a");
@@ -140,7 +140,7 @@ fn projects_can_be_left_out() {
 fn the_users_directories_are_never_also_the_projects() {
     let tree = Tree::new();
     tree.write("home/.codex/agents/a.md", SUBAGENT);
-    let view = tree.view(Choice::default(), "home");
+    let view = tree.view(TemplateOptions::default(), "home");
     let entry = view.catalog.agent_type(&AgentType::parse("who").unwrap()).unwrap();
     assert_eq!(entry.file.scope, Scope::User);
     assert!(entry.shadowed.is_empty());
@@ -151,9 +151,9 @@ fn a_worktree_ends_the_walk() {
     let tree = Tree::new();
     tree.write("repo/.codex/agents/a.md", SUBAGENT);
     tree.write("repo/a/.git", "gitdir: ../.git/worktrees/a");
-    assert_eq!(tree.who(Choice::default()), Vec::<String>::new());
+    assert_eq!(tree.who(TemplateOptions::default()), Vec::<String>::new());
     tree.write("repo/a/.codex/agents/a.md", SUBAGENT);
-    assert_eq!(tree.who(Choice::default()), ["repo/a/.codex/agents/a.md"]);
+    assert_eq!(tree.who(TemplateOptions::default()), ["repo/a/.codex/agents/a.md"]);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_projects_links_stay_inside_and_a_users_in_the_home() {
     fs::write(at("outside/secret.md"), SUBAGENT).unwrap();
     tree.write("repo/.codex/agents/own.md", "---\nname: own\n---\nx");
     symlink(at("outside/secret.md"), at("root/repo/.codex/agents/who.md")).unwrap();
-    let view = tree.view(Choice::default(), "repo/a");
+    let view = tree.view(TemplateOptions::default(), "repo/a");
     let leak = view.catalog.agent_type(&AgentType::parse("who").unwrap()).unwrap();
     assert!(leak.template().is_err());
     assert_eq!(leak.file.digest, None);
@@ -172,7 +172,7 @@ fn a_projects_links_stay_inside_and_a_users_in_the_home() {
     tree.write("home/elsewhere/b.md", "---\nname: linked\n---\nx");
     fs::create_dir_all(at("root/home/.codex")).unwrap();
     symlink(at("root/home/elsewhere"), at("root/home/.codex/agents")).unwrap();
-    let view = tree.view(Choice::default(), "repo/a");
+    let view = tree.view(TemplateOptions::default(), "repo/a");
     let linked = view.catalog.agent_type(&AgentType::parse("linked").unwrap()).unwrap();
     assert_eq!(linked.file.scope, Scope::User);
 }
@@ -194,7 +194,7 @@ fn the_links_of_a_repository_stay_in_it() {
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(at(target), link).unwrap();
     }
-    let view = tree.view(Choice::default(), "repo/a");
+    let view = tree.view(TemplateOptions::default(), "repo/a");
     assert!(!view.footer.contains("secret"));
     let entry = |name: &str| view.catalog.agent_type(&AgentType::parse(name).unwrap());
     let leak = entry("who").unwrap();
@@ -205,7 +205,7 @@ fn the_links_of_a_repository_stay_in_it() {
 }
 
 #[test]
-fn nothing_is_read_from_what_is_hidden() {
+fn hidden_directories_are_not_read() {
     let tree = Tree::new();
     let at = |path: &str| tree.base.join("root").join(path);
     tree.write("home/data/operator.token", "secret");
@@ -220,9 +220,9 @@ fn nothing_is_read_from_what_is_hidden() {
     }
     symlink(at("home/data"), at("home/.codex/.agents")).unwrap();
     let shown = |hidden: Vec<PathBuf>| {
-        let choice = Choice {
+        let choice = TemplateOptions {
             hidden,
-            ..Choice::default()
+            ..TemplateOptions::default()
         };
         let view = tree.view(choice, "home/project");
         let role = |name: &str| {
@@ -252,7 +252,7 @@ fn a_directory_that_is_linked_into_another_is_read_once() {
 fn a_relative_working_directory_is_refused() {
     let tree = Tree::new();
     assert!(matches!(
-        tree.sources(Choice::default()).view(Some("repo/a")),
+        tree.sources(TemplateOptions::default()).view(Some("repo/a")),
         Err(RegistryError::CwdRelative { .. })
     ));
 }
@@ -261,18 +261,18 @@ fn a_relative_working_directory_is_refused() {
 fn an_endpoint_of_a_project_needs_leave_and_a_users_none() {
     let text = "---\nname: who\nmodel_config: {endpoint: 'https://e'}\n---\nx";
     let tree = Tree::new();
-    let endpoint = |choice: Choice| {
+    let endpoint = |choice: TemplateOptions| {
         let view = tree.view(choice, "repo/a");
         let entry = view.catalog.agent_type(&AgentType::parse("who").unwrap()).unwrap();
         entry.template().unwrap().endpoint.clone()
     };
     tree.write("home/.codex/agents/a.md", text);
-    assert_eq!(endpoint(Choice::default()).as_deref(), Some("https://e"));
+    assert_eq!(endpoint(TemplateOptions::default()).as_deref(), Some("https://e"));
     tree.write("repo/.codex/agents/a.md", text);
-    assert_eq!(endpoint(Choice::default()), None);
-    let allowed = Choice {
+    assert_eq!(endpoint(TemplateOptions::default()), None);
+    let allowed = TemplateOptions {
         rules: Rules::new(&["https://e/".to_owned()]),
-        ..Choice::default()
+        ..TemplateOptions::default()
     };
     assert_eq!(endpoint(allowed).as_deref(), Some("https://e"));
 }
@@ -295,7 +295,7 @@ fn alias_bombs_do_not_hide_valid_roles() {
         tree.write(&format!("repo/.codex/.agents/b{number}.md"), &bomb);
     }
     tree.write("repo/.codex/.agents/who.md", ROLE);
-    let sources = tree.sources(Choice::default());
+    let sources = tree.sources(TemplateOptions::default());
     let cwd = tree.base.join("root/repo/a");
     let catalog = sources.view(cwd.to_str()).unwrap().catalog;
     // Each file once.
@@ -329,7 +329,7 @@ fn files_beyond_the_work_budget_are_refused_in_order() {
     for number in 10..60 {
         tree.write(&format!("repo/.codex/.agents/r{number}.md"), &large);
     }
-    let sources = tree.sources(Choice::default());
+    let sources = tree.sources(TemplateOptions::default());
     let cwd = tree.base.join("root/repo/a");
     for _ in 0..2 {
         let catalog = sources.view(cwd.to_str()).unwrap().catalog;
@@ -363,7 +363,7 @@ fn abandoned_call_reads_no_further_file() {
     for number in 0..10 {
         tree.write(&format!("repo/.codex/.agents/r{number}.md"), ROLE);
     }
-    let sources = tree.sources(Choice::default());
+    let sources = tree.sources(TemplateOptions::default());
     let cwd = tree.base.join("root/repo/a");
     let abandoned = CancellationToken::new();
     abandoned.cancel();
@@ -377,37 +377,37 @@ fn abandoned_call_reads_no_further_file() {
 }
 
 #[cfg(target_os = "linux")]
-mod vouched {
+mod cached_view {
     use super::*;
 
-    /// Looks, and asks at once whether another look is needed. Tried several times: no pledge holds for long, and the
+    /// Scans, and asks at once for the cached view. Tried several times: a guard expires soon, and the
     /// machine may be busy.
     fn looked(sources: &Sources, cwd: Option<&str>) -> Option<(View, View)> {
-        (0..10).find_map(|_| Some((sources.view(cwd).unwrap(), sources.vouched(cwd)?)))
+        (0..10).find_map(|_| Some((sources.view(cwd).unwrap(), sources.cached_view(cwd)?)))
     }
 
     #[test]
-    fn what_did_not_change_needs_no_look() {
+    fn unchanged_view_is_served_without_a_scan() {
         let tree = Tree::new();
         tree.write("repo/.codex/agents/a.md", SUBAGENT);
         tree.write("home/.codex/collab/codex_system_footer.md", "User footer.");
-        let sources = tree.sources(Choice::default());
+        let sources = tree.sources(TemplateOptions::default());
         let cwd = tree.base.join("root/repo/a").display().to_string();
         for cwd in [Some(cwd.as_str()), None] {
-            assert!(sources.vouched(cwd).is_none(), "nobody looked yet");
-            let (looked, vouched) = looked(&sources, cwd).unwrap();
-            assert!(Arc::ptr_eq(&looked.catalog, &vouched.catalog));
-            assert!(Arc::ptr_eq(&looked.footer, &vouched.footer));
+            assert!(sources.cached_view(cwd).is_none(), "no scan yet");
+            let (looked, cached_view) = looked(&sources, cwd).unwrap();
+            assert!(Arc::ptr_eq(&looked.catalog, &cached_view.catalog));
+            assert!(Arc::ptr_eq(&looked.footer, &cached_view.footer));
         }
         tree.write("repo/.codex/agents/a.md", SUBAGENT);
-        assert!(sources.vouched(Some(&cwd)).is_none());
+        assert!(sources.cached_view(Some(&cwd)).is_none());
     }
 
     #[test]
-    fn nobody_vouches_for_a_file_with_two_names() {
+    fn file_with_two_names_is_not_cached() {
         let tree = Tree::new();
         tree.write("home/.codex/agents/a.md", SUBAGENT);
-        let sources = tree.sources(Choice::default());
+        let sources = tree.sources(TemplateOptions::default());
         assert!(looked(&sources, None).is_some());
         let at = |path: &str| tree.base.join("root").join(path);
         fs::hard_link(at("home/.codex/agents/a.md"), at("twin.md")).unwrap();
@@ -416,14 +416,14 @@ mod vouched {
     }
 
     #[test]
-    fn a_working_directory_that_is_gone_is_not_vouched_for() {
+    fn removed_working_directory_is_not_cached() {
         let tree = Tree::new();
-        let sources = tree.sources(Choice::default());
+        let sources = tree.sources(TemplateOptions::default());
         let path = tree.base.join("root/repo/a");
         let cwd = path.to_str();
         assert!(looked(&sources, cwd).is_some());
         fs::remove_dir(&path).unwrap();
-        assert!(sources.vouched(cwd).is_none());
+        assert!(sources.cached_view(cwd).is_none());
         assert!(matches!(sources.view(cwd), Err(RegistryError::CwdNotFound { .. })));
         fs::create_dir(&path).unwrap();
         assert!(looked(&sources, cwd).is_some());
@@ -433,9 +433,9 @@ mod vouched {
 #[test]
 fn agents_in_folders_are_read_and_their_changes_seen() {
     let tree = Tree::new();
-    let choice = || Choice {
+    let choice = || TemplateOptions {
         import: vec![ForeignFormat::OpenCode, ForeignFormat::ClaudeCode],
-        ..Choice::default()
+        ..TemplateOptions::default()
     };
     let text = |what: &str| format!("---\ndescription: d\n---\n{what}");
     tree.write("repo/.opencode/agents/top.md", &text("top"));
@@ -463,5 +463,5 @@ fn agents_in_folders_are_read_and_their_changes_seen() {
     for count in 0..=directory::MAX_FOLDERS {
         fs::create_dir_all(tree.base.join(format!("root/repo/.opencode/agents/f{count}"))).unwrap();
     }
-    assert!(foreign().is_empty(), "rather none than a part that nobody chose");
+    assert!(foreign().is_empty(), "none instead of an arbitrary part");
 }

@@ -5,7 +5,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use crate::{domain::error::RegistryError, source::places::Lookout};
+use crate::{domain::error::RegistryError, source::observer::PathObserver};
 
 /// The entry that marks the root of a repository.
 const REPOSITORY: &str = ".git";
@@ -16,33 +16,38 @@ const MAX_LINKS: u8 = 40;
 /// The directories of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Project {
-    /// From the working directory to the top, nearest first. Canonical, and not empty.
+    /// The directories from the working directory to the top, nearest first. Canonical, and not empty.
     pub(crate) directories: Vec<PathBuf>,
-    /// The last of them: the repository's root; without a repository, the workspace root. No link of the project may leave
-    /// it.
+    /// The last of them: the repository's root, or the workspace root without a repository. No link of the project may
+    /// leave it.
     pub(crate) top: PathBuf,
 }
 
-/// Returns the project of a working directory: the directory and each parent up to the one that has `.git` (a directory
-/// or a file), but never beyond the workspace root. `lookout` is notified of every location that determines the result.
+/// Returns the project of a working directory: the directory and each parent up to the first that contains `.git` (a
+/// directory or a file), but never beyond the workspace root. `observer` observes every path that determines the
+/// result.
 ///
 /// # Errors
 ///
 /// [`RegistryError::CwdRelative`], [`RegistryError::CwdNotFound`]; [`RegistryError::CwdOutsideRoots`], checked after
 /// links are followed; [`RegistryError::CwdGoesUp`], checked before any disk access.
-pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) -> Result<Project, RegistryError> {
+pub(crate) fn project(
+    cwd: &str,
+    roots: &[PathBuf],
+    observer: &mut impl PathObserver,
+) -> Result<Project, RegistryError> {
     if !Path::new(cwd).is_absolute() {
         return Err(RegistryError::CwdRelative { cwd: cwd.to_owned() });
     }
     if Path::new(cwd).components().any(|part| part == Component::ParentDir) {
         return Err(going_up(cwd, roots));
     }
-    lookout.way(Path::new(cwd));
+    observer.observe_path(Path::new(cwd));
     let start = fs::canonicalize(cwd).ok().filter(|path| path.is_dir());
     let Some(start) = start else {
         return Err(missing(cwd, roots));
     };
-    // Of nested roots the outermost: the walk ends where the last of them does.
+    // Of nested roots, the outermost one ends the walk.
     let root = roots
         .iter()
         .filter(|root| start.starts_with(root))
@@ -53,7 +58,7 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf], lookout: &mut impl Lookout) 
     let mut directories = Vec::new();
     for directory in start.ancestors() {
         directories.push(directory.to_owned());
-        lookout.name(directory, REPOSITORY);
+        observer.observe_entry(directory, REPOSITORY);
         if fs::symlink_metadata(directory.join(REPOSITORY)).is_ok() {
             let top = directory.to_owned();
             return Ok(Project { directories, top });
@@ -130,7 +135,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::source::places::Places;
+    use crate::source::observer::NoObserver;
 
     struct Tree {
         _guard: tempfile::TempDir,
@@ -148,7 +153,7 @@ mod tests {
 
         fn walk(&self, cwd: &str) -> Result<Vec<String>, RegistryError> {
             let roots = [self.base.join("root")];
-            let project = project(self.base.join(cwd).to_str().unwrap(), &roots, &mut Places::default())?;
+            let project = project(self.base.join(cwd).to_str().unwrap(), &roots, &mut NoObserver)?;
             let relative = |path: &PathBuf| path.strip_prefix(&self.base).unwrap().display().to_string();
             Ok(project.directories.iter().map(relative).collect())
         }
@@ -190,7 +195,7 @@ mod tests {
         symlink("../outside/none", tree.base.join("root/away")).unwrap();
         symlink("round", tree.base.join("root/round")).unwrap();
         assert!(matches!(
-            project("relative", &[], &mut Places::default()),
+            project("relative", &[], &mut NoObserver),
             Err(RegistryError::CwdRelative { .. })
         ));
         for cwd in [
@@ -227,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_goes_up_tells_nothing_of_what_lies_along_it() {
+    fn path_with_parent_components_reveals_nothing() {
         let tree = Tree::new();
         symlink(tree.base.join("outside"), tree.base.join("root/link")).unwrap();
         for cwd in [

@@ -582,7 +582,7 @@ async fn the_registry() {
         watch_agents(WatchAgentsRequest { cwd: missing(), ..Default::default() })
             => NotFound CwdNotFound "is not an existing directory";
         put_workspace(file(Scope::System, ".codex/.agents/a.md"))
-            => InvalidArgument InvalidArgument "scope 3 is not one that can be uploaded";
+            => InvalidArgument InvalidArgument "scope 3 cannot be uploaded";
         put_workspace(file(Scope::Project, "../.codex/.agents/a.md"))
             => InvalidArgument InvalidArgument "is not relative";
         put_workspace(file(Scope::Project, "src/main.rs"))

@@ -102,7 +102,7 @@ impl Draft {
         }
     }
 
-    /// Maps a key to its Troupe equivalent, or reports that it has none.
+    /// Maps a key to its Troupe equivalent, or reports that there is no equivalent.
     pub(super) fn place(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<(), Located> {
         use ForeignFormat::{ClaudeCode, Codex, Copilot, Gemini, OpenCode};
 
@@ -267,7 +267,7 @@ impl Draft {
                 ("*", false) => (allow, deny) = (Some(Vec::new()), Vec::new()),
                 (tool, true) => {
                     if deny.iter().any(|pattern| pattern.contains('*')) {
-                        let why = "an exception to what is denied is not taken over, where both fit";
+                        let why = "an exception to a denied pattern is not imported";
                         findings.push(unmapped(field, &Value::String(tool.to_owned()), why));
                     }
                     if let (Some(allow), Allowed::Patterns(patterns)) = (&mut allow, tools::allowed(self.format, tool))

@@ -118,7 +118,7 @@ impl Fields {
         let prompt = values.get(PROMPT).and_then(Value::as_str).unwrap_or_default();
         let rest = text.len().saturating_sub(prompt.len());
         if rest > yaml::MAX_BYTES {
-            let why = format!("{rest} bytes beside {PROMPT}; at most {} are allowed", yaml::MAX_BYTES);
+            let why = format!("{rest} bytes outside {PROMPT}; at most {} are allowed", yaml::MAX_BYTES);
             return Err(Malformed::InvalidToml(why).into());
         }
         let fields = values.into_iter().map(|(key, value)| Field {

@@ -65,7 +65,7 @@ impl ForeignFormat {
 
     /// Returns the directories, relative to a project's directory or a home.
     #[must_use]
-    pub const fn places(self, scope: Scope) -> &'static [&'static str] {
+    pub const fn directories(self, scope: Scope) -> &'static [&'static str] {
         match (self, scope) {
             (Self::ClaudeCode, _) => &[".claude/agents"],
             (Self::OpenCode, Scope::User) => &[

@@ -53,7 +53,7 @@ fn a_file_of_more_keys_than_any_program_knows_is_no_agent() {
 }
 
 #[test]
-fn toml_has_the_bound_of_yaml_beside_its_prompt() {
+fn toml_without_prompt_has_the_bound_of_yaml() {
     let large = "x".repeat(yaml::MAX_BYTES);
     let agent = |prompt: &str, memory: &str| {
         let text = format!("description = 'd'\n{PROMPT} = '{prompt}'\nmemory = '{memory}'\n");
@@ -62,7 +62,7 @@ fn toml_has_the_bound_of_yaml_beside_its_prompt() {
     assert!(agent(&large, "x").is_ok());
     let why = agent("x", &large).unwrap_err().to_string();
     assert!(
-        why.ends_with(" bytes beside developer_instructions; at most 65536 are allowed"),
+        why.ends_with(" bytes outside developer_instructions; at most 65536 are allowed"),
         "{why}"
     );
 }
@@ -164,7 +164,7 @@ fn tools_have_three_values() {
 }
 
 #[test]
-fn only_what_tightens_is_taken_from_a_permission_mode() {
+fn permission_mode_can_only_tighten() {
     for (mode, read_only) in [
         ("plan", true),
         ("default", false),
@@ -178,7 +178,7 @@ fn only_what_tightens_is_taken_from_a_permission_mode() {
 }
 
 #[test]
-fn an_agent_that_may_spawn_nobody_may_not_spawn() {
+fn empty_spawn_list_denies_spawning() {
     let (template, findings) = markdown(ForeignFormat::Copilot, "agents: []\n");
     assert_eq!(template.tools.deny, ["spawn_agent", "spawn_node"]);
     assert_eq!(findings.len(), 1, "the name, which Copilot takes from the file");
@@ -401,7 +401,7 @@ fn malformed_agents_say_why_and_where() {
 }
 
 #[test]
-fn a_malformed_agent_keeps_the_name_that_it_gives_itself() {
+fn malformed_foreign_agent_keeps_its_declared_name() {
     for (format, text, expected) in [
         (
             ForeignFormat::ClaudeCode,
@@ -435,7 +435,7 @@ fn a_malformed_agent_keeps_the_name_that_it_gives_itself() {
 }
 
 #[test]
-fn what_only_its_own_program_can_run_claims_no_name() {
+fn agent_for_one_program_only_claims_no_name() {
     for (format, yaml) in [
         (ForeignFormat::OpenCode, "disable: true"),
         (ForeignFormat::Gemini, "name: a\nkind: remote"),

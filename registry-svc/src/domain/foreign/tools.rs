@@ -127,7 +127,7 @@ fn patterns(format: ForeignFormat, tool: &str) -> Vec<String> {
     names
 }
 
-/// Returns the canonical names of a tool, or its native name if it has none.
+/// Returns the canonical names of a tool, or its native name if it has no canonical name.
 fn canonical(format: ForeignFormat, tool: &str) -> Vec<String> {
     let of_table = |table: &[(&str, &[&str])], tool: &str| {
         let found = table.iter().find(|(native, _)| *native == tool);

@@ -11,7 +11,7 @@ const MAX_LINKS: usize = 40;
 
 /// Resolves a path from a canonical directory. Returns the canonical path, or `None` if the path does not exist. Before
 /// a name is looked up, `passes` receives the canonical path of its directory and the name.
-pub(super) fn follow(from: &Path, path: &Path, passes: &mut impl FnMut(&Path, &OsStr)) -> Option<PathBuf> {
+pub(super) fn resolve(from: &Path, path: &Path, passes: &mut impl FnMut(&Path, &OsStr)) -> Option<PathBuf> {
     let mut real = from.to_owned();
     let mut ahead = Vec::new();
     let mut links = 0;
@@ -60,14 +60,14 @@ mod tests {
     fn passed(base: &Path, path: &str) -> (Option<PathBuf>, Vec<PathBuf>) {
         let relative = |path: &Path| path.strip_prefix(base).unwrap().to_owned();
         let mut steps = Vec::new();
-        let end = follow(base, Path::new(path), &mut |directory: &Path, name: &OsStr| {
+        let end = resolve(base, Path::new(path), &mut |directory: &Path, name: &OsStr| {
             steps.push(relative(&directory.join(name)));
         });
         (end.as_deref().map(relative), steps)
     }
 
     #[test]
-    fn every_link_on_the_way_is_passed_and_so_is_what_is_missing() {
+    fn every_link_and_missing_name_is_passed() {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap();
         fs::create_dir_all(base.join("a/b")).unwrap();
@@ -93,12 +93,12 @@ mod tests {
     }
 
     #[test]
-    fn an_absolute_link_begins_at_the_root() {
+    fn absolute_link_starts_at_root() {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap();
         symlink(&base, base.join("link")).unwrap();
         let mut first = Vec::new();
-        let end = follow(&base, Path::new("link"), &mut |directory: &Path, _: &OsStr| {
+        let end = resolve(&base, Path::new("link"), &mut |directory: &Path, _: &OsStr| {
             first.push(directory.to_owned());
         });
         assert_eq!(end.as_ref(), Some(&base));

@@ -1,4 +1,4 @@
-//! The inotify witness.
+//! The tracker for Linux, with inotify.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,13 +21,15 @@ use rustix::{
     io::Errno,
 };
 
-use crate::source::{places::Lookout, witness::way};
+use tokio::io::unix::AsyncFd;
 
-/// Maximum lifetime of a pledge. It bounds the delay of changes that cause no event.
+use crate::source::{observer::PathObserver, tracker::resolve_path};
+
+/// Maximum lifetime of a guard. It bounds the delay of changes that cause no event.
 const TRUST: Duration = Duration::from_secs(1);
-/// Maximum number of watched directories and names in them. Above the limit, the witness is reset, which costs one more
+/// Maximum number of watched directories and names in them. Above the limit, the tracker is reset, which costs one more
 /// scan for each call.
-const MAX_NOTES: usize = 32_768;
+const MAX_INTERESTS: usize = 32_768;
 /// Buffer for the events of one read, in bytes. A single event has at most 272 bytes.
 const BUFFER_BYTES: usize = 4_096;
 /// Events that can change the target of a name.
@@ -56,14 +58,14 @@ const LOCAL: &[u32] = &[
 
 /// Records changes of watched directories.
 #[derive(Debug, Default)]
-pub(crate) struct Witness {
+pub(crate) struct ChangeTracker {
     watched: Mutex<Watched>,
 }
 
 #[derive(Debug, Default)]
 struct Watched {
     descriptor: Descriptor,
-    record: Record,
+    log: EventLog,
 }
 
 /// The inotify descriptor.
@@ -80,13 +82,13 @@ enum Descriptor {
 
 /// The recorded events. The clock counts relevant changes, so it does not advance while nothing happens.
 #[derive(Debug, Default)]
-struct Record {
+struct EventLog {
     clock: u64,
     /// The time since which no event was missed.
     began: u64,
     directories: HashMap<Watch, Directory>,
     /// The number of directories and names.
-    notes: usize,
+    interests: usize,
 }
 
 /// The kernel's identifier of a watched directory, independent of the path that leads to it. A descriptor never reuses
@@ -105,7 +107,7 @@ struct Directory {
     changed: u64,
 }
 
-/// The entries of a directory that are relevant to a look.
+/// The entries of a directory that are relevant to a scan.
 #[derive(Clone, Copy, Debug)]
 enum Interest<'a> {
     /// The target of a name.
@@ -114,9 +116,9 @@ enum Interest<'a> {
     Everything,
 }
 
-/// A guarantee that the values read are current, as long as it holds.
+/// A guarantee that cached values are current, as long as it holds.
 #[derive(Debug)]
-pub(crate) struct Pledge {
+pub(crate) struct CacheGuard {
     made: Instant,
     /// The time up to which no covered location changed. Advanced by each successful check.
     since: AtomicU64,
@@ -125,9 +127,9 @@ pub(crate) struct Pledge {
 
 /// A scan in progress.
 #[derive(Debug)]
-pub(crate) struct Look<'a> {
-    witness: &'a Witness,
-    /// `None` if no pledge can be given for this scan.
+pub(crate) struct Scan<'a> {
+    tracker: &'a ChangeTracker,
+    /// `None` if no guard can be given for this scan.
     descriptor: Option<Arc<OwnedFd>>,
     made: Instant,
     since: u64,
@@ -136,59 +138,89 @@ pub(crate) struct Look<'a> {
     directories: HashSet<Watch>,
 }
 
-impl Witness {
-    /// Starts a look.
+impl ChangeTracker {
+    /// Starts a scan.
     #[must_use]
-    pub(crate) fn look(&self) -> Look<'_> {
+    pub(crate) fn scan(&self) -> Scan<'_> {
         let made = Instant::now();
         let mut watched = self.lock();
         watched.drain();
-        Look {
-            witness: self,
+        Scan {
+            tracker: self,
             descriptor: watched.open(),
             made,
-            since: watched.record.clock,
+            since: watched.log.clock,
             known: HashMap::new(),
             directories: HashSet::new(),
         }
     }
 
-    /// Returns whether values read under the pledge are still current. Never blocks on the disk.
+    /// Returns whether values read under the guard are current. Never blocks on the disk.
     #[must_use]
-    pub(crate) fn vouches(&self, pledge: &Pledge) -> bool {
-        pledge.made.elapsed() <= TRUST && self.holds(pledge)
+    pub(crate) fn is_current(&self, guard: &CacheGuard) -> bool {
+        guard.made.elapsed() <= TRUST && self.holds(guard)
     }
 
-    fn holds(&self, pledge: &Pledge) -> bool {
+    /// Waits until values read under the guard may have changed. Cancel safe.
+    pub(crate) async fn changed(&self, guard: &CacheGuard) {
+        // A registration of its own, because each waiter needs the wake-up. It precedes the check, so that no event is
+        // missed in between.
+        let Some(events) = self.events() else { return };
+        while self.holds(guard) {
+            match events.readable().await {
+                Ok(mut ready) => ready.clear_ready(),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot wait for changes on disk; they are found by polling");
+                    return std::future::pending().await;
+                }
+            }
+        }
+    }
+
+    /// Returns a handle that becomes readable when an event arrives. `None` if there is no descriptor.
+    fn events(&self) -> Option<AsyncFd<OwnedFd>> {
+        let descriptor = match &self.lock().descriptor {
+            Descriptor::Open(descriptor) => Arc::clone(descriptor),
+            Descriptor::Closed | Descriptor::Refused => return None,
+        };
+        #[expect(
+            deprecated,
+            reason = "the replacement is unsafe; the handle owns its descriptor, so this is sound"
+        )]
+        AsyncFd::new(descriptor.try_clone().ok()?).ok()
+    }
+
+    /// Returns whether no observed location has changed.
+    fn holds(&self, guard: &CacheGuard) -> bool {
         let mut watched = self.lock();
         watched.drain();
-        let record = &watched.record;
-        let since = pledge.since.load(Ordering::Relaxed);
-        if since == record.clock {
+        let log = &watched.log;
+        let since = guard.since.load(Ordering::Relaxed);
+        if since == log.clock {
             return true;
         }
-        let holds = record.is_unchanged(since, &pledge.directories);
+        let holds = log.is_unchanged(since, &guard.directories);
         if holds {
-            pledge.since.store(record.clock, Ordering::Relaxed);
+            guard.since.store(log.clock, Ordering::Relaxed);
         }
         holds
     }
 
-    /// Records an interest of a look that began at `since`. Returns false if an event was missed since then.
-    fn note(&self, watch: Watch, interest: Interest<'_>, since: u64) -> bool {
+    /// Records an interest of a scan that began at `since`. Returns false if an event was missed since then.
+    fn add_interest(&self, watch: Watch, interest: Interest<'_>, since: u64) -> bool {
         let mut watched = self.lock();
-        if since < watched.record.began {
+        if since < watched.log.began {
             return false;
         }
-        if watched.record.notes >= MAX_NOTES {
-            watched.start_anew();
+        if watched.log.interests >= MAX_INTERESTS {
+            watched.reset();
             return false;
         }
-        watched.record.note(watch, interest);
+        watched.log.add_interest(watch, interest);
         true
     }
 
-    /// Held only briefly and never during disk access. Code under the lock does not panic.
+    /// Locks the state. The lock is never held during disk access, and code under it does not panic.
     fn lock(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -200,7 +232,7 @@ impl Watched {
             self.descriptor = match inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC) {
                 Ok(descriptor) => Descriptor::Open(Arc::new(descriptor)),
                 Err(error) => {
-                    tracing::warn!(%error, "the system watches no directories for us; every call looks at the disk");
+                    tracing::warn!(%error, "inotify is not available; every call scans the disk");
                     Descriptor::Refused
                 }
             };
@@ -215,7 +247,7 @@ impl Watched {
     fn drain(&mut self) {
         let Self {
             descriptor: Descriptor::Open(descriptor),
-            record,
+            log,
         } = self
         else {
             return;
@@ -224,33 +256,33 @@ impl Watched {
         let mut events = Reader::new(&**descriptor, &mut buffer);
         let error = loop {
             match events.next() {
-                Ok(event) => record.hear(event.events(), Watch(event.wd()), event.file_name()),
+                Ok(event) => log.record(event.events(), Watch(event.wd()), event.file_name()),
                 Err(Errno::AGAIN) => return,
                 Err(error) => break error,
             }
         };
-        tracing::warn!(%error, "changes on disk are not told any more; every call looks at the disk");
-        record.forget();
+        tracing::warn!(%error, "inotify failed; every call scans the disk");
+        log.forget();
         self.descriptor = Descriptor::Refused;
     }
 
-    fn start_anew(&mut self) {
-        // The look still holds the descriptor, so the slow close does not happen under the lock.
+    fn reset(&mut self) {
+        // The scan still holds the descriptor, so the slow close does not happen under the lock.
         self.descriptor = Descriptor::Closed;
-        self.record.forget();
+        self.log.forget();
     }
 }
 
-impl Record {
-    fn hear(&mut self, kind: ReadFlags, watch: Watch, name: Option<&CStr>) {
+impl EventLog {
+    fn record(&mut self, kind: ReadFlags, watch: Watch, name: Option<&CStr>) {
         if kind.contains(ReadFlags::QUEUE_OVERFLOW) {
-            self.doubt();
+            self.mark_unreliable();
             return;
         }
         let Some(directory) = self.directories.get_mut(&watch) else {
             return;
         };
-        if !directory.is_about(name) {
+        if !directory.is_relevant(name) {
             return;
         }
         self.clock += 1;
@@ -259,13 +291,13 @@ impl Record {
         if kind.contains(ReadFlags::IGNORED)
             && let Some(gone) = self.directories.remove(&watch)
         {
-            self.notes -= 1 + gone.names.len();
+            self.interests -= 1 + gone.names.len();
         }
     }
 
-    fn note(&mut self, watch: Watch, interest: Interest<'_>) {
+    fn add_interest(&mut self, watch: Watch, interest: Interest<'_>) {
         let directory = self.directories.entry(watch).or_insert_with(|| {
-            self.notes += 1;
+            self.interests += 1;
             Directory::default()
         });
         match interest {
@@ -273,7 +305,7 @@ impl Record {
             Interest::Name(name) => {
                 if !directory.names.contains(name) {
                     directory.names.insert(name.to_owned());
-                    self.notes += 1;
+                    self.interests += 1;
                 }
             }
         }
@@ -287,8 +319,8 @@ impl Record {
         since >= self.began && directories.iter().all(is_unchanged)
     }
 
-    /// Records that events were missed, which invalidates every earlier pledge.
-    fn doubt(&mut self) {
+    /// Records that events were missed, which invalidates every earlier guard.
+    fn mark_unreliable(&mut self) {
         self.clock += 1;
         self.began = self.clock;
     }
@@ -296,16 +328,16 @@ impl Record {
     /// Removes all watches.
     fn forget(&mut self) {
         self.directories.clear();
-        self.notes = 0;
-        self.doubt();
+        self.interests = 0;
+        self.mark_unreliable();
     }
 }
 
 impl Directory {
     /// Returns whether an event is relevant. An event without a name is about the directory itself.
-    fn is_about(&self, name: Option<&CStr>) -> bool {
-        let is_noted = |name: &CStr| self.names.contains(OsStr::from_bytes(name.to_bytes()));
-        self.everything || name.is_none_or(is_noted)
+    fn is_relevant(&self, name: Option<&CStr>) -> bool {
+        let is_observed = |name: &CStr| self.names.contains(OsStr::from_bytes(name.to_bytes()));
+        self.everything || name.is_none_or(is_observed)
     }
 }
 
@@ -318,12 +350,12 @@ impl Interest<'_> {
     }
 }
 
-impl Look<'_> {
-    /// Returns a look at a part of the locations of this look. The part yields its own pledge; see [`Self::include`].
+impl Scan<'_> {
+    /// Starts a scan of a part of the locations of this scan. The part gives its own guard; see [`Self::include`].
     #[must_use]
     pub(crate) fn part(&self) -> Self {
         Self {
-            witness: self.witness,
+            tracker: self.tracker,
             descriptor: self.descriptor.clone(),
             made: Instant::now(),
             // The known directories were recorded at this time, not now.
@@ -333,12 +365,12 @@ impl Look<'_> {
         }
     }
 
-    /// Everything in the directory at this path, which is absolute.
+    /// Observes all entries of the directory at this absolute path.
     pub(crate) fn directory(&mut self, path: &Path) {
         self.everything_at(Path::new("/"), path);
     }
 
-    /// The file that the link at this path, which is absolute, leads to.
+    /// Observes the target of the link at this absolute path.
     pub(crate) fn link(&mut self, path: &Path) {
         let end = self.follow(Path::new("/"), path);
         if let Some(directory) = end.as_deref().and_then(Path::parent) {
@@ -346,39 +378,39 @@ impl Look<'_> {
         }
     }
 
-    /// Marks the look as unreliable because a scanned location can change without an event. [`Self::done`] then returns
-    /// `None`.
-    pub(crate) fn doubt(&mut self) {
+    /// Marks the scan as unreliable because a scanned location can change without an event. [`Self::finish`] then
+    /// returns `None`.
+    pub(crate) fn mark_unreliable(&mut self) {
         self.descriptor = None;
     }
 
-    /// Returns whether values read under the pledge are still current. If so, the pledge's locations are added to this
-    /// look.
+    /// Returns whether values read under the guard are still current. If so, the guard's locations are added to this
+    /// scan.
     #[must_use]
-    pub(crate) fn relies_on(&mut self, pledge: &Pledge) -> bool {
-        let holds = self.witness.vouches(pledge);
+    pub(crate) fn reuse(&mut self, guard: &CacheGuard) -> bool {
+        let holds = self.tracker.is_current(guard);
         if holds {
-            self.include(pledge);
+            self.include(guard);
         }
         holds
     }
 
-    /// Adds what was read under a pledge that holds.
-    pub(crate) fn include(&mut self, pledge: &Pledge) {
-        self.made = self.made.min(pledge.made);
-        self.directories.extend(&pledge.directories);
+    /// Adds the locations of a guard that holds.
+    pub(crate) fn include(&mut self, guard: &CacheGuard) {
+        self.made = self.made.min(guard.made);
+        self.directories.extend(&guard.directories);
     }
 
-    /// Returns the pledge for all scanned locations. `None` if the look is unreliable or a location changed during the
+    /// Returns the guard for all scanned locations. `None` if the scan is unreliable or a location changed during the
     /// scan.
     #[must_use]
-    pub(crate) fn done(self) -> Option<Pledge> {
+    pub(crate) fn finish(self) -> Option<CacheGuard> {
         self.descriptor.as_ref()?;
         let directories: Vec<Watch> = self.directories.into_iter().collect();
-        let mut watched = self.witness.lock();
+        let mut watched = self.tracker.lock();
         watched.drain();
-        let is_unchanged = watched.record.is_unchanged(self.since, &directories);
-        is_unchanged.then(|| Pledge {
+        let is_unchanged = watched.log.is_unchanged(self.since, &directories);
+        is_unchanged.then(|| CacheGuard {
             made: self.made,
             since: AtomicU64::new(self.since),
             directories,
@@ -393,7 +425,7 @@ impl Look<'_> {
     }
 
     fn follow(&mut self, from: &Path, path: &Path) -> Option<PathBuf> {
-        way::follow(from, path, &mut |directory: &Path, name: &OsStr| {
+        resolve_path::resolve(from, path, &mut |directory: &Path, name: &OsStr| {
             self.watch(directory, Interest::Name(name));
         })
     }
@@ -401,14 +433,14 @@ impl Look<'_> {
     /// Watches a directory. Later changes are recorded; a read after this call sees all earlier changes.
     fn watch(&mut self, directory: &Path, interest: Interest<'_>) {
         match self.watched(directory, interest.flags()) {
-            Some(watch) if self.witness.note(watch, interest, self.since) => {
+            Some(watch) if self.tracker.add_interest(watch, interest, self.since) => {
                 self.directories.insert(watch);
             }
-            Some(_) | None => self.doubt(),
+            Some(_) | None => self.mark_unreliable(),
         }
     }
 
-    /// Has the kernel watch a directory, given by its canonical path, at least for that.
+    /// Adds a kernel watch for a directory, given by its canonical path, with at least these flags.
     fn watched(&mut self, directory: &Path, flags: WatchFlags) -> Option<Watch> {
         let descriptor = self.descriptor.as_ref()?;
         if let Some((watch, known)) = self.known.get(directory)
@@ -425,21 +457,21 @@ impl Look<'_> {
     }
 }
 
-impl Lookout for Look<'_> {
-    fn way(&mut self, path: &Path) {
+impl PathObserver for Scan<'_> {
+    fn observe_path(&mut self, path: &Path) {
         match path::absolute(path) {
             Ok(path) => {
                 self.follow(Path::new("/"), &path);
             }
-            Err(_) => self.doubt(),
+            Err(_) => self.mark_unreliable(),
         }
     }
 
-    fn name(&mut self, directory: &Path, name: &str) {
+    fn observe_entry(&mut self, directory: &Path, name: &str) {
         self.watch(directory, Interest::Name(OsStr::new(name)));
     }
 
-    fn place(&mut self, base: &Path, relative: &str) {
+    fn observe_directory(&mut self, base: &Path, relative: &str) {
         self.everything_at(base, Path::new(relative));
     }
 }
@@ -487,34 +519,34 @@ mod tests {
             fs::rename(self.at(from), self.at(to)).unwrap();
         }
 
-        /// Returns a look by way of the link.
-        fn look<'a>(&self, witness: &'a Witness) -> Look<'a> {
-            let mut look = witness.look();
+        /// Returns a scan by way of the link.
+        fn scan<'a>(&self, tracker: &'a ChangeTracker) -> Scan<'a> {
+            let mut scan = tracker.scan();
             let project = self.at("up/project");
-            look.way(&self.at("link"));
-            look.name(&project, ".git");
-            look.place(&project, ".codex/agents");
-            look.place(&project, "docs/templates");
-            look
+            scan.observe_path(&self.at("link"));
+            scan.observe_entry(&project, ".git");
+            scan.observe_directory(&project, ".codex/agents");
+            scan.observe_directory(&project, "docs/templates");
+            scan
         }
     }
 
     #[test]
-    fn a_pledge_holds_until_something_changes_that_matters() {
+    fn guard_holds_until_a_relevant_change() {
         type Change = fn(&Tree);
         let changes: &[(&str, bool, Change)] = &[
             ("nothing", false, |_| {}),
             ("a file of the project", false, |tree| {
                 tree.write("up/project/main.rs", "x");
             }),
-            ("a file beside", false, |tree| tree.write("other/.git", "x")),
+            ("a file elsewhere", false, |tree| tree.write("other/.git", "x")),
             ("a neighbour of an ancestor", false, |tree| {
                 tree.rename("other", "another");
             }),
             ("reading", false, |tree| {
                 fs::read(tree.at("up/project/.codex/agents/a.md")).unwrap();
             }),
-            ("written in place", true, |tree| {
+            ("written in location", true, |tree| {
                 tree.write("up/project/.codex/agents/a.md", "b");
             }),
             ("a new file", true, |tree| {
@@ -527,10 +559,10 @@ mod tests {
             ("removed", true, |tree| {
                 fs::remove_file(tree.at("up/project/.codex/agents/a.md")).unwrap();
             }),
-            ("the place is gone", true, |tree| {
+            ("the location is gone", true, |tree| {
                 fs::remove_dir_all(tree.at("up/project/.codex")).unwrap();
             }),
-            ("a place comes into being", true, |tree| {
+            ("a location comes into being", true, |tree| {
                 fs::create_dir(tree.at("up/project/docs")).unwrap();
             }),
             ("a repository begins", true, |tree| {
@@ -547,111 +579,111 @@ mod tests {
         ];
         for (what, matters, change) in changes {
             let tree = Tree::new();
-            let witness = Witness::default();
-            let pledge = tree.look(&witness).done().expect(what);
-            assert!(witness.holds(&pledge), "{what}");
+            let tracker = ChangeTracker::default();
+            let guard = tree.scan(&tracker).finish().expect(what);
+            assert!(tracker.holds(&guard), "{what}");
             change(&tree);
-            assert_eq!(witness.holds(&pledge), !matters, "{what}");
-            assert_eq!(witness.holds(&pledge), !matters, "{what}, asked again");
+            assert_eq!(tracker.holds(&guard), !matters, "{what}");
+            assert_eq!(tracker.holds(&guard), !matters, "{what}, asked again");
         }
     }
 
     #[test]
-    fn what_changes_during_a_look_is_not_pledged() {
+    fn change_during_scan_gives_no_guard() {
         let tree = Tree::new();
-        let witness = Witness::default();
-        let look = tree.look(&witness);
+        let tracker = ChangeTracker::default();
+        let scan = tree.scan(&tracker);
         tree.write("up/project/.codex/agents/a.md", "b");
-        assert!(look.done().is_none());
-        assert!(tree.look(&witness).done().is_some());
+        assert!(scan.finish().is_none());
+        assert!(tree.scan(&tracker).finish().is_some());
     }
 
     #[test]
-    fn the_target_of_a_link_is_seen_wherever_it_lies() {
+    fn change_of_link_target_is_detected() {
         let tree = Tree::new();
         let path = tree.at("up/project/.codex/agents/linked.md");
         tree.write("other/target.md", "one");
         symlink(tree.at("other/target.md"), &path).unwrap();
-        let witness = Witness::default();
-        let pledge = || {
-            let mut look = tree.look(&witness);
-            look.link(&path);
-            look.done().unwrap()
+        let tracker = ChangeTracker::default();
+        let guard = || {
+            let mut scan = tree.scan(&tracker);
+            scan.link(&path);
+            scan.finish().unwrap()
         };
-        let before = pledge();
+        let before = guard();
         tree.write("other/target.md", "two");
-        assert!(!witness.holds(&before));
-        let before = pledge();
+        assert!(!tracker.holds(&before));
+        let before = guard();
         tree.rename("other", "another");
-        assert!(!witness.holds(&before));
+        assert!(!tracker.holds(&before));
     }
 
     #[test]
-    fn a_part_is_pledged_for_itself_and_for_the_whole() {
+    fn guard_of_part_covers_its_locations() {
         let tree = Tree::new();
-        let witness = Witness::default();
-        let mut whole = witness.look();
+        let tracker = ChangeTracker::default();
+        let mut whole = tracker.scan();
         let mut part = whole.part();
         part.directory(&tree.at("other"));
-        let part = part.done().unwrap();
+        let part = part.finish().unwrap();
         whole.include(&part);
-        let whole = whole.done().unwrap();
-        assert!(witness.holds(&part) && witness.holds(&whole));
+        let whole = whole.finish().unwrap();
+        assert!(tracker.holds(&part) && tracker.holds(&whole));
         tree.write("other/x", "x");
-        assert!(!witness.holds(&part) && !witness.holds(&whole));
-        assert!(!witness.look().relies_on(&part));
+        assert!(!tracker.holds(&part) && !tracker.holds(&whole));
+        assert!(!tracker.scan().reuse(&part));
     }
 
     #[test]
-    fn a_pledge_runs_out() {
+    fn guard_expires() {
         let tree = Tree::new();
-        let witness = Witness::default();
-        let mut pledge = tree.look(&witness).done().unwrap();
-        pledge.made = pledge.made.checked_sub(2 * TRUST).unwrap();
-        assert!(witness.holds(&pledge) && !witness.vouches(&pledge));
+        let tracker = ChangeTracker::default();
+        let mut guard = tree.scan(&tracker).finish().unwrap();
+        guard.made = guard.made.checked_sub(2 * TRUST).unwrap();
+        assert!(tracker.holds(&guard) && !tracker.is_current(&guard));
     }
 
     #[test]
-    fn what_may_change_unseen_is_not_pledged() {
+    fn unreliable_scan_gives_no_guard() {
         let tree = Tree::new();
-        let witness = Witness::default();
-        let mut look = tree.look(&witness);
-        look.doubt();
-        assert!(look.done().is_none());
-        let mut look = witness.look();
-        look.directory(Path::new("/proc/self"));
-        assert!(look.done().is_none(), "no file system that tells");
+        let tracker = ChangeTracker::default();
+        let mut scan = tree.scan(&tracker);
+        scan.mark_unreliable();
+        assert!(scan.finish().is_none());
+        let mut scan = tracker.scan();
+        scan.directory(Path::new("/proc/self"));
+        assert!(scan.finish().is_none(), "no file system that tells");
     }
 
     #[test]
-    fn when_events_were_lost_nothing_holds() {
+    fn lost_events_invalidate_guards() {
         let tree = Tree::new();
-        let witness = Witness::default();
-        let pledge = tree.look(&witness).done().unwrap();
+        let tracker = ChangeTracker::default();
+        let guard = tree.scan(&tracker).finish().unwrap();
         let queue = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
         let queue: usize = queue.trim().parse().unwrap();
-        // None of these matters, but each takes two places in the queue.
+        // None of these matters, but each takes two locations in the queue.
         tree.write("up/project/a", "");
         for _ in 0..=queue / 4 {
             tree.rename("up/project/a", "up/project/b");
             tree.rename("up/project/b", "up/project/a");
         }
-        assert!(!witness.holds(&pledge));
-        assert!(witness.holds(&tree.look(&witness).done().unwrap()));
+        assert!(!tracker.holds(&guard));
+        assert!(tracker.holds(&tree.scan(&tracker).finish().unwrap()));
     }
 
     #[test]
-    fn a_witness_with_too_much_to_watch_starts_anew() {
+    fn tracker_over_its_limit_is_reset() {
         let tree = Tree::new();
-        let witness = Witness::default();
-        let before = tree.look(&witness).done().unwrap();
-        let mut look = witness.look();
-        for number in 0..=MAX_NOTES {
-            look.name(&tree.base, &number.to_string());
+        let tracker = ChangeTracker::default();
+        let before = tree.scan(&tracker).finish().unwrap();
+        let mut scan = tracker.scan();
+        for number in 0..=MAX_INTERESTS {
+            scan.observe_entry(&tree.base, &number.to_string());
         }
-        assert!(look.done().is_none());
-        assert!(!witness.holds(&before));
-        assert!(witness.lock().record.notes < MAX_NOTES);
-        assert!(witness.holds(&tree.look(&witness).done().unwrap()));
+        assert!(scan.finish().is_none());
+        assert!(!tracker.holds(&before));
+        assert!(tracker.lock().log.interests < MAX_INTERESTS);
+        assert!(tracker.holds(&tree.scan(&tracker).finish().unwrap()));
     }
 }

@@ -1,4 +1,4 @@
-//! Every number of the registry that a client can meet.
+//! All limits of the registry that a client can encounter.
 
 use svc_kit::limits::Limit;
 

@@ -26,9 +26,9 @@ const LIMITS: MemoLimits = MemoLimits {
 
 /// The cached responses.
 #[derive(Debug)]
-pub(crate) struct Answers(Memo<ResolveSpawnRequest, Answer>);
+pub(crate) struct ResponseCache(Memo<ResolveSpawnRequest, CachedResponse>);
 
-impl Default for Answers {
+impl Default for ResponseCache {
     fn default() -> Self {
         Self(Memo::new(LIMITS))
     }
@@ -38,22 +38,22 @@ impl Default for Answers {
 /// each is kept so that the address cannot be reused. The reference to the catalogue is weak, so a cached response does
 /// not keep a large catalogue in memory.
 #[derive(Debug)]
-struct Answer {
+struct CachedResponse {
     catalog: Weak<Catalog>,
     footer: Arc<str>,
-    response: Encoded,
+    response: EncodedResponse,
 }
 
 /// An encoded response in two forms: in full, and for a client that already has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Encoded {
+pub(super) struct EncodedResponse {
     etag: String,
     whole: Bytes,
     unchanged: Bytes,
 }
 
-impl Encoded {
-    /// What a spawn gets.
+impl EncodedResponse {
+    /// Encodes a resolution.
     #[must_use]
     pub(super) fn new(resolved: ResolvedSpawn) -> Self {
         let etag = Digest::of(&resolved.encode_to_vec()).to_string();
@@ -83,30 +83,30 @@ impl Encoded {
     }
 }
 
-impl Answers {
+impl ResponseCache {
     /// Returns the cached response to an equal request to the same view.
     #[must_use]
-    pub(super) fn get(&self, request: &ResolveSpawnRequest, view: &View) -> Option<Encoded> {
+    pub(super) fn get(&self, request: &ResolveSpawnRequest, view: &View) -> Option<EncodedResponse> {
         if request.encoded_len() > LIMITS.entry_bytes {
             return None;
         }
         self.0
-            .get(request, |answer| answer.is_from(view).then(|| answer.response.clone()))
+            .get(request, |cached| cached.is_from(view).then(|| cached.response.clone()))
     }
 
     /// Caches a response and replaces the previous one.
-    pub(super) fn keep(&self, request: ResolveSpawnRequest, view: &View, response: Encoded) {
+    pub(super) fn insert(&self, request: ResolveSpawnRequest, view: &View, response: EncodedResponse) {
         let bytes = request.encoded_len() + response.bytes() + view.footer.len();
-        let answer = Answer {
+        let cached = CachedResponse {
             catalog: Arc::downgrade(&view.catalog),
             footer: Arc::clone(&view.footer),
             response,
         };
-        self.0.keep(request, answer, bytes);
+        self.0.keep(request, cached, bytes);
     }
 }
 
-impl Answer {
+impl CachedResponse {
     fn is_from(&self, view: &View) -> bool {
         ptr::eq(self.catalog.as_ptr(), Arc::as_ptr(&view.catalog)) && Arc::ptr_eq(&self.footer, &view.footer)
     }
@@ -131,15 +131,15 @@ mod tests {
         }
     }
 
-    fn response(text: &str) -> Encoded {
-        Encoded::new(ResolvedSpawn {
+    fn response(text: &str) -> EncodedResponse {
+        EncodedResponse::new(ResolvedSpawn {
             instructions: text.to_owned(),
             ..ResolvedSpawn::default()
         })
     }
 
     #[test]
-    fn who_has_the_answer_is_sent_its_name_only() {
+    fn known_etag_gets_response_without_body() {
         let decoded = |bytes: Bytes| ResolveSpawnResponse::decode(bytes).unwrap();
         let whole = decoded(response("one").to(""));
         assert_eq!(whole.resolved.unwrap().instructions, "one");
@@ -149,30 +149,30 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_question_to_the_same_view_has_the_same_answer() {
-        let (answers, first) = (Answers::default(), view());
-        answers.keep(request("a"), &first, response("one"));
-        assert_eq!(answers.get(&request("a"), &first), Some(response("one")));
-        assert_eq!(answers.get(&request("b"), &first), None);
+    fn cached_response_requires_equal_request_and_same_view() {
+        let (cache, first) = (ResponseCache::default(), view());
+        cache.insert(request("a"), &first, response("one"));
+        assert_eq!(cache.get(&request("a"), &first), Some(response("one")));
+        assert_eq!(cache.get(&request("b"), &first), None);
         let (catalog, footer) = (Arc::clone(&first.catalog), "footer".into());
         let other_footer = View { catalog, footer };
         // The views are equal but not identical, so the cached response does not apply.
         for other in [view(), other_footer] {
-            assert_eq!(answers.get(&request("a"), &other), None);
+            assert_eq!(cache.get(&request("a"), &other), None);
         }
         let second = view();
-        answers.keep(request("a"), &second, response("two"));
-        assert_eq!(answers.get(&request("a"), &second), Some(response("two")));
-        assert_eq!(answers.get(&request("a"), &first), None);
+        cache.insert(request("a"), &second, response("two"));
+        assert_eq!(cache.get(&request("a"), &second), Some(response("two")));
+        assert_eq!(cache.get(&request("a"), &first), None);
     }
 
     #[test]
-    fn what_is_too_large_is_not_kept() {
-        let (answers, view) = (Answers::default(), view());
+    fn oversized_responses_are_not_cached() {
+        let (cache, view) = (ResponseCache::default(), view());
         let longest = "x".repeat(LIMITS.entry_bytes);
         for (question, answer) in [("a", longest.as_str()), (longest.as_str(), "")] {
-            answers.keep(request(question), &view, response(answer));
-            assert_eq!(answers.get(&request(question), &view), None);
+            cache.insert(request(question), &view, response(answer));
+            assert_eq!(cache.get(&request(question), &view), None);
         }
     }
 }

@@ -8,57 +8,57 @@ use std::{
 
 /// A fair semaphore for threads.
 #[derive(Debug)]
-pub(super) struct Turns {
-    /// How many turns run at a time, at least 1.
+pub(super) struct FairSemaphore {
+    /// How many semaphore run at a time, at least 1.
     width: u64,
     state: Mutex<State>,
-    ended: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many threads have asked for a turn.
+    /// The number of permits that were requested.
     tickets: u64,
-    /// How many turns have ended.
-    ended: u64,
+    /// How many semaphore have ended.
+    released: u64,
 }
 
-/// A turn, which ends when it is dropped.
+/// A permit, released on drop.
 #[derive(Debug)]
-pub(super) struct Turn<'a>(&'a Turns);
+pub(super) struct FairPermit<'a>(&'a FairSemaphore);
 
-impl Default for Turns {
-    /// One core stays free for calls that parse nothing.
+impl Default for FairSemaphore {
+    /// Returns a semaphore that leaves one core for calls that parse nothing.
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Self::new(cores.saturating_sub(1).max(1))
     }
 }
 
-impl Turns {
+impl FairSemaphore {
     fn new(width: usize) -> Self {
         Self {
             width: width as u64,
             state: Mutex::default(),
-            ended: Condvar::new(),
+            changed: Condvar::new(),
         }
     }
 
-    /// Waits for a turn.
-    pub(super) fn wait(&self) -> Turn<'_> {
+    /// Waits for a permit.
+    pub(super) fn acquire(&self) -> FairPermit<'_> {
         let mut state = self.lock();
         let ticket = state.tickets;
         state.tickets += 1;
-        while ticket >= state.ended + self.width {
-            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while ticket >= state.released + self.width {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        Turn(self)
+        FairPermit(self)
     }
 
-    /// Returns how many turns have ended.
+    /// Returns the number of released permits.
     #[cfg(test)]
-    pub(super) fn ended(&self) -> u64 {
-        self.lock().ended
+    pub(super) fn released(&self) -> u64 {
+        self.lock().released
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -66,10 +66,10 @@ impl Turns {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for FairPermit<'_> {
     fn drop(&mut self) {
-        self.0.lock().ended += 1;
-        self.0.ended.notify_all();
+        self.0.lock().released += 1;
+        self.0.changed.notify_all();
     }
 }
 
@@ -80,18 +80,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_are_given_in_order_of_arrival() {
-        let turns = Turns::new(1);
+    fn permits_are_given_in_order_of_arrival() {
+        let semaphore = FairSemaphore::new(1);
         let (sender, receiver) = mpsc::sync_channel(8);
         thread::scope(|scope| {
-            let first = turns.wait();
+            let first = semaphore.acquire();
             for number in 0..8 {
-                let (turns, sender) = (&turns, sender.clone());
+                let (semaphore, sender) = (&semaphore, sender.clone());
                 scope.spawn(move || {
-                    let _turn = turns.wait();
+                    let _permit = semaphore.acquire();
                     sender.send(number).unwrap();
                 });
-                while turns.lock().tickets < number + 2 {
+                while semaphore.lock().tickets < number + 2 {
                     thread::yield_now();
                 }
             }
@@ -99,6 +99,6 @@ mod tests {
             drop(first);
         });
         assert_eq!(receiver.try_iter().collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
-        assert_eq!(turns.ended(), 9);
+        assert_eq!(semaphore.released(), 9);
     }
 }

@@ -7,12 +7,12 @@ use crate::domain::catalog::Catalog;
 
 /// The metric instruments of a registry.
 #[derive(Debug)]
-pub(super) struct Measures {
+pub(super) struct Metrics {
     loads: Counter<u64>,
     templates: Gauge<u64>,
 }
 
-impl Default for Measures {
+impl Default for Metrics {
     fn default() -> Self {
         Self {
             loads: counter(
@@ -27,7 +27,7 @@ impl Default for Measures {
     }
 }
 
-impl Measures {
+impl Metrics {
     /// Records the load of a catalogue. `kept` are the catalogues in memory after it.
     pub fn loaded<'c>(&self, kept: impl Iterator<Item = &'c Catalog>) {
         self.loads.add(1, &[]);

@@ -6,44 +6,44 @@ use std::{
     sync::Arc,
 };
 
-/// Directories that no template and no footer is read from, like the data directory with the tokens of operators.
+/// Directories from which no template and no footer is read, such as the data directory with the operators' tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Hidden(Arc<[PathBuf]>);
+pub(crate) struct HiddenDirectories(Arc<[PathBuf]>);
 
 /// The boundary of a scope's files. After links are followed, they must lie inside it and outside hidden directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Wall {
-    /// Canonical.
+pub(crate) struct Boundary {
+    /// The canonical directory.
     around: PathBuf,
-    hidden: Hidden,
+    hidden: HiddenDirectories,
 }
 
-impl Hidden {
-    /// These directories. They need not exist yet.
+impl HiddenDirectories {
+    /// Creates the list. The directories need not exist yet.
     #[must_use]
     pub(crate) fn new(directories: Vec<PathBuf>) -> Self {
         Self(directories.into())
     }
 }
 
-impl Wall {
-    /// Returns the wall around a canonical directory.
+impl Boundary {
+    /// Returns the boundary around a canonical directory.
     #[must_use]
-    pub(crate) fn around(directory: &Path, hidden: &Hidden) -> Self {
+    pub(crate) fn around(directory: &Path, hidden: &HiddenDirectories) -> Self {
         Self {
             around: directory.to_owned(),
             hidden: hidden.clone(),
         }
     }
 
-    /// Returns whether a canonical path lies within the wall.
+    /// Returns whether a canonical path lies within the boundary.
     #[must_use]
-    pub(crate) fn holds(&self, path: &Path) -> bool {
+    pub(crate) fn contains(&self, path: &Path) -> bool {
         path.starts_with(&self.around) && !self.hidden.0.iter().any(|hidden| self.hides(hidden, path))
     }
 
     /// Returns whether the hidden directory hides the path. The hidden directory is resolved each time because it may
-    /// be created later. A project inside it, such as a thread's worktree, stays readable: its wall separates it from
+    /// be created later. A project inside it, such as a thread's worktree, stays readable: its boundary separates it from
     /// the rest of the directory.
     fn hides(&self, hidden: &Path, path: &Path) -> bool {
         fs::canonicalize(hidden).is_ok_and(|hidden| {
@@ -60,15 +60,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_hidden_is_behind_every_wall_but_those_in_it() {
+    fn hidden_directory_is_outside_all_boundaries_around_it() {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap();
         let at = |path: &str| base.join(path);
         symlink("home/data", at("data")).unwrap();
-        // By another name, and not there yet.
-        let hidden = Hidden::new(vec![at("data")]);
-        let holds = |around: &str, path: &str| Wall::around(&at(around), &hidden).holds(&at(path));
-        assert!(holds("home", "home/data/token"));
+        // Through a link, and not created yet.
+        let hidden = HiddenDirectories::new(vec![at("data")]);
+        let contains = |around: &str, path: &str| Boundary::around(&at(around), &hidden).contains(&at(path));
+        assert!(contains("home", "home/data/token"));
         fs::create_dir_all(at("home/data/worktree")).unwrap();
         for (around, path, expected) in [
             ("home", "home/a", true),
@@ -80,7 +80,7 @@ mod tests {
             ("home/data/worktree", "home/data/worktree/a", true),
             ("home/data/worktree", "home/data/token", false),
         ] {
-            assert_eq!(holds(around, path), expected, "{around} {path}");
+            assert_eq!(contains(around, path), expected, "{around} {path}");
         }
     }
 }
