@@ -101,6 +101,8 @@ pub(crate) struct Casting {
     pub(crate) offered: Vec<ToolDescription>,
     /// Where the agent works; `None`: in its scratch directory.
     pub(crate) working_directory: Option<PathBuf>,
+    /// The only directory in which the program may write, in PLANNING mode. `None`: its sandbox alone decides.
+    pub(crate) docs_directory: Option<PathBuf>,
     /// A directory of the attempt's own; it exists.
     pub(crate) scratch: PathBuf,
     /// A directory of the thread for files that later attempts of its program need. It may not exist yet.

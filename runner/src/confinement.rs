@@ -70,6 +70,7 @@ pub(crate) struct Confinement {
     is_confined: bool,
     /// Whether the program confines its commands itself.
     has_own_sandbox: bool,
+    /// The sandbox of the view. In PLANNING mode it is READ_ONLY, and a layer makes docs/ writable.
     sandbox: Sandbox,
     hidden: Vec<PathBuf>,
     layers: Vec<Layer>,
@@ -118,8 +119,15 @@ impl Confinement {
             }
             return Ok(confinement);
         }
-        if sandbox == Sandbox::WorkspaceWrite {
-            let protection = Protection::of(directory).await;
+        let protection = match &casting.docs_directory {
+            Some(docs) => {
+                confinement.sandbox = Sandbox::ReadOnly;
+                Some(Protection::of_docs(docs))
+            }
+            None if sandbox == Sandbox::WorkspaceWrite => Some(Protection::of(directory).await),
+            None => None,
+        };
+        if let Some(protection) = protection {
             let mounts = protection.mounts.into_iter();
             confinement.layers.extend(mounts.map(|(access, path)| match access {
                 Access::Write => Layer::Bind(path),

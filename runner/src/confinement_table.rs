@@ -130,7 +130,8 @@ fn rows() -> Vec<Row> {
         ),
         Row::same(
             "PLANNING",
-            "tools that write files reach `docs/` only; commands are denied except in READ_ONLY threads",
+            "its tools and commands write in `docs/` only, not in `docs/templates`, also with FULL_ACCESS; without bubblewrap, \
+             commands are denied except in READ_ONLY threads",
         ),
         Row::of(
             "Without bubblewrap",

@@ -169,6 +169,7 @@ mod tests {
             supervisor_authorities: None,
             offered: Vec::new(),
             working_directory: None,
+            docs_directory: None,
             scratch: "/scratch/t1".into(),
             state: "/state/t1".into(),
             had_turns: false,

@@ -142,6 +142,15 @@ impl Protection {
         protection
     }
 
+    /// The protection of a docs directory, in a project that is otherwise read-only. Roles in it stay read-only.
+    pub(crate) fn of_docs(docs: &Path) -> Self {
+        let mut protection = Self::default();
+        if let (Some(root), Some(name)) = (docs.parent(), docs.file_name()) {
+            protection.add(root, &Path::new(name).join("templates"), Absent::Create);
+        }
+        protection
+    }
+
     /// Makes one path read-only. The directories between are mounted too: an agent could otherwise rename them and put
     /// others in their place.
     fn add(&mut self, root: &Path, name: &Path, absent: Absent) {

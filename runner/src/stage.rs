@@ -251,6 +251,7 @@ impl Stage {
                 offered: Vec::new(),
                 tool_policy: start.tool_policy.unwrap_or_default(),
                 working_directory: (!start.working_directory.is_empty()).then(|| start.working_directory.into()),
+                docs_directory: None,
                 scratch: scratch_of(&self.config.scratch, &attempt),
                 state: state_of(&self.config.state, &attempt.thread_id),
                 had_turns: false,

@@ -172,6 +172,14 @@ impl Worktree {
         }
     }
 
+    /// Returns a path in the repository as a path in the worktree. A path outside of the repository stays as it is.
+    pub(crate) fn in_worktree(&self, path: PathBuf) -> PathBuf {
+        match path.strip_prefix(&self.repository) {
+            Ok(below) => self.top.join(below),
+            Err(_) => path,
+        }
+    }
+
     /// Removes the worktree as configured.
     ///
     /// # Errors

@@ -40,7 +40,8 @@ pub(super) struct Opening {
     pub(super) provider: Option<String>,
     pub(super) effort: Option<String>,
     pub(super) directory: PathBuf,
-    pub(super) sandbox: &'static str,
+    /// `None`: the permissions in `config` apply.
+    pub(super) sandbox: Option<&'static str>,
     pub(super) instructions: String,
     pub(super) tools: Vec<ToolDescription>,
     /// Whether it is to continue a conversation.
@@ -54,7 +55,9 @@ impl Opening {
         let mut params = Map::new();
         let mut set = |key: &str, value: Value| params.insert(key.to_owned(), value);
         set("cwd", self.directory.to_string_lossy().into());
-        set("sandbox", self.sandbox.into());
+        if let Some(sandbox) = self.sandbox {
+            set("sandbox", sandbox.into());
+        }
         set("approvalPolicy", "never".into());
         set("developerInstructions", self.instructions.as_str().into());
         set("config", self.config.clone().into());

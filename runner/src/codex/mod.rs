@@ -20,9 +20,7 @@ use std::{
 
 use serde_json::Value;
 use tokio::sync::OnceCell;
-#[cfg(any(test, feature = "fuzzing"))]
-use troupe_proto::common::v1::Sandbox;
-use troupe_proto::supervisor::v1::RunnerKind;
+use troupe_proto::{common::v1::Sandbox, supervisor::v1::RunnerKind};
 
 use self::driver::{Driver, Opening};
 use crate::{
@@ -93,6 +91,13 @@ impl CodexKind {
             .is_some_and(|endpoint| settings::redirect(&mut config, self.program.provider.as_deref(), endpoint));
         let mut confinement = Confinement::of(casting, KIND).await?;
         settings::widen(&mut config, &confinement);
+        // Codex's sandbox for WORKSPACE_WRITE does not start in a read-only project.
+        let docs = casting.docs_directory.as_deref();
+        let docs = docs.filter(|_| access == Sandbox::WorkspaceWrite);
+        let has_permissions = docs.is_some();
+        if let Some(docs) = docs {
+            settings::permit_docs(&mut config, docs);
+        }
         let wanted = casting.resolved.reasoning_effort.as_str();
         let effort = settings::effort(wanted);
         let has_gap = effort.is_none() && !wanted.is_empty();
@@ -145,7 +150,7 @@ impl CodexKind {
             provider: self.program.provider.clone(),
             effort: effort.map(str::to_owned),
             directory: casting.directory().to_owned(),
-            sandbox: settings::sandbox(access),
+            sandbox: (!has_permissions).then(|| settings::sandbox(access)),
             instructions: casting.instructions.clone(),
             tools,
             had_turns: casting.had_turns,
@@ -238,7 +243,7 @@ pub(crate) async fn converse(
         provider: None,
         effort: None,
         directory,
-        sandbox: settings::sandbox(Sandbox::ReadOnly),
+        sandbox: Some(settings::sandbox(Sandbox::ReadOnly)),
         instructions: String::new(),
         tools: offered,
         had_turns: false,

@@ -10,6 +10,8 @@ use crate::{confinement::Confinement, hook, programs::AgentProgram, project, too
 
 /// The name under which Codex has our tools.
 pub(super) const NAMESPACE: &str = "troupe";
+/// The name of the permissions in PLANNING mode.
+const PLANNING: &str = "troupe-planning";
 /// The efforts that Codex knows. Any other effort is left to the model's default.
 const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
@@ -146,6 +148,14 @@ pub(super) fn widen(config: &mut Map<String, Value>, confinement: &Confinement) 
     let roots: Vec<_> = confinement.git.iter().map(|path| path.to_string_lossy()).collect();
     let own = json!({"writable_roots": roots, "exclude_slash_tmp": false});
     merge(config, "sandbox_workspace_write", own);
+}
+
+/// Permits commands and patches to write in the docs directory only. These permissions replace Codex's sandbox setting.
+pub(super) fn permit_docs(config: &mut Map<String, Value>, docs: &Path) {
+    config.remove("sandbox_workspace_write");
+    config.insert("default_permissions".to_owned(), PLANNING.into());
+    let files = json!({":root": "read", docs.to_string_lossy(): "write"});
+    merge(config, "permissions", json!({PLANNING: {"filesystem": files}}));
 }
 
 /// Returns the setting by which Codex ignores the settings, hooks and rules of a project. Without it, Codex trusts each

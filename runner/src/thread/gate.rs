@@ -29,41 +29,33 @@ const MAX_PATHS: usize = 64;
 /// Maximum length of such a file's path, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
 
+/// A tool call on which the supervisor decides.
+#[derive(Debug)]
+pub(super) struct JudgedCall<'a> {
+    /// The kind of program whose tool it is.
+    pub(super) kind: &'a str,
+    pub(super) tool: &'a str,
+    pub(super) arguments: &'a Value,
+    /// The paths that it would write. Empty: not known.
+    pub(super) written: Vec<String>,
+    /// Whether the program did not offer the tool, and has refused the call already.
+    pub(super) not_offered: bool,
+    /// Whether the program's view lets it write in the docs directory only.
+    pub(super) docs_only: bool,
+}
+
 impl Voice {
-    /// Waits for permission to run a tool of that kind of program, which would write these paths.
-    pub(super) async fn ask(
-        &self,
-        kind: &str,
-        tool: &str,
-        arguments: &Value,
-        written: Vec<String>,
-        secrets: &[String],
-    ) -> Result<(), ToolFailure> {
-        self.decided(kind, tool, arguments, written, secrets, false).await
-    }
-
-    /// Lets the supervisor refuse and record a call of a tool that the program was not offered. Returns the reason of
-    /// the
-    /// refusal.
-    pub(super) async fn refuse(
-        &self,
-        kind: &str,
-        tool: &str,
-        arguments: &Value,
-        secrets: &[String],
-    ) -> Result<(), ToolFailure> {
-        self.decided(kind, tool, arguments, Vec::new(), secrets, true).await
-    }
-
-    async fn decided(
-        &self,
-        kind: &str,
-        tool: &str,
-        arguments: &Value,
-        written: Vec<String>,
-        secrets: &[String],
-        not_offered: bool,
-    ) -> Result<(), ToolFailure> {
+    /// Waits for permission to run a tool. A call that was not offered is refused and recorded; the failure gives the
+    /// reason.
+    pub(super) async fn ask(&self, call: JudgedCall<'_>, secrets: &[String]) -> Result<(), ToolFailure> {
+        let JudgedCall {
+            kind,
+            tool,
+            arguments,
+            written,
+            not_offered,
+            docs_only,
+        } = call;
         check(tool, &written)?;
         let arguments_sha256 = digest(tool, arguments, &written);
         let mut arguments_json = redact::secrets(arguments, secrets).to_string();
@@ -84,6 +76,7 @@ impl Voice {
             arguments_sha256,
             omitted_bytes,
             not_offered,
+            docs_only,
         };
         self.tell(News::Question(Question { request, answer })).await;
         match timeout(DECISION_LIMIT, decision).await {

@@ -210,6 +210,7 @@ mod tests {
             supervisor_authorities: None,
             offered: Vec::new(),
             working_directory: Some(directory.path().to_owned()),
+            docs_directory: None,
             scratch: "/nowhere".into(),
             state: "/nowhere".into(),
             had_turns: false,

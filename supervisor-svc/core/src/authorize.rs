@@ -38,6 +38,8 @@ pub struct ToolCall<'a> {
     pub paths: &'a [String],
     /// Whether the operating system enforces the sandbox's write restrictions on the program.
     pub confined: bool,
+    /// Whether the operating system keeps the program from writing outside the session's docs/.
+    pub docs_only: bool,
     /// The approval id of this call.
     pub approval: ApprovalId,
 }
@@ -123,6 +125,14 @@ pub fn why_unoffered(session: &Session, thread: &Thread, call: &ToolCall<'_>) ->
     }
 }
 
+/// Returns the only directory that can be written in PLANNING mode: docs/ in the session's directory. `None`: the session
+/// has no directory.
+#[must_use]
+pub fn docs_directory(session: &Session) -> Option<String> {
+    let repository = session.settings.cwd.trim_end_matches('/');
+    (!session.settings.cwd.is_empty()).then(|| format!("{repository}/docs"))
+}
+
 fn by_sandbox(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall<'_>) -> Result<(), String> {
     match (sandbox, effect) {
         (_, Effect::Coordinates | Effect::Reads) | (Sandbox::FullAccess, _) => Ok(()),
@@ -145,18 +155,16 @@ fn by_sandbox(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall
 fn by_mode(session: &Session, sandbox: Sandbox, effect: Effect, call: &ToolCall<'_>) -> Result<(), String> {
     match (session.settings.mode, effect) {
         (Mode::Implementation, _) | (Mode::Planning, Effect::Coordinates | Effect::Reads | Effect::Network) => Ok(()),
+        (Mode::Planning, Effect::Writes) if call.paths.is_empty() && call.docs_only => Ok(()),
         (Mode::Planning, Effect::Writes) => {
-            let repository = &session.settings.cwd;
-            let docs = format!("{}/docs", repository.trim_end_matches('/'));
-            let only_docs = call.paths.iter().all(|path| is_below(path, &docs));
-            if only_docs && !call.paths.is_empty() && !repository.is_empty() {
-                Ok(())
-            } else {
-                Err(String::from(DOCS_ONLY))
+            let docs = docs_directory(session).filter(|_| !call.paths.is_empty());
+            match docs {
+                Some(docs) if call.paths.iter().all(|path| is_below(path, &docs)) => Ok(()),
+                Some(_) | None => Err(String::from(DOCS_ONLY)),
             }
         }
-        // The restrictions of a READ_ONLY sandbox apply unchanged. Other sandboxes do not prevent execution from
-        // writing.
+        // Execution is limited by the operating system or not at all.
+        (Mode::Planning, Effect::Executes | Effect::Unknown) if call.docs_only => Ok(()),
         (Mode::Planning, Effect::Executes | Effect::Unknown) if call.confined && sandbox == Sandbox::ReadOnly => Ok(()),
         (Mode::Planning, Effect::Executes | Effect::Unknown) => Err(format!(
             "{DOCS_ONLY}, and nothing keeps \"{}\" to that on this runner",

@@ -84,5 +84,6 @@ pub(super) fn asked(
         runner_kind: String::new(),
         paths: Vec::new(),
         confined: false,
+        docs_only: false,
     })
 }

@@ -38,15 +38,21 @@ impl SupervisorService {
             long if long >= APPROVAL_TIMEOUT => DECIDED_WITHIN,
             short => short,
         };
+        // A thread does not choose the kind that its own call is judged by.
+        let runner_kind = match &call.token {
+            Some(_) => String::new(),
+            None => request.runner_kind,
+        };
         let asked = AskedCall {
-            confined: self.confines(&state, target, &request.runner_kind),
+            confined: self.confines(&state, target, &runner_kind),
+            docs_only: false,
             tool: request.tool,
             arguments: request.arguments_json,
             request: None,
             unredacted: None,
             omitted_bytes: 0,
             known_by: KnownBy::Content,
-            runner_kind: request.runner_kind,
+            runner_kind,
             paths: request.resolved_paths,
         };
         let decided = tool_calls::decide(

@@ -39,6 +39,7 @@ use crate::{
         event::ConditionKind,
         ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId},
         session::Session,
+        settings::Sandbox,
         stall,
         thread::Thread,
     },
@@ -188,6 +189,7 @@ impl RunnerGate {
         let kind = Some(request.runner_kind.as_str()).filter(|kind| !kind.is_empty());
         let call = AskedCall {
             confined: self.hub().confines(runner, kind, sandbox),
+            docs_only: request.docs_only && self.hub().confines(runner, kind, Sandbox::WorkspaceWrite),
             tool: request.tool,
             arguments: request.arguments_json,
             request: None,

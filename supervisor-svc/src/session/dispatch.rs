@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     domain::{
+        authorize,
         command::{Command, Dispatch},
         content::{ContentRef, preview, truncate},
         event::{BlockKind, BlockRef, PromptExtent},
@@ -303,6 +304,11 @@ impl Job {
             extent: self.extent.number(),
             inputs: prompt.inputs,
             traceparent: thread.traceparent.as_deref().unwrap_or_default().to_owned(),
+            // Of the same state as the prompt's mode block.
+            docs_directory: match self.session.settings.mode {
+                Mode::Planning => authorize::docs_directory(&self.session).unwrap_or_default(),
+                Mode::Implementation => String::new(),
+            },
         };
         match self.extent {
             PromptExtent::Delta => self

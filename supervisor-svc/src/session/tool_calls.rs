@@ -60,6 +60,8 @@ pub struct AskedCall {
     pub paths: Vec<String>,
     /// Whether the runner confines the execution.
     pub confined: bool,
+    /// Whether the runner confines its writes to the session's docs/.
+    pub docs_only: bool,
 }
 
 impl AskedCall {
@@ -263,6 +265,7 @@ fn described(call: &AskedCall, approval: ApprovalId) -> ToolCall<'_> {
         native: NativeTools::of_kind(&call.runner_kind).unwrap_or(NativeTools::UNKNOWN),
         paths: &call.paths,
         confined: call.confined,
+        docs_only: call.docs_only,
         approval,
     }
 }

@@ -63,6 +63,7 @@ fn call<'a>(tool: &'a str, paths: &'a [String], confined: bool) -> ToolCall<'a> 
         native: NativeTools::UNKNOWN,
         paths,
         confined,
+        docs_only: false,
         approval: approval(),
     }
 }
@@ -128,6 +129,33 @@ fn sandbox_and_mode_say_what_a_call_may_change() {
             allowed,
             "{tool} {paths:?} in {mode:?} under {sandbox:?}, confined {confined}: {verdict:?}"
         );
+    }
+}
+
+#[test]
+fn program_confined_to_docs_may_run_commands_in_planning() {
+    let docs_only = |tool, paths| ToolCall {
+        docs_only: true,
+        ..call(tool, paths, true)
+    };
+    let inside = [String::from("/project/docs/a.md")];
+    let outside = [String::from("/project/src/a.rs")];
+    for sandbox in [Sandbox::WorkspaceWrite, Sandbox::FullAccess] {
+        let (world, id) = world(Mode::Planning, sandbox, &[]);
+        for (tool, paths, allowed) in [
+            ("exec_command", &[][..], true),
+            ("mcp__a__b", &[], true),
+            ("apply_patch", &[], true),
+            ("apply_patch", &inside, true),
+            ("apply_patch", &outside, false),
+        ] {
+            let verdict = decide(&world.session, world.thread(id), &docs_only(tool, paths));
+            assert_eq!(
+                verdict == ToolVerdict::Allowed,
+                allowed,
+                "{tool} {paths:?} under {sandbox:?}: {verdict:?}"
+            );
+        }
     }
 }
 

@@ -12,9 +12,9 @@ use troupe_proto::{
     supervisor::v1::{
         Approval, ApprovalKind, AuthorizeToolRequest, AuthorizeToolResponse, CloseAgentRequest, ConditionKind,
         CreateSessionRequest, GetThreadRequest, ListActiveAgentsRequest, ListApprovalsRequest, ResolveApprovalRequest,
-        SendInputRequest, SpawnAgentRequest, StatusKind, ToolCeiling, ToolDecision, ToolRequest, UpdateSessionRequest,
-        WatchThreadsRequest, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
-        event::Kind,
+        RunnerKind, SendInputRequest, SpawnAgentRequest, StatusKind, ToolCeiling, ToolDecision, ToolRequest,
+        UpdateSessionRequest, WatchThreadsRequest, attach_request::Message as ToSupervisor,
+        attach_response::Message as FromSupervisor, event::Kind,
     },
 };
 use troupe_tests::{
@@ -349,6 +349,72 @@ async fn write_without_paths_needs_a_confining_runner() {
             assert!(decided.reason.contains("does not name the files"), "{decided:?}");
         }
     }
+}
+
+/// A command in PLANNING, by a runner whose kind confines or not and that says whether its view is limited to docs/.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_in_planning_need_a_view_of_docs_only() {
+    for (enforces_workspace, docs_only, allowed) in [(true, true, true), (true, false, false), (false, true, false)] {
+        let pair = Pair::start().await;
+        let tree = pair
+            .tree_with(CreateSessionRequest {
+                mode: Mode::Planning.into(),
+                ..CreateSessionRequest::default()
+            })
+            .await;
+        let mut hello = hello("r");
+        hello.kinds[0].enforces_workspace = enforces_workspace;
+        let mut runner = Runner::greet(&pair, hello).await;
+        let worker = tree.spawn("worker").await;
+        let start = runner.start_of(&worker.id).await;
+        let docs = start.turn.unwrap_or_default().docs_directory;
+        assert_eq!(docs, format!("{}/docs", pair.project()));
+        let request = ToolRequest {
+            request_id: String::from("q"),
+            thread_id: worker.id.clone(),
+            generation: start.generation,
+            tool: String::from("exec_command"),
+            runner_kind: String::from("test"),
+            docs_only,
+            ..ToolRequest::default()
+        };
+        runner.say(ToSupervisor::ToolRequest(request)).await;
+        let decision = decided(&mut runner).await;
+        assert_eq!(
+            decision.allowed, allowed,
+            "{enforces_workspace} {docs_only}: {decision:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thread_does_not_choose_the_kind_of_its_call() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut hello = hello("r");
+    hello.kinds[0].enforces_workspace = false;
+    hello.kinds.push(RunnerKind {
+        kind: String::from("claude"),
+        enforces_tools: true,
+        enforces_read_only: true,
+        enforces_workspace: true,
+    });
+    let mut runner = Runner::greet(&pair, hello).await;
+    let worker = tree.spawn("worker").await;
+    runner.run(&worker.id).await;
+    let request = AuthorizeToolRequest {
+        runner_kind: String::from("claude"),
+        ..call("apply_patch", "{}")
+    };
+    let of_thread = authorize(pair.with_token(&worker.token), request.clone()).await;
+    assert!(!of_thread.unwrap().allowed);
+    let request = AuthorizeToolRequest {
+        thread_id: worker.id,
+        session_id: tree.session.clone(),
+        ..request
+    };
+    let of_operator = authorize(tree.client(), request).await.unwrap();
+    assert!(of_operator.allowed, "{of_operator:?}");
 }
 
 /// Each would be one more record when the agent is closed, and no operator could decide them all.

@@ -11,7 +11,10 @@ use super::ThreadTask;
 use crate::{
     agent::AskedTool,
     redact,
-    thread::{Voice, gate},
+    thread::{
+        Voice,
+        gate::{self, JudgedCall},
+    },
     tool_line::{ToolCall, WorkspaceTool},
     tools::{ToolAnswer, ToolFailure, Toolbox},
     workspace::{Sight, Workspace},
@@ -55,19 +58,18 @@ impl Hands {
     /// Waits for permission to run a tool of the program's own. The paths of an oversized call are not resolved,
     /// because each
     /// one needs access to the disk.
-    async fn leave(&self, kind: &str, tool: &str, arguments: &Value, written: &[String]) -> Result<(), ToolFailure> {
-        gate::check(tool, written)?;
-        let followed = self.workspace.followed(written.to_vec()).await;
-        self.voice
-            .ask(kind, tool, arguments, self.as_judged(followed), &self.secrets)
-            .await
+    async fn leave(&self, mut call: JudgedCall<'_>) -> Result<(), ToolFailure> {
+        gate::check(call.tool, &call.written)?;
+        call.written = self.as_judged(self.workspace.followed(call.written).await);
+        self.voice.ask(call, &self.secrets).await
     }
 
     /// Lets the supervisor record a call of a tool that the program was not offered. Returns the text for the model if
     /// it is a
     /// tool of the supervisor's. For its own tools the program sends that text itself.
-    async fn refuse(&self, kind: &str, tool: &str, arguments: &Value) -> Option<String> {
-        let refused = self.voice.refuse(kind, tool, arguments, &self.secrets).await;
+    async fn refuse(&self, call: JudgedCall<'_>) -> Option<String> {
+        let tool = call.tool;
+        let refused = self.voice.ask(call, &self.secrets).await;
         let why = refused.err().filter(|_| Effect::of(tool) == Effect::Coordinates)?;
         Some(format!("The call of `{tool}` was refused: {}", why.text()))
     }
@@ -77,15 +79,16 @@ impl Hands {
             .read(call.args)
             .map_err(|error| ToolFailure::bad_arguments(error.to_string()))?;
         let prepared = self.workspace.prepare(call).await?;
-        self.voice
-            .ask(
-                NativeTools::PROCESS.kind(),
-                prepared.tool(),
-                &prepared.arguments(),
-                self.as_judged(prepared.written()),
-                &self.secrets,
-            )
-            .await?;
+        let asked = JudgedCall {
+            kind: NativeTools::PROCESS.kind(),
+            tool: prepared.tool(),
+            arguments: &prepared.arguments(),
+            written: self.as_judged(prepared.written()),
+            not_offered: false,
+            // The runner itself is not confined.
+            docs_only: false,
+        };
+        self.voice.ask(asked, &self.secrets).await?;
         *before = self.workspace.look_at(prepared.written()).await;
         prepared.perform().await
     }
@@ -177,8 +180,17 @@ impl ThreadTask {
         }
         let hands = self.hands.clone();
         let kind = self.role.kind.describe().kind;
+        let docs_only = self.casting.docs_directory.is_some();
         self.calls.spawn(async move {
-            let verdict = hands.leave(&kind, &tool, &arguments, &written).await;
+            let call = JudgedCall {
+                kind: &kind,
+                tool: &tool,
+                arguments: &arguments,
+                written: written.clone(),
+                not_offered: false,
+                docs_only,
+            };
+            let verdict = hands.leave(call).await;
             let before = match &verdict {
                 Ok(()) => hands.workspace.look_at(written).await,
                 Err(_) => Vec::new(),
@@ -195,8 +207,18 @@ impl ThreadTask {
         }
         let hands = self.hands.clone();
         let kind = self.role.kind.describe().kind;
-        self.calls
-            .spawn(async move { Answered::Unoffered(hands.refuse(&kind, &tool, &arguments).await) });
+        let docs_only = self.casting.docs_directory.is_some();
+        self.calls.spawn(async move {
+            let call = JudgedCall {
+                kind: &kind,
+                tool: &tool,
+                arguments: &arguments,
+                written: Vec::new(),
+                not_offered: true,
+                docs_only,
+            };
+            Answered::Unoffered(hands.refuse(call).await)
+        });
     }
 
     /// Returns why no further tool may run now. `None`: one may.

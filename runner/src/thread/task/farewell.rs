@@ -46,7 +46,7 @@ impl ThreadTask {
     }
 
     /// Stops the program. An order to kill it is still obeyed during the stop.
-    async fn stop_program(&mut self, grace: Duration) -> Stopped {
+    pub(super) async fn stop_program(&mut self, grace: Duration) -> Stopped {
         let Some(agent) = self.agent.take() else {
             return Stopped {
                 detail: "the program was not running".to_owned(),

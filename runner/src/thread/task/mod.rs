@@ -8,7 +8,12 @@ mod memory;
 mod span;
 mod turns;
 
-use std::{collections::BTreeSet, future::pending, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    future::pending,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use sha2::Sha256;
 use tokio::{
@@ -18,7 +23,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
-use troupe_proto::supervisor::v1::{Turn, runner_report::Kind};
+use troupe_proto::{
+    common::v1::Sandbox,
+    supervisor::v1::{Turn, runner_report::Kind},
+};
 
 use self::{
     calls::{Answered, CallQueue, Hands},
@@ -30,6 +38,7 @@ use super::{Command, News, Shutdown, ThreadStart, Voice};
 use crate::{
     agent::{Agent, AgentEvent, Casting, StartFailure},
     config::Timing,
+    confinement,
     env::WORKTREE,
     kinds::Role,
     meter::Meter,
@@ -235,6 +244,7 @@ impl ThreadTask {
         if self.worktree.is_some() {
             self.open_worktree().await?;
         }
+        self.casting.docs_directory = self.first_turn.as_ref().and_then(|turn| self.docs_of(turn));
         self.snapshots = Snapshots::of(&self.casting);
         if self.role.kind.remembers() {
             self.remembered_turn = memory::read(&self.casting.state).await;
@@ -292,6 +302,25 @@ impl ThreadTask {
                 self.voice.tell(News::Output(text)).await;
             }
         }
+    }
+
+    /// Returns the only directory in which the program may write during a turn. `None`: the turn is not in PLANNING mode, or
+    /// the program is not confined or may not write at all.
+    fn docs_of(&self, turn: &Turn) -> Option<PathBuf> {
+        let is_confined = self.role.kind.describe().enforces_workspace && confinement::is_known();
+        let sandbox = self.casting.resolved.sandbox();
+        let is_writer = matches!(sandbox, Sandbox::WorkspaceWrite | Sandbox::FullAccess);
+        let docs = Path::new(&turn.docs_directory);
+        let (true, true, Some(root), Some(name)) = (is_confined, is_writer, docs.parent(), docs.file_name()) else {
+            return None;
+        };
+        // A mount on a link does not cover its target.
+        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        let docs = root.join(name);
+        Some(match &self.hands.worktree {
+            Some(worktree) => worktree.in_worktree(docs),
+            None => docs,
+        })
     }
 
     async fn start_program(&mut self) -> Result<(), Unstarted> {

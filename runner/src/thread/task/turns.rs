@@ -68,6 +68,13 @@ impl ThreadTask {
 
     /// Sends the turn to the program. Starts another program if it has ended or does not read.
     async fn begin_turn(&mut self, turn: &Turn) {
+        let docs = self.docs_of(turn);
+        if docs != self.casting.docs_directory {
+            // The mounts of a running program cannot change. The next program continues its conversation.
+            self.stop_program(self.timing.stop_grace).await;
+            self.program_gone();
+            self.casting.docs_directory = docs;
+        }
         for _ in 0..2 {
             if self.agent.is_none() {
                 match self.start_program().await {
