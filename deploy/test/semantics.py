@@ -6,7 +6,7 @@ Each function whose name begins with `check_` takes a Manifests and yields probl
 import re
 import urllib.parse
 
-SERVICE_DRAIN_SECONDS = 10  # the services' own deadline; docs/operating.md, "Stopping and restarting"
+SERVICE_DRAIN_SECONDS = 10  # the services' own deadline; docs/restarts.md
 SLACK_SECONDS = 5
 # What lies inside of a network or belongs to a node, by the block that has it in it.
 INSIDE = {

@@ -1,4 +1,4 @@
-//! Session metrics for operators; `docs/operating.md` lists them. Recording a metric does not change state. Except for
+//! Session metrics for operators; `docs/monitoring.md` lists them. Recording a metric does not change state. Except for
 //! write durations, all values can also be derived from the log.
 
 use std::{

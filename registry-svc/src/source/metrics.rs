@@ -1,4 +1,4 @@
-//! Catalogue metrics for operators. `docs/operating.md` lists them.
+//! Catalogue metrics for operators. `docs/monitoring.md` lists them.
 
 use opentelemetry::metrics::{Counter, Gauge};
 use svc_kit::metrics::{counter, meter};

@@ -92,8 +92,9 @@ fn index(sources: &[Source<'_>]) -> String {
         "\
 # API reference
 
-Every method, message and enum of the API, with its comment from the `.proto` files, and every reason of an error. A
-test writes these pages, and fails when they differ from the code. [The API by example](../api.md) is the place to begin.
+After this page you can look up every method, message, enum and error reason of the API.
+
+A test generates these pages from the comments of the `.proto` files. Start with [the API by example](../api.md).
 
 {}
 Each method lists its permitted callers; other callers are rejected. Viewers are operators who may only read. What a thread may

@@ -36,7 +36,7 @@ async fn get(address: &str, path: &str) -> String {
 
 /// The names in the table of the documentation.
 fn documented() -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operating.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/monitoring.md");
     let text = fs::read_to_string(path).unwrap();
     let table = text.split("## Metrics").nth(1).expect("a section on metrics");
     let table = table.split("\n## ").next().unwrap();
