@@ -8,10 +8,7 @@ use troupe_tests::page::root;
 #[test]
 fn every_reason_has_one_row_that_says_what_to_do() {
     let page = fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
-    let section = page
-        .split("\n## Error reasons\n")
-        .nth(1)
-        .expect("a section");
+    let section = page.split("\n## Error reasons\n").nth(1).expect("a section");
     let section = section.split("\n## ").next().unwrap();
     let rows: Vec<_> = section
         .lines()
