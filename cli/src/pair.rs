@@ -162,7 +162,7 @@ impl Pair {
         let opened = supervisor_svc::Supervisor::open(supervision).await.map_err(Error::of)?;
         let shutdown = Shutdown::new();
         let mut services = JoinSet::new();
-        let listener = |tcp| Listener::from(tcp).tells(admin.as_ref());
+        let listener = |tcp| Listener::from(tcp).report_health_to(admin.as_ref().map(Admin::reporter));
         serve_registry(
             &mut services,
             listener(registry_listener),
@@ -189,7 +189,7 @@ impl Pair {
             .operator
             .as_ref()
             .filter(|_| secrets.asks)
-            .map_or_else(Token::none, |operator| Token::given(operator.shown().expose()));
+            .map_or_else(Token::none, |operator| Token::given(operator.first().expose()));
         Ok(Self {
             registry,
             supervisor,

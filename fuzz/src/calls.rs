@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use prost::bytes::{Buf as _, Bytes};
-use svc_kit::encoded::AsItIs;
+use svc_kit::encoded::RawEncoder;
 use tokio::{runtime::Builder, time::timeout};
 use tokio_stream::Stream;
 use tonic::{
@@ -75,11 +75,11 @@ struct Raw;
 impl Codec for Raw {
     type Encode = Bytes;
     type Decode = Bytes;
-    type Encoder = AsItIs;
+    type Encoder = RawEncoder;
     type Decoder = Self;
 
-    fn encoder(&mut self) -> AsItIs {
-        AsItIs
+    fn encoder(&mut self) -> RawEncoder {
+        RawEncoder
     }
 
     fn decoder(&mut self) -> Self {

@@ -1,10 +1,11 @@
-//! The registry as a program of its own.
+//! The registry's program.
 
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use clap::Parser;
 use svc_kit::{
+    admin::Admin,
     auth::{Authenticator, Trust},
     identity::OperatorRole,
     jwt::Jwt,
@@ -17,7 +18,7 @@ use svc_kit::{
 
 use crate::{CatalogueOptions, Registry, SERVICES};
 
-/// Knows the cast: discovers role templates, lists them, and resolves what a spawn gets.
+/// Serve role templates: discover and list them, and resolve the configuration of a spawn.
 ///
 /// Example: registry-svc --workspace-root ~/projects
 #[derive(Debug, Parser)]
@@ -31,14 +32,14 @@ pub struct Options {
         default_value = "127.0.0.1:50051"
     )]
     registry_listen: String,
-    /// Where templates lie, and what they may say.
+    /// The flags for templates.
     #[command(flatten)]
     catalogue: CatalogueOptions,
     /// Token file with one token per line; callers must present one of them. Without it, calls from this machine are
     /// trusted.
     #[arg(long, env = "TROUPE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// What every service has.
+    /// The flags of all services.
     #[command(flatten)]
     service: ServiceOptions,
 }
@@ -53,7 +54,7 @@ impl AsRef<ServiceOptions> for Options {
 ///
 /// # Errors
 ///
-/// One sentence about what cannot be had.
+/// A single sentence that names the missing resource.
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let service = options.service;
     let program = Program::start("registry-svc", SERVICES, &service.admin).await?;
@@ -64,7 +65,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let knows_callers = tokens.is_some() || jwt.is_some() || service.tls.knows_clients();
     listen::refuse_open_bind(address, knows_callers, service.insecure)?;
     let listener = Listener::new(listener, service.tls.clone().load()?)
-        .tells(program.admin())
+        .report_health_to(program.admin().map(Admin::reporter))
         .reflects(!service.no_reflection);
     let authenticator = authenticator(tokens, jwt, Trust::of(knows_callers, service.insecure));
     let config = options.catalogue.config(listen::is_loopback(address.ip()))?;
@@ -88,7 +89,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 fn authenticator(tokens: Option<Tokens>, jwt: Option<Arc<Jwt>>, trust: Trust) -> Authenticator {
     let known = Authenticator::new().jwt(jwt).trust(trust);
     match tokens {
-        // They serve people and the supervisor: to the registry both may read everything.
+        // Operators and the supervisor share the tokens; both may read everything.
         Some(tokens) => known.operator("token", OperatorRole::Admin, tokens),
         None => known,
     }

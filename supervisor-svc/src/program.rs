@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Parser;
 use svc_kit::{
+    admin::Admin,
     auth::{Authenticator, Trust},
     identity::OperatorRole,
     jwt::Jwt,
@@ -108,7 +109,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     listen::refuse_open_bind(address, true, service.insecure)?;
     let knows_clients = service.tls.knows_clients();
     let listener = Listener::new(listener, service.tls.clone().load()?)
-        .tells(program.admin())
+        .report_health_to(program.admin().map(Admin::reporter))
         .reflects(!service.no_reflection);
     let jwt = Jwt::load(service.jwt.clone(), Machine::Runner)?;
     let trust = trust(options.require_token || knows_clients, jwt.is_some(), service.insecure);

@@ -12,7 +12,7 @@ use futures::Stream;
 use supervisor_log::store::{DATABASE, EventStore, OpenError as StoreError, SqliteStore};
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
-    encoded::TakenOver,
+    encoded::MethodOverride,
     secret::SecretError,
     serve::{self, Listener, ServeError, ServeLimits, Serving},
     shown_token::ShownToken,
@@ -346,7 +346,7 @@ impl Supervisor {
         let agents = SupervisorService::new(self.directory.clone(), self.registry.clone(), config, draining.clone());
         let runners = RunnerGate::new(self.directory.clone(), draining);
         let agents = Arc::new(agents);
-        let routes = Routes::new(TakenOver::new(
+        let routes = Routes::new(MethodOverride::new(
             AgentSupervisorServiceServer::from_arc(Arc::clone(&agents))
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),

@@ -43,7 +43,7 @@ pub(crate) const HEAD_WITHIN: Duration = Duration::from_secs(3);
 /// How often a silent connection is pinged.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Time limit for responses in progress at shutdown. A connection that never sent a request takes all of it.
-const FAREWELL: Duration = Duration::from_millis(500);
+const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Health name that is serving as long as the process is alive.
 pub const LIVENESS: &str = "liveness";
@@ -141,7 +141,9 @@ impl Admin {
         self.address
     }
 
-    pub(crate) fn reporter(&self) -> HealthReporter {
+    /// Returns the health reporter of the port.
+    #[must_use]
+    pub fn reporter(&self) -> HealthReporter {
         self.reporter.clone()
     }
 
@@ -175,7 +177,7 @@ impl Admin {
             self.reporter.clear_service_status(name).await;
         }
         if let Some(Err(defect)) = self.serving.join_next().await {
-            tracing::error!(%defect, "the admin port broke off");
+            tracing::error!(%defect, "admin port panicked");
         }
     }
 }
@@ -191,10 +193,10 @@ struct Port {
 impl Port {
     async fn serve(self, ended: CancellationToken) -> Result<(), AdminError> {
         let address = self.address;
-        tracing::info!(%address, "health and metrics are served");
+        tracing::info!(%address, "serving health and metrics");
         let served = self.serve_until(ended).await;
         if let Err(error) = &served {
-            tracing::error!(%address, %error, "health and metrics are not served any more");
+            tracing::error!(%address, %error, "health and metrics are no longer served");
         }
         served
     }
@@ -233,7 +235,7 @@ impl Port {
         );
         let served = tokio::select! {
             served = &mut server => served,
-            () = ended.cancelled() => timeout(FAREWELL, &mut server).await.unwrap_or(Ok(())),
+            () = ended.cancelled() => timeout(STOP_TIMEOUT, &mut server).await.unwrap_or(Ok(())),
         };
         // Connections run in tasks of their own, and some peers never disconnect.
         cut.cancel();
@@ -245,7 +247,7 @@ fn text(registry: &Registry) -> Response {
     match metrics::text(registry) {
         Ok(text) => ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response(),
         Err(error) => {
-            tracing::error!(%error, "the metrics cannot be written");
+            tracing::error!(%error, "cannot encode metrics");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn so_many_are_written_and_the_others_counted() {
+    async fn lines_over_the_limit_are_counted() {
         let bounded = Bounded::new(3);
         let mut lines = Vec::new();
         for _ in 0..5 {

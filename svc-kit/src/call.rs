@@ -1,6 +1,6 @@
 //! The first layer of every call: it gives the call a trace, a deadline and a log line, and measures its duration.
 //!
-//! The module `share` limits the calls of each caller after authentication. Health and reflection, which are open to
+//! The module `limit_layer` limits the calls of each caller after authentication. Health and reflection, which are open to
 //! all callers, have a deadline of their own until their response begins.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use opentelemetry::{KeyValue, metrics::Histogram, trace::SpanKind};
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
@@ -23,7 +23,7 @@ use crate::{
     auth::{is_open, quote},
     deadline::Deadline,
     metrics::meter,
-    rpc,
+    rpc::{self, code},
     trace_context::TraceParent,
     traces::{CallSpan, CallTracer},
 };
@@ -166,13 +166,6 @@ where
     }
 }
 
-/// Returns the code in a response's headers: the code of a rejection, or OK for a response that has begun.
-pub(crate) fn code(headers: &HeaderMap) -> Code {
-    headers
-        .get("grpc-status")
-        .map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()))
-}
-
 /// Creates the fault of a call that exceeds a bound of [`crate::serve::ServeLimits`].
 pub(crate) fn overloaded(why: &str, limit: &'static str, max: usize) -> Status {
     let text = format!("{why}; at most {max} are allowed ({limit}); nothing was done, try again in a second");
@@ -223,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_past_its_deadline_is_told_so() {
+    async fn call_past_deadline_gets_deadline_exceeded() {
         let handler = service_fn(|_: Request<()>| pending::<Result<Response<()>, Infallible>>());
         let mut late = request("/test.v1.Thing/Read");
         late.headers_mut().insert("grpc-timeout", "1m".parse().unwrap());

@@ -2,6 +2,8 @@
 
 use std::{env, path::PathBuf, time::Duration};
 
+use opentelemetry_otlp::ExporterBuildError;
+use opentelemetry_sdk::error::OTelSdkError;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::tls::{self, ClientFiles};
@@ -19,7 +21,9 @@ pub(crate) enum Signal {
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
     /// Its address is invalid.
-    #[error("{variable}={value:?} names no collector: expected a URL such as http://127.0.0.1:4317 (gRPC)")]
+    #[error(
+        "invalid collector URL {value:?} in {variable}; expected a gRPC endpoint such as \"http://127.0.0.1:4317\""
+    )]
     Endpoint {
         /// The variable.
         variable: String,
@@ -27,7 +31,7 @@ pub enum CollectorError {
         value: String,
     },
     /// The protocol is not supported.
-    #[error("{variable}={value:?} is not supported: collectors are told over grpc")]
+    #[error("unsupported protocol {value:?} in {variable}; use \"grpc\"")]
     Protocol {
         /// The variable.
         variable: String,
@@ -39,6 +43,20 @@ pub enum CollectorError {
         "a client's certificate for the collector needs its key: set both {0}_CLIENT_CERTIFICATE and {0}_CLIENT_KEY"
     )]
     HalfIdentity(&'static str),
+}
+
+/// The reason why telemetry cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The collector is invalid.
+    #[error(transparent)]
+    Collector(#[from] CollectorError),
+    /// The OpenTelemetry variables are invalid.
+    #[error(transparent)]
+    Exporter(#[from] ExporterBuildError),
+    /// Metrics cannot be initialized. This is a defect of the build.
+    #[error("cannot initialize metrics: {0}")]
+    Metrics(#[from] OTelSdkError),
 }
 
 impl Signal {

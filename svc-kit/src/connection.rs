@@ -30,12 +30,11 @@ use tonic::transport::server::{Connected, TcpIncoming};
 use tonic_health::server::HealthReporter;
 
 use crate::{
-    admin::Admin,
     bounded::Bounded,
     listen::reachable,
     peer::{self, Peer},
     tls::{self, ServerTls},
-    usage::{Bounds, Connections, Membership},
+    usage::{Bounds, Connections, Registration},
 };
 
 /// Idle time after which the kernel probes the peer.
@@ -79,7 +78,7 @@ pub(crate) struct KnownWithin {
 pub struct Listener {
     tcp: TcpListener,
     tls: Option<ServerTls>,
-    told: Option<HealthReporter>,
+    reporter: Option<HealthReporter>,
     reflects: bool,
 }
 
@@ -90,18 +89,15 @@ impl Listener {
         Self {
             tcp,
             tls,
-            told: None,
+            reporter: None,
             reflects: true,
         }
     }
 
-    /// Makes the server report its health to the admin port, if enabled.
+    /// Makes the server report its health to the admin port, if enabled. See [`crate::admin::Admin::reporter`].
     #[must_use]
-    pub fn tells(self, admin: Option<&Admin>) -> Self {
-        Self {
-            told: admin.map(Admin::reporter),
-            ..self
-        }
+    pub fn report_health_to(self, reporter: Option<HealthReporter>) -> Self {
+        Self { reporter, ..self }
     }
 
     /// Sets whether the server offers reflection.
@@ -117,8 +113,8 @@ impl Listener {
 
     /// Returns the health reporter of the admin port. It receives the server's health in addition to the server's
     /// clients.
-    pub(crate) fn told(&self) -> Option<HealthReporter> {
-        self.told.clone()
+    pub(crate) fn reporter(&self) -> Option<HealthReporter> {
+        self.reporter.clone()
     }
 
     /// Returns the listening address.
@@ -157,7 +153,7 @@ pub(crate) fn accept(
     let Listener {
         tcp,
         tls,
-        told: _,
+        reporter: _,
         reflects: _,
     } = listener;
     let incoming = TcpIncoming::from(tcp)
@@ -176,7 +172,7 @@ pub(crate) fn accept(
     let accepted = stream::unfold((incoming, Arc::clone(&door)), |(mut incoming, door)| async move {
         let accepted = incoming.next().await?;
         if let Err(error) = &accepted {
-            tracing::warn!(%error, "a connection could not be accepted");
+            tracing::warn!(%error, "accept failed");
             if NO_DESCRIPTORS
                 .iter()
                 .any(|none| error.raw_os_error() == Some(none.raw_os_error()))
@@ -233,12 +229,12 @@ impl Door {
                     Ok(Ok(stream)) => Transport::Tls(Box::new(stream)),
                     Ok(Err(error)) => {
                         self.failures.write(|passed_over| {
-                            tracing::info!(peer = address.map(display), %error, passed_over, "a TLS handshake failed");
+                            tracing::info!(peer = address.map(display), %error, passed_over, "TLS handshake failed");
                         });
                         return None;
                     }
                     Err(defect) => {
-                        tracing::error!(?address, %defect, "a TLS handshake broke off");
+                        tracing::error!(?address, %defect, "TLS handshake panicked");
                         return None;
                     }
                 }
@@ -286,7 +282,7 @@ pub(crate) struct Connection {
     /// Fires when the server is cut off or when the place is needed.
     end: Pin<Box<WaitForCancellationFutureOwned>>,
     has_ended: bool,
-    membership: Membership,
+    membership: Registration,
 }
 
 /// Time limits of a connection without an authenticated caller.
@@ -343,7 +339,7 @@ impl Transport {
             },
             Self::Tls(stream) => Peer {
                 address: stream.get_ref().0.peer_addr().ok(),
-                principal: tls::shown(stream).and_then(peer::named_by).map(Arc::new),
+                principal: tls::peer_certificate(stream).and_then(peer::named_by).map(Arc::new),
                 ..Peer::default()
             },
         }

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_outgoing_call_gets_the_lesser_of_rest_and_cap() {
+    async fn outgoing_timeout_is_lesser_of_remaining_and_cap() {
         let cap = Duration::from_secs(5);
         let now = Instant::now();
         let long = Deadline {

@@ -21,7 +21,7 @@ use tonic::{
 use tonic_prost::{ProstCodec, ProstDecoder};
 
 /// The response to a call, successful or not.
-pub type Answer = BoxFuture<http::Response<Body>, Infallible>;
+pub type ResponseFuture = BoxFuture<http::Response<Body>, Infallible>;
 
 /// A method that encodes its responses itself.
 pub trait EncodedMethod: Clone + Send + Sync + 'static {
@@ -29,43 +29,43 @@ pub trait EncodedMethod: Clone + Send + Sync + 'static {
     const PATH: &'static str;
 
     /// Carries out one call.
-    fn answer(&self, request: http::Request<Body>) -> Answer;
+    fn call(&self, request: http::Request<Body>) -> ResponseFuture;
 }
 
 /// A generated service with one method replaced.
 #[derive(Clone, Debug)]
-pub struct TakenOver<S, M> {
+pub struct MethodOverride<S, M> {
     service: S,
     method: M,
 }
 
-impl<S, M> TakenOver<S, M> {
+impl<S, M> MethodOverride<S, M> {
     /// Routes every method except `method` to `service`.
     pub const fn new(service: S, method: M) -> Self {
         Self { service, method }
     }
 }
 
-impl<S: NamedService, M> NamedService for TakenOver<S, M> {
+impl<S: NamedService, M> NamedService for MethodOverride<S, M> {
     const NAME: &'static str = S::NAME;
 }
 
-impl<S, M> Service<http::Request<Body>> for TakenOver<S, M>
+impl<S, M> Service<http::Request<Body>> for MethodOverride<S, M>
 where
-    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible, Future = Answer>,
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible, Future = ResponseFuture>,
     M: EncodedMethod,
 {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.service.poll_ready(context)
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Answer {
+    fn call(&mut self, request: http::Request<Body>) -> ResponseFuture {
         if request.uri().path() == M::PATH {
-            self.method.answer(request)
+            self.method.call(request)
         } else {
             self.service.call(request)
         }
@@ -85,11 +85,11 @@ impl<T> Default for EncodedCodec<T> {
 impl<T: Message + Default + 'static> Codec for EncodedCodec<T> {
     type Encode = Bytes;
     type Decode = T;
-    type Encoder = AsItIs;
+    type Encoder = RawEncoder;
     type Decoder = ProstDecoder<T>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        AsItIs
+        RawEncoder
     }
 
     fn decoder(&mut self) -> Self::Decoder {
@@ -99,9 +99,9 @@ impl<T: Message + Default + 'static> Codec for EncodedCodec<T> {
 
 /// An encoder that copies the bytes unchanged.
 #[derive(Clone, Copy, Debug)]
-pub struct AsItIs;
+pub struct RawEncoder;
 
-impl Encoder for AsItIs {
+impl Encoder for RawEncoder {
     type Item = Bytes;
     type Error = Status;
 

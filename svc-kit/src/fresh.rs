@@ -21,27 +21,27 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Fresh<T> {
     files: Vec<PathBuf>,
-    present: Mutex<Present<T>>,
+    present: Mutex<Loaded<T>>,
 }
 
 #[derive(Debug)]
-struct Present<T> {
+struct Loaded<T> {
     value: Arc<T>,
     /// State of the files that the value was built from.
-    seen: Look,
+    seen: FileState,
     /// State of the files at the last failed rebuild since then.
-    failed: Option<Look>,
+    failed: Option<FileState>,
 }
 
 /// The stamps of the files, and the time at which they were taken: before the read, so that a concurrent write counts
 /// as later.
 #[derive(Debug)]
-struct Look {
+struct FileState {
     stamps: Vec<Option<Stamp>>,
     at: SystemTime,
 }
 
-impl Look {
+impl FileState {
     fn at(files: &[PathBuf], at: SystemTime) -> Self {
         let stamp = |path: &PathBuf| Some(Stamp::of(&fs::metadata(path).ok()?));
         Self {
@@ -51,7 +51,7 @@ impl Look {
     }
 
     /// Returns whether the files are unchanged if their stamps are now `now`.
-    fn tells_of(&self, now: &Self) -> bool {
+    fn is_unchanged(&self, now: &Self) -> bool {
         let mut present = self.stamps.iter().flatten();
         self.stamps == now.stamps && present.all(|stamp| stamp.is_settled(self.at))
     }
@@ -70,8 +70,8 @@ impl<T> Fresh<T> {
     ///
     /// The error of `make`.
     pub(crate) fn new<E>(files: Vec<PathBuf>, make: impl FnOnce() -> Result<T, E>) -> Result<Self, E> {
-        let seen = Look::at(&files, SystemTime::now());
-        let present = Present {
+        let seen = FileState::at(&files, SystemTime::now());
+        let present = Loaded {
             value: Arc::new(make()?),
             seen,
             failed: None,
@@ -89,34 +89,34 @@ impl<T> Fresh<T> {
     }
 
     fn get_at<E: Display>(&self, now: SystemTime, make: impl FnOnce() -> Result<T, E>) -> Arc<T> {
-        let look = Look::at(&self.files, now);
+        let state = FileState::at(&self.files, now);
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known_to_fail = |failed: &Look| failed.tells_of(&look) && failed.is_recent(&look);
-        if present.seen.tells_of(&look) || present.failed.as_ref().is_some_and(is_known_to_fail) {
+        let is_known_to_fail = |failed: &FileState| failed.is_unchanged(&state) && failed.is_recent(&state);
+        if present.seen.is_unchanged(&state) || present.failed.as_ref().is_some_and(is_known_to_fail) {
             return Arc::clone(&present.value);
         }
         match make() {
             Ok(value) => {
-                if look.stamps != present.seen.stamps {
-                    tracing::info!(files = ?self.files, "files that were replaced are read anew");
+                if state.stamps != present.seen.stamps {
+                    tracing::info!(files = ?self.files, "files reloaded");
                 }
-                *present = Present {
+                *present = Loaded {
                     value: Arc::new(value),
-                    seen: look,
+                    seen: state,
                     failed: None,
                 };
             }
             Err(error) => {
                 // Files that belong together are replaced one after the other, so a mismatch may be temporary. Log it
                 // once, not on every access.
-                let is_news = present
+                let is_new_failure = present
                     .failed
                     .as_ref()
-                    .is_none_or(|failed| failed.stamps != look.stamps);
-                if is_news {
-                    tracing::warn!(%error, files = ?self.files, "what was read before goes on to count");
+                    .is_none_or(|failed| failed.stamps != state.stamps);
+                if is_new_failure {
+                    tracing::warn!(%error, files = ?self.files, "reload failed; using the previous content");
                 }
-                present.failed = Some(look);
+                present.failed = Some(state);
             }
         }
         Arc::clone(&present.value)
@@ -132,14 +132,14 @@ mod tests {
     use super::*;
 
     /// A file, the value built from it, and the number of reads.
-    struct Stage {
+    struct Fixture {
         directory: TempDir,
         fresh: Fresh<u32>,
         began: SystemTime,
         reads: Cell<u32>,
     }
 
-    impl Stage {
+    impl Fixture {
         fn new() -> Self {
             let directory = tempfile::tempdir().unwrap();
             let file = directory.path().join("file");
@@ -174,46 +174,50 @@ mod tests {
     const LATER: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_file_that_was_just_written_is_read_again_until_a_change_would_show() {
-        let stage = Stage::new();
+    fn recent_file_is_read_until_its_stamp_is_settled() {
+        let fixture = Fixture::new();
         assert_eq!(
-            stage.get(Duration::ZERO, Ok(2)),
+            fixture.get(Duration::ZERO, Ok(2)),
             2,
             "a write within one tick of the clock"
         );
-        assert_eq!(stage.get(LATER, Ok(3)), 3, "it was not settled when it was read");
-        assert_eq!(stage.get(LATER, Ok(4)), 3);
-        assert_eq!(stage.reads.get(), 2);
+        assert_eq!(fixture.get(LATER, Ok(3)), 3, "it was not settled when it was read");
+        assert_eq!(fixture.get(LATER, Ok(4)), 3);
+        assert_eq!(fixture.reads.get(), 2);
     }
 
     #[test]
-    fn a_broken_file_is_not_read_for_each_who_asks() {
-        let stage = Stage::new();
-        assert_eq!(stage.get(LATER, Ok(1)), 1);
-        stage.replace();
+    fn broken_file_is_not_read_on_each_access() {
+        let fixture = Fixture::new();
+        assert_eq!(fixture.get(LATER, Ok(1)), 1);
+        fixture.replace();
         for _ in 0..3 {
-            assert_eq!(stage.get(LATER, Err("it is broken")), 1);
+            assert_eq!(fixture.get(LATER, Err("it is broken")), 1);
         }
-        assert_eq!(stage.reads.get(), 2);
-        assert_eq!(stage.get(LATER + 2 * TRY_AGAIN_AFTER, Ok(2)), 2, "it was not the file");
-        stage.replace();
-        assert_eq!(stage.get(LATER, Ok(3)), 3, "it looks different");
-        assert_eq!(stage.reads.get(), 4);
+        assert_eq!(fixture.reads.get(), 2);
+        assert_eq!(
+            fixture.get(LATER + 2 * TRY_AGAIN_AFTER, Ok(2)),
+            2,
+            "it was not the file"
+        );
+        fixture.replace();
+        assert_eq!(fixture.get(LATER, Ok(3)), 3, "its stamp differs");
+        assert_eq!(fixture.reads.get(), 4);
     }
 
     #[test]
-    fn a_broken_file_that_was_just_written_is_read_again() {
-        let stage = Stage::new();
-        stage.replace();
-        assert_eq!(stage.get(Duration::ZERO, Err("it is broken")), 1);
-        assert_eq!(stage.get(Duration::ZERO, Ok(2)), 2);
+    fn recent_broken_file_is_read_again() {
+        let fixture = Fixture::new();
+        fixture.replace();
+        assert_eq!(fixture.get(Duration::ZERO, Err("it is broken")), 1);
+        assert_eq!(fixture.get(Duration::ZERO, Ok(2)), 2);
     }
 
     #[test]
-    fn a_clock_that_is_set_back_keeps_no_broken_file() {
-        let stage = Stage::new();
-        stage.replace();
-        assert_eq!(stage.get(2 * LATER, Err("it is broken")), 1);
-        assert_eq!(stage.get(LATER, Ok(2)), 2);
+    fn clock_set_back_does_not_block_reload() {
+        let fixture = Fixture::new();
+        fixture.replace();
+        assert_eq!(fixture.get(2 * LATER, Err("it is broken")), 1);
+        assert_eq!(fixture.get(LATER, Ok(2)), 2);
     }
 }

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_providers_fit_and_look_alikes_do_not() {
+    fn provider_names_are_valid_and_lookalikes_are_not() {
         let longest = "x".repeat(MAX_NAME_BYTES);
         for name in [
             "ann",
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_with_a_principal_answers_it() {
+    fn principal_of_request_is_returned() {
         let principal = Principal::Runner { name: "box".to_owned() };
         let mut request = Request::new(());
         request.extensions_mut().insert(principal.clone());

@@ -36,7 +36,7 @@ use crate::{
 /// The largest set of keys, in bytes.
 const MAX_BYTES: usize = 1024 * 1024;
 /// Time limit of a provider's response.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between requests for the keys.
 const REFRESH: Duration = Duration::from_secs(300);
 /// Minimum interval between requests, used after a token named an unknown key or a request failed.
@@ -64,7 +64,7 @@ impl FromStr for KeysAt {
             .authority()
             .is_some_and(|authority| authority.as_str().contains('@'))
         {
-            return Err("keys are asked for without a password: leave it out of the URL".to_owned());
+            return Err("the URL contains a password; remove it".to_owned());
         }
         match uri.scheme_str() {
             Some("https") => Ok(Self::Url(uri)),
@@ -77,7 +77,7 @@ impl FromStr for KeysAt {
 
 /// Configuration of requests for keys at a URL.
 #[derive(Debug, Default)]
-pub(crate) struct Asking {
+pub(crate) struct FetchOptions {
     /// The trusted authorities of that server.
     pub(crate) files: ClientFiles,
     /// The file with the bearer token for that server.
@@ -92,20 +92,20 @@ pub enum KeysError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: io::Error,
     },
     /// The token for the requests is unavailable.
     #[error("--jwt-keys-token: {0}")]
     Token(#[from] SecretError),
     /// A token is configured, but the keys are in a file.
-    #[error("--jwt-keys-token is shown at a URL, and the keys are in the file {path}: leave it out, or give their URL")]
-    NobodyAsked {
+    #[error("--jwt-keys-token needs a URL, but --jwt-keys is the file {path:?}; remove the token or use a URL")]
+    TokenForFile {
         /// The file.
         path: PathBuf,
     },
     /// The file is not a JWKS.
-    #[error("{path} is no JWKS: {cause}")]
+    #[error("cannot parse {path:?} as a JWKS: {cause}")]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -116,20 +116,20 @@ pub enum KeysError {
 
 /// Why a request for a provider's keys failed.
 #[derive(Debug, thiserror::Error)]
-enum Unanswered {
+enum FetchError {
     #[error("no connection: {0}")]
     Unconnected(#[from] io::Error),
     #[error("the exchange failed: {0}")]
     Exchange(#[from] hyper::Error),
-    #[error("no request can be made of it: {0}")]
+    #[error("cannot build a request: {0}")]
     Request(#[from] http::Error),
-    #[error("it answered {0}; redirects are not followed")]
-    Refused(http::StatusCode),
-    #[error("its answer broke off or has more than {MAX_BYTES} bytes: {0}")]
+    #[error("response status {0}; redirects are not followed")]
+    Status(http::StatusCode),
+    #[error("the response is incomplete or has more than {MAX_BYTES} bytes: {0}")]
     Body(Box<dyn std::error::Error + Send + Sync>),
-    #[error("it answered no JWKS: {0}")]
+    #[error("the response is not a JWKS: {0}")]
     Malformed(#[from] serde_json::Error),
-    #[error("it did not answer within {ANSWER_LIMIT:?}")]
+    #[error("no response within {RESPONSE_TIMEOUT:?}")]
     TimedOut,
 }
 
@@ -143,14 +143,14 @@ pub(crate) enum Keys {
 impl Keys {
     /// Opens the keys. A file must be valid. A URL may be unreachable; its tokens are rejected until the keys are
     /// available. Needs a Tokio runtime.
-    pub(crate) fn open(place: KeysAt, asking: Asking) -> Result<Self, KeysError> {
-        let Asking { files, token } = asking;
-        match (place, token) {
+    pub(crate) fn open(location: KeysAt, options: FetchOptions) -> Result<Self, KeysError> {
+        let FetchOptions { files, token } = options;
+        match (location, token) {
             (KeysAt::File(path), None) => Ok(Self::File {
                 keys: Fresh::new(vec![path.clone()], || read(&path))?,
                 path,
             }),
-            (KeysAt::File(path), Some(_)) => Err(KeysError::NobodyAsked { path }),
+            (KeysAt::File(path), Some(_)) => Err(KeysError::TokenForFile { path }),
             (KeysAt::Url(uri), token) => {
                 let token = token.map(ShownToken::load).transpose()?;
                 Ok(Self::Url(Remote::open(uri, files, token)))
@@ -166,11 +166,11 @@ impl Keys {
     }
 
     /// Requests an early refresh, because a token named an unknown key: the issuer may have a new one.
-    pub(crate) fn lacked(&self) {
+    pub(crate) fn request_refresh(&self) {
         match self {
             // The file was already checked for this token.
             Self::File { .. } => {}
-            Self::Url(remote) => remote.shared.lacked.notify_one(),
+            Self::Url(remote) => remote.shared.refresh_requested.notify_one(),
         }
     }
 }
@@ -190,7 +190,7 @@ fn read(path: &Path) -> Result<JwkSet, KeysError> {
 #[derive(Debug)]
 pub(crate) struct Remote {
     shared: Arc<Shared>,
-    _asking: AbortOnDropHandle<()>,
+    _polling: AbortOnDropHandle<()>,
 }
 
 #[derive(Debug)]
@@ -199,7 +199,7 @@ struct Shared {
     files: ClientFiles,
     token: Option<ShownToken>,
     keys: Mutex<Arc<JwkSet>>,
-    lacked: Notify,
+    refresh_requested: Notify,
 }
 
 impl Remote {
@@ -209,12 +209,12 @@ impl Remote {
             files,
             token,
             keys: Mutex::new(Arc::new(JwkSet { keys: Vec::new() })),
-            lacked: Notify::new(),
+            refresh_requested: Notify::new(),
         });
-        let asking = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).ask()));
+        let polling = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).poll()));
         Self {
             shared,
-            _asking: asking,
+            _polling: polling,
         }
     }
 }
@@ -225,29 +225,29 @@ impl Shared {
     }
 
     /// Polls the URL forever. Unknown keys in tokens cannot make it poll more often than every [`EARLY_REFRESH`].
-    async fn ask(self: Arc<Self>) {
+    async fn poll(self: Arc<Self>) {
         loop {
-            let asked = Instant::now();
-            let answer = timeout(ANSWER_LIMIT, self.fetch()).await;
-            let next = match answer.unwrap_or(Err(Unanswered::TimedOut)) {
+            let started = Instant::now();
+            let answer = timeout(RESPONSE_TIMEOUT, self.fetch()).await;
+            let next = match answer.unwrap_or(Err(FetchError::TimedOut)) {
                 Ok(keys) => {
                     *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
                     REFRESH
                 }
                 Err(error) => {
-                    tracing::warn!(url = %self.uri, %error, "the issuer's keys cannot be had; those before go on to count");
+                    tracing::warn!(url = %self.uri, %error, "JWKS refresh failed; using cached keys");
                     EARLY_REFRESH
                 }
             };
-            sleep_until(asked + EARLY_REFRESH).await;
+            sleep_until(started + EARLY_REFRESH).await;
             tokio::select! {
-                () = sleep_until(asked + next) => {}
-                () = self.lacked.notified() => {}
+                () = sleep_until(started + next) => {}
+                () = self.refresh_requested.notified() => {}
             }
         }
     }
 
-    async fn fetch(&self) -> Result<JwkSet, Unanswered> {
+    async fn fetch(&self) -> Result<JwkSet, FetchError> {
         let authority = self.uri.authority().map_or("", |authority| authority.as_str());
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
         let mut request = Request::get(path)
@@ -277,7 +277,7 @@ fn bearer(token: &ShownToken) -> Result<HeaderValue, http::Error> {
     Ok(value)
 }
 
-async fn exchange<S>(stream: S, request: Request<BoxBody<Bytes, std::convert::Infallible>>) -> Result<Bytes, Unanswered>
+async fn exchange<S>(stream: S, request: Request<BoxBody<Bytes, std::convert::Infallible>>) -> Result<Bytes, FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -285,10 +285,10 @@ where
     let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let answer = sender.send_request(request).await?;
     if !answer.status().is_success() {
-        return Err(Unanswered::Refused(answer.status()));
+        return Err(FetchError::Status(answer.status()));
     }
     let body = Limited::new(answer.into_body(), MAX_BYTES).collect().await;
-    Ok(body.map_err(Unanswered::Body)?.to_bytes())
+    Ok(body.map_err(FetchError::Body)?.to_bytes())
 }
 
 #[cfg(test)]

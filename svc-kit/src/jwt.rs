@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::{
     bounded::Bounded,
     identity::{MAX_NAME_BYTES, NAME_MARKS, Principal, is_name},
-    jwks::{Asking, Keys, KeysAt, KeysError},
+    jwks::{FetchOptions, Keys, KeysAt, KeysError},
     jwt_roles::{Grant, Machine, Roles, RolesError},
     tls::ClientFiles,
 };
@@ -122,7 +122,7 @@ impl Jwt {
         Ok(Some(Arc::new(Self {
             issuer,
             audience,
-            keys: Keys::open(place, Asking { files, token })?,
+            keys: Keys::open(place, FetchOptions { files, token })?,
             roles,
             other_names: Bounded::default(),
         })))
@@ -139,7 +139,7 @@ impl Jwt {
         let keys = self.keys.get();
         let key = match (&header.kid, &keys.keys[..]) {
             (Some(id), _) => keys.find(id).or_else(|| {
-                self.keys.lacked();
+                self.keys.request_refresh();
                 None
             })?,
             (None, [only]) => only,
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_issuer_signed_for_us_and_for_now_counts() {
+    fn token_must_match_issuer_audience_and_time() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys.json");
         let provider = Provider::new("one");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_account_is_the_machine_that_its_subject_is_granted() {
+    fn service_account_gets_the_role_of_its_subject() {
         const ACCOUNT: &str = "system:serviceaccount:troupe:troupe-runner";
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys.json");
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn new_keys_count_at_once_and_broken_ones_do_not() {
+    fn replaced_keys_are_used_if_valid() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys.json");
         let (old, new) = (Provider::new("old"), Provider::new("new"));

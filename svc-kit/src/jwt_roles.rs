@@ -280,7 +280,7 @@ mod tests {
     const RUNNER: Option<Role> = Some(Role::Machine(Machine::Runner));
 
     #[test]
-    fn without_grants_the_values_are_names_of_roles() {
+    fn without_grants_claim_values_are_role_names() {
         for (value, expected) in [
             (json!("admin"), ADMIN),
             (json!("viewer"), VIEWER),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_say_what_values_and_subjects_may() {
+    fn grants_map_values_and_subjects_to_roles() {
         let groups = json!({"groups": ["cn=ops,ou=troupe", "staff"]});
         for (grants, expected) in [
             ("cn=ops,ou=troupe=admin", ADMIN),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_troupe_is_known_by_its_subject_and_is_nothing_else() {
+    fn machine_subject_has_no_operator_role() {
         let claims = json!({"groups": ["runner", "ops"], "troupe_role": "runner"});
         for (grants, expected) in [
             ("sub:ann=runner", RUNNER),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_or_two_things_is_refused() {
+    fn meaningless_and_ambiguous_grants_are_rejected() {
         let refused = |grants: &str, known| Roles::new(None, parsed(grants), known).unwrap_err().to_string();
         let text = refused("ops=admin;sub:a=service", Machine::Runner);
         assert!(
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_that_no_token_may_have_is_refused() {
+    fn impossible_subject_is_rejected() {
         let longest = "x".repeat(MAX_NAME_BYTES);
         assert!(format!("sub:{longest}=runner").parse::<Grant>().is_ok());
         for subject in [format!("{longest}x"), "a b".to_owned()] {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_leads_into_claims_whose_names_may_have_dots() {
+    fn claim_path_allows_names_with_dots() {
         let claims = json!({
             "realm_access": {"roles": ["admin"]},
             "https://example.org/roles": ["admin"],

@@ -9,7 +9,7 @@ use crate::{
     admin::HEAD_WITHIN,
     connection::PREFACE_WITHIN,
     secret::{MAX_SHOWN_BYTES, MAX_TOKEN_BYTES, MIN_SECRET_BYTES},
-    serve::{MAX_CONNECTION_AGE, ServeLimits},
+    serve_limits::{MAX_CONNECTION_AGE, ServeLimits},
     token_file::MAX_TOKENS,
 };
 

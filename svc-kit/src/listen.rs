@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_or_a_decision_may_be_open() {
+    fn open_bind_needs_loopback_or_insecure() {
         for (addr, authenticated, insecure, starts) in [
             ("127.0.0.1:1", false, false, true),
             ("127.9.9.9:1", false, false, true),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nonsense_is_refused_by_name() {
+    async fn invalid_address_is_named_in_error() {
         let error = bind("nonsense").await.unwrap_err();
         assert!(error.to_string().contains("nonsense"), "{error}");
     }

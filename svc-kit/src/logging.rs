@@ -66,7 +66,7 @@ pub enum LoggingError {
         problem: String,
     },
     /// The format is unknown.
-    #[error("TROUPE_LOG_FORMAT={0:?} is no format of log lines: expected text or json")]
+    #[error("unknown log format {0:?} in TROUPE_LOG_FORMAT; use \"text\" or \"json\"")]
     Format(String),
     /// Another call has already started logging.
     #[error("logging was started twice")]

@@ -23,16 +23,16 @@ pub struct MemoLimits {
 pub struct Memo<K, V> {
     limits: MemoLimits,
     // Held only for lookups and inserts.
-    kept: Mutex<Kept<K, V>>,
+    contents: Mutex<Contents<K, V>>,
 }
 
 #[derive(Debug)]
-struct Kept<K, V> {
+struct Contents<K, V> {
     values: HashMap<K, (V, usize)>,
     bytes: usize,
 }
 
-impl<K, V> Default for Kept<K, V> {
+impl<K, V> Default for Contents<K, V> {
     fn default() -> Self {
         Self {
             values: HashMap::new(),
@@ -47,7 +47,7 @@ impl<K: Eq + Hash, V> Memo<K, V> {
     pub fn new(limits: MemoLimits) -> Self {
         Self {
             limits,
-            kept: Mutex::default(),
+            contents: Mutex::default(),
         }
     }
 
@@ -67,23 +67,23 @@ impl<K: Eq + Hash, V> Memo<K, V> {
         if bytes > entry_bytes {
             return;
         }
-        let mut kept = self.lock();
-        let is_new = !kept.values.contains_key(&key);
-        let gone = if (is_new && kept.values.len() >= entries) || kept.bytes + bytes > all {
-            mem::take(&mut *kept)
+        let mut contents = self.lock();
+        let is_new = !contents.values.contains_key(&key);
+        let gone = if (is_new && contents.values.len() >= entries) || contents.bytes + bytes > all {
+            mem::take(&mut *contents)
         } else {
-            Kept::default()
+            Contents::default()
         };
-        kept.bytes += bytes;
-        let before = kept.values.insert(key, (value, bytes));
-        kept.bytes -= before.as_ref().map_or(0, |(_, bytes)| *bytes);
+        contents.bytes += bytes;
+        let before = contents.values.insert(key, (value, bytes));
+        contents.bytes -= before.as_ref().map_or(0, |(_, bytes)| *bytes);
         // Free the removed values after releasing the lock.
-        drop(kept);
+        drop(contents);
         drop((gone, before));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept<K, V>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Contents<K, V>> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     };
 
     #[test]
-    fn the_newest_value_of_a_key_is_kept() {
+    fn newest_value_replaces_older() {
         let memo = Memo::new(LIMITS);
         memo.keep("a", 1, 1);
         memo.keep("a", 2, 1);
@@ -113,9 +113,12 @@ mod tests {
         assert_eq!(memo.lock().values.len(), 0);
         for (number, bytes) in (0..1_000).map(|number| (number % 13, 1 + number % LIMITS.entry_bytes)) {
             memo.keep(number, (), bytes);
-            let kept = memo.lock();
-            assert!((1..=LIMITS.entries).contains(&kept.values.len()) && kept.bytes <= LIMITS.bytes);
-            assert_eq!(kept.bytes, kept.values.values().map(|(_, bytes)| bytes).sum::<usize>());
+            let contents = memo.lock();
+            assert!((1..=LIMITS.entries).contains(&contents.values.len()) && contents.bytes <= LIMITS.bytes);
+            assert_eq!(
+                contents.bytes,
+                contents.values.values().map(|(_, bytes)| bytes).sum::<usize>()
+            );
         }
     }
 }

@@ -5,11 +5,12 @@ use std::{
     collections::HashSet,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use http::{HeaderMap, Request, Response};
+use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use prost::{DecodeError, bytes::Bytes};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -17,7 +18,7 @@ use tonic::{Code, Status, body::Body};
 use tower::{Layer, Service};
 use troupe_proto::{fault::Fault, reason::Reason};
 
-use crate::{auth::quote, identity::Principal, peer::Peer, streams, usage::OpenCall};
+use crate::{auth::quote, identity::Principal, peer::Peer, stream_limits};
 
 /// The minimum arrival rate of a large message. Each part of this size extends the deadline by one second.
 pub(crate) const BYTES_PER_SECOND: usize = 64 * 1024;
@@ -50,7 +51,7 @@ impl MessageLayer {
     ///
     /// The descriptors cannot be decoded.
     pub(crate) fn new(descriptor_set: &[u8], within: Duration) -> Result<Self, DecodeError> {
-        let streaming = streams::methods(descriptor_set, prost_types::MethodDescriptorProto::client_streaming)?;
+        let streaming = stream_limits::methods(descriptor_set, prost_types::MethodDescriptorProto::client_streaming)?;
         Ok(Self {
             streaming: Arc::new(streaming),
             within,
@@ -113,12 +114,15 @@ where
         Box::pin(async move {
             let mut answer = work.await?;
             correct(answer.headers_mut(), &method);
-            Ok(answer.map(|inner| {
-                Body::new(ResponseBody {
-                    inner,
-                    method,
-                    _call: call,
-                })
+            Ok(answer.map(|body| {
+                Body::new(body.map_frame(move |mut frame| {
+                    // The closure owns `call`, so the call is open until its response is sent or dropped.
+                    let _ = &call;
+                    if let Some(trailers) = frame.trailers_mut() {
+                        correct(trailers, &method);
+                    }
+                    frame
+                }))
             }))
         })
     }
@@ -164,37 +168,6 @@ impl HttpBody for RequestBody {
             Poll::Pending if self.is_late(context) => Poll::Ready(Some(Err(late(self.within)))),
             other => other,
         }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
-/// A response body that corrects the status in its trailers and counts as an open call of its connection until it is
-/// dropped.
-struct ResponseBody {
-    inner: Body,
-    method: Arc<str>,
-    _call: Option<OpenCall>,
-}
-
-impl HttpBody for ResponseBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let mut frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
-        if let Some(Ok(frame)) = &mut frame
-            && let Some(trailers) = frame.trailers_mut()
-        {
-            correct(trailers, &self.method);
-        }
-        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -255,7 +228,7 @@ mod tests {
     use std::convert::Infallible;
 
     use futures::stream;
-    use http_body_util::{BodyExt as _, StreamBody};
+    use http_body_util::StreamBody;
     use tokio::time::advance;
     use tower::{ServiceExt as _, service_fn};
     use troupe_proto::{
@@ -315,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_of_messages_get_a_reason_and_others_stay() {
+    fn only_message_statuses_are_replaced() {
         for (code, text, expected) in [
             (
                 Code::OutOfRange,

@@ -16,7 +16,7 @@ use opentelemetry_sdk::{
 };
 use prometheus::{Encoder as _, Registry, TextEncoder};
 
-use crate::{collector::Signal, telemetry::TelemetryError};
+use crate::collector::{Signal, TelemetryError};
 
 /// The bucket boundaries of duration histograms in seconds. They range from a response out of memory to a call that
 /// waits for its deadline.

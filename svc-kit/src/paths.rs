@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_directory_that_is_named_is_known_beside_the_default() {
+    fn configured_data_directory_precedes_default() {
         let default = || Some(PathBuf::from("/home/a/.local/share/troupe"));
         for (given, default, expected) in [
             (None, None, &[] as &[&str]),

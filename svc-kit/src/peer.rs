@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uri_names_a_principal_of_ours_or_nobody() {
+    fn uri_names_a_principal_or_none() {
         for (uri, expected) in [
             ("spiffe://example.org/troupe/admin/ann", Some("operator:ann")),
             ("spiffe://example.org/troupe/viewer/vic", Some("operator:vic")),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn second_spiffe_uri_makes_a_certificate_name_nobody() {
+    fn second_spiffe_uri_invalidates_certificate() {
         let ann = "spiffe://d/troupe/admin/ann";
         for (uris, is_named) in [
             (&[ann][..], true),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_names_nobody() {
+    fn malformed_certificate_has_no_principal() {
         assert_eq!(named_by(&CertificateDer::from(vec![1, 2, 3])), None);
     }
 }

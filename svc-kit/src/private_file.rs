@@ -63,19 +63,19 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, Unusable> {
 /// Returns the text of a private file that another program maintains, or `None` if it does not exist. Unlike [`read`],
 /// it accepts permissions that cannot be narrowed if other users have no access: the kubelet gives projected files to
 /// the pod's user and group on a read-only volume.
-pub(crate) fn read_kept(path: &Path) -> io::Result<Option<String>> {
+pub(crate) fn read_maintained(path: &Path) -> io::Result<Option<String>> {
     let Some(file) = open(path)? else {
         return Ok(None);
     };
     match narrow(path, &file) {
         Ok(()) => {}
-        Err(Unusable::Exposed(_)) if is_kept_from_others(&file.metadata()?) => {}
+        Err(Unusable::Exposed(_)) if is_hidden_from_others(&file.metadata()?) => {}
         Err(Unusable::Exposed(error) | Unusable::Read(error)) => return Err(error),
     }
     Ok(Some(text_of(file)?))
 }
 
-fn is_kept_from_others(metadata: &Metadata) -> bool {
+fn is_hidden_from_others(metadata: &Metadata) -> bool {
     metadata.permissions().mode() & 0o007 == 0
 }
 
@@ -96,7 +96,7 @@ fn narrow(path: &Path, file: &File) -> Result<(), Unusable> {
     if mode & 0o077 != 0 && !is_lent {
         file.set_permissions(Permissions::from_mode(PRIVATE))
             .map_err(Unusable::Exposed)?;
-        tracing::warn!(path = %path.display(), mode = format!("{:o}", mode & 0o777), "others could read this file of secrets; it is 0600 now");
+        tracing::warn!(path = %path.display(), mode = format!("{:o}", mode & 0o777), "other users could read this secret file; changed its mode to 0600");
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_ours_that_others_can_read_is_narrowed() {
+    fn readable_private_file_is_narrowed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         fs::write(&path, "secret").unwrap();
@@ -137,16 +137,16 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn what_somebody_else_keeps_has_to_be_kept_from_others() {
+    fn maintained_file_must_be_hidden_from_other_users() {
         // Even root cannot change its permissions.
         let path = Path::new("/proc/self/status");
         assert!(matches!(read(path), Err(Unusable::Exposed(_))));
-        assert!(read_kept(path).is_err());
-        assert!(matches!(read_kept(Path::new("/proc/self/none")), Ok(None)));
+        assert!(read_maintained(path).is_err());
+        assert!(matches!(read_maintained(Path::new("/proc/self/none")), Ok(None)));
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         fs::write(&path, "s3cret").unwrap();
-        for (mode, is_kept) in [
+        for (mode, is_hidden) in [
             (0o600, true),
             (0o640, true),
             (0o440, true),
@@ -154,12 +154,16 @@ mod tests {
             (0o602, false),
         ] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            assert_eq!(is_kept_from_others(&fs::metadata(&path).unwrap()), is_kept, "{mode:o}");
+            assert_eq!(
+                is_hidden_from_others(&fs::metadata(&path).unwrap()),
+                is_hidden,
+                "{mode:o}"
+            );
         }
     }
 
     #[test]
-    fn a_file_that_was_lent_to_a_group_of_ours_is_read_as_it_is() {
+    fn file_shared_with_group_is_read_unchanged() {
         // Only root can change the owner of a file.
         if !rustix::process::geteuid().is_root() {
             return;

@@ -24,7 +24,7 @@ use crate::{
     jwt::JwtOptions,
     logging::{self, LogOptions},
     paths::{self, PathsError},
-    serve::{MAX_CONNECTION_AGE, MAX_CONNECTIONS_PER_ADDRESS, ServeLimits},
+    serve_limits::{MAX_CONNECTION_AGE, MAX_CONNECTIONS_PER_ADDRESS, ServeLimits},
     settings::{Settings, SettingsError, SettingsOptions},
     shutdown::{PROCESS_ENDS_WITHIN, SERVICE_ENDS_WITHIN, Shutdown},
     telemetry::{Telemetry, TelemetryError},
@@ -104,7 +104,7 @@ where
     let settings = match Settings::gather(&O::command(), &[], env::args_os()) {
         Ok(settings) => settings,
         Err(SettingsError::Usage(error)) => error.exit(),
-        Err(error) => return refuse(&error, error.remedy()),
+        Err(error) => return report_usage_error(&error, error.remedy()),
     };
     let options = match O::from_arg_matches(&settings.matches) {
         Ok(options) => options,
@@ -119,7 +119,7 @@ where
         };
     }
     if let Err(error) = logging::start(&options.as_ref().log) {
-        return refuse(&error, None);
+        return report_usage_error(&error, None);
     }
     let ended = match runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
@@ -143,7 +143,7 @@ where
 }
 
 /// Prints an error in the arguments. Logging has not started at this point.
-fn refuse(error: &dyn Display, remedy: Option<&str>) -> ExitCode {
+fn report_usage_error(error: &dyn Display, remedy: Option<&str>) -> ExitCode {
     let remedy = remedy.map(|remedy| format!("\n  hint: {remedy}")).unwrap_or_default();
     // If standard error is closed, the exit code is the only report.
     let _ = writeln!(io::stderr(), "error: {error}{remedy}");
@@ -162,7 +162,7 @@ pub struct Program {
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// The signal handlers cannot be installed.
-    #[error("signals cannot be heard: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(#[from] io::Error),
     /// Traces or metrics cannot start.
     #[error(transparent)]
@@ -247,7 +247,7 @@ impl Program {
         tokio::select! {
             served = &mut service => served.map(Some),
             () = overdue => {
-                tracing::warn!(deadline = ?SERVICE_ENDS_WITHIN, "the service did not end in time and is left behind");
+                tracing::warn!(deadline = ?SERVICE_ENDS_WITHIN, "service did not stop in time; abandoning it");
                 Ok(None)
             }
         }
@@ -263,7 +263,7 @@ impl Program {
         } = self;
         let deadline = shutdown.deadline(PROCESS_ENDS_WITHIN);
         if timeout_at(deadline, farewell(admin, telemetry)).await.is_err() {
-            tracing::warn!(deadline = ?PROCESS_ENDS_WITHIN, "health and telemetry did not end in time and are cut off");
+            tracing::warn!(deadline = ?PROCESS_ENDS_WITHIN, "admin port and telemetry did not stop in time; abandoning them");
         }
     }
 }
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_service_that_hangs_is_left_behind_in_time() {
+    async fn hanging_service_is_abandoned_at_deadline() {
         let program = program();
         let began = Instant::now();
         program.shutdown().trigger();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_service_has_all_the_time_until_it_is_told_to_end() {
+    async fn service_has_no_deadline_before_shutdown() {
         let program = program();
         let serving = program.serve(pending::<()>());
         assert!(timeout(2 * PROCESS_ENDS_WITHIN, serving).await.is_err());

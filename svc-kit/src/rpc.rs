@@ -1,5 +1,6 @@
 //! Attributes of calls in spans and metrics, by OpenTelemetry's conventions for gRPC.
 
+use http::HeaderMap;
 use opentelemetry::{KeyValue, trace::SpanKind};
 use tonic::Code;
 
@@ -55,4 +56,11 @@ pub(crate) const fn code_name(code: Code) -> &'static str {
         Code::DataLoss => "DATA_LOSS",
         Code::Unauthenticated => "UNAUTHENTICATED",
     }
+}
+
+/// Returns the code in a response's headers: the code of a rejection, or OK for a response that has begun.
+pub(crate) fn code(headers: &HeaderMap) -> Code {
+    headers
+        .get("grpc-status")
+        .map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()))
 }

@@ -60,7 +60,7 @@ pub enum SecretError {
         problem: &'static str,
     },
     /// The file has no token that could be presented.
-    #[error("the first line of {} is no token: {problem}; whoever keeps the file has to put one there", .path.display())]
+    #[error("invalid token in the first line of {:?}: {problem}; write a token into the file", .path)]
     NoToken {
         /// The file.
         path: PathBuf,

@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_checked_of_flags_is_checked_of_the_file() {
+    fn settings_file_is_checked_like_flags() {
         for (file, problem) in [
             ("max_depth: deep", "'--max-depth <MAX_DEPTH>'"),
             ("max_depth: [1, 2]", "the setting max_depth has no plain value"),

@@ -75,7 +75,7 @@ fn read(path: &Path) -> Result<SecretToken, SecretError> {
         path: path.to_owned(),
         cause,
     };
-    let text = private_file::read_kept(path)
+    let text = private_file::read_maintained(path)
         .map_err(unreadable)?
         .ok_or_else(|| unreadable(std::io::ErrorKind::NotFound.into()))?;
     let first = lines(&text).next().and_then(SecretToken::to_show);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_visible_and_at_most_as_long_as_a_jwt() {
+    fn token_has_visible_characters_and_bounded_length() {
         assert!(NO_TOKEN.contains(&MAX_SHOWN_BYTES.to_string()));
         let longest = "x".repeat(MAX_SHOWN_BYTES);
         for text in ["x", "s3cret", &longest, "  padded\n"] {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_to_have_one_and_says_nothing_of_what_it_has() {
+    fn file_without_token_is_rejected_without_its_content() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         assert!(matches!(ShownToken::load(path.clone()), Err(SecretError::Read { .. })));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kubelet_swaps_is_shown_at_once_and_what_is_broken_is_not() {
+    fn replaced_token_file_is_used_if_valid() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         // Writes as Kubernetes' atomic writer does: a directory for each version, and a link that is replaced.

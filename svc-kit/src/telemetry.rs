@@ -3,29 +3,14 @@
 
 use std::{thread, time::Duration};
 
-use opentelemetry_otlp::ExporterBuildError;
-use opentelemetry_sdk::error::OTelSdkError;
 use prometheus::Registry;
 use tokio::{sync::oneshot, time::timeout};
 
-use crate::{collector::CollectorError, metrics::Metrics, resource, traces::Traces};
+pub use crate::collector::TelemetryError;
+use crate::{metrics::Metrics, resource, traces::Traces};
 
 /// How long exporting the last spans and metrics may take. A shorter deadline of the process takes precedence.
-const FAREWELL: Duration = Duration::from_millis(800);
-
-/// The reason why telemetry cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum TelemetryError {
-    /// The collector is invalid.
-    #[error(transparent)]
-    Collector(#[from] CollectorError),
-    /// The OpenTelemetry variables are invalid.
-    #[error(transparent)]
-    Exporter(#[from] ExporterBuildError),
-    /// Metrics cannot be initialized. This is a defect of the build.
-    #[error("metrics cannot be had: {0}")]
-    Metrics(#[from] OTelSdkError),
-}
+const EXPORT_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// The enabled traces and metrics of this process.
 #[derive(Debug)]
@@ -65,13 +50,13 @@ impl Telemetry {
                 self.metrics.map(|metrics| metrics.end()),
             ];
             for error in ends.into_iter().flatten().filter_map(Result::err) {
-                tracing::warn!(%error, "the last spans or metrics were not sent");
+                tracing::warn!(%error, "exporting the last spans or metrics failed");
             }
             // The receiver may have been dropped at its timeout.
             let _ = sender.send(());
         });
-        if timeout(FAREWELL, ended).await.is_err() {
-            tracing::warn!("the collector did not take the last spans and metrics in time");
+        if timeout(EXPORT_TIMEOUT, ended).await.is_err() {
+            tracing::warn!("the collector did not accept the last spans and metrics in time");
         }
     }
 }

@@ -37,9 +37,9 @@ const MAX_KEYS: usize = 8;
 
 /// The number of retired keys that are still accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept(usize);
+pub struct RetiredKeys(usize);
 
-impl Kept {
+impl RetiredKeys {
     /// The maximum.
     pub const ALL: Self = Self(MAX_KEYS - 1);
 
@@ -146,7 +146,7 @@ impl TokenKeys {
     /// # Errors
     ///
     /// The file cannot be read, written or protected, or contains no keys.
-    pub fn rotate(dir: &Path, keep: Kept) -> Result<Option<usize>, SecretError> {
+    pub fn rotate(dir: &Path, keep: RetiredKeys) -> Result<Option<usize>, SecretError> {
         let path = dir.join(KEYS_FILE);
         let Some(old) = private_file::read(&path).map_err(|why| SecretError::unusable(&path, why))? else {
             return Ok(None);
@@ -322,7 +322,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_refused_without_a_panic(text in any::<String>()) {
+        fn arbitrary_text_is_rejected_without_panic(text in any::<String>()) {
             prop_assert_eq!(keys().verify(&text), None);
             let prefixed = format!("trp1.k1.{text}.{text}");
             prop_assert_eq!(keys().verify(&prefixed), None);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_made_once_kept_and_private() {
+    fn keys_are_created_once_with_mode_0600() {
         let directory = tempfile::tempdir().unwrap();
         let token = TokenKeys::load_or_create(directory.path()).unwrap().mint(&thread());
         let again = TokenKeys::load_or_create(directory.path()).unwrap();
@@ -380,16 +380,16 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_adds_a_key_and_keeps_so_many() {
+    fn rotation_adds_a_key_and_limits_retired_keys() {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
-        assert_eq!(TokenKeys::rotate(dir, Kept::ALL).unwrap(), None);
+        assert_eq!(TokenKeys::rotate(dir, RetiredKeys::ALL).unwrap(), None);
         assert!(!dir.join(KEYS_FILE).exists(), "nothing is made");
 
         let first = TokenKeys::load_or_create(dir).unwrap().mint(&thread());
         for keys in (2..=MAX_KEYS).chain([MAX_KEYS]) {
             let last = TokenKeys::load_or_create(dir).unwrap().mint(&thread());
-            assert_eq!(TokenKeys::rotate(dir, Kept::ALL).unwrap(), Some(keys));
+            assert_eq!(TokenKeys::rotate(dir, RetiredKeys::ALL).unwrap(), Some(keys));
             let now = TokenKeys::load_or_create(dir).unwrap();
             assert_eq!(now.verify(&last), Some(thread()));
             assert_ne!(now.mint(&thread()), last);
@@ -397,12 +397,12 @@ mod tests {
         assert_eq!(TokenKeys::load_or_create(dir).unwrap().verify(&first), None);
 
         let last = TokenKeys::load_or_create(dir).unwrap().mint(&thread());
-        let none = Kept::new(0).unwrap();
+        let none = RetiredKeys::new(0).unwrap();
         assert_eq!(TokenKeys::rotate(dir, none).unwrap(), Some(1));
         assert_eq!(TokenKeys::load_or_create(dir).unwrap().verify(&last), None);
         let mode = fs::metadata(dir.join(KEYS_FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(Kept::new(MAX_KEYS), None);
+        assert_eq!(RetiredKeys::new(MAX_KEYS), None);
     }
 
     #[test]

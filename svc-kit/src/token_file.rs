@@ -36,7 +36,7 @@ impl Tokens {
 
     /// Returns the token that a client in this process presents: the first one.
     #[must_use]
-    pub fn shown(&self) -> SecretToken {
+    pub fn first(&self) -> SecretToken {
         match self {
             Self::One(token) => token.clone(),
             Self::File(file) => file.read().first.clone(),
@@ -165,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_made_once_and_kept() {
+    fn token_is_created_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("operator.token");
-        let made = TokenFile::load_or_create(path.clone()).unwrap().shown();
-        let kept = TokenFile::load_or_create(path.clone()).unwrap().shown();
+        let made = TokenFile::load_or_create(path.clone()).unwrap().first();
+        let kept = TokenFile::load_or_create(path.clone()).unwrap().first();
         assert_eq!(made, kept);
         assert_eq!(made.expose().len(), 43);
         assert_eq!(mode(&path), 0o600);
@@ -184,14 +184,14 @@ mod tests {
     fn permissions_that_are_too_wide_are_narrowed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("operator.token");
-        let made = TokenFile::load_or_create(path.clone()).unwrap().shown();
+        let made = TokenFile::load_or_create(path.clone()).unwrap().first();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(TokenFile::load_or_create(path.clone()).unwrap().shown(), made);
+        assert_eq!(TokenFile::load_or_create(path.clone()).unwrap().first(), made);
         assert_eq!(mode(&path), 0o600);
     }
 
     #[test]
-    fn a_file_without_a_token_is_an_error_and_stays() {
+    fn invalid_token_file_is_an_error_and_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("operator.token");
         let many = format!("{OLD}\n").repeat(MAX_TOKENS + 1);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_counts_and_the_first_is_shown() {
+    fn all_tokens_match_and_first_is_presented() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         let write = |text: &str| private_file::replace(&path, text.as_bytes(), private_file::PRIVATE).unwrap();
@@ -217,7 +217,7 @@ mod tests {
         let tokens = TokenFile::load(path.clone()).unwrap();
         assert!(tokens.matches(OLD) && tokens.matches(NEW));
         assert!(!tokens.matches("") && !tokens.matches(&format!("{OLD}\n{NEW}")));
-        assert_eq!(tokens.shown().expose(), OLD);
+        assert_eq!(tokens.first().expose(), OLD);
 
         let text: Vec<_> = (0..MAX_TOKENS).map(|number| format!("{OLD}{number}")).collect();
         write(&text.join("\n"));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_file_counts_at_once_and_a_broken_one_does_not() {
+    fn changed_token_file_is_used_if_valid() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         let write = |text: &str| private_file::replace(&path, text.as_bytes(), private_file::PRIVATE).unwrap();
@@ -244,6 +244,6 @@ mod tests {
         assert_eq!(counts(&tokens), (true, true));
         write(NEW);
         assert_eq!(counts(&tokens), (false, true));
-        assert_eq!(tokens.shown().expose(), NEW);
+        assert_eq!(tokens.first().expose(), NEW);
     }
 }

@@ -128,7 +128,7 @@ mod tests {
     const VALID: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn what_is_valid_is_kept_and_the_rest_refused() {
+    fn only_valid_trace_contexts_are_parsed() {
         let zero_trace = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
         let long = format!(
             "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-{}",

@@ -25,7 +25,11 @@ use opentelemetry_sdk::{Resource, error::OTelSdkResult, trace::SdkTracerProvider
 use tonic::{Code, TimeoutExpired, body::Body, transport::Channel};
 use tower::Service;
 
-use crate::{call::code, collector::Signal, rpc, telemetry::TelemetryError, trace_context::TraceParent};
+use crate::{
+    collector::{Signal, TelemetryError},
+    rpc::{self, code},
+    trace_context::TraceParent,
+};
 
 /// The name of the tracer.
 const TRACER: &str = "troupe";

@@ -34,7 +34,7 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    all: HashMap<u64, Arc<Slot>>,
+    all: HashMap<u64, Arc<Connection>>,
     /// The numbers of unknown connections, oldest first.
     unknown: BTreeSet<u64>,
     addresses: HashMap<IpAddr, usize>,
@@ -42,7 +42,7 @@ struct Table {
 
 /// A connection.
 #[derive(Debug)]
-struct Slot {
+struct Connection {
     number: u64,
     /// `None` for loopback or if the address is not known.
     address: Option<IpAddr>,
@@ -66,7 +66,7 @@ impl Connections {
 
     /// Admits a connection. Cancelling `end` closes it. If a limit is reached, the oldest unknown connection is closed,
     /// otherwise the connection that has been idle longest. Returns `None` if all connections are busy.
-    pub(crate) fn admit(self: &Arc<Self>, address: Option<IpAddr>, end: CancellationToken) -> Option<Membership> {
+    pub(crate) fn admit(self: &Arc<Self>, address: Option<IpAddr>, end: CancellationToken) -> Option<Registration> {
         let address = address.and_then(counted);
         let mut table = self.table();
         if let Some(address) = address
@@ -75,14 +75,16 @@ impl Connections {
                 .get(&address)
                 .is_some_and(|count| *count >= self.bounds.per_address)
         {
-            table.end_one(|slot| slot.address == Some(address)).then_some(())?;
+            table
+                .end_one(|connection| connection.address == Some(address))
+                .then_some(())?;
         }
         if table.all.len() >= self.bounds.total {
             table.end_one(|_| true).then_some(())?;
         }
         let number = table.next;
         table.next += 1;
-        let slot = Arc::new(Slot {
+        let connection = Arc::new(Connection {
             number,
             address,
             end,
@@ -92,12 +94,12 @@ impl Connections {
             idle_since: Mutex::new(Instant::now()),
             connections: Arc::downgrade(self),
         });
-        table.all.insert(number, Arc::clone(&slot));
+        table.all.insert(number, Arc::clone(&connection));
         table.unknown.insert(number);
         if let Some(address) = address {
             *table.addresses.entry(address).or_default() += 1;
         }
-        Some(Membership(slot))
+        Some(Registration(connection))
     }
 
     /// Closes one connection, in the order of [`Self::admit`], because the process has no file descriptor for another
@@ -114,27 +116,27 @@ impl Connections {
 impl Table {
     /// Closes the first connection, in the order of [`Connections::admit`], for which `may_end` is true. Returns
     /// whether there was one.
-    fn end_one(&mut self, may_end: impl Fn(&Slot) -> bool) -> bool {
+    fn end_one(&mut self, may_end: impl Fn(&Connection) -> bool) -> bool {
         let mut unknown = self.unknown.iter().filter_map(|number| self.all.get(number));
-        let first = unknown.find(|slot| may_end(slot)).or_else(|| {
+        let first = unknown.find(|connection| may_end(connection)).or_else(|| {
             let idle = self.all.values();
-            let idle = idle.filter(|slot| slot.calls.load(Ordering::Relaxed) == 0 && may_end(slot));
-            idle.min_by_key(|slot| slot.idle_since())
+            let idle = idle.filter(|connection| connection.calls.load(Ordering::Relaxed) == 0 && may_end(connection));
+            idle.min_by_key(|connection| connection.idle_since())
         });
-        let Some(slot) = first.cloned() else {
+        let Some(connection) = first.cloned() else {
             return false;
         };
-        self.remove(&slot);
-        slot.end.cancel();
+        self.remove(&connection);
+        connection.end.cancel();
         true
     }
 
-    fn remove(&mut self, slot: &Slot) {
-        self.unknown.remove(&slot.number);
-        if self.all.remove(&slot.number).is_none() {
+    fn remove(&mut self, connection: &Connection) {
+        self.unknown.remove(&connection.number);
+        if self.all.remove(&connection.number).is_none() {
             return;
         }
-        if let Some(address) = slot.address
+        if let Some(address) = connection.address
             && let Entry::Occupied(mut count) = self.addresses.entry(address)
         {
             match *count.get() {
@@ -156,7 +158,7 @@ fn counted(address: IpAddr) -> Option<IpAddr> {
     }
 }
 
-impl Slot {
+impl Connection {
     fn idle_since(&self) -> Instant {
         *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,9 +166,9 @@ impl Slot {
 
 /// The registration of a connection, removed on drop.
 #[derive(Debug)]
-pub(crate) struct Membership(Arc<Slot>);
+pub(crate) struct Registration(Arc<Connection>);
 
-impl Membership {
+impl Registration {
     /// Returns the handle that records calls on this connection.
     pub(crate) fn usage(&self) -> Usage {
         Usage(Some(Arc::clone(&self.0)))
@@ -183,7 +185,7 @@ impl Membership {
     }
 }
 
-impl Drop for Membership {
+impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(connections) = self.0.connections.upgrade() {
             connections.table().remove(&self.0);
@@ -193,23 +195,23 @@ impl Drop for Membership {
 
 /// The handle that records the use of a connection. It does nothing if the server does not count connections.
 #[derive(Clone, Debug, Default)]
-pub struct Usage(Option<Arc<Slot>>);
+pub struct Usage(Option<Arc<Connection>>);
 
 impl Usage {
     /// Records a call from an authenticated caller.
-    pub(crate) fn known(&self) {
-        let Some(slot) = &self.0 else { return };
-        if !slot.is_known.swap(true, Ordering::Relaxed)
-            && let Some(connections) = slot.connections.upgrade()
+    pub(crate) fn mark_known(&self) {
+        let Some(connection) = &self.0 else { return };
+        if !connection.is_known.swap(true, Ordering::Relaxed)
+            && let Some(connections) = connection.connections.upgrade()
         {
-            connections.table().unknown.remove(&slot.number);
+            connections.table().unknown.remove(&connection.number);
         }
     }
 
     /// Counts a call until the returned guard is dropped.
     pub(crate) fn begin(&self, is_known: bool) -> OpenCall {
         let call = OpenCall {
-            slot: self.0.clone(),
+            connection: self.0.clone(),
             is_known,
         };
         if let Some(count) = call.count() {
@@ -222,21 +224,25 @@ impl Usage {
 /// A call whose response has not been sent completely.
 #[derive(Debug)]
 pub(crate) struct OpenCall {
-    slot: Option<Arc<Slot>>,
+    connection: Option<Arc<Connection>>,
     is_known: bool,
 }
 
 impl OpenCall {
     fn count(&self) -> Option<&AtomicUsize> {
-        let slot = self.slot.as_ref()?;
-        Some(if self.is_known { &slot.calls } else { &slot.open_calls })
+        let connection = self.connection.as_ref()?;
+        Some(if self.is_known {
+            &connection.calls
+        } else {
+            &connection.open_calls
+        })
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        if let Some(slot) = &self.slot {
-            *slot.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        if let Some(connection) = &self.connection {
+            *connection.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         }
         if let Some(count) = self.count() {
             count.fetch_sub(1, Ordering::Relaxed);
@@ -256,11 +262,11 @@ mod tests {
         Connections::new(Bounds { total, per_address })
     }
 
-    fn admit(connections: &Arc<Connections>, address: &str) -> Option<Membership> {
+    fn admit(connections: &Arc<Connections>, address: &str) -> Option<Registration> {
         connections.admit(address.parse().ok(), CancellationToken::new())
     }
 
-    fn ended(connections: &[&Membership]) -> Vec<bool> {
+    fn ended(connections: &[&Registration]) -> Vec<bool> {
         let ends = connections.iter().map(|connection| connection.0.end.is_cancelled());
         ends.collect()
     }
@@ -269,12 +275,12 @@ mod tests {
     async fn unknown_then_idle_connections_make_room() {
         let all = connections(3, 3);
         let [first, second, third] = [1, 2, 3].map(|host| admit(&all, &format!("10.0.0.{host}")).unwrap());
-        first.usage().known();
+        first.usage().mark_known();
         let fourth = admit(&all, "10.0.0.4").unwrap();
         assert_eq!(ended(&[&first, &second, &third, &fourth]), [false, true, false, false]);
 
-        third.usage().known();
-        fourth.usage().known();
+        third.usage().mark_known();
+        fourth.usage().mark_known();
         let _busy = first.usage().begin(true);
         advance(Duration::from_secs(1)).await;
         // It has been idle for less time than the fourth.
@@ -282,7 +288,7 @@ mod tests {
         let fifth = admit(&all, "10.0.0.5").unwrap();
         assert_eq!(ended(&[&first, &third, &fourth, &fifth]), [false, false, true, false]);
 
-        fifth.usage().known();
+        fifth.usage().mark_known();
         let _busy = [&third, &fifth].map(|connection| connection.usage().begin(true));
         assert!(admit(&all, "10.0.0.6").is_none());
         drop(first);
@@ -290,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn open_health_check_does_not_hold_a_place() {
+    fn open_health_check_does_not_prevent_closing() {
         let all = connections(1, 1);
         let first = admit(&all, "10.0.0.1").unwrap();
         let _watch = first.usage().begin(false);
@@ -307,7 +313,7 @@ mod tests {
         let third = admit(&all, "2001:db8::3").unwrap();
         assert_eq!(ended(&[&first, &second, &other, &third]), [true, false, false, false]);
         let _busy = [&second, &third].map(|connection| {
-            connection.usage().known();
+            connection.usage().mark_known();
             connection.usage().begin(true)
         });
         assert!(admit(&all, "2001:db8::4").is_none());

@@ -14,7 +14,7 @@ use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus,
 use crate::{client::endpoint, within};
 
 /// The log line that the process writes when the port is open.
-const THERE: &str = "health and metrics are served";
+const THERE: &str = "serving health and metrics";
 
 /// The admin port of a process.
 pub struct Admin {

@@ -11,7 +11,7 @@ use supervisor_log::{
     maintenance::{self, Backup, Fault, MaintenanceError, Progress, Report},
     store::ReadError,
 };
-use svc_kit::thread_token::Kept;
+use svc_kit::thread_token::RetiredKeys;
 
 use crate::{
     context::Context,
@@ -108,7 +108,7 @@ enum Action {
     RotateKeys {
         /// How many of the keys before go on to count, the newest ones [default: all, up to 7]
         #[arg(long, value_name = "N", value_parser = parse_kept)]
-        keep: Option<Kept>,
+        keep: Option<RetiredKeys>,
     },
     /// Copy the log and the keys of tokens into an empty directory
     #[command(after_help = BACKUP_HELP)]
@@ -124,9 +124,9 @@ fn parse_session(text: &str) -> std::result::Result<SessionId, String> {
         .map_err(|_| "expected the whole id of a session: 36 characters with hyphens".to_owned())
 }
 
-fn parse_kept(text: &str) -> std::result::Result<Kept, String> {
-    let kept = text.parse().ok().and_then(Kept::new);
-    kept.ok_or_else(|| format!("expected a number from 0 to {}", Kept::ALL.get()))
+fn parse_kept(text: &str) -> std::result::Result<RetiredKeys, String> {
+    let kept = text.parse().ok().and_then(RetiredKeys::new);
+    kept.ok_or_else(|| format!("expected a number from 0 to {}", RetiredKeys::ALL.get()))
 }
 
 /// Does what is to be done.
@@ -135,7 +135,7 @@ pub(crate) fn run(args: Args, context: &Context) -> Result<()> {
         Action::Verify => verify(context),
         Action::Dump { session, after } => dump(session, Sequence::new(after), context),
         Action::Compact => compact(context),
-        Action::RotateKeys { keep } => rotate_keys(keep.unwrap_or(Kept::ALL), context),
+        Action::RotateKeys { keep } => rotate_keys(keep.unwrap_or(RetiredKeys::ALL), context),
         Action::Backup { destination } => backup(&destination, context),
     }
 }
@@ -180,7 +180,7 @@ fn compact(context: &Context) -> Result<()> {
     )
 }
 
-fn rotate_keys(keep: Kept, context: &Context) -> Result<()> {
+fn rotate_keys(keep: RetiredKeys, context: &Context) -> Result<()> {
     let keys = maintenance::rotate_keys(&context.data_dir()?, keep).map_err(failure)?;
     context.ui.answer(
         || json!({ "keys": keys }),

@@ -11,7 +11,7 @@ use std::{
 
 use prost::bytes::Bytes;
 use svc_kit::{
-    encoded::{Answer, EncodedCodec, EncodedMethod, TakenOver},
+    encoded::{EncodedCodec, EncodedMethod, MethodOverride, ResponseFuture},
     held,
 };
 use tokio::{sync::Semaphore, time::timeout};
@@ -47,7 +47,7 @@ const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
 /// The service, ready to be added to a server. Made by [`crate::Registry::service`].
 #[derive(Clone, Debug)]
 pub struct RegistryServer {
-    calls: TakenOver<AgentRegistryServiceServer<RegistryService>, ResolveMethod>,
+    calls: MethodOverride<AgentRegistryServiceServer<RegistryService>, ResolveMethod>,
     bundles: AgentRegistryServiceServer<RegistryService>,
     room: Arc<Semaphore>,
 }
@@ -63,7 +63,7 @@ impl RegistryServer {
                 .max_encoding_message_size(limit)
         };
         Self {
-            calls: TakenOver::new(server(MAX_MESSAGE_BYTES), resolve),
+            calls: MethodOverride::new(server(MAX_MESSAGE_BYTES), resolve),
             bundles: server(MAX_WORKSPACE_MESSAGE_BYTES),
             room: Arc::new(Semaphore::new(MAX_TRANSFERS)),
         }
@@ -108,7 +108,7 @@ struct ResolveMethod(RegistryService);
 impl EncodedMethod for ResolveMethod {
     const PATH: &'static str = "/troupe.registry.v1.AgentRegistryService/ResolveSpawn";
 
-    fn answer(&self, request: http::Request<Body>) -> Answer {
+    fn call(&self, request: http::Request<Body>) -> ResponseFuture {
         let method = self.clone();
         Box::pin(async move {
             let mut grpc = Grpc::new(EncodedCodec::default())

@@ -3,7 +3,7 @@
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use svc_kit::encoded::{Answer, EncodedCodec, EncodedMethod};
+use svc_kit::encoded::{EncodedCodec, EncodedMethod, ResponseFuture};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
     Request, Response, Status,
@@ -45,7 +45,7 @@ impl<W> Clone for WatchMethod<W> {
 impl<W: BeginWatch> EncodedMethod for WatchMethod<W> {
     const PATH: &'static str = "/troupe.supervisor.v1.AgentSupervisorService/WatchThreads";
 
-    fn answer(&self, request: http::Request<Body>) -> Answer {
+    fn call(&self, request: http::Request<Body>) -> ResponseFuture {
         let method = self.clone();
         Box::pin(async move {
             let mut grpc = Grpc::new(EncodedCodec::default())

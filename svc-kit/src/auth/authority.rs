@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_that_does_not_fit_the_descriptors_is_named() {
+    fn table_mismatch_with_descriptors_is_reported() {
         let set = tonic_health::pb::FILE_DESCRIPTOR_SET;
         let check = Row {
             method: "/grpc.health.v1.Health/Check",
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn quoted_methods_are_bounded_whatever_they_hold() {
+    fn quoted_methods_have_bounded_length() {
         let method = "/grpc.health.v1.Health/Check";
         assert_eq!(quote(method), method);
         assert_eq!(quote(&"é".repeat(500)).len(), QUOTED_BYTES);

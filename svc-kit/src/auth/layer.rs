@@ -13,8 +13,8 @@ use tower::{Layer, Service};
 use super::{Authenticator, Authority, Row, is_open, unauthenticated};
 use crate::{
     audit::{Audit, Entry},
-    call::code,
     peer::Peer,
+    rpc::code,
 };
 
 /// Puts [`Auth`] in front of a server. A call without a [`Principal`](crate::identity::Principal) that may make it is
@@ -125,7 +125,7 @@ impl Shared {
             .authenticator
             .authenticate(request.headers(), peer)
             .ok_or_else(unauthenticated)?;
-        peer.usage.known();
+        peer.usage.mark_known();
         // Handlers cannot log a header that they do not receive.
         request.headers_mut().remove(AUTHORIZATION);
         let allowed = self.authority.check(request.uri().path(), &principal);

@@ -86,7 +86,7 @@ async fn call(authenticator: Authenticator, request: Request<()>) -> Result<Opti
 }
 
 #[tokio::test]
-async fn each_token_is_its_principal_and_the_table_decides() {
+async fn token_identifies_principal_and_table_authorizes() {
     let cast = Cast::new();
     let thread = cast.thread();
     let missing = "/test.v1.ThingService/Missing";
@@ -128,7 +128,7 @@ async fn each_token_is_its_principal_and_the_table_decides() {
 }
 
 #[tokio::test]
-async fn every_bad_token_gets_the_one_answer_even_from_trusted_callers() {
+async fn invalid_tokens_are_indistinguishable() {
     let cast = Cast::new();
     let foreign = Cast::new().thread();
     let long = format!("Bearer {}", "x".repeat(MAX_SHOWN_BYTES + 1));
@@ -189,7 +189,7 @@ fn trust_without_a_token_depends_on_the_address() {
 }
 
 #[tokio::test]
-async fn health_and_reflection_are_open_and_nothing_that_looks_like_them() {
+async fn only_health_and_reflection_are_open() {
     for (method, open) in [
         ("/grpc.health.v1.Health/Check", true),
         ("/grpc.health.v1.Health/Watch", true),
@@ -205,7 +205,7 @@ async fn health_and_reflection_are_open_and_nothing_that_looks_like_them() {
 }
 
 #[test]
-fn a_certificate_counts_where_there_is_no_token() {
+fn certificate_is_used_without_a_token() {
     let runner = Principal::Runner { name: "box".to_owned() };
     let peer = Peer {
         principal: Some(Arc::new(runner.clone())),
@@ -222,7 +222,7 @@ fn a_certificate_counts_where_there_is_no_token() {
 }
 
 #[test]
-fn nobody_is_vouched_for_under_the_name_of_an_operator_of_our_own() {
+fn certificate_cannot_claim_name_of_token_operator() {
     let cast = Cast::new();
     let of = |name: &str, role| {
         let name = name.to_owned();
@@ -268,7 +268,7 @@ async fn the_peer_address_is_that_of_the_connection() {
 }
 
 #[test]
-fn what_is_configured_wins_over_insecure() {
+fn configured_authentication_overrides_insecure() {
     for (asks, insecure, expected) in [
         (true, true, Trust::Nobody),
         (true, false, Trust::Nobody),

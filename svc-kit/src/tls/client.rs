@@ -68,7 +68,7 @@ pub fn channels(endpoint: &Endpoint, files: &ClientFiles) -> impl Fn() -> Channe
 struct Connector {
     files: Arc<ClientFiles>,
     /// The last valid configuration.
-    earlier: Arc<Mutex<Option<Arc<ClientConfig>>>>,
+    previous: Arc<Mutex<Option<Arc<ClientConfig>>>>,
 }
 
 impl Connector {
@@ -76,19 +76,19 @@ impl Connector {
     fn to(endpoint: &Endpoint, files: &ClientFiles) -> Option<Self> {
         (endpoint.uri().scheme_str() == Some("https")).then(|| Self {
             files: Arc::new(files.clone()),
-            earlier: Arc::default(),
+            previous: Arc::default(),
         })
     }
 
     /// Reads the configuration. Returns the previous one while the files are invalid, for example when only one of them
     /// has been replaced.
     fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
-        let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
-        match (self.files.config(ALPN), &*earlier) {
-            (Ok(config), _) => Ok(Arc::clone(earlier.insert(Arc::new(config)))),
-            (Err(error), Some(earlier)) => {
-                tracing::warn!(%error, "what was read before goes on to count");
-                Ok(Arc::clone(earlier))
+        let mut previous = self.previous.lock().unwrap_or_else(PoisonError::into_inner);
+        match (self.files.config(ALPN), &*previous) {
+            (Ok(config), _) => Ok(Arc::clone(previous.insert(Arc::new(config)))),
+            (Err(error), Some(previous)) => {
+                tracing::warn!(%error, "TLS files are invalid; using the previous content");
+                Ok(Arc::clone(previous))
             }
             (Err(error), None) => Err(error),
         }

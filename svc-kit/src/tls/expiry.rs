@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_certificate_to_end_counts() {
+    fn earliest_expiry_is_returned() {
         let (past, future) = (until(2000), until(2100));
         assert_eq!(first_end(slice::from_ref(&future)), Some(4_102_444_800));
         assert_eq!(first_end(&[future, past]), Some(946_684_800));

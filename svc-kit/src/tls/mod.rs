@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{
     server::VerifierBuilderError,
 };
 
-pub(crate) use self::server::shown;
+pub(crate) use self::server::peer_certificate;
 pub use self::{
     client::{ClientFiles, channel, channels, connect, http_connection},
     options::TlsOptions,

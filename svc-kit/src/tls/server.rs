@@ -142,6 +142,6 @@ impl ServerFiles {
 }
 
 /// Returns the verified certificate of the peer.
-pub(crate) fn shown(stream: &TlsStream<TcpStream>) -> Option<&CertificateDer<'static>> {
+pub(crate) fn peer_certificate(stream: &TlsStream<TcpStream>) -> Option<&CertificateDer<'static>> {
     stream.get_ref().1.peer_certificates()?.first()
 }

@@ -1,5 +1,5 @@
 //! A real server on a free port, over TCP and TLS: authentication, open methods and shutdown.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "../../../tests/src/authority.rs"]
 mod authority;
@@ -14,10 +14,10 @@ use tokio::{io::AsyncReadExt as _, net::TcpStream, time::timeout};
 use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-use self::things::{NAME, NO_ROW, PATIENCE, READ, Running, WRITE, call, operators};
+use self::things::{MAX_WAIT, NAME, NO_ROW, READ, Running, WRITE, call, operators};
 
 #[tokio::test]
-async fn the_table_decides_and_the_handler_knows_its_caller() {
+async fn table_authorizes_and_handler_receives_caller() {
     let running = Running::start(operators(), ServeLimits::default()).await;
     let channel = running.channel().await;
     let (admin, viewer) = (Some("admin-admin-admin"), Some("viewer-viewer-viewer"));
@@ -95,9 +95,9 @@ async fn health_and_both_reflections_are_open() {
 }
 
 #[tokio::test]
-async fn a_watcher_of_health_hears_of_the_drain_and_does_not_hold_it_up() {
+async fn health_watcher_is_notified_and_does_not_block_drain() {
     let limits = ServeLimits {
-        drain: PATIENCE * 2,
+        drain: MAX_WAIT * 2,
         ..ServeLimits::default()
     };
     let running = Running::start(operators(), limits).await;
@@ -116,7 +116,7 @@ async fn a_watcher_of_health_hears_of_the_drain_and_does_not_hold_it_up() {
 }
 
 #[tokio::test]
-async fn a_connection_that_never_speaks_is_cut_off_at_the_deadline() {
+async fn silent_connection_is_closed_at_drain_deadline() {
     let limits = ServeLimits {
         drain: Duration::from_millis(200),
         ..ServeLimits::default()
@@ -131,7 +131,7 @@ async fn a_connection_that_never_speaks_is_cut_off_at_the_deadline() {
     running.stop().await;
     let mut rest = Vec::new();
     // The connection is closed or reset.
-    let _ = timeout(PATIENCE, silent.read_to_end(&mut rest)).await.unwrap();
+    let _ = timeout(MAX_WAIT, silent.read_to_end(&mut rest)).await.unwrap();
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ pub const TABLE: &[Row] = &[
 ];
 
 /// More than any test takes on a slow machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Responds to each call with ABORTED and the caller's scope key, so that no messages are needed.
 #[derive(Clone)]
@@ -110,7 +110,7 @@ impl Running {
 
     pub async fn stop(self) {
         self.shutdown.trigger();
-        timeout(PATIENCE, self.task).await.unwrap().unwrap().unwrap();
+        timeout(MAX_WAIT, self.task).await.unwrap().unwrap().unwrap();
     }
 }
 

@@ -23,10 +23,10 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use super::{
     authority::Authority,
-    things::{PATIENCE, READ, Running, WRITE, call, operators},
+    things::{MAX_WAIT, READ, Running, WRITE, call, operators},
 };
 
-fn believing(authority: &Path) -> ClientFiles {
+fn trusting(authority: &Path) -> ClientFiles {
     ClientFiles {
         authorities: Some(authority.to_owned()),
         identity: None,
@@ -35,7 +35,7 @@ fn believing(authority: &Path) -> ClientFiles {
 
 async fn connect(address: SocketAddr, files: &ClientFiles) -> Result<Channel, Error> {
     let endpoint = Endpoint::from_shared(format!("https://{address}")).unwrap();
-    timeout(PATIENCE, tls::connect(endpoint, files)).await.unwrap()
+    timeout(MAX_WAIT, tls::connect(endpoint, files)).await.unwrap()
 }
 
 /// Returns whether the server responds to an open method. With TLS 1.3 a client can send before its certificate is
@@ -66,9 +66,9 @@ async fn running(authenticator: Authenticator, limits: ServeLimits) -> (TempDir,
 }
 
 #[tokio::test]
-async fn both_sides_must_believe_each_other() {
+async fn both_sides_must_trust_each_other() {
     let (directory, _, issuer, server) = running(operators(), ServeLimits::default()).await;
-    let channel = connect(server.address, &believing(&issuer)).await.unwrap();
+    let channel = connect(server.address, &trusting(&issuer)).await.unwrap();
     assert!(is_served(Ok(channel.clone())).await);
     let answer = call(&channel, READ, Some("admin-admin-admin")).await;
     assert_eq!((answer.code(), answer.message()), (Code::Aborted, "operator:ann"));
@@ -76,7 +76,7 @@ async fn both_sides_must_believe_each_other() {
 
     let other = Authority::default();
     let stranger = other.publish(directory.path(), "other.crt");
-    assert!(connect(server.address, &believing(&stranger)).await.is_err());
+    assert!(connect(server.address, &trusting(&stranger)).await.is_err());
     assert!(connect(server.address, &ClientFiles::default()).await.is_err());
     let plain = Endpoint::from_shared(format!("http://{}", server.address)).unwrap();
     assert!(!is_served(plain.connect().await).await);
@@ -84,12 +84,12 @@ async fn both_sides_must_believe_each_other() {
 }
 
 #[tokio::test]
-async fn a_certificate_says_who_a_client_is() {
+async fn certificate_identifies_client() {
     let (directory, authority, issuer, server) = running(operators(), ServeLimits::default()).await;
     let other = Authority::default();
     let who = |authority: &Authority, uri: &str| ClientFiles {
         identity: Some(authority.client(directory.path(), &uri.replace(['/', ':'], "-"), uri)),
-        ..believing(&issuer)
+        ..trusting(&issuer)
     };
     for (uri, read, write) in [
         ("spiffe://d/troupe/admin/eve", Code::Aborted, Code::Aborted),
@@ -130,7 +130,7 @@ fn mount(directory: &Path, version: &str, authority: &Authority) {
 }
 
 #[tokio::test]
-async fn a_new_certificate_counts_and_no_call_fails_meanwhile() {
+async fn replaced_certificate_is_used_without_failed_calls() {
     let directory = tempfile::tempdir().unwrap();
     let (old, new) = (Authority::default(), Authority::default());
     mount(directory.path(), "..1", &old);
@@ -151,26 +151,26 @@ async fn a_new_certificate_counts_and_no_call_fails_meanwhile() {
     );
     let both = directory.path().join("both.crt");
     fs::write(&both, [fs::read(&of_old).unwrap(), fs::read(&of_new).unwrap()].concat()).unwrap();
-    let lasting = connect(server.address, &believing(&of_old)).await.unwrap();
-    assert!(connect(server.address, &believing(&of_new)).await.is_err());
+    let lasting = connect(server.address, &trusting(&of_old)).await.unwrap();
+    assert!(connect(server.address, &trusting(&of_new)).await.is_err());
 
     // Half of a replacement: certificate and key do not match.
     fs::rename(directory.path().join("..1/tls.key"), directory.path().join("..1/gone")).unwrap();
-    assert!(connect(server.address, &believing(&of_old)).await.is_ok());
+    assert!(connect(server.address, &trusting(&of_old)).await.is_ok());
 
     mount(directory.path(), "..2", &new);
-    let channel = connect(server.address, &believing(&both)).await.unwrap();
+    let channel = connect(server.address, &trusting(&both)).await.unwrap();
     for channel in [&channel, &lasting] {
         let answer = call(channel, READ, Some("admin-admin-admin")).await;
         assert_eq!(answer.code(), Code::Aborted);
     }
-    assert!(connect(server.address, &believing(&of_new)).await.is_ok());
-    assert!(connect(server.address, &believing(&of_old)).await.is_err());
+    assert!(connect(server.address, &trusting(&of_new)).await.is_ok());
+    assert!(connect(server.address, &trusting(&of_old)).await.is_err());
     server.stop().await;
 }
 
 #[tokio::test]
-async fn who_says_nothing_holds_nobody_up() {
+async fn silent_connection_does_not_block_drain() {
     let limits = ServeLimits {
         drain: Duration::from_secs(1),
         ..ServeLimits::default()
@@ -180,7 +180,7 @@ async fn who_says_nothing_holds_nobody_up() {
     for _ in 0..64 {
         silent.push(TcpStream::connect(server.address).await.unwrap());
     }
-    let channel = connect(server.address, &believing(&issuer)).await.unwrap();
+    let channel = connect(server.address, &trusting(&issuer)).await.unwrap();
     assert_eq!(
         call(&channel, READ, Some("admin-admin-admin")).await.code(),
         Code::Aborted
@@ -190,7 +190,7 @@ async fn who_says_nothing_holds_nobody_up() {
 }
 
 #[test]
-fn files_of_no_use_are_named() {
+fn invalid_tls_files_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let authority = Authority::default();
     let (certificate, key) = authority.server(directory.path(), "tls");

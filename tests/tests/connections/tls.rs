@@ -151,7 +151,7 @@ async fn a_service_says_which_client_cannot_connect_and_why() {
     let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
     let said = async {
         while let Some(line) = log.next_line().await.unwrap() {
-            if line.contains("a TLS handshake failed") {
+            if line.contains("TLS handshake failed") {
                 return line;
             }
         }

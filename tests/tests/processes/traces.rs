@@ -264,13 +264,9 @@ async fn a_collector_that_is_none_is_said_at_the_start() {
         (
             "OTEL_EXPORTER_OTLP_ENDPOINT",
             "localhost:4317",
-            "expected a URL such as http://127.0.0.1:4317",
+            "expected a gRPC endpoint such as \"http://127.0.0.1:4317\"",
         ),
-        (
-            "OTEL_EXPORTER_OTLP_PROTOCOL",
-            "http/protobuf",
-            "collectors are told over grpc",
-        ),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf", "use \"grpc\""),
         ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "key.pem", "set both"),
     ] {
         let (mut command, _) = service(&home, "registry");

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use svc_kit::{
     paths::DataDir,
-    thread_token::{KEYS_FILE, Kept, TokenKeys},
+    thread_token::{KEYS_FILE, RetiredKeys, TokenKeys},
 };
 
 pub use self::{
@@ -43,7 +43,7 @@ pub fn compact(data_dir: &Path) -> Result<Compacted, MaintenanceError> {
 ///
 /// # Errors
 /// The errors of [`compact`], and [`MaintenanceError::NoKeys`].
-pub fn rotate_keys(data_dir: &Path, keep: Kept) -> Result<usize, MaintenanceError> {
+pub fn rotate_keys(data_dir: &Path, keep: RetiredKeys) -> Result<usize, MaintenanceError> {
     // Before the lock, which would make the directory.
     database_of(data_dir)?;
     let _locked = DataDir::open(data_dir)?;
