@@ -15,7 +15,7 @@ use registry_svc::domain::{
     models::ModelCatalogue,
     name::{AgentType, PersonaName},
     prompt::{Mode, SharedTexts},
-    resolve::{self, Inherited, SpawnRequest, Surroundings, Wanted},
+    resolve::{self, Inherited, ResolveContext, SpawnRequest, Wanted},
     role,
     rules::Rules,
     template::Scope,
@@ -51,7 +51,7 @@ fn resolve_spawn(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("resolve among");
     for roles in [10, 1_000] {
         let catalog = catalog(roles);
-        let around = Surroundings {
+        let around = ResolveContext {
             catalog: &catalog,
             models: &models,
             texts: &texts,

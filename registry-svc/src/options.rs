@@ -1,4 +1,4 @@
-//! The flags that every program with a registry in it has alike.
+//! The flags of all programs that contain a registry.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use svc_kit::paths::{self, PathsError};
 
 use crate::{Config, ForeignFormat, ProjectTemplates};
 
-/// Where templates lie, and what they may say.
+/// The flags for templates.
 #[derive(Clone, Debug, Default, Args)]
 pub struct CatalogueOptions {
     /// Directory that contains `.codex/` of the user scope [default: your home]
@@ -53,13 +53,13 @@ pub struct CatalogueOptions {
     pub no_seed: bool,
 }
 
-/// Why options make no registry. Each says what to do.
+/// The reason why the flags are invalid. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// Nothing says where the home is.
+    /// The home is unknown.
     #[error(transparent)]
     Home(#[from] PathsError),
-    /// Others could have a home read to them.
+    /// Remote clients could read the home.
     #[error(
         "off loopback the directories that projects may lie in must be named: pass --workspace-root DIR for each, or set \
          TROUPE_WORKSPACE_ROOTS"
@@ -72,7 +72,7 @@ impl CatalogueOptions {
     ///
     /// # Errors
     ///
-    /// If no home or no root is known.
+    /// The home is unknown, or no root is configured.
     pub fn config(self, is_on_loopback: bool) -> Result<Config, OptionsError> {
         let home = self.home.map_or_else(paths::default_home, Ok)?;
         let workspace_roots = match (self.workspace_roots.is_empty(), is_on_loopback) {

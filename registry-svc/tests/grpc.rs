@@ -472,43 +472,6 @@ async fn malformed_file_still_shadows_looser_one() {
 }
 
 #[tokio::test]
-async fn a_change_on_disk_is_served_by_the_very_next_call() {
-    let site = Site::new().await;
-    let instructions = async || {
-        site.resolve(site.spawn("newcomer"))
-            .await
-            .map(|resolved| resolved.instructions)
-    };
-    assert!(instructions().await.is_err());
-    let path = site.role("newcomer", &plain("one"));
-    assert_eq!(instructions().await.unwrap(), "one");
-    // The same length, at once: times and size may not differ.
-    for text in ["two", "six", "ten"] {
-        site.role("newcomer", &plain(text));
-        assert_eq!(instructions().await.unwrap(), text);
-    }
-    let revision = site.list(site.all()).await.unwrap().revision;
-    std::fs::remove_file(path).unwrap();
-    assert!(instructions().await.is_err());
-    assert_ne!(site.list(site.all()).await.unwrap().revision, revision);
-}
-
-#[tokio::test]
-async fn a_config_map_swap_is_seen() {
-    let site = Site::new().await;
-    let agents = site.base.join("repo/.codex/.agents");
-    site.write("repo/.codex/.agents/..v1/mapped.md", &plain("one"));
-    site.write("repo/.codex/.agents/..v2/mapped.md", &plain("two"));
-    std::os::unix::fs::symlink("..v1", agents.join("..data")).unwrap();
-    std::os::unix::fs::symlink("..data/mapped.md", agents.join("mapped.md")).unwrap();
-    let instructions = async || site.resolve(site.spawn("mapped")).await.unwrap().instructions;
-    assert_eq!(instructions().await, "one");
-    std::os::unix::fs::symlink("..v2", agents.join("..data_tmp")).unwrap();
-    std::fs::rename(agents.join("..data_tmp"), agents.join("..data")).unwrap();
-    assert_eq!(instructions().await, "two");
-}
-
-#[tokio::test]
 async fn working_directories_are_checked() {
     let site = Site::new().await;
     std::fs::create_dir(site.base.join("../outside")).unwrap();
@@ -563,19 +526,6 @@ async fn working_directories_are_checked() {
         let text = format!("cwd \"{cwd}\" goes up by \"..\"; give the path that it leads to");
         assert_fault(&list(cwd).await, Code::InvalidArgument, Reason::InvalidArgument, &text);
     }
-}
-
-#[tokio::test]
-async fn the_users_directory_is_never_also_the_projects() {
-    let site = Site::new().await;
-    site.write("home/.codex/.agents/mine.md", &plain("x"));
-    let request = ResolveSpawnRequest {
-        cwd: site.base.join("home").display().to_string(),
-        ..site.spawn("mine")
-    };
-    let source = site.resolve(request).await.unwrap().source.unwrap();
-    assert_eq!(source.scope(), Scope::User);
-    assert_eq!(source.shadowed, Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use registry_svc::domain::{
     models::ModelCatalogue,
     name::{AgentType, TemplateName},
     prompt::{Mode, SharedTexts},
-    resolve::{Inherited, SpawnRequest, Surroundings, Wanted, resolve},
+    resolve::{Inherited, ResolveContext, SpawnRequest, Wanted, resolve},
     resolved::Resolved,
     role,
     rules::Rules,
@@ -66,7 +66,7 @@ fn resolve_file(family: Family, text: &str, inherited: Inherited) -> Option<Reso
         files: vec![Arc::new(file)],
         notes: vec![],
     }]);
-    let around = Surroundings {
+    let around = ResolveContext {
         catalog: &catalog,
         models: &ModelCatalogue::default(),
         texts: &texts,

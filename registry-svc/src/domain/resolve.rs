@@ -68,7 +68,7 @@ pub struct SpawnRequest {
 
 /// The inputs of a resolution other than the request.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings<'a> {
+pub struct ResolveContext<'a> {
     /// The templates that apply.
     pub catalog: &'a Catalog,
     /// The model catalogue.
@@ -92,7 +92,7 @@ struct Role<'a> {
 /// # Errors
 ///
 /// Checked in this order: the template, its digest, the persona, model, provider, effort.
-pub fn resolve(request: &SpawnRequest, around: Surroundings<'_>) -> Result<Resolved, RegistryError> {
+pub fn resolve(request: &SpawnRequest, around: ResolveContext<'_>) -> Result<Resolved, RegistryError> {
     let role = find(request, around.catalog)?;
     let persona = role.and_then(|role| role.selected.persona());
     let template = role.map(|role| role.template);
@@ -463,7 +463,7 @@ Be strict.
         };
         resolve(
             request,
-            Surroundings {
+            ResolveContext {
                 catalog: &catalog,
                 models: &ModelCatalogue::parse(models).unwrap(),
                 texts: &texts,
@@ -694,7 +694,7 @@ aliases: {role-model: m1}
         };
         resolve(
             &request,
-            Surroundings {
+            ResolveContext {
                 catalog: &Catalog::build(&[level]),
                 models: &ModelCatalogue::parse(models).unwrap(),
                 texts: &texts,

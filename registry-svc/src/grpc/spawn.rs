@@ -7,7 +7,7 @@ use crate::{
     domain::{
         error::RegistryError,
         name::{AgentType, PersonaName},
-        resolve::{self, Inherited, SpawnRequest, Surroundings, Wanted},
+        resolve::{self, Inherited, ResolveContext, SpawnRequest, Wanted},
     },
     grpc::{agents::graph_name, bounds, call::Call, convert, response_cache::EncodedResponse},
 };
@@ -45,7 +45,7 @@ pub(super) fn resolve(call: &Call, request: ResolveSpawnRequest) -> Result<Encod
     let view = call.view(&workspace)?;
     let resolved = resolve::resolve(
         &spawn,
-        Surroundings {
+        ResolveContext {
             catalog: &view.catalog,
             models: &call.models,
             texts: call.sources.texts(),

@@ -53,7 +53,7 @@ const MAX_CALLS: usize = 1_024;
 /// Limits of the cache of uploaded bundles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BundleBounds {
-    /// Maximum total size of all bundles, in bytes. A single larger bundle is kept alone.
+    /// Maximum total size of all bundles, in bytes. A single larger bundle is cached alone.
     pub bytes: usize,
     /// Maximum number of bundles.
     pub count: usize,
@@ -95,12 +95,12 @@ pub struct Upload {
 #[derive(Debug)]
 pub(crate) struct Bundles {
     bounds: BundleBounds,
-    held: Mutex<Held>,
+    table: Mutex<BundleTable>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
-    bundles: HashMap<Digest, Kept>,
+struct BundleTable {
+    bundles: HashMap<Digest, CachedBundle>,
     bytes: usize,
     /// Counter of uses. It orders uses within one tick of the clock.
     uses: u64,
@@ -109,7 +109,7 @@ struct Held {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedBundle {
     files: Arc<[Upload]>,
     view: View,
     bytes: usize,
@@ -123,7 +123,7 @@ impl Bundles {
     pub(crate) fn new(bounds: BundleBounds) -> Self {
         Self {
             bounds,
-            held: Mutex::default(),
+            table: Mutex::default(),
         }
     }
 
@@ -143,23 +143,23 @@ impl Bundles {
         let bundle = Bundle::check(files)?;
         let digest = bundle.digest();
         {
-            let mut held = self.lock();
-            held.expire(now, self.bounds.idle);
+            let mut table = self.lock();
+            table.expire(now, self.bounds.idle);
             if let Some((caller, id)) = &call {
-                held.same_call(&key(caller, id), &digest, id)?;
+                table.same_call(&key(caller, id), &digest, id)?;
             }
-            if held.touch(&digest, now).is_some() {
-                held.answered(call, &digest);
+            if table.touch(&digest, now).is_some() {
+                table.answered(call, &digest);
                 return Ok(digest);
             }
         }
         // Computed without the lock, because parsing is slow. Parsing the same bundle twice gives the same result.
         let bytes = bundle.cost();
         let view = bundle.view(sources);
-        let mut held = self.lock();
-        held.make_room(bytes, self.bounds);
-        held.keep(digest.clone(), bundle.files.into(), view, bytes, now);
-        held.answered(call, &digest);
+        let mut table = self.lock();
+        table.make_room(bytes, self.bounds);
+        table.insert(digest.clone(), bundle.files.into(), view, bytes, now);
+        table.answered(call, &digest);
         Ok(digest)
     }
 
@@ -169,7 +169,7 @@ impl Bundles {
     ///
     /// [`RegistryError::WorkspaceUnknown`] if the bundle was never uploaded or has been removed.
     pub(crate) fn view(&self, digest: &str, now: Instant) -> Result<View, RegistryError> {
-        self.used(digest, now, |kept| kept.view.clone())
+        self.used(digest, now, |cached| cached.view.clone())
     }
 
     /// Returns the files of a bundle, in order of scope and path. Counts as a use.
@@ -178,14 +178,14 @@ impl Bundles {
     ///
     /// Returns the errors of [`Self::view`].
     pub(crate) fn files(&self, digest: &str, now: Instant) -> Result<Arc<[Upload]>, RegistryError> {
-        self.used(digest, now, |kept| Arc::clone(&kept.files))
+        self.used(digest, now, |cached| Arc::clone(&cached.files))
     }
 
-    fn used<T>(&self, digest: &str, now: Instant, what: impl FnOnce(&Kept) -> T) -> Result<T, RegistryError> {
+    fn used<T>(&self, digest: &str, now: Instant, what: impl FnOnce(&CachedBundle) -> T) -> Result<T, RegistryError> {
         let known = Digest::parse(digest).and_then(|digest| {
-            let mut held = self.lock();
-            held.expire(now, self.bounds.idle);
-            held.touch(&digest, now).map(what)
+            let mut table = self.lock();
+            table.expire(now, self.bounds.idle);
+            table.touch(&digest, now).map(what)
         });
         known.ok_or_else(|| RegistryError::WorkspaceUnknown {
             digest: digest.to_owned(),
@@ -193,8 +193,8 @@ impl Bundles {
     }
 
     /// Code under the lock does not panic.
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BundleTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -202,13 +202,13 @@ fn key(caller: &str, id: &str) -> String {
     format!("{caller}|{id}")
 }
 
-impl Held {
+impl BundleTable {
     fn expire(&mut self, now: Instant, idle: Duration) {
-        let stale = |kept: &Kept| now.saturating_duration_since(kept.used) >= idle;
+        let stale = |cached: &CachedBundle| now.saturating_duration_since(cached.used) >= idle;
         let gone: Vec<Digest> = self
             .bundles
             .iter()
-            .filter(|(_, kept)| stale(kept))
+            .filter(|(_, cached)| stale(cached))
             .map(|(digest, _)| digest.clone())
             .collect();
         for digest in gone {
@@ -218,7 +218,7 @@ impl Held {
 
     fn make_room(&mut self, bytes: usize, bounds: BundleBounds) {
         while self.bundles.len() >= bounds.count.max(1) || self.bytes.saturating_add(bytes) > bounds.bytes {
-            let oldest = self.bundles.iter().min_by_key(|(_, kept)| kept.order);
+            let oldest = self.bundles.iter().min_by_key(|(_, cached)| cached.order);
             let Some(oldest) = oldest.map(|(digest, _)| digest.clone()) else {
                 return;
             };
@@ -226,9 +226,9 @@ impl Held {
         }
     }
 
-    fn keep(&mut self, digest: Digest, files: Arc<[Upload]>, view: View, bytes: usize, now: Instant) {
+    fn insert(&mut self, digest: Digest, files: Arc<[Upload]>, view: View, bytes: usize, now: Instant) {
         self.uses += 1;
-        let kept = Kept {
+        let cached = CachedBundle {
             files,
             view,
             bytes,
@@ -236,23 +236,23 @@ impl Held {
             order: self.uses,
         };
         self.bytes += bytes;
-        if let Some(twin) = self.bundles.insert(digest, kept) {
+        if let Some(twin) = self.bundles.insert(digest, cached) {
             self.bytes -= twin.bytes;
         }
     }
 
     fn forget(&mut self, digest: &Digest) {
-        if let Some(kept) = self.bundles.remove(digest) {
-            self.bytes -= kept.bytes;
+        if let Some(cached) = self.bundles.remove(digest) {
+            self.bytes -= cached.bytes;
         }
     }
 
-    fn touch(&mut self, digest: &Digest, now: Instant) -> Option<&Kept> {
-        let kept = self.bundles.get_mut(digest)?;
+    fn touch(&mut self, digest: &Digest, now: Instant) -> Option<&CachedBundle> {
+        let cached = self.bundles.get_mut(digest)?;
         self.uses += 1;
-        kept.order = self.uses;
-        kept.used = now;
-        Some(kept)
+        cached.order = self.uses;
+        cached.used = now;
+        Some(cached)
     }
 
     fn same_call(&self, key: &str, digest: &Digest, id: &str) -> Result<(), RegistryError> {
@@ -295,7 +295,7 @@ struct Bundle {
 
 /// The location of a file in a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Located<'a> {
+struct BundlePath<'a> {
     /// The directory of the project, or the home: empty, or a path that ends with `/`.
     base: &'a str,
     /// The directory of templates or footers in it.
@@ -353,13 +353,13 @@ impl Bundle {
 
     /// Returns the directories of the project that have files, nearest (deepest) first.
     fn bases(&self) -> Vec<&str> {
-        let of_project = self.located(Scope::Project).map(|(located, _)| located.base);
+        let of_project = self.files_of(Scope::Project).map(|(path, _)| path.base);
         let mut bases: Vec<&str> = of_project.collect::<BTreeSet<_>>().into_iter().collect();
         bases.sort_by_key(|base| std::cmp::Reverse(base.matches('/').count()));
         bases
     }
 
-    fn located(&self, scope: Scope) -> impl Iterator<Item = (Located<'_>, &Upload)> {
+    fn files_of(&self, scope: Scope) -> impl Iterator<Item = (BundlePath<'_>, &Upload)> {
         let files = self.files.iter().filter(move |file| file.scope == scope);
         files.filter_map(|file| Some((locate(file.scope, &file.path)?, file)))
     }
@@ -394,14 +394,14 @@ impl Bundle {
         let of_project = of_project.into_iter().map(|base| (Scope::Project, base));
         for (scope, base) in of_project.chain([(Scope::User, "")]) {
             let mut locations: BTreeMap<&str, Vec<(&str, &[u8])>> = BTreeMap::new();
-            for (located, file) in self.located(scope).filter(|(located, _)| located.base == base) {
-                let files = locations.entry(located.location).or_default();
-                files.push((located.below, &file.content[..]));
+            for (path, file) in self.files_of(scope).filter(|(path, _)| path.base == base) {
+                let files = locations.entry(path.location).or_default();
+                files.push((path.below, &file.content[..]));
             }
             for family in families(&sources.import).into_iter().chain([Family::Graph]) {
                 for location in family.directories(scope) {
                     if let Some(files) = locations.get(location) {
-                        let location = place_of(scope, base, location, family);
+                        let location = location_of(scope, base, location, family);
                         levels.push(
                             sources
                                 .directories
@@ -438,7 +438,7 @@ fn take_footer(path: &Path, content: &[u8], footer: &mut Option<Arc<str>>, notes
     }
 }
 
-fn place_of(scope: Scope, base: &str, location: &str, family: Family) -> Location {
+fn location_of(scope: Scope, base: &str, location: &str, family: Family) -> Location {
     let at = path_of(scope, base, location);
     let directory = TemplateDirectory {
         path: at.clone(),
@@ -487,7 +487,7 @@ fn check_file(file: &Upload) -> Result<(), RegistryError> {
 
 /// Returns the location of a file, or `None` if its path is not in a directory of templates or footers. A client need not know
 /// which other programs' agents the registry imports, so all of them are accepted.
-fn locate(scope: Scope, path: &str) -> Option<Located<'_>> {
+fn locate(scope: Scope, path: &str) -> Option<BundlePath<'_>> {
     let (directory, name) = path.rsplit_once('/')?;
     let whole = |location: &'static str, base: &str| {
         // Only a project has several directories, and its graph templates lie at its root.
@@ -502,7 +502,7 @@ fn locate(scope: Scope, path: &str) -> Option<Located<'_>> {
         && let Some(base) = directory.strip_suffix(footer::DIRECTORY)
         && whole(footer::DIRECTORY, base)
     {
-        return Some(Located {
+        return Some(BundlePath {
             base,
             location: footer::DIRECTORY,
             below: name,
@@ -515,7 +515,7 @@ fn locate(scope: Scope, path: &str) -> Option<Located<'_>> {
         locations.find_map(|location| {
             let (base, below) = family.below(location, path)?;
             let fits = is_for_people || family.stem(below).is_some();
-            (fits && whole(location, base)).then_some(Located { base, location, below })
+            (fits && whole(location, base)).then_some(BundlePath { base, location, below })
         })
     })
 }
@@ -575,7 +575,7 @@ mod tests {
             (Scope::Project, ".codex/collab/other.md", None),
             (Scope::Project, "worker.md", None),
         ] {
-            assert_eq!(locate(scope, path).map(|located| located.base), base, "{scope} {path}");
+            assert_eq!(locate(scope, path).map(|path| path.base), base, "{scope} {path}");
         }
     }
 
@@ -692,11 +692,11 @@ mod tests {
         let sources = sources();
         let start = Instant::now();
         let put = |name: &str| bundles.put(vec![role(name, "x")], None, &sources, start).unwrap();
-        let held = |digest: &Digest| bundles.view(digest.as_str(), start).is_ok();
+        let table = |digest: &Digest| bundles.view(digest.as_str(), start).is_ok();
         let (one, two) = (put("one"), put("two"));
-        assert!(held(&one));
+        assert!(table(&one));
         let three = put("three");
-        assert!(held(&one) && held(&three) && !held(&two));
+        assert!(table(&one) && table(&three) && !table(&two));
     }
 
     #[test]

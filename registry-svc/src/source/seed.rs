@@ -5,8 +5,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, OpenOptions},
+    fs::{self, Permissions},
     io::{self, Write as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -182,20 +183,15 @@ fn write_manifest(directory: &Path, manifest: &Manifest) -> io::Result<()> {
 
 /// Replaces a file atomically: readers see either the old content or the new content.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-    let written = write_new(&temporary, text).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        // The first error is the one to return.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let permissions = Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new()
+        .permissions(permissions)
+        .tempfile_in(directory)?;
     file.write_all(text.as_bytes())?;
-    file.sync_all()
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
 }
 
 #[cfg(test)]

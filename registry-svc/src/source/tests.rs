@@ -249,15 +249,6 @@ fn a_directory_that_is_linked_into_another_is_read_once() {
 }
 
 #[test]
-fn a_relative_working_directory_is_refused() {
-    let tree = Tree::new();
-    assert!(matches!(
-        tree.sources(TemplateOptions::default()).view(Some("repo/a")),
-        Err(RegistryError::CwdRelative { .. })
-    ));
-}
-
-#[test]
 fn an_endpoint_of_a_project_needs_leave_and_a_users_none() {
     let text = "---\nname: who\nmodel_config: {endpoint: 'https://e'}\n---\nx";
     let tree = Tree::new();

@@ -71,7 +71,7 @@ const WITHOUT_PLACE: &[(&str, Why)] = &[
 
 /// The template built so far.
 #[derive(Clone, Debug)]
-pub(super) struct Draft {
+pub(super) struct ImportDraft {
     format: ForeignFormat,
     template: Template,
     /// `None`: everything.
@@ -81,7 +81,7 @@ pub(super) struct Draft {
     spawn: Option<BTreeSet<String>>,
 }
 
-impl Draft {
+impl ImportDraft {
     pub(super) fn new(format: ForeignFormat, body: String) -> Self {
         // Copilot ignores case.
         let mode = match format {

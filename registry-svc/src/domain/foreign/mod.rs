@@ -17,7 +17,7 @@ use crate::domain::{
     template::{Parsed, Scope, Template},
 };
 
-use self::{draft::Draft, fields::Fields};
+use self::{draft::ImportDraft, fields::Fields};
 
 /// The programs whose agent files can be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -213,7 +213,7 @@ fn template(
     fields: &Fields,
     findings: &mut Vec<Finding>,
 ) -> Result<Template, Located> {
-    let mut draft = Draft::new(format, fields.body.clone());
+    let mut draft = ImportDraft::new(format, fields.body.clone());
     for field in &fields.entries {
         draft.place(field, findings)?;
     }
