@@ -1,0 +1,591 @@
+// The client: sessions, threads, approvals, artifacts and events.
+
+import { resolve } from "node:path";
+
+import { clone, create, type MessageInitShape } from "@bufbuild/protobuf";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { Code, ConnectError } from "@connectrpc/connect";
+
+import { type ConnectOptions, find } from "./config.js";
+import { AgentClosedError, AgentError, AgentFailedError, AgentInterruptedError, TroupeError } from "./errors.js";
+import { type SessionEvent, sessionEvent } from "./events.js";
+import { LimitsSchema, type Quota, type Session as SessionProto } from "./gen/troupe/supervisor/v1/session_pb.js";
+import {
+  type Approval as ApprovalProto,
+  type Artifact as ArtifactProto,
+  CreateSessionRequestSchema,
+  type SpawnAgentRequestSchema,
+  type ThreadStatus,
+  type WatchThreadsResponse,
+} from "./gen/troupe/supervisor/v1/supervisor_pb.js";
+import {
+  type Budget as BudgetProto,
+  BudgetSchema,
+  OnLimit,
+  type Status,
+  StatusKind,
+  type Thread as ThreadProto,
+} from "./gen/troupe/supervisor/v1/thread_pb.js";
+import { ThreadNotFoundError } from "./reasons.js";
+import { Caller, DEFAULT_RETRY, Patience, pause, type RetryPolicy, type Supervisor } from "./rpc.js";
+
+/** How long one WaitAgents call waits, and how much longer its deadline is. */
+const WAIT_MS = 300_000;
+const WAIT_MARGIN_MS = 5_000;
+/** The time before a stream that ended as planned is opened again. */
+const REOPEN_DELAY_MS = 200;
+const CONTENT_MS = 600_000;
+/** The number of threads that WaitAgents accepts. */
+const MAX_WAITED = 1_000;
+const PAGE = 1_000;
+
+/** Limits on the usage of a thread and its descendants. 0 and absent mean unlimited. */
+export interface Budget {
+  readonly tokens?: bigint | number;
+  readonly turns?: number;
+  /** The time in running turns, in milliseconds. */
+  readonly wallTimeMs?: number;
+}
+
+/** The status with which a thread settled, and its last message. */
+export interface Result {
+  readonly threadId: string;
+  readonly kind: "COMPLETED" | "ERRORED" | "INTERRUPTED" | "SHUTDOWN";
+  /** The last message (COMPLETED) or what went wrong (ERRORED), in full. */
+  readonly text: string;
+  readonly status: Status;
+}
+
+/** How long to wait. */
+export interface WaitOptions {
+  /** Ends the wait, for example `AbortSignal.timeout(600_000)`. */
+  readonly signal?: AbortSignal;
+}
+
+/** How to connect. */
+export interface ClientOptions extends ConnectOptions {
+  readonly retry?: Partial<RetryPolicy>;
+  /** How long `result` and `events` wait for a supervisor that is unreachable. Default 300,000 ms. */
+  readonly reconnectTimeoutMs?: number;
+}
+
+/** The settings of a new session. `request` has the fields that are no option. */
+export interface SessionOptions {
+  /** The project. A relative path is relative to the working directory. */
+  readonly cwd?: string;
+  readonly budget?: Budget;
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly runnerLabels?: Readonly<Record<string, string>>;
+  /** Tools of which every call needs the approval of an operator. */
+  readonly approveTools?: readonly string[];
+  readonly maxThreads?: number;
+  readonly maxDepth?: number;
+  readonly request?: MessageInitShape<typeof CreateSessionRequestSchema>;
+}
+
+/** The settings of a new thread. `request` has the fields that are no option. */
+export interface SpawnOptions {
+  /** Default: the root. */
+  readonly parent?: Thread | string;
+  readonly agentName?: string;
+  readonly alias?: string;
+  readonly label?: string;
+  readonly model?: string;
+  readonly reasoningEffort?: string;
+  readonly workingDirectory?: string;
+  readonly budget?: Budget;
+  /** Waits for a slot instead of failing with ThreadLimitError. */
+  readonly queue?: boolean;
+  readonly request?: MessageInitShape<typeof SpawnAgentRequestSchema>;
+}
+
+/**
+ * Returns a client of the supervisor. Without options, it finds address and token as the `troupe` command does.
+ *
+ * The client connects with the first call, and again whenever the connection is lost. Use it with `await using`.
+ *
+ * @throws ConfigError if an address, a token file or a certificate is invalid.
+ */
+export async function connect(options: ClientOptions = {}): Promise<Client> {
+  return new Client(
+    new Caller(find(options), { ...DEFAULT_RETRY, ...options.retry }),
+    options.reconnectTimeoutMs ?? 300_000,
+  );
+}
+
+/** A connection to a supervisor. `connect` creates it. */
+export class Client implements AsyncDisposable {
+  constructor(
+    /** @internal */
+    readonly caller: Caller,
+    /** @internal */
+    readonly reconnectTimeoutMs: number,
+  ) {}
+
+  /** The methods of the API. Unary calls have a request id, a deadline and retries. */
+  get stub(): Supervisor {
+    return this.caller.stub;
+  }
+
+  /** Opens a session whose root thread is this program. `await using` closes it at the end of the block. */
+  async session(options: SessionOptions = {}): Promise<Session> {
+    const { request, cwd, budget, labels, runnerLabels, approveTools, maxThreads, maxDepth } = options;
+    const made = clone(CreateSessionRequestSchema, create(CreateSessionRequestSchema, request ?? {}));
+    if (cwd !== undefined) made.cwd = resolve(cwd);
+    if (budget) made.budget = budgetProto(budget);
+    if (maxThreads !== undefined || maxDepth !== undefined) {
+      made.limits = create(LimitsSchema, { ...made.limits, ...given({ maxThreads, maxDepth }) });
+    }
+    Object.assign(made.labels, labels);
+    Object.assign(made.runnerLabels, runnerLabels);
+    made.approveTools.push(...(approveTools ?? []));
+    const { session, threadToken } = await this.stub.createSession(made);
+    return new Session(this, required(session), threadToken);
+  }
+
+  /** Returns an existing session. */
+  async getSession(sessionId: string): Promise<Session> {
+    return new Session(this, required((await this.stub.getSession({ sessionId })).session));
+  }
+
+  /** Lists the sessions that have all of these labels, newest first. */
+  async sessions(options: { labels?: Record<string, string>; includeClosed?: boolean } = {}): Promise<SessionProto[]> {
+    return pages((page) => this.stub.listSessions({ ...options, ...page }), ({ sessions }) => sessions);
+  }
+
+  /** Closes the connection. Sessions and threads stay open. */
+  async close(): Promise<void> {
+    this.caller.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+/** A session: a tree of threads below a root thread. */
+export class Session implements AsyncDisposable {
+  readonly id: string;
+  /** The thread at depth 0. */
+  readonly rootId: string;
+  /** @internal */
+  readonly streams = new Set<EventStream>();
+
+  constructor(
+    /** @internal */
+    readonly client: Client,
+    proto: SessionProto,
+    /** The token of the root thread; empty for a session that this client did not open. */
+    readonly threadToken = "",
+  ) {
+    this.id = proto.sessionId;
+    this.rootId = proto.rootThreadId;
+  }
+
+  /** Closes the streams of this object, the root thread and all its descendants. Waits until they are closed. */
+  async close({ wait = true }: { wait?: boolean } = {}): Promise<void> {
+    for (const stream of [...this.streams]) stream.close();
+    await this.client.stub.closeSession({ sessionId: this.id, wait });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  /** Reads the session. */
+  async info(): Promise<SessionProto> {
+    return required((await this.client.stub.getSession({ sessionId: this.id })).session);
+  }
+
+  /** Reads limits and budgets with their present usage. */
+  async quota(): Promise<Quota> {
+    return required((await this.client.stub.getQuota({ sessionId: this.id })).quota);
+  }
+
+  /** Replaces the budget of the whole session. */
+  async setBudget(budget: Budget): Promise<void> {
+    await this.client.stub.updateSession({ sessionId: this.id, budget: budgetProto(budget) });
+  }
+
+  /** Stops new turns and spawns, or lets them start again. Running turns finish. */
+  async pause(paused = true): Promise<void> {
+    await this.client.stub.updateSession({ sessionId: this.id, paused });
+  }
+
+  /** Spawns a thread. Returns when the spawn is durable, not when the work is done. */
+  async spawn(agentType: string, message: string, options: SpawnOptions = {}): Promise<Thread> {
+    const { request, parent, budget, queue, ...fields } = options;
+    const { thread } = await this.client.stub.spawnAgent({
+      ...request,
+      ...given({ ...fields, parentThreadId: parent && idOf(parent), budget: budget && budgetProto(budget) }),
+      ...(queue ? { onLimit: OnLimit.QUEUE } : {}),
+      ...(agentType ? { agentType } : {}),
+      sessionId: this.id,
+      message,
+    });
+    return new Thread(this, required(thread).threadId);
+  }
+
+  /** Returns the thread with this id, without a call. */
+  thread(threadId: string): Thread {
+    return new Thread(this, threadId);
+  }
+
+  /** Lists the threads below the root in spawn order. */
+  async threads({ includeClosed = false }: { includeClosed?: boolean } = {}): Promise<ThreadProto[]> {
+    const request = { sessionId: this.id, includeClosed };
+    return pages((page) => this.client.stub.listActiveAgents({ ...request, ...page }), ({ threads }) => threads);
+  }
+
+  /** Waits until every thread is settled. Returns the results in the order of the threads, failed ones included. */
+  async waitAll(threads: Iterable<Thread | string>, options: WaitOptions = {}): Promise<Result[]> {
+    const ids = [...threads].map(idOf);
+    const results = new Map<string, Result>();
+    for await (const result of this.asCompleted(ids, options)) results.set(result.threadId, result);
+    return ids.map((id) => required(results.get(id)));
+  }
+
+  /** Yields the result of each thread when it settles, failed ones included. */
+  async *asCompleted(threads: Iterable<Thread | string>, { signal }: WaitOptions = {}): AsyncGenerator<Result, void> {
+    const { caller, reconnectTimeoutMs } = this.client;
+    const waiting = new Set([...threads].map(idOf));
+    const patience = new Patience(caller.policy, reconnectTimeoutMs);
+    while (waiting.size > 0) {
+      signal?.throwIfAborted();
+      let settled: ThreadStatus[];
+      try {
+        settled = await this.#wait([...waiting].slice(0, MAX_WAITED), signal);
+      } catch (failure) {
+        if (failure instanceof TroupeError) throw failure;
+        signal?.throwIfAborted();
+        // An expired deadline is no error: the signal decides how long to wait.
+        if (ConnectError.from(failure).code !== Code.DeadlineExceeded) await caller.recover(failure, patience, signal);
+        continue;
+      }
+      patience.reset();
+      for (const { threadId, status } of settled) {
+        waiting.delete(threadId);
+        yield await this.#result(threadId, required(status));
+      }
+    }
+  }
+
+  /**
+   * Follows the events of the session after the sequence number `after`; 0: from the beginning.
+   *
+   * The iterator resumes after a lost connection and after a restart of the supervisor. It ends with the event
+   * `sessionClosed`. It throws HistoryCompactedError if the supervisor no longer has the events after `after`.
+   */
+  events({ after = 0n }: { after?: bigint } = {}): EventStream {
+    return new EventStream(this, after);
+  }
+
+  /** Lists the approvals that wait for a decision, oldest first. */
+  async approvals({ includeResolved = false }: { includeResolved?: boolean } = {}): Promise<Approval[]> {
+    const request = { sessionId: this.id, includeResolved };
+    const found = await pages((page) => this.client.stub.listApprovals({ ...request, ...page }), (answer) => answer.approvals);
+    return found.map((proto) => new Approval(this, proto));
+  }
+
+  /** Grants a request. A decision is final. */
+  async grant(approvalId: string, reason = ""): Promise<Approval> {
+    return this.#resolve(approvalId, true, reason);
+  }
+
+  /** Denies a request. A denial affects this request only. */
+  async deny(approvalId: string, reason = ""): Promise<Approval> {
+    return this.#resolve(approvalId, false, reason);
+  }
+
+  /** Lists the artifacts of the session or of one thread, oldest first. */
+  async artifacts({ thread }: { thread?: Thread | string } = {}): Promise<Artifact[]> {
+    const request = { sessionId: this.id, threadId: thread ? idOf(thread) : "" };
+    const found = await pages((page) => this.client.stub.listArtifacts({ ...request, ...page }), (answer) => answer.artifacts);
+    return found.map((proto) => new Artifact(this, proto));
+  }
+
+  /** Reads stored content by its SHA-256 digest: an artifact, a long message or an approval's tool call. */
+  async content(digest: string): Promise<Uint8Array> {
+    const { caller } = this.client;
+    return caller.repeat(async () => {
+      const parts: Uint8Array[] = [];
+      for await (const { data } of caller.raw.getContent({ sessionId: this.id, digest }, { timeoutMs: CONTENT_MS })) {
+        parts.push(data);
+      }
+      return new Uint8Array(Buffer.concat(parts));
+    });
+  }
+
+  async #resolve(approvalId: string, grant: boolean, reason: string): Promise<Approval> {
+    const { approval } = await this.client.stub.resolveApproval({ sessionId: this.id, approvalId, grant, reason });
+    return new Approval(this, required(approval));
+  }
+
+  /** Waits for the first of the threads to settle. */
+  async #wait(threadIds: string[], signal: AbortSignal | undefined): Promise<ThreadStatus[]> {
+    const { statuses, notFoundIds } = await this.client.caller.raw.waitAgents(
+      { sessionId: this.id, threadIds, timeout: durationFromMs(WAIT_MS) },
+      { timeoutMs: WAIT_MS + WAIT_MARGIN_MS, ...given({ signal }) },
+    );
+    const [missing] = notFoundIds;
+    if (missing !== undefined) {
+      throw new ThreadNotFoundError(`agent with id ${missing} not found`, {
+        code: Code.NotFound,
+        reason: "THREAD_NOT_FOUND",
+        metadata: { thread_id: missing },
+      });
+    }
+    return statuses;
+  }
+
+  async #result(threadId: string, status: Status): Promise<Result> {
+    const text = status.content ? Buffer.from(await this.content(status.content.digest)).toString() : status.message;
+    return { threadId, text, status, kind: StatusKind[status.kind] as Result["kind"] };
+  }
+}
+
+const AGENT_ERRORS: Readonly<Record<string, typeof AgentError>> = {
+  ERRORED: AgentFailedError,
+  INTERRUPTED: AgentInterruptedError,
+  SHUTDOWN: AgentClosedError,
+};
+
+/** A thread of a session. */
+export class Thread {
+  constructor(
+    private readonly session: Session,
+    readonly id: string,
+  ) {}
+
+  /** Reads the thread. */
+  async info(): Promise<ThreadProto> {
+    return required((await this.#stub.getThread(this.#ids)).thread);
+  }
+
+  /** Spawns a child of this thread. */
+  async spawn(agentType: string, message: string, options: Omit<SpawnOptions, "parent"> = {}): Promise<Thread> {
+    return this.session.spawn(agentType, message, { ...options, parent: this });
+  }
+
+  /**
+   * Sends input. A settled thread starts a new turn. Returns the number of the input in the thread.
+   *
+   * A running thread receives it with its next turn; with `interrupt` the running turn stops first; with `steer` it is
+   * delivered within the running turn if the program accepts that.
+   */
+  async send(message: string, options: { interrupt?: boolean; steer?: boolean; queue?: boolean } = {}): Promise<number> {
+    const { queue, ...fields } = options;
+    const onLimit = queue ? OnLimit.QUEUE : OnLimit.UNSPECIFIED;
+    return (await this.#stub.sendInput({ ...this.#ids, ...fields, message, onLimit })).inputNumber;
+  }
+
+  /** Stops the running turns of the thread and its descendants. Returns the ids of the interrupted threads. */
+  async interrupt(reason = "", { onlyThis = false }: { onlyThis?: boolean } = {}): Promise<string[]> {
+    return (await this.#stub.interruptAgent({ ...this.#ids, reason, onlyThis })).interruptedThreadIds;
+  }
+
+  /** Closes the thread and its descendants, leaf first. */
+  async close({ wait = true, reason = "" }: { wait?: boolean; reason?: string } = {}): Promise<void> {
+    await this.#stub.closeAgent({ ...this.#ids, wait, reason });
+  }
+
+  /** Opens the closed thread again. */
+  async resume(): Promise<void> {
+    await this.#stub.resumeAgent(this.#ids);
+  }
+
+  /** Replaces the budget of the thread and its descendants. */
+  async setBudget(budget: Budget): Promise<void> {
+    await this.#stub.updateThreadBudget({ ...this.#ids, budget: budgetProto(budget) });
+  }
+
+  /** Waits until the thread is settled. Throws an AgentError unless it is COMPLETED. */
+  async result(options: WaitOptions = {}): Promise<Result> {
+    const result = required((await this.session.waitAll([this], options))[0]);
+    if (result.kind !== "COMPLETED") throw new (AGENT_ERRORS[result.kind] ?? AgentError)(result);
+    return result;
+  }
+
+  /** Lists the artifacts of the thread, oldest first. */
+  async artifacts(): Promise<Artifact[]> {
+    return this.session.artifacts({ thread: this });
+  }
+
+  get #stub(): Supervisor {
+    return this.session.client.stub;
+  }
+
+  get #ids(): { sessionId: string; threadId: string } {
+    return { sessionId: this.session.id, threadId: this.id };
+  }
+}
+
+/** A request that waits, or waited, for the decision of an operator. */
+export class Approval {
+  constructor(
+    private readonly session: Session,
+    /** The whole approval: its subject, its deadline, its decision. */
+    readonly proto: ApprovalProto,
+  ) {}
+
+  get id(): string {
+    return this.proto.approvalId;
+  }
+
+  /** Grants the request. */
+  async grant(reason = ""): Promise<Approval> {
+    return this.session.grant(this.id, reason);
+  }
+
+  /** Denies the request. A denial affects this request only. */
+  async deny(reason = ""): Promise<Approval> {
+    return this.session.deny(this.id, reason);
+  }
+}
+
+/** Something that a thread made: a diff, a report. */
+export class Artifact {
+  constructor(
+    private readonly session: Session,
+    /** The whole artifact: its media type, size and digest, its thread and turn. */
+    readonly proto: ArtifactProto,
+  ) {}
+
+  get name(): string {
+    return this.proto.name;
+  }
+
+  get kind(): string {
+    return this.proto.kind;
+  }
+
+  /** Reads the bytes of the artifact. */
+  async read(): Promise<Uint8Array> {
+    return this.session.content(this.proto.content?.digest ?? "");
+  }
+}
+
+/** The events of a session in order, each exactly once. `Session.events` creates it; `break` closes it. */
+export class EventStream implements AsyncIterableIterator<SessionEvent, undefined>, AsyncDisposable {
+  /** The sequence number of the last event. A program that outlives its process stores it and passes it as `after`. */
+  position: bigint;
+  readonly #session: Session;
+  readonly #over = new AbortController();
+  readonly #events: AsyncGenerator<SessionEvent, undefined>;
+
+  constructor(session: Session, after: bigint) {
+    this.#session = session;
+    this.position = after;
+    this.#events = this.#follow();
+    session.streams.add(this);
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  async next(): Promise<IteratorResult<SessionEvent, undefined>> {
+    return this.#events.next();
+  }
+
+  async return(): Promise<IteratorResult<SessionEvent, undefined>> {
+    this.close();
+    return { done: true, value: undefined };
+  }
+
+  /** Ends the stream. A pending `next` is done. */
+  close(): void {
+    this.#over.abort();
+    this.#session.streams.delete(this);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.close();
+  }
+
+  async *#follow(): AsyncGenerator<SessionEvent, undefined> {
+    const { caller, reconnectTimeoutMs } = this.#session.client;
+    const patience = new Patience(caller.policy, reconnectTimeoutMs);
+    const { signal } = this.#over;
+    try {
+      if (this.position > 0n && (await this.#hasEnded())) return;
+      while (!signal.aborted) {
+        // Without a deadline: an idle session has no events.
+        const request = { sessionId: this.#session.id, afterSequence: this.position };
+        try {
+          for await (const message of caller.raw.watchThreads(request, { signal })) {
+            patience.reset();
+            const event = this.#take(message);
+            if (event) yield event;
+            if (event?.kind === "sessionClosed") return;
+          }
+        } catch (failure) {
+          if (failure instanceof TroupeError) throw failure;
+          await caller.recover(failure, patience, signal);
+          continue;
+        }
+        // The supervisor ends each stream after a while.
+        await pause(REOPEN_DELAY_MS, signal);
+      }
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    } finally {
+      this.close();
+    }
+    return;
+  }
+
+  /** Advances the position. Returns the event of the message, unless it has none or was returned before. */
+  #take({ sequence, message }: WatchThreadsResponse): SessionEvent | undefined {
+    if (message.case === "reset") {
+      throw new TroupeError(`the events of session ${this.#session.id} do not continue: ${message.value.reason}`);
+    }
+    const isNew = sequence > this.position;
+    if (isNew) this.position = sequence;
+    return isNew && message.case === "event" ? sessionEvent(message.value, this.#session) : undefined;
+  }
+
+  /** Returns whether the session is closed and its last event is not after the position. */
+  async #hasEnded(): Promise<boolean> {
+    const session = await this.#session.info();
+    return session.closed && session.sequence <= this.position;
+  }
+}
+
+function idOf(thread: Thread | string): string {
+  return typeof thread === "string" ? thread : thread.id;
+}
+
+function budgetProto({ tokens = 0n, turns = 0, wallTimeMs = 0 }: Budget): BudgetProto {
+  return create(BudgetSchema, {
+    tokens: BigInt(tokens),
+    turns,
+    ...(wallTimeMs > 0 ? { wallTime: durationFromMs(wallTimeMs) } : {}),
+  });
+}
+
+/** Returns the fields that are not undefined. */
+function given<T extends object>(fields: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as {
+    [K in keyof T]?: Exclude<T[K], undefined>;
+  };
+}
+
+function required<T>(value: T | undefined): T {
+  if (value === undefined) throw new TroupeError("the supervisor left a required field out");
+  return value;
+}
+
+async function pages<A extends { nextPageToken: string }, T>(
+  read: (page: { pageSize: number; pageToken: string }) => Promise<A>,
+  entries: (answer: A) => T[],
+): Promise<T[]> {
+  const found: T[] = [];
+  let pageToken = "";
+  do {
+    const answer = await read({ pageSize: PAGE, pageToken });
+    found.push(...entries(answer));
+    pageToken = answer.nextPageToken;
+  } while (pageToken);
+  return found;
+}

@@ -1,0 +1,194 @@
+// Calls of the supervisor: token, deadline, request id, retries, and the conversion of errors.
+
+import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { clone, create, type DescMessage, type MessageInitShape } from "@bufbuild/protobuf";
+import { durationMs } from "@bufbuild/protobuf/wkt";
+import { Code, ConnectError, createClient, type CallOptions, type Client as Stub, type Interceptor } from "@connectrpc/connect";
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+
+import type { Target } from "./config.js";
+import { ServiceError } from "./errors.js";
+import { ErrorInfoSchema, RetryInfoSchema } from "./gen/google/rpc/error_details_pb.js";
+import { AgentSupervisorService } from "./gen/troupe/supervisor/v1/supervisor_pb.js";
+import { BY_REASON, DeadlineExceededError } from "./reasons.js";
+
+const DOMAIN = "troupe.dev";
+const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
+
+/** Deadlines in milliseconds, as in proto/service-config.json. */
+const DEADLINE_MS = 30_000;
+const DEADLINES_MS: Readonly<Record<string, number>> = {
+  CreateSession: 150_000,
+  SpawnAgent: 150_000,
+  DescribeTools: 150_000,
+  ListSpawnableAgents: 150_000,
+  CloseSession: 45_000,
+  CloseAgent: 45_000,
+  WaitAgents: 1_830_000,
+  AuthorizeTool: 630_000,
+};
+
+/** The methods of the supervisor. */
+export type Supervisor = Stub<typeof AgentSupervisorService>;
+
+/**
+ * How often and how fast a call is repeated after a transient error. A delay that the service asks for takes the place of the
+ * computed one.
+ */
+export interface RetryPolicy {
+  readonly attempts: number;
+  readonly initialDelayMs: number;
+  readonly maxDelayMs: number;
+  readonly multiplier: number;
+}
+
+export const DEFAULT_RETRY: RetryPolicy = { attempts: 5, initialDelayMs: 500, maxDelayMs: 5_000, multiplier: 2 };
+
+/** Decides whether to try again after a transient error, and waits before it. */
+export class Patience {
+  #failures = 0;
+  #since = 0;
+
+  /** Limits the attempts of the policy; with `totalMs` the time since the first failure instead. */
+  constructor(
+    private readonly policy: RetryPolicy,
+    private readonly totalMs?: number,
+  ) {}
+
+  /** Forgets earlier failures. */
+  reset(): void {
+    this.#failures = 0;
+  }
+
+  /** Waits before the next attempt. Throws the error if it is permanent or there is no further attempt. */
+  async wait(error: ServiceError, signal?: AbortSignal): Promise<void> {
+    if (this.#failures === 0) this.#since = performance.now();
+    this.#failures += 1;
+    const isOver =
+      this.totalMs === undefined
+        ? this.#failures >= this.policy.attempts
+        : performance.now() - this.#since >= this.totalMs;
+    if (isOver || !error.isTransient) throw error;
+    const { initialDelayMs, maxDelayMs, multiplier } = this.policy;
+    const exponential = Math.min(initialDelayMs * multiplier ** (this.#failures - 1), maxDelayMs);
+    await pause(error.retryAfterMs ?? exponential * (0.8 + Math.random() * 0.4), signal);
+  }
+}
+
+/** Waits, unless the signal ends it: then it throws the reason of the signal. */
+export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  try {
+    await sleep(ms, undefined, signal ? { signal } : {});
+  } catch (error) {
+    signal?.throwIfAborted();
+    throw error;
+  }
+}
+
+/** A connection to the supervisor and the token of the caller. */
+export class Caller {
+  /** The methods without retries, for streams and for calls with a loop of their own. */
+  readonly raw: Supervisor;
+  /** The methods. A unary call has a request id and a deadline, and is repeated after a transient error. */
+  readonly stub: Supervisor;
+  readonly #target: Target;
+  readonly #connection: Http2SessionManager;
+  /** A token of the data directory that the service rejected. Calls are then made without it. */
+  #rejected = "";
+
+  constructor(
+    target: Target,
+    readonly policy: RetryPolicy,
+  ) {
+    this.#target = target;
+    // Keep-alive pings end a connection to a machine that is gone.
+    this.#connection = new Http2SessionManager(
+      target.url,
+      { pingIntervalMs: 20_000, pingTimeoutMs: 10_000 },
+      target.tls,
+    );
+    const authorize: Interceptor = (next) => async (request) => {
+      const token = this.#target.token.expose();
+      if (token && token !== this.#rejected) request.header.set("authorization", `Bearer ${token}`);
+      return next(request);
+    };
+    const transport = createGrpcTransport({
+      baseUrl: target.url,
+      sessionManager: this.#connection,
+      interceptors: [authorize],
+      readMaxBytes: MAX_MESSAGE_BYTES,
+    });
+    this.raw = createClient(AgentSupervisorService, transport);
+    this.stub = this.#withRetries();
+  }
+
+  /** Closes the connection and ends the calls. */
+  close(): void {
+    this.#connection.abort();
+  }
+
+  /** Returns when the call can be made again. Throws its error if it cannot. */
+  async recover(failure: unknown, patience: Patience, signal?: AbortSignal): Promise<void> {
+    signal?.throwIfAborted();
+    const error = serviceError(failure);
+    if (!this.#dropsToken(error)) await patience.wait(error, signal);
+  }
+
+  /** Repeats an attempt after a transient error. */
+  async repeat<T>(attempt: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const patience = new Patience(this.policy);
+    for (;;) {
+      try {
+        return await attempt();
+      } catch (failure) {
+        await this.recover(failure, patience, signal);
+      }
+    }
+  }
+
+  /** Returns whether to repeat the call without the token: it was found, not given, and belongs to another service. */
+  #dropsToken(error: ServiceError): boolean {
+    const token = this.#target.token.expose();
+    if (error.code !== Code.Unauthenticated || !this.#target.token.isFound || token === this.#rejected) return false;
+    this.#rejected = token;
+    return true;
+  }
+
+  #withRetries(): Supervisor {
+    type Unary = (request: MessageInitShape<DescMessage>, options: CallOptions) => Promise<unknown>;
+    const stub: Record<string, unknown> = { ...this.raw };
+    for (const method of AgentSupervisorService.methods) {
+      if (method.methodKind !== "unary") continue;
+      const unary = stub[method.localName] as Unary;
+      stub[method.localName] = (init: MessageInitShape<DescMessage>, options: CallOptions = {}) => {
+        const request = clone<DescMessage>(method.input, create<DescMessage>(method.input, init));
+        if ("requestId" in request && request.requestId === "") request.requestId = randomUUID();
+        const timeoutMs = options.timeoutMs ?? DEADLINES_MS[method.name] ?? DEADLINE_MS;
+        return this.repeat(() => unary(request, { ...options, timeoutMs }), options.signal);
+      };
+    }
+    return stub as Supervisor;
+  }
+}
+
+/** Returns the error of the class that belongs to the reason. */
+export function serviceError(failure: unknown): ServiceError {
+  if (failure instanceof ServiceError) return failure;
+  const error = ConnectError.from(failure);
+  const info = error.findDetails(ErrorInfoSchema).find(({ domain }) => domain === DOMAIN);
+  const delay = error.findDetails(RetryInfoSchema)[0]?.retryDelay;
+  const init = {
+    code: error.code,
+    reason: info?.reason ?? "",
+    metadata: info?.metadata ?? {},
+    retryAfterMs: delay && durationMs(delay),
+    cause: failure,
+  };
+  if (!info && error.code === Code.DeadlineExceeded) {
+    // This process ended the call; the meaning is the same as that of the service's own error.
+    return new DeadlineExceededError(error.rawMessage, init);
+  }
+  return new (BY_REASON[init.reason] ?? ServiceError)(error.rawMessage, init);
+}
