@@ -850,6 +850,7 @@ class ToolRequest(_message.Message):
     ARGUMENTS_SHA256_FIELD_NUMBER: _builtins.int
     OMITTED_BYTES_FIELD_NUMBER: _builtins.int
     NOT_OFFERED_FIELD_NUMBER: _builtins.int
+    DOCS_ONLY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The id of the question; the answer carries it. At most 128 bytes."""
     thread_id: _builtins.str
@@ -877,6 +878,10 @@ class ToolRequest(_message.Message):
     """Whether the program did not offer the tool to its model and has refused the call already. The supervisor then records
     the denial, and answers why the tool is not available; it never asks an operator. Default: false.
     """
+    docs_only: _builtins.bool
+    """Whether the operating system keeps the program from writing anywhere but in the directory that `Turn.docs_directory`
+    named. Commands are then allowed in PLANNING mode. Ignored unless the kind has `enforces_workspace`. Default: false.
+    """
     @_builtins.property
     def resolved_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The paths that the call would write, absolute and with links resolved; at most 64, each of at most 4 KiB. Empty: not
@@ -896,10 +901,11 @@ class ToolRequest(_message.Message):
         arguments_sha256: _builtins.str = ...,
         omitted_bytes: _builtins.int = ...,
         not_offered: _builtins.bool = ...,
+        docs_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "arguments_sha256", b"arguments_sha256", "generation", b"generation", "not_offered", b"not_offered", "omitted_bytes", b"omitted_bytes", "request_id", b"request_id", "resolved_paths", b"resolved_paths", "runner_kind", b"runner_kind", "thread_id", b"thread_id", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "arguments_sha256", b"arguments_sha256", "docs_only", b"docs_only", "generation", b"generation", "not_offered", b"not_offered", "omitted_bytes", b"omitted_bytes", "request_id", b"request_id", "resolved_paths", b"resolved_paths", "runner_kind", b"runner_kind", "thread_id", b"thread_id", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1074,12 +1080,18 @@ class Turn(_message.Message):
     EXTENT_FIELD_NUMBER: _builtins.int
     INPUTS_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    DOCS_DIRECTORY_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Its number in the thread, counted from 1."""
     extent: _event_pb2.PromptExtent.ValueType
     """Whether they are the whole prompt or what changed."""
     traceparent: _builtins.str
     """The W3C trace context (`traceparent`) of the call that the thread works on; empty: none is known."""
+    docs_directory: _builtins.str
+    """The session's docs directory, if the turn begins in PLANNING mode: the only directory in which its tools may write. A
+    thread with a worktree of its own writes in that worktree's directory instead. Empty: IMPLEMENTATION mode, or a session
+    without a directory.
+    """
     @_builtins.property
     def blocks(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PromptBlock]:
         """The blocks to send."""
@@ -1096,10 +1108,11 @@ class Turn(_message.Message):
         extent: _event_pb2.PromptExtent.ValueType = ...,
         inputs: _abc.Iterable[_thread_pb2.Input] | None = ...,
         traceparent: _builtins.str = ...,
+        docs_directory: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "extent", b"extent", "inputs", b"inputs", "traceparent", b"traceparent", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "docs_directory", b"docs_directory", "extent", b"extent", "inputs", b"inputs", "traceparent", b"traceparent", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

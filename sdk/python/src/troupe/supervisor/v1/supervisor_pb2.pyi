@@ -1769,7 +1769,9 @@ class AuthorizeToolRequest(_message.Message):
     arguments_json: _builtins.str
     """The arguments as JSON, at most 64 KiB. Empty: none. Everything else that is not valid JSON is INVALID_ARGUMENT."""
     runner_kind: _builtins.str
-    """Whose table of native names applies, and which kind of the thread's runner executes the call. Empty: none."""
+    """Whose table of native names applies, and which kind of the thread's runner executes the call. Empty: none. Ignored where
+    a thread asks.
+    """
     @_builtins.property
     def resolved_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The paths that the call would write, absolute and with links resolved by the program that sees the disk; at most 64.

@@ -1857,7 +1857,8 @@ export type AuthorizeToolRequest = Message<"troupe.supervisor.v1.AuthorizeToolRe
   argumentsJson: string;
 
   /**
-   * Whose table of native names applies, and which kind of the thread's runner executes the call. Empty: none.
+   * Whose table of native names applies, and which kind of the thread's runner executes the call. Empty: none. Ignored where
+   * a thread asks.
    *
    * @generated from field: string runner_kind = 5;
    */
