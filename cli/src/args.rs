@@ -10,24 +10,60 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// Text shown below the list of commands.
-const AFTER_HELP: &str = "\
-Two minutes:
-  troupe demo                                  the whole thing in one command; leaves nothing behind
-  troupe up                                    the pair, until Ctrl-C
-  troupe spawn explorer -m 'Where is main?' --wait
+/// The text below the usage line: the commands in groups. A test compares it with the commands.
+const HELP: &str = "\
+Start:
+  up         Start both services and a runner      down       Stop them
+  status     Show the running services             demo       Demonstrate the system
+  doctor     Diagnose the installation             context    Manage named servers
+Work with agents:
+  spawn      Spawn an agent                        send       Send input to a thread
+  ps         List sessions and threads             show       Show a session or a thread
+  wait       Wait until threads are settled        watch      Follow events
+  interrupt  Interrupt running turns               close      Close a thread
+  resume     Reopen a closed thread                budget     Set the budget of a thread
+  note       Set the note of a thread              approvals  Grant or deny approvals
+  notify     Follow notifications
+Inspect:
+  prompts    Show prompts                          artifacts  Fetch artifacts
+  mail       List the mail of a thread             tools      List the tools of a thread
+  quota      Show limits and budgets in use        runners    List runners
+Sessions, threads and edges:
+  session    Manage sessions                       thread     Manage threads
+  edges      Manage edges between threads          handoff    Send a message along an edge
+Roles:
+  agents     List, show and create roles           lint       Check template files
+  resolve    Show the result of a spawn            route      Select a role for a task
+  bundle     Upload templates
+Operate:
+  run        Run a runner                          store      Verify and back up stored data
+  mcp        Serve tools over MCP                  completion Print a shell's completion script
+  man        Write the manual pages
+
+Examples:
+  troupe up
+  troupe spawn explorer 'Where is main?' --wait
   troupe ps --tree
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by a limit or a policy.";
+Exit codes: 0 success, 1 failure, 2 usage, 3 rejected by a limit or policy, 4 not found,
+            5 timeout, 6 agent failed, 7 unreachable, 130 interrupted
+`troupe COMMAND --help` shows the options of a command and examples.";
 
-/// Gives AI agents their roles and watches over them.
+/// Run and supervise trees of AI agents.
 #[derive(Debug, Parser)]
-#[command(name = "troupe", version, styles = STYLES, after_help = AFTER_HELP, max_term_width = 110)]
+#[command(
+    name = "troupe",
+    version,
+    styles = STYLES,
+    help_template = "{about}\n\n{usage-heading} {usage}\n\n{after-help}",
+    after_help = HELP,
+    max_term_width = 110
+)]
 pub(crate) struct Cli {
-    /// What every command takes.
+    /// The shared flags.
     #[command(flatten)]
     pub(crate) global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -40,12 +76,12 @@ mod tests {
     use crate::global::UploadWorkspace;
 
     #[test]
-    fn the_definitions_hold_together() {
+    fn definitions_are_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn a_workspace_is_uploaded_by_need_unless_told_otherwise() {
+    fn workspace_upload_defaults_to_auto() {
         let when = |arguments: &[&str]| {
             let line = ["troupe", "agents"].iter().chain(arguments);
             Cli::try_parse_from(line).map(|cli| cli.global.upload_workspace)
@@ -61,6 +97,24 @@ mod tests {
             Ok(UploadWorkspace::Never)
         ));
         assert!(when(&["--upload-workspace=sometimes"]).is_err());
+    }
+
+    #[test]
+    fn help_lists_every_command_on_one_screen() {
+        let help = Cli::command().render_help().to_string();
+        assert!(help.lines().count() <= 44, "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+        let words: Vec<&str> = HELP
+            .lines()
+            .filter(|line| line.starts_with("  "))
+            .flat_map(str::split_whitespace)
+            .collect();
+        for command in Cli::command()
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set())
+        {
+            assert!(words.contains(&command.get_name()), "{}", command.get_name());
+        }
     }
 
     #[test]

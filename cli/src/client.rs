@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_no_header_carries_is_a_usage_error() {
+    fn unsendable_token_is_a_usage_error() {
         let error = bearer(&Token::given("line\nbreak")).unwrap_err();
         assert_eq!(error.code(), 2);
         assert!(!error.message().contains("break"), "the token is not repeated");

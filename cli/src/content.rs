@@ -13,6 +13,12 @@ use crate::{
 
 /// Returns the complete text of a content.
 pub(crate) async fn text(supervisor: &mut Supervisor, session: &str, digest: &str) -> Result<String> {
+    let bytes = bytes(supervisor, session, digest).await?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Returns a complete content.
+pub(crate) async fn bytes(supervisor: &mut Supervisor, session: &str, digest: &str) -> Result<Vec<u8>> {
     let request = GetContentRequest {
         session_id: session.to_owned(),
         digest: digest.to_owned(),
@@ -22,7 +28,7 @@ pub(crate) async fn text(supervisor: &mut Supervisor, session: &str, digest: &st
     while let Some(part) = parts.message().await? {
         bytes.extend_from_slice(&part.data);
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }
 
 /// A thread's last message, as far as it is available.
@@ -96,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_says_how_much_of_it_there_is() {
+    fn message_reports_its_extent() {
         let beginning = || String::from("It begins");
         let lost = LastMessage::Lost {
             beginning: beginning(),

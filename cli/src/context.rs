@@ -65,7 +65,8 @@ pub(crate) fn existing_directory(given: Option<&Path>) -> Result<PathBuf> {
     if directory.is_dir() {
         return Ok(directory);
     }
-    Err(Error::usage(format!("{} is not a directory", directory.display())).hint("name one that exists: --cwd DIR"))
+    Err(Error::usage(format!("{} is not a directory", directory.display()))
+        .hint("pass an existing directory with --cwd"))
 }
 
 /// Returns the path without `..`. The parent of a symbolic link is the parent of its target, as for the operating
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_named_without_going_up() {
+    fn directory_has_no_parent_components() {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap();
         fs::create_dir_all(base.join("real/deep")).unwrap();

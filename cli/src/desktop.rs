@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markup_and_escapes_lose_their_meaning() {
+    fn markup_and_escapes_are_neutralized() {
         let arguments = notify_send(Urgency::Critical, "troupe", r"<b>a & b</b> \n");
         assert_eq!(
             arguments,
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn terminal_text_holds_no_control_sequences() {
+    fn terminal_text_has_no_control_sequences() {
         let mut out = Vec::new();
         let text = short("done\u{7}\u{1b}]52;c;eA==\u{7}\nnext", MAX_TEXT);
         assert!(write_to_terminal(&mut out, "troupe stalled", &text).is_ok());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut() {
+    fn long_text_is_truncated() {
         assert_eq!(short("abcdef", 4), "abc…");
         assert_eq!(short("abcd", 4), "abcd");
     }

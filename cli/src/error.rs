@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 use troupe_proto::{fault, reason::Reason};
 
-use crate::{hints, sanitize};
+use crate::{hints, rpcs, sanitize};
 
 /// The result type of this crate.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
@@ -28,6 +28,10 @@ pub(crate) enum Kind {
     AgentFailed,
     /// A service cannot be reached: 7.
     Unreachable,
+    /// The user interrupted the command: 130, as for SIGINT.
+    Interrupted,
+    /// The output already describes the rejection: 3.
+    AnsweredRefusal,
     /// The output already describes the problem, so no message is added: 1.
     Answered,
     /// The reader of the output is gone, as with `| head`: 141, the code that shells report for SIGPIPE.
@@ -70,6 +74,14 @@ impl Error {
         }
     }
 
+    /// Creates an error for a rejection that the output already describes.
+    pub(crate) fn refused_quietly() -> Self {
+        Self {
+            kind: Kind::AnsweredRefusal,
+            ..Self::failure("rejected")
+        }
+    }
+
     /// Creates an error for an invalid command line that only the command itself can detect.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self {
@@ -108,6 +120,19 @@ impl Error {
             kind: Kind::Unreachable,
             ..Self::failure(message)
         }
+    }
+
+    /// Creates the error for a command that the user interrupted.
+    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Interrupted,
+            ..Self::failure(message)
+        }
+    }
+
+    /// Creates the error for an answer without its main field.
+    pub(crate) fn empty_answer() -> Self {
+        Self::failure("the service returned an empty answer").hint("`troupe doctor` compares the releases")
     }
 
     /// Adds a hint.
@@ -162,11 +187,12 @@ impl Error {
         match self.kind {
             Kind::Failure | Kind::Answered => 1,
             Kind::Usage => 2,
-            Kind::Refused => 3,
+            Kind::Refused | Kind::AnsweredRefusal => 3,
             Kind::NotFound => 4,
             Kind::Timeout => 5,
             Kind::AgentFailed => 6,
             Kind::Unreachable => 7,
+            Kind::Interrupted => 130,
             Kind::ClosedPipe => 141,
         }
     }
@@ -190,7 +216,7 @@ impl From<Status> for Error {
         let reason = fault::reason_of(&status);
         let message = match sanitize::line(status.message()) {
             text if text.is_empty() => format!("the service answered {:?} without a text", status.code()),
-            text => text,
+            text => rpcs::name_commands(&text),
         };
         Self {
             kind: kind_of(reason, status.code()),
@@ -279,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_has_its_code_reason_and_hint() {
+    fn rejection_has_code_reason_and_hint() {
         let status: Status = Fault::new(
             Code::FailedPrecondition,
             Reason::DepthLimit,
@@ -305,13 +331,13 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_no_failure_to_talk_about() {
+    fn closed_pipe_is_not_reported() {
         let error = Error::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(error.kind(), Kind::ClosedPipe);
     }
 
     #[test]
-    fn the_transport_is_worth_a_retry_and_a_verdict_is_not() {
+    fn transport_errors_are_transient_and_verdicts_are_not() {
         assert!(is_transient(&Status::unavailable("tcp connect error")));
         let verdict: Status = Fault::new(Code::NotFound, Reason::ThreadNotFound, "no").into();
         assert!(!is_transient(&verdict));

@@ -9,14 +9,14 @@ use troupe_proto::{
 };
 
 use crate::{
+    backoff::Backoff,
     client::Supervisor,
     error::{Error, Result, is_transient},
-    patience::Patience,
 };
 
 /// An item of a durable watch.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum Update {
     /// A message of the stream.
     Message(Box<WatchThreadsResponse>),
     /// The connection was lost. The watch resumes after this position.
@@ -36,7 +36,7 @@ pub(crate) struct Follow {
     stream: Option<Streaming<WatchThreadsResponse>>,
     /// Whether a snapshot is incomplete. A watch cannot resume from a position inside a snapshot.
     in_snapshot: bool,
-    patience: Patience,
+    backoff: Backoff,
 }
 
 impl Follow {
@@ -47,20 +47,20 @@ impl Follow {
             request,
             stream: None,
             in_snapshot: false,
-            patience: Patience::new(),
+            backoff: Backoff::new(),
         }
     }
 
     /// Returns the next item. An error is permanent: the service rejected the watch and would reject it again.
     ///
     /// Cancel safe: the position advances only when a message is returned.
-    pub(crate) async fn next(&mut self) -> Result<News> {
+    pub(crate) async fn next(&mut self) -> Result<Update> {
         loop {
             match self.receive().await {
                 Ok(Some(message)) => {
-                    self.patience.reset();
+                    self.backoff.reset();
                     self.advance(&message);
-                    return Ok(News::Message(Box::new(message)));
+                    return Ok(Update::Message(Box::new(message)));
                 }
                 // The stream ended as planned; reconnect after the shortest delay.
                 Ok(None) => self.reset(None),
@@ -82,7 +82,7 @@ impl Follow {
 
     async fn receive(&mut self) -> std::result::Result<Option<WatchThreadsResponse>, Status> {
         if self.stream.is_none() {
-            self.patience.wait().await;
+            self.backoff.wait().await;
             let answer = self.supervisor.watch_threads(self.request.clone()).await?;
             self.stream = Some(answer.into_inner());
         }
@@ -94,15 +94,15 @@ impl Follow {
 
     fn reset(&mut self, asked: Option<Duration>) {
         self.stream = None;
-        self.patience.grow(asked);
+        self.backoff.grow(asked);
         if self.in_snapshot {
             self.request.after_sequence = None;
             self.in_snapshot = false;
         }
     }
 
-    fn lost(&self, status: &Status) -> News {
-        News::Lost {
+    fn lost(&self, status: &Status) -> Update {
+        Update::Lost {
             why: crate::sanitize::line(status.message()),
             after: self.request.after_sequence,
         }

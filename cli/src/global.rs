@@ -34,6 +34,15 @@ pub(crate) struct Global {
     /// The output format and its details.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    /// Context of ~/.config/troupe/config.yaml that supplies the connection flags [default: the current context]
+    #[arg(
+        long,
+        global = true,
+        env = "TROUPE_CONTEXT",
+        value_name = "NAME",
+        help_heading = "Connection"
+    )]
+    pub(crate) context: Option<String>,
     /// URL of the supervisor
     #[arg(
         long,

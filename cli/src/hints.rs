@@ -7,7 +7,7 @@ use troupe_proto::{
 };
 
 /// Hint for a paused session.
-pub(crate) const PAUSED: &str = "an operator paused the session; `troupe session resume SESSION` lets it go on";
+pub(crate) const PAUSED: &str = "the session is paused; `troupe session resume SESSION` resumes it";
 
 /// Returns the hint for a Troupe reason, or `None` if the message is sufficient.
 pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
@@ -16,48 +16,48 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
             "`troupe agents` lists the roles of this directory"
         }
         Reason::TemplateInvalid => "correct the template; `troupe lint` shows every finding with its line",
-        Reason::InvalidAgentName => "`troupe agents show TYPE` lists the personas of a role",
-        Reason::DigestMismatch => "the template changed; `troupe resolve TYPE` shows the present digest",
+        Reason::InvalidAgentName => "`troupe agents show ROLE` lists the personas of a role",
+        Reason::DigestMismatch => "the template changed; `troupe resolve ROLE` shows the present digest",
         Reason::CwdNotFound => {
-            "name a directory of the registry's machine, upload its templates (`--upload-workspace`), or go without: \
-             `--no-cwd`"
+            "pass a directory of the registry's machine, upload the templates (`--upload-workspace`), or use no \
+             project (`--no-cwd`)"
         }
         Reason::CwdOutsideRoots => {
-            "start the pair with `--workspace-root DIR` for a directory above it, upload its templates \
-             (`--upload-workspace`), or go without: `--no-cwd`"
+            "start `troupe up` with `--workspace-root DIR` for a parent directory, upload the templates \
+             (`--upload-workspace`), or use no project (`--no-cwd`)"
         }
         Reason::SessionNotFound | Reason::ThreadNotFound => "`troupe ps --closed` lists every session and thread",
         Reason::DepthLimit => {
-            "spawn from a thread nearer to the root, or open the session under a larger max_depth (`up --max-depth`)"
+            "spawn from a thread closer to the root, or open a session with a larger max_depth (`--max-depth`)"
         }
         Reason::ThreadLimit => "wait for a slot with `--queue`, or free one: `troupe ps`, then `troupe close ID`",
         Reason::OpenLimit | Reason::LimitExceeded => "close what is no longer needed: `troupe ps`, `troupe close ID`",
         Reason::BudgetExhausted => "an operator or a thread above it can raise it: `troupe budget ID --tokens NUMBER`",
         Reason::ToolDenied | Reason::SpawnNotAllowed => {
-            "the role's allow_list, deny_list or spawn_list decides: `troupe agents show TYPE`"
+            "the role's allow_list, deny_list or spawn_list decides: `troupe agents show ROLE`"
         }
         Reason::OutsideSubtree => "a thread's token reaches that thread and its descendants only",
-        Reason::NotPermitted => "the method or a field of it is for operators; call with the operator's token",
+        Reason::NotPermitted => "only operators may do this; use an operator's token",
         Reason::UnknownMethod => {
-            "the service is of an earlier release, or not the one that was meant: check --supervisor and --registry"
+            "the service has an earlier release or is another service; check --supervisor and --registry"
         }
         Reason::Unauthenticated => {
             "pass `--token`, set TROUPE_TOKEN, or point `--data-dir` at the data of the running `troupe up`"
         }
-        Reason::ThreadClosing => "wait until it is down: `troupe watch`",
-        Reason::ThreadClosed => "spawn a new thread",
+        Reason::ThreadClosing => "wait until it is closed: `troupe watch`",
+        Reason::ThreadClosed => "`troupe resume ID` reopens it, or spawn a new thread",
         Reason::SessionPaused => PAUSED,
-        Reason::SessionClosed => "open a new session: `troupe spawn TYPE -m MESSAGE`",
+        Reason::SessionClosed => "open a new session: `troupe spawn ROLE 'TASK'`",
         Reason::RequestIdReused => "use a new request id for a different request",
-        Reason::AliasInUse => "choose another `--alias`; they are unique in a session, whatever their case",
+        Reason::AliasInUse => "choose another `--alias`; aliases are unique in a session, case-insensitively",
         Reason::HistoryCompacted | Reason::AheadOfHead => "watch without `--after`: it starts with a snapshot",
         Reason::Draining | Reason::Overloaded | Reason::RateLimited => "try again in a moment",
-        Reason::RegistryUnavailable => "`troupe doctor` says which service is away",
-        Reason::OutcomeUnknown => "look before you repeat it: `troupe ps`",
+        Reason::RegistryUnavailable => "`troupe doctor` checks the services",
+        Reason::OutcomeUnknown => "check the result before a retry: `troupe ps`",
         Reason::StoreUnavailable => "the disk of the data directory is full or read-only: `troupe doctor`",
         Reason::CorruptRecord => "stored data is damaged; restore the data directory from a backup",
         Reason::UpgradeRequired => "the data was written by a newer release; run that one",
-        Reason::PolicyNotEnforceable => "attach a runner that can hold the role to its policy: `troupe run --help`",
+        Reason::PolicyNotEnforceable => "attach a runner that can enforce the policy of the role: `troupe run --help`",
         Reason::Internal => "the log of the service has the details",
         Reason::MalformedMessage => "the command line and the service may be of different releases: `troupe doctor`",
         Reason::InvalidArgument
@@ -76,7 +76,9 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
 /// Returns the hint for a thread with this status, or `None` if the thread needs no action.
 pub(crate) const fn for_status(kind: StatusKind) -> Option<&'static str> {
     match kind {
-        StatusKind::AwaitingApproval => Some("`troupe approvals` shows what would be spawned, and decides it"),
+        StatusKind::AwaitingApproval => {
+            Some("`troupe approvals` shows the spawn; `troupe approvals grant ID` allows it")
+        }
         StatusKind::Unspecified
         | StatusKind::Queued
         | StatusKind::PendingInit
@@ -94,7 +96,9 @@ pub(crate) const fn for_condition(kind: ConditionKind) -> Option<&'static str> {
         ConditionKind::Stalled => {
             Some("`troupe watch ID --with-output` shows what it does; `troupe send ID --interrupt -m TEXT` ends it")
         }
-        ConditionKind::Unreachable => Some("its runner is away; when its lease is over, the restart policy decides"),
+        ConditionKind::Unreachable => {
+            Some("the runner is disconnected; the restart policy applies when its lease ends")
+        }
         ConditionKind::NoRunner => {
             Some("no attached runner fits; `troupe run` attaches one, with the labels that the session asks for")
         }

@@ -181,6 +181,16 @@ pub(crate) async fn thread(supervisor: &mut Supervisor, text: &str, session: Opt
     thread_among(supervisor, Thing::Thread, text, &sessions).await
 }
 
+/// Resolves the text to a thread.
+pub(crate) async fn thread_in(supervisor: &mut Supervisor, text: &str) -> Result<Thread> {
+    let request = GetThreadRequest {
+        thread_id: thread(supervisor, text, None).await?,
+        ..GetThreadRequest::default()
+    };
+    let answer = supervisor.get_thread(request).await?.into_inner();
+    answer.thread.ok_or_else(Error::empty_answer)
+}
+
 /// Two threads of one session.
 #[derive(Clone, Debug)]
 pub(crate) struct Ends {
@@ -194,15 +204,13 @@ pub(crate) struct Ends {
 
 /// Resolves two texts to threads. The second thread is searched in the session of the first one.
 pub(crate) async fn ends(supervisor: &mut Supervisor, from: &str, to: &str) -> Result<Ends> {
-    let from = thread(supervisor, from, None).await?;
-    let sender = GetThreadRequest {
-        thread_id: from.clone(),
-        ..GetThreadRequest::default()
-    };
-    let sender = supervisor.get_thread(sender).await?.into_inner().thread;
-    let session = sender.map(|thread| thread.session_id).unwrap_or_default();
-    let to = thread(supervisor, to, Some(&session)).await?;
-    Ok(Ends { session, from, to })
+    let sender = thread_in(supervisor, from).await?;
+    let to = thread(supervisor, to, Some(&sender.session_id)).await?;
+    Ok(Ends {
+        session: sender.session_id,
+        from: sender.thread_id,
+        to,
+    })
 }
 
 /// Resolves the text to an approval, pending or decided, in one session or in all open sessions.
@@ -366,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_that_was_given_back_names_who_has_it_now() {
+    fn alias_names_its_latest_thread() {
         let thread = |id: &str, alias: &str| Thread {
             thread_id: id.to_owned(),
             alias: alias.to_owned(),

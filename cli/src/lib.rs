@@ -5,18 +5,24 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod background;
+mod backoff;
+mod choices;
 mod client;
 mod commands;
+mod complete;
 mod content;
 mod context;
+mod contexts;
 mod desktop;
 mod dry_turn;
 mod error;
-mod first;
+mod event_format;
 mod follow;
 mod global;
 mod hints;
 mod ids;
+mod init_process;
 mod json;
 mod listing;
 mod message;
@@ -24,26 +30,28 @@ mod names;
 mod options;
 mod output;
 mod pair;
-mod patience;
 mod places;
 mod programs;
+mod rpcs;
 mod sanitize;
+mod session_settings;
+mod session_view;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod settings_page;
 mod stop;
-mod story;
 mod suggest;
-mod threads;
 mod time;
 mod token;
 mod ui;
 mod waiting;
+mod webhook;
 mod workspace;
 
 use std::{env, ffi::OsString, process::ExitCode};
 
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::{CommandFactory as _, FromArgMatches as _, parser::ValueSource};
+use clap_complete::CompleteEnv;
 use svc_kit::settings::{Settings, SettingsError};
 
 use crate::{
@@ -59,7 +67,11 @@ use crate::{
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let (cli, settings) = match parse() {
+    // Ends the process if a shell asks for completions.
+    CompleteEnv::with_factory(Cli::command)
+        .var(commands::completion::VARIABLE)
+        .complete();
+    let (mut cli, settings) = match parse() {
         Ok(parsed) => parsed,
         Err(SettingsError::Usage(error)) => return refuse(&error),
         Err(error) => {
@@ -71,6 +83,19 @@ pub fn main() -> ExitCode {
         }
     };
     let ui = Ui::new(&cli.global.output);
+    let is_given = |name: &str| {
+        let source = settings.matches.value_source(name);
+        matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+    };
+    // Without a runtime: the sample agent and the hook take no connection flags.
+    let is_internal = matches!(
+        cli.command,
+        Command::SampleAgent(_) | Command::Hook(_) | Command::Context(_)
+    );
+    if !is_internal && let Err(error) = contexts::apply(&mut cli.global, is_given) {
+        ui.error(&error);
+        return error.exit_code();
+    }
     match execute(cli, settings) {
         Ok(code) => code,
         Err(error) => {
@@ -114,10 +139,14 @@ fn execute(cli: Cli, settings: Settings) -> Result<ExitCode> {
     if cli.global.output.format == Format::Sarif && !matches!(cli.command, Command::Lint(_)) {
         return Err(Error::usage("only `troupe lint` writes SARIF").hint("use --output json"));
     }
-    if first::is_here() && commands::runs_programs(&cli.command) {
-        return first::run().map_err(|error| Error::failure(format!("cannot run as the first process: {error}")));
+    if init_process::is_here() && commands::runs_programs(&cli.command) {
+        return init_process::run()
+            .map_err(|error| Error::failure(format!("cannot run as the first process: {error}")));
     }
     let context = Context::new(cli.global);
+    if let Command::Man(args) = &cli.command {
+        return commands::completion::man(args, Cli::command()).map(|()| ExitCode::SUCCESS);
+    }
     let command = match commands::without_runtime(cli.command) {
         commands::Outcome::Done(code) => return Ok(code),
         commands::Outcome::Async(command) => command,

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use troupe_proto::supervisor::v1::{
-    Approval, Edge, ListActiveAgentsRequest, ListApprovalsRequest, ListEdgesRequest, ListMailboxRequest, ListScope,
-    ListSessionsRequest, Mail, Session, Thread,
+    Approval, Artifact, Edge, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest,
+    ListMailboxRequest, ListPromptsRequest, ListScope, ListSessionsRequest, ListSpawnableAgentsRequest, Mail, Prompt,
+    Session, SpawnableAgent, Thread,
 };
 
 use crate::{client::Supervisor, error::Result};
@@ -90,8 +91,8 @@ pub(crate) async fn approvals(
     .await
 }
 
-/// Lists the edges of a session, or those that end in one of its threads, oldest first. An empty session id refers to
-/// the session of the caller's thread.
+/// Lists the edges of a session, or the edges of one of its threads, oldest first. An empty session id refers to the
+/// session of the caller's thread.
 pub(crate) async fn edges(supervisor: &mut Supervisor, session: &str, thread: Option<&str>) -> Result<Vec<Edge>> {
     every_page(async |page_token: String| -> Result<(Vec<Edge>, String)> {
         let request = ListEdgesRequest {
@@ -102,6 +103,52 @@ pub(crate) async fn edges(supervisor: &mut Supervisor, session: &str, thread: Op
         };
         let page = supervisor.list_edges(request).await?.into_inner();
         Ok((page.edges, page.next_page_token))
+    })
+    .await
+}
+
+/// Lists the stored prompts of a thread, oldest first.
+pub(crate) async fn prompts(supervisor: &mut Supervisor, thread: &str) -> Result<Vec<Prompt>> {
+    every_page(async |page_token: String| -> Result<(Vec<Prompt>, String)> {
+        let request = ListPromptsRequest {
+            thread_id: thread.to_owned(),
+            page_size: PAGE,
+            page_token,
+            ..ListPromptsRequest::default()
+        };
+        let page = supervisor.list_prompts(request).await?.into_inner();
+        Ok((page.prompts, page.next_page_token))
+    })
+    .await
+}
+
+/// Lists the artifacts of a session, or of one of its threads, oldest first.
+pub(crate) async fn artifacts(supervisor: &mut Supervisor, session: &str, thread: &str) -> Result<Vec<Artifact>> {
+    every_page(async |page_token: String| -> Result<(Vec<Artifact>, String)> {
+        let request = ListArtifactsRequest {
+            session_id: session.to_owned(),
+            thread_id: thread.to_owned(),
+            page_size: PAGE,
+            page_token,
+        };
+        let page = supervisor.list_artifacts(request).await?.into_inner();
+        Ok((page.artifacts, page.next_page_token))
+    })
+    .await
+}
+
+/// Lists the roles that a thread may spawn, by name.
+pub(crate) async fn spawnable(supervisor: &mut Supervisor, thread: &str) -> Result<Vec<SpawnableAgent>> {
+    every_page(async |page_token: String| -> Result<(Vec<SpawnableAgent>, String)> {
+        let request = ListSpawnableAgentsRequest {
+            thread_id: thread.to_owned(),
+            page_size: PAGE,
+            page_token,
+            expanded: true,
+            ..ListSpawnableAgentsRequest::default()
+        };
+        let page = supervisor.list_spawnable_agents(request).await?.into_inner();
+        Ok((page.agents, page.next_page_token))
     })
     .await
 }

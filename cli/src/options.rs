@@ -2,8 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::ValueEnum;
-use troupe_proto::{common::v1::Mode, supervisor::v1::Budget};
+use troupe_proto::supervisor::v1::Budget;
 
 use crate::{
     context,
@@ -11,16 +10,16 @@ use crate::{
     time,
 };
 
-/// The project that a command is about, as far as there is one.
+/// The project of a command.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ProjectArgs {
-    /// The project's directory: whose roles there are, and where agents work [default: the current directory]
+    /// Project directory, for roles and as the agents' working directory [default: the current directory]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// No directory: the registry's own roles, and an empty directory for each agent
+    /// Use no project directory: the registry's own roles, and an empty directory for each agent
     ///
-    /// For a pair that does not see this disk, as one in a cluster: what lies here is neither named nor uploaded. The
-    /// roles are those that the registry has for everybody, and the embedded ones.
+    /// For services without access to this disk, such as services in a cluster. No path and no template of this machine
+    /// is sent. The roles are those of the registry's home and the embedded ones.
     #[arg(long, conflicts_with = "cwd")]
     no_cwd: bool,
 }
@@ -58,58 +57,46 @@ pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), Str
     }
 }
 
-/// The mode of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SessionMode {
-    /// The repository is read-only except docs/
-    Planning,
-    /// Code may change
-    Implementation,
-}
-
-impl From<SessionMode> for Mode {
-    fn from(mode: SessionMode) -> Self {
-        match mode {
-            SessionMode::Planning => Self::Planning,
-            SessionMode::Implementation => Self::Implementation,
-        }
-    }
-}
-
-/// A new budget in the place of the present one. What is not given is without bound.
+/// Changes of a budget. Bounds that are not given stay as they are.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct NewBudget {
-    /// Tokens, read and written
+    /// Bound of tokens, read and written
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     tokens: Option<u64>,
-    /// Turns
+    /// Bound of turns
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     turns: Option<u32>,
-    /// Time in running turns
+    /// Bound of the time in running turns
     #[arg(long, value_name = "SPAN", value_parser = time::parse_some_duration)]
     time: Option<Duration>,
-    /// No bound at all
-    #[arg(long, conflicts_with_all = ["tokens", "turns", "time"])]
+    /// Remove all bounds, or all others if some are given
+    #[arg(long)]
     unlimited: bool,
 }
 
-impl From<NewBudget> for Budget {
-    fn from(budget: NewBudget) -> Self {
-        given(budget.tokens, budget.turns, budget.time)
+impl NewBudget {
+    /// Returns the present budget with the changes.
+    pub(crate) fn of(self, present: Option<&Budget>) -> Budget {
+        let present = present.copied().filter(|_| !self.unlimited).unwrap_or_default();
+        Budget {
+            tokens: self.tokens.unwrap_or(present.tokens),
+            turns: self.turns.unwrap_or(present.turns),
+            wall_time: self.time.map(time::to_proto).or(present.wall_time),
+        }
     }
 }
 
 /// The budget of an agent that is spawned.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct SpawnBudget {
-    /// What the agent and those below it may spend: tokens, read and written
+    /// Token budget of the agent and its descendants, read and written
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     budget_tokens: Option<u64>,
-    /// As many turns
+    /// Turn budget of the agent and its descendants
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     budget_turns: Option<u32>,
-    /// As much time in running turns
+    /// Time budget of the agent and its descendants, in running turns
     #[arg(long, value_name = "SPAN", value_parser = time::parse_some_duration)]
     budget_time: Option<Duration>,
 }
@@ -117,17 +104,18 @@ pub(crate) struct SpawnBudget {
 impl SpawnBudget {
     /// Returns the budget, or `None` if no limit is given.
     pub(crate) fn given(self) -> Option<Budget> {
-        let budget = given(self.budget_tokens, self.budget_turns, self.budget_time);
-        (budget != Budget::default()).then_some(budget)
+        bounds(self.budget_tokens, self.budget_turns, self.budget_time)
     }
 }
 
-fn given(tokens: Option<u64>, turns: Option<u32>, time: Option<Duration>) -> Budget {
-    Budget {
+/// Returns the budget with these bounds, or `None` without a bound.
+pub(crate) fn bounds(tokens: Option<u64>, turns: Option<u32>, time: Option<Duration>) -> Option<Budget> {
+    let budget = Budget {
         tokens: tokens.unwrap_or_default(),
         turns: turns.unwrap_or_default(),
         wall_time: time.map(time::to_proto),
-    }
+    };
+    (budget != Budget::default()).then_some(budget)
 }
 
 /// Formats a budget for people: `1000 tokens, 5 turns`.
@@ -159,31 +147,29 @@ mod tests {
         budget: NewBudget,
     }
 
-    fn parse(arguments: &[&str]) -> Option<Budget> {
+    fn parse(arguments: &[&str]) -> Option<NewBudget> {
         let line = ["budget"].iter().chain(arguments);
-        Line::try_parse_from(line).ok().map(|line| line.budget.into())
+        Line::try_parse_from(line).ok().map(|line| line.budget)
     }
 
     #[test]
-    fn a_budget_has_a_bound_or_says_that_it_has_none() {
-        let both = parse(&["--tokens", "1000", "--time", "90s"]).unwrap();
-        assert_eq!((both.tokens, both.turns), (1000, 0));
-        assert_eq!(budget_in_words(Some(&both)), "1000 tokens, 90s in turns");
-        let none = parse(&["--unlimited"]).unwrap();
-        assert_eq!(none, Budget::default());
+    fn other_bounds_stay() {
+        let first = parse(&["--tokens", "1000", "--time", "90s"]).unwrap().of(None);
+        assert_eq!((first.tokens, first.turns), (1000, 0));
+        assert_eq!(budget_in_words(Some(&first)), "1000 tokens, 90s in turns");
+        let second = parse(&["--turns", "5"]).unwrap().of(Some(&first));
+        assert_eq!(budget_in_words(Some(&second)), "1000 tokens, 5 turns, 90s in turns");
+        let third = parse(&["--unlimited", "--turns", "1"]).unwrap().of(Some(&second));
+        assert_eq!(budget_in_words(Some(&third)), "1 turns");
+        let none = parse(&["--unlimited"]).unwrap().of(Some(&third));
         assert_eq!(budget_in_words(Some(&none)), "no bound");
-        for wrong in [
-            &["--unlimited", "--turns", "1"][..],
-            &["--tokens", "0"],
-            &["--time", "0"],
-            &[],
-        ] {
-            assert_eq!(parse(wrong), None, "{wrong:?}");
+        for wrong in [&["--tokens", "0"][..], &["--time", "0"], &[]] {
+            assert!(parse(wrong).is_none(), "{wrong:?}");
         }
     }
 
     #[test]
-    fn a_spawn_without_bounds_has_no_budget() {
+    fn spawn_without_bounds_has_no_budget() {
         assert_eq!(SpawnBudget::default().given(), None);
         let bounded = SpawnBudget {
             budget_turns: Some(2),

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_project_ends_at_its_repository_and_a_worktrees_git_is_a_file() {
+    fn project_ends_at_git_file_of_worktree() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         fs::create_dir_all(base.join("repo/a/b")).unwrap();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_repository_the_home_is_the_end() {
+    fn project_without_repository_ends_at_home() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         fs::create_dir_all(base.join("a/b")).unwrap();

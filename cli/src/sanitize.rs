@@ -59,33 +59,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escape_sequences_lose_their_power() {
+    fn escape_sequences_are_removed() {
         assert_eq!(line("\u{1b}[2J\u{1b}]0;owned\u{7}hello"), "[2J]0;ownedhello");
         assert_eq!(line("a\u{9b}31mb"), "a31mb", "the one-byte CSI of C1");
         assert_eq!(line("rub\u{8}\u{7f}out"), "rubout");
     }
 
     #[test]
-    fn the_reading_order_cannot_be_overridden() {
+    fn reading_order_overrides_are_removed() {
         assert_eq!(line("safe\u{202e}gpj.exe"), "safegpj.exe");
         assert_eq!(line("\u{2066}a\u{2069}\u{200f}b\u{61c}"), "ab");
     }
 
     #[test]
-    fn invisible_text_is_dropped_and_scripts_stay() {
+    fn invisible_characters_are_removed() {
         assert_eq!(line("a\u{200b}b\u{feff}\u{e0041}\u{e0042}"), "ab");
         let family = "👩\u{200d}👩\u{200d}👧 नमस्ते";
         assert_eq!(line(family), family);
     }
 
     #[test]
-    fn a_line_is_one_line() {
+    fn text_becomes_one_line() {
         assert_eq!(line("  one\r\n\ttwo\u{2028}three  \n"), "one two three");
         assert_eq!(line("\n"), "");
     }
 
     #[test]
-    fn a_block_keeps_its_lines() {
+    fn block_keeps_its_lines() {
         assert_eq!(block("one\r\n\ttwo\u{1b}[31m\n"), "one\n two[31m\n");
     }
 }

@@ -117,7 +117,7 @@ fn page() -> String {
 }
 
 #[test]
-fn the_page_of_settings_is_what_the_programs_have() {
+fn settings_reference_matches_the_programs() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/settings.md");
     let page = page();
     if env::var_os(WRITE).is_some() {

@@ -49,6 +49,6 @@ pub(crate) fn list_interrupted(context: &Context, runner: &Ended) {
 pub(crate) async fn unless_asked_again<T>(signals: &mut Signals, ending: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = ending => ended,
-        () = signals.next() => Err(Error::failure("stopped at once, as it was asked to a second time")),
+        () = signals.next() => Err(Error::failure("stopped at the second signal")),
     }
 }

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_never_goes_below_nothing() {
+    fn remaining_time_is_never_negative() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
         let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
         assert_eq!(left(at(1_599).as_ref(), now), "9m");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn some_spans_are_none() {
+    fn zero_durations_are_rejected() {
         assert!(parse_some_duration("1ms").is_ok());
         assert!(parse_some_duration("0").is_err() && parse_some_duration("soon").is_err());
     }

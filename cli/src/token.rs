@@ -158,6 +158,7 @@ mod tests {
     fn global(token: Option<&str>, data_dir: Option<&Path>) -> Global {
         Global {
             output: OutputArgs::default(),
+            context: None,
             supervisor: String::new(),
             registry: String::new(),
             upload_workspace: UploadWorkspace::Auto,
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_comes_before_the_file() {
+    fn given_token_wins_over_files() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(FILE), "from-the-file\n").unwrap();
 
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn blank_is_none() {
+    fn blank_token_is_none() {
         let directory = tempfile::tempdir().unwrap();
         let none = Token::find(&global(Some("  "), Some(directory.path())), "127.0.0.1").unwrap();
         assert_eq!((none.expose(), none.origin()), (None, &Origin::Nowhere));
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_default_place_stays_on_this_machine() {
+    fn default_token_file_stays_on_this_machine() {
         let found = Token::find(&global(None, None), "troupe.example.com").unwrap();
         assert_eq!(found.origin(), &Origin::Nowhere);
         for host in ["127.0.0.1", "localhost", "::1", "[::1]", "127.1.2.3"] {
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_it_for_long_follows_its_file() {
+    fn long_running_token_follows_its_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         fs::write(&path, "from-the-file\n").unwrap();

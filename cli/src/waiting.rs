@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_is_content_with_one() {
+    fn any_waits_for_one_thread() {
         let mut waited = Waited {
             waiting: vec!["a".to_owned(), "b".to_owned()],
             ..Waited::default()

@@ -47,16 +47,10 @@ impl Workspace {
                 files: None,
             });
         }
-        // Without a home directory, the project still has templates.
-        let home = places::home(None).ok();
-        let gathered = registry_svc::gather(cwd, &top(cwd, home.as_deref()), home.as_deref())
-            .map_err(|error| Error::failure(format!("cannot upload the templates: {error}")))?;
-        for finding in &gathered.findings {
-            context.ui.note(warning(finding));
-        }
+        let (digest, files) = gather(cwd, context)?;
         Ok(Self {
-            digest: gathered.digest.to_string(),
-            files: Some(gathered.files.into_iter().map(WorkspaceFile::from).collect()),
+            digest,
+            files: Some(files),
         })
     }
 
@@ -76,6 +70,24 @@ impl Workspace {
             (answer, _) => Ok(answer?.into_inner()),
         }
     }
+}
+
+/// Uploads the templates around `cwd` and returns their digest.
+pub(crate) async fn put(cwd: &str, context: &Context) -> Result<String> {
+    upload(gather(cwd, context)?.1, context).await
+}
+
+/// Collects the templates around `cwd` and their digest.
+fn gather(cwd: &str, context: &Context) -> Result<(String, Vec<WorkspaceFile>)> {
+    // Without a home directory, the project still has templates.
+    let home = places::home(None).ok();
+    let gathered = registry_svc::gather(cwd, &top(cwd, home.as_deref()), home.as_deref())
+        .map_err(|error| Error::failure(format!("cannot upload the templates: {error}")))?;
+    for finding in &gathered.findings {
+        context.ui.note(warning(finding));
+    }
+    let files = gathered.files.into_iter().map(WorkspaceFile::from).collect();
+    Ok((gathered.digest.to_string(), files))
 }
 
 /// Returns whether the templates have to be uploaded to the registry.
@@ -122,6 +134,7 @@ mod tests {
     fn global(registry: &str, upload_workspace: UploadWorkspace) -> Global {
         Global {
             output: OutputArgs::default(),
+            context: None,
             supervisor: String::new(),
             registry: registry.to_owned(),
             upload_workspace,
@@ -133,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_another_machine_is_sent_the_templates_by_itself() {
+    fn templates_are_uploaded_to_other_machines_only() {
         for (registry, when, expected) in [
             ("http://127.0.0.1:50051", UploadWorkspace::Auto, false),
             ("localhost:50051", UploadWorkspace::Auto, false),
@@ -150,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_ends_at_its_repository_and_otherwise_at_the_home() {
+    fn project_ends_at_repository_or_home() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         fs::create_dir_all(base.join("home/repo/.git")).unwrap();

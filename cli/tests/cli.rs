@@ -37,7 +37,7 @@ fn help_and_version_succeed() {
         "store",
     ] {
         assert!(
-            stdout(&help).contains(&format!("\n  {command} ")),
+            stdout(&help).contains(&format!("  {command} ")),
             "{command} is not in the help"
         );
         let own = run(home.path(), &[command, "--help"]);
@@ -56,7 +56,7 @@ fn help_and_version_succeed() {
 }
 
 #[test]
-fn wrong_usage_is_2_and_tells_how_it_is_right() {
+fn invalid_usage_is_exit_code_2() {
     let home = tempfile::tempdir().unwrap();
     for arguments in [
         &["explode"][..],
@@ -90,7 +90,7 @@ fn wrong_usage_is_2_and_tells_how_it_is_right() {
 }
 
 #[test]
-fn errors_are_json_where_json_is_asked_for() {
+fn errors_are_json_with_json_output() {
     let home = tempfile::tempdir().unwrap();
     for (arguments, code) in [
         // No service listens on port 1.
@@ -111,7 +111,7 @@ fn errors_are_json_where_json_is_asked_for() {
 }
 
 #[test]
-fn an_error_says_what_to_do() {
+fn unreachable_service_has_a_hint() {
     let home = tempfile::tempdir().unwrap();
     let output = run(home.path(), &["ps", "--supervisor", "http://127.0.0.1:1"]);
     let text = stderr(&output);
@@ -125,7 +125,7 @@ fn an_error_says_what_to_do() {
 }
 
 #[test]
-fn a_runner_without_the_admin_port_that_it_is_to_have_does_not_start() {
+fn runner_fails_if_admin_port_is_in_use() {
     let home = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -160,7 +160,7 @@ fn settings_are_shown_with_their_origins() {
 }
 
 #[test]
-fn the_demo_observes_everything_it_claims() {
+fn demo_observes_all_claims() {
     let home = tempfile::tempdir().unwrap();
     let output = run(home.path(), &["demo"]);
     let text = stdout(&output);
@@ -175,7 +175,7 @@ fn the_demo_observes_everything_it_claims() {
 }
 
 #[test]
-fn a_new_role_passes_lint_and_a_broken_one_does_not() {
+fn new_role_passes_lint_and_broken_role_fails() {
     let home = tempfile::tempdir().unwrap();
     let repository = home.path().join("work");
     fs::create_dir_all(repository.join(".git")).unwrap();
@@ -238,7 +238,7 @@ fn a_new_role_passes_lint_and_a_broken_one_does_not() {
 }
 
 #[test]
-fn a_role_is_shown_with_what_its_lists_leave() {
+fn role_shows_its_effective_tools() {
     let up = Up::start();
     let (code, shown) = up.json(&["agents", "show", "explorer"]);
     assert_eq!(
@@ -261,7 +261,7 @@ fn a_role_is_shown_with_what_its_lists_leave() {
 }
 
 #[test]
-fn the_pair_serves_the_commands() {
+fn services_serve_the_commands() {
     let up = Up::start();
     assert!(up.data_dir().join("operator.token").exists());
 
@@ -336,7 +336,7 @@ fn the_pair_serves_the_commands() {
 }
 
 #[test]
-fn templates_that_the_registry_cannot_see_are_uploaded() {
+fn templates_are_uploaded_to_remote_registry() {
     let up = Up::start();
     let elsewhere = tempfile::tempdir().unwrap();
     let roles = elsewhere.path().join(".codex/.agents");
@@ -394,7 +394,7 @@ fn templates_that_the_registry_cannot_see_are_uploaded() {
 }
 
 #[test]
-fn a_project_is_named_by_any_way_or_not_at_all() {
+fn project_directory_is_normalized_or_absent() {
     let up = Up::start();
     let project = up.home.path().join("work");
     fs::create_dir_all(project.join(".git")).unwrap();
@@ -437,7 +437,7 @@ fn a_project_is_named_by_any_way_or_not_at_all() {
 }
 
 #[test]
-fn an_agent_whose_last_words_found_no_room_has_done_its_work() {
+fn agent_completes_if_its_message_is_truncated() {
     // The quota is sufficient for the input, but not for the prompt that repeats it or for the answer.
     let up = Up::start_with(&["--session-content-bytes", "100000"]);
     let words = "x".repeat(50_000);
@@ -456,7 +456,7 @@ fn an_agent_whose_last_words_found_no_room_has_done_its_work() {
 }
 
 #[test]
-fn a_depth_refusal_is_exit_code_3() {
+fn depth_limit_is_exit_code_3() {
     let up = Up::start();
     let (_, child) = up.json(&["spawn", "orchestrator", "-m", "Rest.", "--wait"]);
     let (session, parent) = (

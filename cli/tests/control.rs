@@ -60,7 +60,7 @@ fn waiting(up: &Up) -> Vec<Value> {
 }
 
 #[test]
-fn an_operator_grants_and_denies() {
+fn operator_grants_and_denies_approvals() {
     let up = Up::start();
     let templates = up.home.path().join("docs/templates");
     fs::create_dir_all(&templates).unwrap();
@@ -87,7 +87,7 @@ fn an_operator_grants_and_denies() {
     );
     let listed = stdout(&up.run(&["ps"]));
     assert!(
-        listed.contains("AWAITING_APPROVAL: `troupe approvals` shows what would be spawned"),
+        listed.contains("AWAITING_APPROVAL: `troupe approvals` shows the spawn"),
         "{listed}"
     );
 
@@ -120,7 +120,7 @@ fn an_operator_grants_and_denies() {
 }
 
 #[test]
-fn a_session_is_paused_and_set() {
+fn session_settings_are_changed() {
     let up = Up::start();
     let worker = spawn(&up, &["worker", "-m", "Rest.", "--planning"]);
     let session = worker.session.as_str();
@@ -165,7 +165,7 @@ fn a_session_is_paused_and_set() {
     let log = stdout(&up.run(&["watch", session, "--after", "0"]));
     for change in [
         "updated  paused",
-        "updated  goes on",
+        "updated  resumed",
         "updated  AUTO",
         "updated  edge management SELF",
         "updated  budget 100000 tokens",
@@ -175,7 +175,7 @@ fn a_session_is_paused_and_set() {
 }
 
 #[test]
-fn a_closed_session_is_deleted() {
+fn closed_session_is_deleted() {
     let up = Up::start();
     let worker = spawn(&up, &["worker", "-m", "Rest."]);
     let (code, open) = up.json(&["session", "delete", &worker.session]);
@@ -188,7 +188,7 @@ fn a_closed_session_is_deleted() {
 }
 
 #[test]
-fn a_budget_stops_and_more_of_it_lets_go_on() {
+fn raised_budget_allows_further_turns() {
     let up = Up::start();
     let worker = spawn(&up, &["worker", "-m", "One turn.", "--budget-turns", "1"]);
     let error = refused(&up, &["send", &worker.thread, "-m", "Another."], 3, "BUDGET_EXHAUSTED");
@@ -211,7 +211,7 @@ fn a_budget_stops_and_more_of_it_lets_go_on() {
 }
 
 #[test]
-fn what_is_handed_over_waits_in_the_mailbox() {
+fn handoff_is_stored_in_the_mailbox() {
     let up = Up::start();
     let scout = spawn(&up, &["explorer", "-m", "Look.", "--alias", "scout"]);
     let writer = spawn(&up, &["worker", "-m", "Rest.", "--session", &scout.session]);
@@ -262,7 +262,7 @@ fn what_is_handed_over_waits_in_the_mailbox() {
 }
 
 #[test]
-fn mail_wakes_who_wants_to_be_woken() {
+fn mail_wakes_threads_by_policy() {
     let up = Up::start();
     let scout = spawn(&up, &["explorer", "-m", "Look.", "--alias", "scout"]);
     let writer = spawn(
@@ -302,7 +302,7 @@ fn mail_wakes_who_wants_to_be_woken() {
 }
 
 #[test]
-fn an_orchestrator_goes_on_by_itself_until_it_says_that_it_is_done() {
+fn auto_orchestrator_runs_until_completion_mark() {
     let up = Up::start();
     let lead = spawn(
         &up,

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use support::{PATIENCE, ready_address, start, up::interrupt};
+use support::{TIME_LIMIT, ready_address, start, up::interrupt};
 use tokio::{
     process::{Child, Command},
     time::{sleep, timeout},
@@ -85,7 +85,7 @@ fn is_child_of(id: u32, parent: u32) -> bool {
 }
 
 async fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    timeout(PATIENCE, async {
+    timeout(TIME_LIMIT, async {
         loop {
             if let Some(found) = look() {
                 return found;
@@ -98,7 +98,7 @@ async fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_programs_leave_behind_is_reaped_and_signals_are_passed_on() {
+async fn first_process_reaps_orphans_and_forwards_signals() {
     if !is_possible() {
         return;
     }
@@ -121,7 +121,7 @@ async fn what_programs_leave_behind_is_reaped_and_signals_are_passed_on() {
         thread_ids: vec![thread_id.clone()],
         ..WaitAgentsRequest::default()
     };
-    let settled = timeout(PATIENCE, client.wait_agents(wait)).await.unwrap().unwrap();
+    let settled = timeout(TIME_LIMIT, client.wait_agents(wait)).await.unwrap().unwrap();
     let status = settled.into_inner().statuses[0].status.clone().unwrap();
     assert_eq!(status.kind(), StatusKind::Completed, "{}", status.message);
 
@@ -131,13 +131,13 @@ async fn what_programs_leave_behind_is_reaped_and_signals_are_passed_on() {
         wait: true,
         ..CloseAgentRequest::default()
     };
-    timeout(PATIENCE, client.close_agent(close)).await.unwrap().unwrap();
+    timeout(TIME_LIMIT, client.close_agent(close)).await.unwrap().unwrap();
     // Exited processes stay in the process table until they are reaped.
     let table = format!("/proc/{left}");
     eventually(|| (!Path::new(&table).exists()).then_some(())).await;
 
     let first = eventually(|| process(|id| is_child_of(id, outer))).await;
     interrupt(first);
-    let ended = timeout(PATIENCE, runner.wait()).await.unwrap().unwrap();
+    let ended = timeout(TIME_LIMIT, runner.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(0));
 }

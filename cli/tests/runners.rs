@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use support::{Client, PATIENCE};
+use support::{Client, TIME_LIMIT};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Streaming, transport::Channel};
@@ -47,7 +47,7 @@ impl Runner {
         .unwrap();
         let mut client = ThreadRunnerServiceClient::new(channel);
         let mut from = client.attach(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
-        let first = timeout(PATIENCE, from.message()).await.unwrap().unwrap().unwrap();
+        let first = timeout(TIME_LIMIT, from.message()).await.unwrap().unwrap().unwrap();
         let Some(FromSupervisor::Welcome(welcome)) = first.message else {
             panic!("no welcome")
         };
@@ -61,9 +61,9 @@ impl Runner {
 
     /// Returns the first message that `pick` accepts.
     async fn next<T>(&mut self, pick: impl Fn(FromSupervisor) -> Option<T>) -> T {
-        timeout(PATIENCE, async {
+        timeout(TIME_LIMIT, async {
             loop {
-                let message = self.from.message().await.unwrap().expect("the stream goes on");
+                let message = self.from.message().await.unwrap().expect("the stream continues");
                 if let Some(picked) = message.message.and_then(&pick) {
                     return picked;
                 }
@@ -147,7 +147,7 @@ async fn settled(client: &mut Client, thread: &str) -> (StatusKind, String) {
         thread_ids: vec![thread.to_owned()],
         ..WaitAgentsRequest::default()
     };
-    let answer = timeout(PATIENCE, client.wait_agents(request))
+    let answer = timeout(TIME_LIMIT, client.wait_agents(request))
         .await
         .unwrap()
         .unwrap()
@@ -157,7 +157,7 @@ async fn settled(client: &mut Client, thread: &str) -> (StatusKind, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_that_never_arrived_is_handed_out_anew() {
+async fn undelivered_turn_is_dispatched_again() {
     let home = tempfile::tempdir().unwrap();
     let (_process, mut client, channel) = support::start_with_channel(home.path()).await;
     let thread = spawn(&mut client).await;
@@ -225,7 +225,7 @@ async fn a_turn_that_never_arrived_is_handed_out_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_that_met_no_runner_is_owed_when_it_comes_back() {
+async fn stop_is_delivered_when_the_runner_returns() {
     let home = tempfile::tempdir().unwrap();
     let (_process, mut client, channel) = support::start_with_channel(home.path()).await;
     let thread = spawn(&mut client).await;
@@ -262,7 +262,7 @@ async fn a_stop_that_met_no_runner_is_owed_when_it_comes_back() {
     runner.report(&thread, 1, Kind::Stopped(stopped)).await;
     // A repeated close changes nothing and waits until the thread is shut down.
     let down = client.close_agent(CloseAgentRequest { wait: true, ..close });
-    let down = timeout(PATIENCE, down)
+    let down = timeout(TIME_LIMIT, down)
         .await
         .unwrap()
         .unwrap()

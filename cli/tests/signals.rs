@@ -11,7 +11,7 @@ use std::{
 };
 
 use support::{
-    PATIENCE, ready_address, start,
+    TIME_LIMIT, ready_address, start,
     up::{interrupt, troupe, wait_for_ready},
 };
 use tokio::time::timeout;
@@ -40,7 +40,7 @@ fn asked_twice(mut process: Child) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_pair_that_is_asked_twice_does_not_wait_for_its_drain() {
+fn second_signal_skips_the_drain_of_up() {
     let home = tempfile::tempdir().unwrap();
     let ready = home.path().join("ready.json");
     let mut process = telling(home.path(), &["up", "--no-runner", "--ready-file", "ready.json"])
@@ -54,14 +54,11 @@ fn a_pair_that_is_asked_twice_does_not_wait_for_its_drain() {
 
     let (code, said) = asked_twice(process);
     assert_eq!(code, Some(1), "{said}");
-    assert!(
-        said.contains("stopped at once, as it was asked to a second time"),
-        "{said}"
-    );
+    assert!(said.contains("stopped at the second signal"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runner_that_is_asked_twice_does_not_wait_for_its_turns() {
+async fn second_signal_skips_the_drain_of_run() {
     let home = tempfile::tempdir().unwrap();
     let (_pair, mut client) = start(home.path()).await;
     let created = client.create_session(CreateSessionRequest::default()).await.unwrap();
@@ -83,7 +80,7 @@ async fn a_runner_that_is_asked_twice_does_not_wait_for_its_turns() {
         ..SpawnAgentRequest::default()
     };
     client.spawn_agent(request).await.unwrap();
-    timeout(PATIENCE, async {
+    timeout(TIME_LIMIT, async {
         loop {
             let message = events.message().await.unwrap().unwrap().message;
             if let Some(Message::Event(event)) = message
@@ -97,10 +94,7 @@ async fn a_runner_that_is_asked_twice_does_not_wait_for_its_turns() {
     .unwrap();
 
     let stopping = tokio::task::spawn_blocking(move || asked_twice(runner));
-    let (code, said) = timeout(PATIENCE, stopping).await.unwrap().unwrap();
+    let (code, said) = timeout(TIME_LIMIT, stopping).await.unwrap().unwrap();
     assert_eq!(code, Some(1), "{said}");
-    assert!(
-        said.contains("stopped at once, as it was asked to a second time"),
-        "{said}"
-    );
+    assert!(said.contains("stopped at the second signal"), "{said}");
 }

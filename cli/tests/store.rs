@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::Value;
 use support::{
-    Client, PATIENCE, log, start,
+    Client, TIME_LIMIT, log, start,
     up::{self, interrupt},
 };
 use tempfile::TempDir;
@@ -91,14 +91,14 @@ impl Pair {
     /// Stops the pair like Ctrl-C and waits for its exit.
     async fn stop(mut self) -> TempDir {
         interrupt(self.process.id().unwrap());
-        let status = timeout(PATIENCE, self.process.wait()).await.unwrap().unwrap();
+        let status = timeout(TIME_LIMIT, self.process.wait()).await.unwrap().unwrap();
         assert!(status.success(), "{status}");
         self.home
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_running_service_is_verified_and_read() {
+async fn store_commands_read_a_running_service() {
     let mut pair = Pair::start().await;
     let home = pair.home.path();
     let events = log(&mut pair.client, &pair.session).await;
@@ -141,7 +141,7 @@ async fn a_running_service_is_verified_and_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_of_a_running_service_can_be_restored_as_a_log_of_its_own() {
+async fn backup_of_running_service_is_restorable() {
     let mut pair = Pair::start().await;
     let log_id = snapshot_of(&mut pair.client, &pair.session, None).await.unwrap();
     let backups = tempfile::tempdir().unwrap();
@@ -194,11 +194,11 @@ async fn snapshot_of(client: &mut Client, session: &str, resumed: Option<String>
     };
     let mut stream = client.watch_threads(request).await.unwrap().into_inner();
     loop {
-        let message = timeout(PATIENCE, stream.message()).await.unwrap().unwrap().unwrap();
+        let message = timeout(TIME_LIMIT, stream.message()).await.unwrap().unwrap().unwrap();
         match message.message {
             Some(Message::Snapshot(snapshot)) => return Some(snapshot.log_id),
             Some(Message::Reset(_)) => return None,
-            Some(Message::Event(event)) => panic!("the log goes on with {event:?}"),
+            Some(Message::Event(event)) => panic!("the log continues with {event:?}"),
             Some(Message::Telemetry(_) | Message::Bookmark(_) | Message::Output(_)) | None => {}
         }
     }
@@ -212,14 +212,14 @@ async fn listed(client: &mut Client, session: &str, token: &str) -> Result<usize
     });
     let bearer = format!("Bearer {token}").parse().unwrap();
     request.metadata_mut().insert("authorization", bearer);
-    let answer = timeout(PATIENCE, client.list_active_agents(request)).await.unwrap();
+    let answer = timeout(TIME_LIMIT, client.list_active_agents(request)).await.unwrap();
     answer
         .map(|listed| listed.into_inner().threads.len())
         .map_err(|status| status.code())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_of_keys_that_are_kept_count_after_a_rotation() {
+async fn tokens_of_kept_keys_stay_valid_after_rotation() {
     let mut pair = Pair::start().await;
     let created = pair.client.create_session(CreateSessionRequest::default()).await;
     let created = created.unwrap().into_inner();
@@ -256,7 +256,7 @@ async fn tokens_of_keys_that_are_kept_count_after_a_rotation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damage_is_named_and_the_exit_code_says_so() {
+async fn damaged_store_fails_verification() {
     let mut pair = Pair::start().await;
     let session = pair.session.clone();
     let sound = pair.client.create_session(CreateSessionRequest::default()).await;
@@ -312,7 +312,7 @@ async fn damage_is_named_and_the_exit_code_says_so() {
 }
 
 #[test]
-fn every_command_has_an_example_and_says_what_is_not_there() {
+fn store_commands_reject_missing_data() {
     let home = tempfile::tempdir().unwrap();
     let id = "01939c5a-0000-7000-8000-00000000aa01";
     let backup = home.path().join("backup");

@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024;
 const CLOSE: f64 = 0.7;
 /// Flags that control the handling of settings and are not settings themselves.
 const CONFIG: &str = "config";
-const NONE_THEMSELVES: &[&str] = &[CONFIG, "print_config", "ready_file", "help", "version"];
+const NONE_THEMSELVES: &[&str] = &[CONFIG, "print_config", "ready_file", "detach", "help", "version"];
 /// The text that is shown in place of a secret.
 const HIDDEN: &str = "(hidden)";
 

@@ -23,16 +23,16 @@ Examples:
   troupe approvals grant 0000dd04
   troupe approvals deny 0000dd04 --reason 'not in this session'
 
-What nobody decides within 10 minutes is denied by itself.";
+An approval without a decision is denied after 10 minutes.";
 
 /// The arguments of `approvals`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 pub(crate) struct Args {
-    /// What to do instead of listing
+    /// The action.
     #[command(subcommand)]
     action: Option<Action>,
-    /// What to list
+    /// The approvals to list.
     #[command(flatten)]
     list: List,
 }
@@ -43,10 +43,10 @@ enum Action {
     /// Show everything that an approval covers
     #[command(after_help = "Example: troupe approvals show 0000dd04")]
     Show(Named),
-    /// Let it happen
+    /// Grant an approval
     #[command(after_help = "Example: troupe approvals grant 0000dd04")]
     Grant(Decision),
-    /// Drop that one call, and nothing else
+    /// Deny an approval; only the call that it covers fails
     #[command(after_help = "Example: troupe approvals deny 0000dd04 --reason 'not in this session'")]
     Deny(Decision),
 }
@@ -54,10 +54,10 @@ enum Action {
 /// The arguments of the listing.
 #[derive(Debug, clap::Args)]
 struct List {
-    /// One session only [default: every open one]
+    /// Session [default: all open sessions]
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// What was decided, too
+    /// Include decided approvals
     #[arg(long)]
     all: bool,
 }
@@ -65,10 +65,10 @@ struct List {
 /// The arguments of `show`.
 #[derive(Debug, clap::Args)]
 struct Named {
-    /// The approval: its id, or the end of it
+    /// Approval: an id, or the beginning or the end of one
     #[arg(value_name = "ID")]
     approval: String,
-    /// The session that it is in [default: any open one]
+    /// Session of the approval [default: any open session]
     #[arg(long, value_name = "ID")]
     session: Option<String>,
 }
@@ -76,13 +76,13 @@ struct Named {
 /// The arguments of a decision.
 #[derive(Debug, clap::Args)]
 struct Decision {
-    /// The approval: its id, or the end of it
+    /// Approval: an id, or the beginning or the end of one
     #[arg(value_name = "ID")]
     approval: String,
-    /// The session that it is in [default: any open one]
+    /// Session of the approval [default: any open session]
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Why; the agent is told
+    /// Reason; the agent receives it
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
 }
@@ -116,7 +116,7 @@ async fn list(args: List, context: &Context) -> Result<()> {
     context.ui.answer(
         || json!({ "approvals": shown().map(|(approval, call)| to_json(approval, call.as_ref())).collect::<Vec<_>>() }),
         || match approvals.as_slice() {
-            [] => "nothing waits for an operator".to_owned(),
+            [] => "no approvals are pending".to_owned(),
             _ => {
                 let sections =
                     shown().map(|(approval, call)| section(approval, call.as_ref(), now, context.ui.columns()));
@@ -127,7 +127,7 @@ async fn list(args: List, context: &Context) -> Result<()> {
     if approvals.iter().any(is_waiting) {
         context
             .ui
-            .note("`troupe approvals grant ID` lets it happen; `troupe approvals deny ID` does not");
+            .note("`troupe approvals grant ID` grants an approval, `troupe approvals deny ID` denies it");
     }
     Ok(())
 }
@@ -235,7 +235,7 @@ fn section(approval: &Approval, call: Option<&Call>, now: SystemTime, columns: u
         let asked = time::age(approval.create_time.as_ref(), now);
         let left = time::left(approval.deadline.as_ref(), now);
         head.word(style::WARN, "waits")
-            .word(style::DIM, format!("asked {asked} ago, denied by itself in {left}"))
+            .word(style::DIM, format!("asked {asked} ago, denied in {left}"))
     } else {
         head.word(style::PLAIN, names::approval_decision(approval.decision()))
             .word(style::DIM, format!("by {}", approval.decided_by))
@@ -286,7 +286,7 @@ async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
         let decision = names::approval_decision(decided.decision());
         return Err(
             Error::failure(format!("approval {} is {decision}, not granted", decided.approval_id))
-                .hint("what it was about is gone; `troupe ps` shows what there is"),
+                .hint("its subject is closed; `troupe ps` lists the open threads"),
         );
     }
     Ok(())
@@ -307,7 +307,7 @@ mod tests {
     };
 
     #[test]
-    fn a_decision_names_what_it_decides() {
+    fn decision_names_its_approval() {
         let parse = |arguments: &[&str]| {
             let line = ["troupe", "approvals"].iter().chain(arguments);
             commands::parse(line)
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_says_everything_and_obeys_nothing() {
+    fn approval_section_is_complete_and_safe() {
         let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
         let waiting = Approval {
             approval_id: "01939c5a-0000-7000-8000-00000000dd04".to_owned(),
@@ -369,7 +369,7 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
         assert_eq!(
             ui::plain(&section(&waiting, None, now, 120)),
-            "0000dd04  SPAWN  thread 0000aa01  waits  asked 2m ago, denied by itself in 8m\n  \
+            "0000dd04  SPAWN  thread 0000aa01  waits  asked 2m ago, denied in 8m\n  \
              Spawn node: Docs[2J (planner)\n  asked by: lead"
         );
         let denied = Approval {

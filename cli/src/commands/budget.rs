@@ -1,11 +1,12 @@
 //! `troupe budget`: sets the budget of a thread and its descendants.
 
+use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tonic::Request;
-use troupe_proto::supervisor::v1::{Budget, UpdateThreadBudgetRequest};
+use troupe_proto::supervisor::v1::UpdateThreadBudgetRequest;
 
 use crate::{
-    client,
+    client, complete,
     context::Context,
     error::{Error, Result},
     ids, json, names,
@@ -19,15 +20,15 @@ Examples:
   troupe budget scout --turns 10 --time 30m
   troupe budget 0000aa01 --unlimited
 
-What is not given is without bound of its own; the budgets above it bind it all the same.
-An agent that its budget stopped goes on with its next input: `troupe send`.";
+Bounds that are not given stay; --unlimited removes them. The budgets of the ancestors apply too.
+An agent that was stopped by its budget continues with its next input: `troupe send`.";
 
 /// The arguments of `budget`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The thread: its id, the end of it, or its alias
-    #[arg(value_name = "ID")]
+    /// Thread: an id, the beginning or the end of one, an alias, or @last
+    #[arg(value_name = "ID", add = ArgValueCompleter::new(complete::threads))]
     thread: String,
     /// The new budget
     #[command(flatten)]
@@ -37,19 +38,18 @@ pub(crate) struct Args {
 /// Sets the budget.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
+    let present = ids::thread_in(&mut supervisor, &args.thread).await?;
     let request = UpdateThreadBudgetRequest {
         request_id: client::request_id(),
-        thread_id: ids::thread(&mut supervisor, &args.thread, None).await?,
-        budget: Some(Budget::from(args.budget)),
+        budget: Some(args.budget.of(present.budget.as_ref())),
+        thread_id: present.thread_id,
         ..UpdateThreadBudgetRequest::default()
     };
     let answer = supervisor
         .update_thread_budget(Request::new(request))
         .await?
         .into_inner();
-    let thread = answer
-        .thread
-        .ok_or_else(|| Error::failure("the supervisor answered no thread"))?;
+    let thread = answer.thread.ok_or_else(Error::empty_answer)?;
     context.ui.answer(
         || json!({ "thread": json::message(&thread) }),
         || {

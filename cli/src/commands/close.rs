@@ -1,12 +1,14 @@
 //! `troupe close`: closes a thread and its descendants, leaf first.
 
-use clap::ValueEnum;
+use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tonic::Request;
 use troupe_proto::supervisor::v1::{CloseAgentRequest, ClosePolicy, CloseSessionRequest};
 
 use crate::{
+    choices,
     client::{self, Supervisor},
+    complete,
     context::Context,
     error::{Error, Result},
     ids, json, names,
@@ -23,55 +25,34 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The thread: its id, the end of it, or its alias
-    #[arg(value_name = "ID", required_unless_present = "session", conflicts_with = "session")]
+    /// Thread: an id, the beginning or the end of one, an alias, or @last
+    #[arg(value_name = "ID", required_unless_present = "session", conflicts_with = "session", add = ArgValueCompleter::new(complete::threads))]
     thread: Option<String>,
-    /// A whole session instead
-    #[arg(long, value_name = "ID")]
+    /// Session to close instead of a thread
+    #[arg(long, value_name = "SESSION")]
     session: Option<String>,
-    /// How it goes down
+    /// The end of running turns.
     #[command(flatten)]
     manner: Manner,
-    /// Why, for the log
+    /// Reason for the log
     #[arg(long, value_name = "TEXT", conflicts_with = "session")]
     reason: Option<String>,
 }
 
-/// How something is closed.
+/// The end of running turns.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Manner {
-    /// Answer only when everything is down
+    /// Wait until all threads are closed
     #[arg(long)]
     wait: bool,
-    /// How running turns end [default: what each thread was spawned with]
-    #[arg(long, value_enum, value_name = "HOW")]
-    how: Option<How>,
+    /// End of running turns [default: as each thread was spawned]
+    #[arg(long, value_name = "HOW", value_parser = choices::close_policy())]
+    how: Option<ClosePolicy>,
 }
 
 impl Manner {
     fn policy(self) -> ClosePolicy {
-        self.how.map_or(ClosePolicy::Unspecified, ClosePolicy::from)
-    }
-}
-
-/// How running turns end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum How {
-    /// Ask the program to end, kill it after its grace.
-    Terminate,
-    /// Let the turn finish within the deadline.
-    FinishTurn,
-    /// Kill at once.
-    Kill,
-}
-
-impl From<How> for ClosePolicy {
-    fn from(how: How) -> Self {
-        match how {
-            How::Terminate => Self::Terminate,
-            How::FinishTurn => Self::FinishTurn,
-            How::Kill => Self::Kill,
-        }
+        self.how.unwrap_or_default()
     }
 }
 
@@ -103,9 +84,7 @@ pub(super) async fn close_session(
         ..CloseSessionRequest::default()
     };
     let answer = supervisor.close_session(Request::new(request)).await?.into_inner();
-    let session = answer
-        .session
-        .ok_or_else(|| Error::failure("the supervisor answered no session"))?;
+    let session = answer.session.ok_or_else(Error::empty_answer)?;
     let state = if session.closed { "closed" } else { "closing" };
     context.ui.answer(
         || json!({ "session": json::message(&session) }),

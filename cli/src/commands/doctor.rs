@@ -1,8 +1,9 @@
 //! `troupe doctor`: diagnoses problems and suggests remedies.
 
-use std::{borrow::Cow, path::Path, time::Duration};
+use std::{borrow::Cow, env, path::Path, time::Duration};
 
 use serde_json::json;
+use svc_kit::paths;
 use tokio::{process::Command, time::timeout};
 use tonic::{Code, Request};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
@@ -11,12 +12,14 @@ use troupe_runner::program_check::{MissingProgram, ProgramReport, Warning};
 
 use crate::{
     client::{self, Target},
-    context::Context,
+    context::{self, Context},
+    contexts::Contexts,
     dry_turn,
     error::{Error, Result},
     programs, sanitize,
     token::{Origin, Token},
     ui::style,
+    workspace::Workspace,
 };
 
 const AFTER_HELP: &str = "\
@@ -27,7 +30,7 @@ Examples:
   troupe doctor --supervisor http://10.0.0.7:50052 --output json";
 
 /// Maximum time for a service to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Free space in the data directory, in bytes, below which a warning is reported.
 const LITTLE_SPACE: u64 = 512 * 1024 * 1024;
 
@@ -35,16 +38,15 @@ const LITTLE_SPACE: u64 = 512 * 1024 * 1024;
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The programs to check: codex, claude, opencode, gemini, or a runner.yaml [default: those of the four that are
-    /// installed]
+    /// Programs to check: codex, claude, opencode, gemini, or a runner.yaml [default: the installed ones]
     #[arg(long, value_name = "PROGRAMS", env = "TROUPE_PROGRAMS")]
     programs: Option<programs::Choice>,
-    /// Run one turn on this program, which asks its model for one word, and print the result; it may cost money
+    /// Run one turn on this program and print the answer; the call to its model may cost money
     #[arg(long, value_name = "PROGRAM")]
     dry_turn: Option<String>,
 }
 
-/// How a check went.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Good,
@@ -93,13 +95,20 @@ impl Finding {
 
 /// Runs all checks. Fails if a check found an error.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    let mut findings = vec![data_dir(context), token(context), git().await];
+    let mut findings = vec![
+        context_file(),
+        data_dir(context),
+        token(context),
+        git().await,
+        sandbox(),
+    ];
     findings.extend(programs_of(args.programs.as_ref()).await);
     if let Some(name) = &args.dry_turn {
         findings.push(dry_turn_on(name, args.programs).await);
     }
     findings.push(reach("registry", &context.global.registry, registry(context)).await);
     findings.push(reach("supervisor", &context.global.supervisor, supervisor(context)).await);
+    findings.push(project(context).await);
     let bad = findings
         .iter()
         .filter(|finding| finding.verdict == Verdict::Bad)
@@ -141,6 +150,77 @@ fn text(finding: &Finding) -> String {
         text.push_str(&format!("\n  {:<15} {} {remedy}", "", style::paint(style::NAME, "->")));
     }
     text
+}
+
+fn context_file() -> Finding {
+    const NAME: &str = "contexts";
+    match Contexts::load() {
+        Ok(contexts) => match &contexts.current {
+            Some(name) => Finding::good(NAME, format!("{name} is selected")),
+            None => Finding::good(NAME, "none is selected"),
+        },
+        Err(error) => Finding::bad(NAME, &error.hint("correct the file, or remove it")),
+    }
+}
+
+/// Checks the program that isolates tools of read-only threads.
+fn sandbox() -> Finding {
+    const NAME: &str = "bubblewrap";
+    if !cfg!(target_os = "linux") {
+        return Finding::good(NAME, "not used on this system");
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    match paths::program_in(&path, Path::new("bwrap")) {
+        Some(program) => Finding::good(NAME, program.display().to_string()),
+        None => Finding::warning(
+            NAME,
+            "bwrap is not in PATH",
+            "install bubblewrap; without it, runners reject threads that only a sandbox can restrict",
+        ),
+    }
+}
+
+/// Checks that the registry may read the current directory, and its templates.
+async fn project(context: &Context) -> Finding {
+    const NAME: &str = "project";
+    let listed = timeout(TIME_LIMIT * 2, async {
+        let cwd = context::directory(None)?
+            .into_os_string()
+            .into_string()
+            .unwrap_or_default();
+        let request = ListAgentsRequest {
+            cwd: cwd.clone(),
+            allow_partial: true,
+            ..ListAgentsRequest::default()
+        };
+        let mut workspace = Workspace::around(&cwd, context)?;
+        let mut registry = context.registry().await?;
+        let answer = workspace
+            .ask(context, async |workspace_digest: String| {
+                let request = ListAgentsRequest {
+                    workspace_digest,
+                    ..request.clone()
+                };
+                registry.list_agents(Request::new(request)).await
+            })
+            .await?;
+        Ok::<_, Error>((cwd, answer.diagnostics.len()))
+    });
+    match listed.await {
+        Ok(Ok((cwd, 0))) => Finding::good(NAME, cwd),
+        Ok(Ok((cwd, findings))) => Finding::warning(
+            NAME,
+            format!("{cwd} has {findings} findings in templates"),
+            "`troupe agents diagnostics` lists them",
+        ),
+        Ok(Err(error)) if error.code() == 7 => Finding::warning(NAME, "not checked", "the registry does not answer"),
+        Ok(Err(error)) => Finding::warning(
+            NAME,
+            error.message(),
+            error.remedy().unwrap_or("run the command in a project").to_owned(),
+        ),
+        Err(_) => Finding::warning(NAME, "not checked", "the registry does not answer"),
+    }
 }
 
 fn data_dir(context: &Context) -> Finding {
@@ -190,7 +270,7 @@ fn token(context: &Context) -> Finding {
 async fn git() -> Finding {
     const NAME: &str = "git";
     let version = Command::new("git").arg("--version").kill_on_drop(true).output();
-    match timeout(PATIENCE, version).await {
+    match timeout(TIME_LIMIT, version).await {
         Ok(Ok(output)) if output.status.success() => {
             Finding::good(NAME, String::from_utf8_lossy(&output.stdout).trim().to_owned())
         }
@@ -272,12 +352,12 @@ async fn dry_turn_on(name: &str, choice: Option<programs::Choice>) -> Finding {
 
 /// Runs a check with a time limit.
 async fn reach(name: &'static str, url: &str, check: impl Future<Output = Result<String>>) -> Finding {
-    match timeout(PATIENCE * 2, check).await {
+    match timeout(TIME_LIMIT * 2, check).await {
         Ok(Ok(seen)) => Finding::good(name, seen),
         Ok(Err(error)) => Finding::bad(name, &error),
         Err(_) => Finding::bad(
             name,
-            &Error::failure(format!("{url} does not answer")).hint("is something else listening there?"),
+            &Error::failure(format!("{url} does not answer")).hint("another program may use the port"),
         ),
     }
 }
@@ -346,7 +426,7 @@ mod tests {
     use crate::ui::plain;
 
     #[test]
-    fn a_bad_finding_says_what_to_do() {
+    fn bad_finding_has_a_remedy() {
         let finding = Finding::bad("registry", &Error::failure("refused").hint("start it"));
         assert_eq!(
             plain(&text(&finding)),

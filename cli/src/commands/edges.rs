@@ -19,27 +19,27 @@ Examples:
   troupe edges create scout 0000bb02 --label findings
   troupe edges delete 0000ee05
 
-Between a thread and its parent there is an edge as long as the thread is open.";
+An open thread always has an edge to its parent.";
 
 /// The arguments of `edges`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 pub(crate) struct Args {
-    /// What to do instead of listing
+    /// The action.
     #[command(subcommand)]
     action: Option<Action>,
-    /// What to list
+    /// The edges to list.
     #[command(flatten)]
     list: List,
 }
 
-/// What else there is to do with edges.
+/// An action on edges.
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Let one agent hand over to another
+    /// Create an edge, along which threads send handoffs
     #[command(after_help = "Example: troupe edges create scout 0000bb02 --one-way")]
     Create(Create),
-    /// Take that back
+    /// Delete an edge
     #[command(after_help = "Example: troupe edges delete 0000ee05")]
     Delete(Delete),
 }
@@ -47,10 +47,10 @@ enum Action {
 /// The arguments of the listing.
 #[derive(Debug, clap::Args)]
 struct List {
-    /// One session only [default: every open one]
+    /// Session [default: all open sessions]
     #[arg(long, value_name = "ID", conflicts_with = "thread")]
     session: Option<String>,
-    /// Only those that end in this thread: its id, the end of it, or its alias
+    /// Edges of this thread only: an id, the beginning or the end of one, an alias, or @last
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
 }
@@ -58,19 +58,19 @@ struct List {
 /// The arguments of `edges create`.
 #[derive(Debug, clap::Args)]
 struct Create {
-    /// The sender: its id, the end of it, or its alias
+    /// Sender: an id, the beginning or the end of one, an alias, or @last
     #[arg(value_name = "FROM")]
     from: String,
-    /// The receiver, likewise
+    /// Receiver, in the session of the sender
     #[arg(value_name = "TO")]
     to: String,
-    /// From the sender to the receiver only
+    /// Allow handoffs from the sender to the receiver only
     #[arg(long)]
     one_way: bool,
-    /// For reports of results; without it, for handing over work
+    /// Create an edge for reports instead of handoffs
     #[arg(long)]
     report: bool,
-    /// A label for people
+    /// Label for people
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     label: String,
 }
@@ -78,10 +78,10 @@ struct Create {
 /// The arguments of `edges delete`.
 #[derive(Debug, clap::Args)]
 struct Delete {
-    /// The edge: its id, or the end of it
+    /// Edge: an id, or the beginning or the end of one
     #[arg(value_name = "ID")]
     edge: String,
-    /// The session that it is in [default: any open one]
+    /// Session of the edge [default: any open session]
     #[arg(long, value_name = "ID")]
     session: Option<String>,
 }
@@ -136,7 +136,7 @@ async fn create(supervisor: &mut Supervisor, args: Create, context: &Context) ->
             || json!({ "approval_id": answer.approval_id }),
             || {
                 format!(
-                    "waits for an operator: `troupe approvals grant {}`",
+                    "needs an approval: `troupe approvals grant {}`",
                     ids::short(&answer.approval_id)
                 )
             },
@@ -184,7 +184,7 @@ mod tests {
     use crate::ui;
 
     #[test]
-    fn an_edge_shows_which_way_it_carries() {
+    fn edge_shows_its_direction() {
         let edge = |bidirectional| Edge {
             edge_id: "01939c5a-0000-7000-8000-00000000ee05".to_owned(),
             from_thread_id: "01939c5a-0000-7000-8000-00000000aa01".to_owned(),

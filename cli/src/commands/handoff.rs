@@ -1,70 +1,49 @@
 //! `troupe handoff`: sends a message from one agent to another along an edge.
 
-use clap::ValueEnum;
 use serde_json::json;
 use tonic::Request;
 use troupe_proto::supervisor::v1::{ResponseExpectation, SendHandoffRequest};
 
 use crate::{
-    client,
+    choices, client,
     context::Context,
     error::{Error, Result},
-    ids, json, message,
+    ids, json,
+    message::TextArgs,
     ui::{Line, style},
 };
 
 const AFTER_HELP: &str = "\
 Examples:
-  troupe handoff 0000aa01 scout -m 'The leak is in pool.rs'
-  troupe handoff scout 0000bb02 -m - --answer required < findings.md
+  troupe handoff 0000aa01 scout 'The leak is in pool.rs'
+  troupe handoff scout 0000bb02 --file findings.md --answer required
 
-It goes along an edge: `troupe edges` lists them, `troupe edges create` makes one.";
+The threads need an edge: `troupe edges` lists edges, `troupe edges create` creates one.";
 
 /// The arguments of `handoff`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The sender: its id, the end of it, or its alias
+    /// Sender: a thread's id, the beginning or the end of one, an alias, or @last
     #[arg(value_name = "FROM")]
     from: String,
-    /// The receiver, likewise
+    /// Receiver, in the session of the sender
     #[arg(value_name = "TO")]
     to: String,
-    /// What is handed over; `-` reads standard input
-    #[arg(short, long, value_name = "TEXT")]
-    message: String,
-    /// Whether an answer is expected
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = Answer::None)]
-    answer: Answer,
-    /// A reference to what this is about
+    /// The message.
+    #[command(flatten)]
+    text: TextArgs,
+    /// Expectation of an answer
+    #[arg(long, value_name = "HOW", value_parser = choices::response_expectation(), default_value = "none")]
+    answer: ResponseExpectation,
+    /// Reference to the subject, for the receiver
     #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
     about: String,
 }
 
-/// Whether a response is expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Answer {
-    /// No
-    None,
-    /// It is welcome
-    Optional,
-    /// Yes
-    Required,
-}
-
-impl From<Answer> for ResponseExpectation {
-    fn from(answer: Answer) -> Self {
-        match answer {
-            Answer::None => Self::None,
-            Answer::Optional => Self::Optional,
-            Answer::Required => Self::Required,
-        }
-    }
-}
-
 /// Sends the handoff.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    let message = message::read(&args.message)?;
+    let message = args.text.read()?;
     let mut supervisor = context.supervisor().await?;
     let ends = ids::ends(&mut supervisor, &args.from, &args.to).await?;
     let request = SendHandoffRequest {
@@ -73,14 +52,12 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         from_thread_id: ends.from,
         to_thread_id: ends.to,
         message,
-        expectation: ResponseExpectation::from(args.answer).into(),
+        expectation: args.answer.into(),
         context_ref: args.about,
         ..SendHandoffRequest::default()
     };
     let answer = supervisor.send_handoff(Request::new(request)).await?.into_inner();
-    let sent = answer
-        .handoff
-        .ok_or_else(|| Error::failure("the supervisor answered no handoff"))?;
+    let sent = answer.handoff.ok_or_else(Error::empty_answer)?;
     context.ui.answer(
         || json!({ "handoff": json::message(&sent) }),
         || {

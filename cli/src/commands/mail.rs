@@ -2,12 +2,13 @@
 
 use std::time::SystemTime;
 
+use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tonic::Request;
 use troupe_proto::supervisor::v1::{AcknowledgeMailboxRequest, Handoff, Mail, ResponseExpectation, Status, mail::Body};
 
 use crate::{
-    client,
+    client, complete,
     context::Context,
     error::Result,
     ids, json, listing, names, time,
@@ -20,19 +21,19 @@ Examples:
   troupe mail scout --acknowledge
   troupe mail 0000aa01 --all --output json | jq '.mail[].handoff.message'
 
-An agent reads its mail with its next turn; what that turn was shown is acknowledged when it completes.";
+An agent receives its mail with its next turn. The mail is acknowledged when the turn completes.";
 
 /// The arguments of `mail`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The thread: its id, the end of it, or its alias
-    #[arg(value_name = "ID")]
+    /// Thread: an id, the beginning or the end of one, an alias, or @last
+    #[arg(value_name = "ID", add = ArgValueCompleter::new(complete::threads))]
     thread: String,
-    /// Earlier mail too, which waits no longer
+    /// Include acknowledged mail
     #[arg(long)]
     all: bool,
-    /// Acknowledge what is shown: no turn is told of it any more
+    /// Acknowledge the listed mail, so that no turn receives it again
     #[arg(long)]
     acknowledge: bool,
 }
@@ -112,7 +113,7 @@ mod tests {
     use crate::ui;
 
     #[test]
-    fn mail_says_from_whom_it_is_and_what_it_says() {
+    fn mail_row_has_sender_and_text() {
         let mail = [
             Mail {
                 sequence: 7,

@@ -31,8 +31,8 @@ Examples:
   troupe mcp --session 0000aa01
   troupe mcp --no-cwd --supervisor https://troupe.example.com:50052
 
-It opens a session for the current directory, whose root is your own agent, and closes it when that goes away. Within a
-thread of Troupe's, with TROUPE_THREAD_TOKEN in the environment, it has the tools of that thread instead.";
+The server opens a session for the current directory, with your agent as its root, and closes it when your agent
+disconnects. In a thread of Troupe, with TROUPE_THREAD_TOKEN in the environment, it serves the tools of that thread.";
 
 /// Grace period for the agents of the session after the client disconnects. Afterwards they are closed by force.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
@@ -41,19 +41,19 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The thread's own token: the tools are that thread's
+    /// Token of the thread whose tools are served
     #[arg(long, env = "TROUPE_THREAD_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     thread_token: Option<GivenToken>,
-    /// The thread that the tools are for; without its token it is acted for with yours
+    /// Thread whose tools are served, with your own token
     #[arg(long, value_name = "ID", conflicts_with_all = ["cwd", "no_cwd"])]
     thread: Option<String>,
-    /// Join this session, as its root, instead of opening one; it is not closed at the end
+    /// Session to join as its root, instead of a new one; it stays open at the end
     #[arg(long, value_name = "ID", conflicts_with_all = ["cwd", "no_cwd"])]
     session: Option<String>,
-    /// What the new session is about
+    /// The project of a new session.
     #[command(flatten)]
     project: ProjectArgs,
-    /// Leave the new session open when the client goes away
+    /// Keep the new session open when the client disconnects
     #[arg(long, conflicts_with_all = ["session", "thread"])]
     keep: bool,
 }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_joined_is_neither_opened_nor_kept() {
+    fn joined_session_excludes_project_flags() {
         assert!(parse(&["--keep", "--cwd", "."]).unwrap().keep);
         assert_eq!(parse(&["--session", "0000aa01"]).unwrap().session.unwrap(), "0000aa01");
         for wrong in [
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threads_token_is_not_shown() {
+    fn thread_token_is_not_displayed() {
         let args = parse(&["--thread-token", "s3cret"]).unwrap();
         assert!(!format!("{args:?}").contains("s3cret"));
     }

@@ -2,10 +2,15 @@
 
 pub(crate) mod agents;
 pub(crate) mod approvals;
+pub(crate) mod artifacts;
 pub(crate) mod budget;
+pub(crate) mod bundle;
 pub(crate) mod close;
+pub(crate) mod completion;
+pub(crate) mod context;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod down;
 pub(crate) mod edges;
 pub(crate) mod handoff;
 pub(crate) mod hook;
@@ -13,14 +18,21 @@ pub(crate) mod lint;
 pub(crate) mod mail;
 pub(crate) mod mcp;
 pub(crate) mod notify;
+pub(crate) mod prompts;
 pub(crate) mod ps;
+pub(crate) mod quota;
 pub(crate) mod resolve;
+pub(crate) mod route;
 pub(crate) mod run;
+pub(crate) mod runners;
 pub(crate) mod sample_agent;
 pub(crate) mod send;
 pub(crate) mod session;
+pub(crate) mod show;
 pub(crate) mod spawn;
 pub(crate) mod store;
+pub(crate) mod thread;
+pub(crate) mod tools;
 pub(crate) mod up;
 pub(crate) mod wait;
 pub(crate) mod watch;
@@ -32,57 +44,91 @@ use svc_kit::settings::Settings;
 
 use crate::{context::Context, error::Result};
 
-/// The commands. Each has a module.
+/// The commands. Each has a module. `args::HELP` groups them.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start the pair: both services, embedded storage and a runner
+    /// Start both services, embedded storage and a runner
     Up(Box<up::Args>),
-    /// Show everything in one go: a pair of its own, a tree of agents, refusals, a cascade
+    /// Stop the services of the data directory
+    Down(down::Args),
+    /// Show the services of the data directory
+    Status(down::StatusArgs),
+    /// Demonstrate the system: start services, run a tree of agents, show rejections and a cascade
     Demo(demo::Args),
-    /// List the roles that can be spawned here, show one, or write a new one
-    Agents(Box<agents::Args>),
-    /// Show what a spawn would get, and what decided each value
-    Resolve(Box<resolve::Args>),
-    /// Check template files; needs no running pair
-    Lint(lint::Args),
     /// Spawn an agent
     Spawn(Box<spawn::Args>),
     /// List sessions and their threads
     Ps(ps::Args),
-    /// Give a thread more to do
+    /// Show a session or a thread
+    Show(show::Args),
+    /// Send input to a thread
     Send(send::Args),
     /// Wait until threads are settled
     Wait(wait::Args),
-    /// Close a thread and everything below it, leaf first
-    Close(close::Args),
-    /// Follow a session or a subtree, event by event
+    /// Follow the events of a session or a subtree
     Watch(watch::Args),
-    /// Follow what a person should look at
-    Notify(notify::Args),
-    /// List what waits for an operator; grant or deny it
-    Approvals(approvals::Args),
-    /// Pause a session, set its mode or budget, close or delete it
-    Session(session::Args),
-    /// Set what an agent and those below it may spend
+    /// Interrupt the running turn of a thread and its descendants
+    Interrupt(thread::InterruptArgs),
+    /// Close a thread and its descendants, leaf first
+    Close(close::Args),
+    /// Reopen a closed thread
+    Resume(thread::ResumeArgs),
+    /// Set or clear the note of a thread
+    Note(thread::NoteArgs),
+    /// Set the budget of a thread and its descendants
     Budget(budget::Args),
-    /// List who may hand over to whom; create or delete an edge
+    /// Follow notifications
+    Notify(notify::Args),
+    /// List approvals; grant or deny them
+    Approvals(approvals::Args),
+    /// Create, list, change, close and delete sessions
+    Session(session::Args),
+    /// Manage threads; includes the commands above
+    Thread(thread::Args),
+    /// List roles, show one, or create a template
+    Agents(Box<agents::Args>),
+    /// Show the result of a spawn and the origin of each value
+    Resolve(Box<resolve::Args>),
+    /// Show which role the registry selects for a task
+    Route(route::Args),
+    /// Check template files; needs no service
+    Lint(lint::Args),
+    /// Upload the templates of a directory, or list an uploaded bundle
+    Bundle(bundle::Args),
+    /// Manage edges between threads
     Edges(edges::Args),
-    /// Send a message from one agent to another
+    /// Send a message from one thread to another
     Handoff(handoff::Args),
-    /// List what waits in an agent's mailbox
+    /// List the mail of a thread
     Mail(mail::Args),
+    /// List the prompts of a thread and show them
+    Prompts(prompts::Args),
+    /// List artifacts and fetch their content
+    Artifacts(artifacts::Args),
+    /// List the tools of a thread, and check one
+    Tools(tools::Args),
+    /// Show limits, slots and budgets in use
+    Quota(quota::Args),
     /// Run threads for a supervisor
     Run(run::Args),
-    /// Give your own agent program the tools to lead agents: an MCP server on standard input and output
+    /// List the runners that hold threads
+    Runners(runners::Args),
+    /// Serve the tools for supervising agents over MCP, on standard input and output
     Mcp(Box<mcp::Args>),
-    /// Look for what is wrong, and say what to do about it
+    /// Diagnose the installation
     Doctor(doctor::Args),
-    /// Verify, read, pack or back up what is kept on disk; needs no running pair
+    /// Manage named servers
+    Context(context::Args),
+    /// Print the completion script of a shell
+    Completion(completion::Args),
+    /// Write the manual pages
+    Man(completion::ManArgs),
+    /// Verify, read, compact or back up stored data; needs no service
     Store(store::Args),
-    /// The agent program of the demo: reads its prompt, obeys the directives in it
+    /// Run the sample agent, which obeys directives in its prompt
     #[command(hide = true)]
     SampleAgent(sample_agent::Args),
-    /// What an agent program runs before its tool calls: asks its runner
+    /// Ask the runner whether a tool call is allowed
     #[command(hide = true)]
     Hook(hook::Args),
 }
@@ -116,27 +162,43 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
     match command {
         Command::Up(args) => Box::pin(up::run(*args, context, settings)).await,
         Command::Demo(args) => Box::pin(demo::run(args, context)).await,
-        Command::Agents(args) => Box::pin(agents::run(*args, context)).await,
-        Command::Resolve(args) => Box::pin(resolve::run(*args, context)).await,
-        Command::Lint(args) => lint::run(&args, context),
         Command::Spawn(args) => Box::pin(spawn::run(*args, context)).await,
         Command::Ps(args) => Box::pin(ps::run(args, context)).await,
+        Command::Show(args) => Box::pin(show::run(args, context)).await,
         Command::Send(args) => Box::pin(send::run(args, context)).await,
         Command::Wait(args) => Box::pin(wait::run(args, context)).await,
-        Command::Close(args) => Box::pin(close::run(args, context)).await,
         Command::Watch(args) => Box::pin(watch::run(args, context)).await,
+        Command::Interrupt(args) => Box::pin(thread::interrupt(args, context)).await,
+        Command::Close(args) => Box::pin(close::run(args, context)).await,
+        Command::Resume(args) => Box::pin(thread::resume(args, context)).await,
+        Command::Note(args) => Box::pin(thread::note(args, context)).await,
+        Command::Budget(args) => Box::pin(budget::run(args, context)).await,
         Command::Notify(args) => Box::pin(notify::run(args, context)).await,
         Command::Approvals(args) => Box::pin(approvals::run(args, context)).await,
         Command::Session(args) => Box::pin(session::run(args, context)).await,
-        Command::Budget(args) => Box::pin(budget::run(args, context)).await,
+        Command::Thread(args) => Box::pin(thread::run(args, context)).await,
+        Command::Agents(args) => Box::pin(agents::run(*args, context)).await,
+        Command::Resolve(args) => Box::pin(resolve::run(*args, context)).await,
+        Command::Route(args) => Box::pin(route::run(args, context)).await,
+        Command::Lint(args) => lint::run(&args, context),
+        Command::Bundle(args) => Box::pin(bundle::run(args, context)).await,
         Command::Edges(args) => Box::pin(edges::run(args, context)).await,
         Command::Handoff(args) => Box::pin(handoff::run(args, context)).await,
         Command::Mail(args) => Box::pin(mail::run(args, context)).await,
+        Command::Prompts(args) => Box::pin(prompts::run(args, context)).await,
+        Command::Artifacts(args) => Box::pin(artifacts::run(args, context)).await,
+        Command::Tools(args) => Box::pin(tools::run(args, context)).await,
+        Command::Quota(args) => Box::pin(quota::run(args, context)).await,
         Command::Run(args) => Box::pin(run::run(args, context)).await,
+        Command::Runners(args) => Box::pin(runners::run(args, context)).await,
         Command::Mcp(args) => Box::pin(mcp::run(*args, context)).await,
+        Command::Down(args) => Box::pin(down::run(args, context)).await,
+        Command::Status(args) => Box::pin(down::status(args, context)).await,
+        Command::Context(args) => context::run(args, context),
+        Command::Completion(args) => completion::run(&args),
         Command::Doctor(args) => Box::pin(doctor::run(args, context)).await,
         Command::Store(args) => store::run(args, context),
-        Command::SampleAgent(_) | Command::Hook(_) => Ok(()),
+        Command::SampleAgent(_) | Command::Hook(_) | Command::Man(_) => Ok(()),
     }
 }
 

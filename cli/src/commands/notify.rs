@@ -1,7 +1,6 @@
 //! `troupe notify`: prints one line per notification.
 
 use anstyle::Style;
-use clap::ValueEnum;
 use serde_json::json;
 use tonic::{Request, Status};
 use troupe_proto::{
@@ -10,13 +9,13 @@ use troupe_proto::{
 };
 
 use crate::{
+    backoff::Backoff,
+    choices,
     client::Supervisor,
     context::Context,
     desktop::{self, Alert, Urgency},
     error::{Error, Result, is_transient},
-    ids, json, names,
-    patience::Patience,
-    sanitize, time,
+    ids, json, names, sanitize, time,
     ui::{Line, style},
 };
 
@@ -27,69 +26,39 @@ Examples:
   troupe notify --desktop --kind approval-requested
   troupe notify --after 0 --count 1 --output json
 
-It begins with what was missed since it was last asked for under the same --client-id.";
+The output starts after the last notification that the same --client-id received.";
 
 /// The arguments of `notify`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The session: its id, or the end of it [default: the newest open session]
+    /// Session: an id, the beginning or the end of one, or @last [default: the newest open session]
     #[arg(value_name = "SESSION")]
     session: Option<String>,
-    /// Only this kind (repeatable) [default: every kind]
-    #[arg(long = "kind", value_enum, value_name = "KIND")]
-    kinds: Vec<Kind>,
-    /// Every notification after the event of this number; 0 from the beginning
+    /// Kind of notification; may be repeated [default: all kinds]
+    #[arg(long = "kind", value_name = "KIND", value_parser = choices::notification_kind())]
+    kinds: Vec<NotificationKind>,
+    /// Start after the event with this number; 0 starts at the beginning
     #[arg(long, value_name = "NUMBER")]
     after: Option<u64>,
-    /// End after so many
+    /// End after this number of notifications
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Who asks: what is wanted, and how far it was told, is kept under this name
+    /// Client ID; the service stores the filter and the position under this ID
     #[arg(long, value_name = "NAME", default_value = "troupe")]
     client_id: String,
-    /// Raise a desktop notification for each; without a desktop, notify as --bell does
+    /// Raise desktop notifications; without a desktop, notify like --bell
     #[arg(long)]
     desktop: bool,
-    /// Notify by the terminal for each: the bell, and OSC 9 where the terminal knows it
+    /// Notify in the terminal: the bell, and OSC 9 if the terminal supports it
     #[arg(long)]
     bell: bool,
-}
-
-/// A notification category.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
-    /// A spawned agent completed a turn
-    AgentTurnComplete,
-    /// A spawned agent settled, in whatever way
-    SubAgentComplete,
-    /// Something waits for an operator
-    ApprovalRequested,
-    /// An agent repeats itself or is silent
-    Stalled,
-    /// A budget is spent
-    BudgetExhausted,
-    /// The runner of an agent cannot be reached
-    RunnerLost,
-}
-
-impl From<Kind> for NotificationKind {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::AgentTurnComplete => Self::AgentTurnComplete,
-            Kind::SubAgentComplete => Self::SubAgentComplete,
-            Kind::ApprovalRequested => Self::ApprovalRequested,
-            Kind::Stalled => Self::Stalled,
-            Kind::BudgetExhausted => Self::BudgetExhausted,
-            Kind::RunnerLost => Self::RunnerLost,
-        }
-    }
 }
 
 /// Follows the notifications until the requested number is reached. Reconnects after a disconnect.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
-    let mut telling = Telling {
+    let mut subscription = Subscription {
         request: WatchNotificationsRequest {
             session_id: ids::session_or_newest(&mut supervisor, args.session.as_deref()).await?,
             client_id: args.client_id,
@@ -98,21 +67,21 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             ..WatchNotificationsRequest::default()
         },
         left: args.count,
-        patience: Patience::new(),
+        backoff: Backoff::new(),
         alert: args.desktop.then(Alert::desktop),
         rings: args.bell,
     };
-    while telling.left != Some(0) {
-        telling.patience.wait().await;
-        match telling.tell(&mut supervisor, context).await? {
+    while subscription.left != Some(0) {
+        subscription.backoff.wait().await;
+        match subscription.receive(&mut supervisor, context).await? {
             // The stream ended as planned; reconnect.
-            Ok(()) => telling.patience.grow(None),
+            Ok(()) => subscription.backoff.grow(None),
             Err(status) if is_transient(&status) => {
-                telling.patience.grow(fault::retry_after(&status));
+                subscription.backoff.grow(fault::retry_after(&status));
                 let why = sanitize::line(status.message());
                 context.ui.note(style::paint(
                     style::WARN,
-                    format_args!("connection lost ({why}); going on"),
+                    format_args!("connection lost ({why}); reconnecting"),
                 ));
             }
             Err(status) => return Err(Error::from(status)),
@@ -121,30 +90,30 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     Ok(())
 }
 
-fn policy(kinds: &[Kind]) -> NotificationPolicy {
+fn policy(kinds: &[NotificationKind]) -> NotificationPolicy {
     NotificationPolicy {
         all: kinds.is_empty(),
-        kinds: kinds.iter().map(|kind| NotificationKind::from(*kind).into()).collect(),
+        kinds: kinds.iter().map(|kind| (*kind).into()).collect(),
         ..NotificationPolicy::default()
     }
 }
 
 /// The state of a `notify` run.
-struct Telling {
+struct Subscription {
     request: WatchNotificationsRequest,
     /// Remaining number of notifications. `None` without a limit.
     left: Option<u64>,
-    patience: Patience,
+    backoff: Backoff,
     /// Where each notification is additionally raised, if anywhere.
     alert: Option<Alert>,
     /// Whether the terminal raises the notification as well.
     rings: bool,
 }
 
-impl Telling {
+impl Subscription {
     /// Prints the notifications of one stream until it ends or the requested number is reached. The outer error is an
     /// error of the terminal, the inner one an error of the stream.
-    async fn tell(
+    async fn receive(
         &mut self,
         supervisor: &mut Supervisor,
         context: &Context,
@@ -169,7 +138,7 @@ impl Telling {
             self.raise(&notification, context).await;
             self.request.after_sequence = Some(notification.sequence);
             self.left = self.left.map(|left| left.saturating_sub(1));
-            self.patience.reset();
+            self.backoff.reset();
         }
         Ok(Ok(()))
     }
@@ -243,7 +212,7 @@ mod tests {
     use crate::ui;
 
     #[test]
-    fn a_notification_is_one_line() {
+    fn notification_is_one_line() {
         let notification = Notification {
             sequence: 17,
             thread_id: "01939c5a-0000-7000-8000-00000000aa01".to_owned(),
@@ -262,9 +231,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_kind_everything_is_wanted() {
+    fn policy_without_kinds_selects_all() {
         assert!(policy(&[]).all);
-        let some = policy(&[Kind::Stalled]);
+        let some = policy(&[NotificationKind::Stalled]);
         assert_eq!(
             (some.all, some.kinds),
             (false, vec![i32::from(NotificationKind::Stalled)])

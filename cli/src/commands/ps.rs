@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_a_head_and_its_threads() {
+    fn session_is_a_heading_and_its_threads() {
         let session = Session {
             session_id: "01939c5a-0000-7000-8000-00000000aa01".to_owned(),
             cwd: "/p".to_owned(),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_a_thread_up_is_shown_with_a_hint_once() {
+    fn blocked_threads_have_one_hint_per_cause() {
         let held_up = |id: &str, status: StatusKind, condition: ConditionKind| Thread {
             thread_id: id.to_owned(),
             agent_type: "worker".to_owned(),

@@ -7,10 +7,11 @@ use troupe_proto::{
 };
 
 use crate::{
+    choices,
     context::Context,
     error::{Error, Result},
     json, names,
-    options::{ProjectArgs, SessionMode},
+    options::ProjectArgs,
     sanitize,
     ui::{Cell, Table, style},
     workspace::Workspace,
@@ -29,69 +30,48 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The role
-    #[arg(value_name = "TYPE", required_unless_present = "graph", conflicts_with = "graph")]
+    /// Role
+    #[arg(value_name = "ROLE", required_unless_present = "graph", conflicts_with = "graph")]
     agent_type: Option<String>,
-    /// The graph template, in the role's place
+    /// Graph template instead of a role
     #[arg(long, value_name = "NAME")]
     graph: Option<String>,
-    /// The persona
+    /// Persona
     #[arg(long, value_name = "NAME")]
     agent_name: Option<String>,
-    /// The model that the spawn would name
+    /// Model of the spawn
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// The reasoning effort that the spawn would name
+    /// Reasoning effort of the spawn
     #[arg(long, value_name = "EFFORT")]
     effort: Option<String>,
-    /// The provider that the spawn would name
+    /// Model provider of the spawn
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
-    /// The parent's model
+    /// Model of the parent
     #[arg(long, value_name = "MODEL")]
     inherit_model: Option<String>,
-    /// The parent's reasoning effort
+    /// Reasoning effort of the parent
     #[arg(long, value_name = "EFFORT")]
     inherit_effort: Option<String>,
-    /// The parent's provider
+    /// Model provider of the parent
     #[arg(long, value_name = "PROVIDER")]
     inherit_provider: Option<String>,
-    /// The parent's sandbox, which the child's never exceeds [default: workspace-write]
-    #[arg(long, value_name = "SANDBOX", value_enum)]
-    inherit_sandbox: Option<ParentSandbox>,
-    /// The session's mode; its text is part of the prompt [default: implementation]
-    #[arg(long, value_name = "MODE", value_enum)]
-    mode: Option<SessionMode>,
-    /// Refuse unless the template's SHA-256 is this one
+    /// Sandbox of the parent [default: workspace-write]
+    #[arg(long, value_name = "SANDBOX", value_parser = choices::sandbox())]
+    inherit_sandbox: Option<Sandbox>,
+    /// Mode of the session [default: implementation]
+    #[arg(long, value_name = "MODE", value_parser = choices::mode())]
+    mode: Option<Mode>,
+    /// SHA-256 that the template must have
     #[arg(long, value_name = "SHA256")]
     digest: Option<String>,
-    /// Where the agent would work
+    /// The project.
     #[command(flatten)]
     project: ProjectArgs,
-    /// Show the prompt too
+    /// Include the prompt
     #[arg(long)]
     prompt: bool,
-}
-
-/// The sandbox of the parent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum ParentSandbox {
-    /// No write and no network
-    ReadOnly,
-    /// Writes inside the working directory
-    WorkspaceWrite,
-    /// Whatever the tools can do
-    FullAccess,
-}
-
-impl From<ParentSandbox> for Sandbox {
-    fn from(sandbox: ParentSandbox) -> Self {
-        match sandbox {
-            ParentSandbox::ReadOnly => Self::ReadOnly,
-            ParentSandbox::WorkspaceWrite => Self::WorkspaceWrite,
-            ParentSandbox::FullAccess => Self::FullAccess,
-        }
-    }
 }
 
 /// Resolves a spawn without performing it.
@@ -127,8 +107,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 fn request(args: Args) -> Result<ResolveSpawnRequest> {
-    let sandbox = args.inherit_sandbox.map_or(Sandbox::Unspecified, Sandbox::from);
-    let mode = args.mode.map_or(Mode::Unspecified, Mode::from);
+    let sandbox = args.inherit_sandbox.unwrap_or_default();
+    let mode = args.mode.unwrap_or_default();
     Ok(ResolveSpawnRequest {
         cwd: args.project.cwd()?,
         agent_type: args.agent_type,
@@ -154,7 +134,7 @@ fn request(args: Args) -> Result<ResolveSpawnRequest> {
 const TEMPLATE: &str = "template";
 
 fn text(resolved: &ResolvedSpawn, with_prompt: bool, columns: usize) -> String {
-    let mut table = Table::new(["WHAT", "DECIDED BY", "VALUE"]);
+    let mut table = Table::new(["FIELD", "ORIGIN", "VALUE"]);
     let role = match resolved.agent_name.as_str() {
         "" => resolved.agent_type.clone(),
         persona => format!("{}: {persona}", resolved.agent_type),
@@ -172,7 +152,7 @@ fn text(resolved: &ResolvedSpawn, with_prompt: bool, columns: usize) -> String {
         ("provider", resolved.provider.as_str()),
     ] {
         match value {
-            "" => row(&mut table, field, "whatever the runner takes", "nobody"),
+            "" => row(&mut table, field, "default of the runner", "runner"),
             value => row(&mut table, field, value, &origin(field)),
         }
     }
@@ -198,7 +178,7 @@ fn text(resolved: &ResolvedSpawn, with_prompt: bool, columns: usize) -> String {
         let scope = names::scope(source.scope()).to_ascii_lowercase();
         row(&mut table, "template", &source.path, &scope);
         let dialect = names::dialect(source.dialect()).to_ascii_lowercase();
-        row(&mut table, "dialect", &dialect, "place");
+        row(&mut table, "dialect", &dialect, "path");
         row(&mut table, "digest", &source.digest, "");
         for hidden in &source.shadowed {
             row(&mut table, "hides", hidden, "");
@@ -305,14 +285,14 @@ mod tests {
         assert!(lines.contains(&words("model explicit gpt-5.2")), "{text}");
         assert!(lines.contains(&words("tools role:worker all, not spawn_*")), "{text}");
         assert!(
-            lines.contains(&words("provider nobody whatever the runner takes")),
+            lines.contains(&words("provider runner default of the runner")),
             "{text}"
         );
         assert!(!text.contains("You work"), "{text}");
     }
 
     #[test]
-    fn the_prompt_is_shown_when_asked_for() {
+    fn prompt_is_shown_on_request() {
         let text = ui::plain(&text(&resolved(), true, 120));
         assert!(
             text.contains("── role") && text.ends_with("You work.[2J\nHard."),

@@ -159,7 +159,7 @@ async fn tell(admin: Option<&mut Admin>, mut ready: watch::Receiver<bool>, conte
                     let address = admin.address();
                     let error = Error::of(error)
                         .context(format!("health and metrics are not served at {address} any more"))
-                        .hint("the runner goes on; start it again to have them back");
+                        .hint("the runner continues without them; restart it to serve them");
                     context.ui.error(&error);
                     break;
                 }
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_of_secrets_is_hidden_and_one_of_other_things_is_not() {
+    fn directory_is_hidden_only_if_it_holds_secrets_only() {
         let directory = tempfile::tempdir().unwrap();
         let token = directory.path().join("runner.token");
         for name in ["runner.token", "operator.token", "..data"] {

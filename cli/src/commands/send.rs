@@ -1,47 +1,50 @@
 //! `troupe send`: sends input to a thread.
 
+use clap_complete::ArgValueCompleter;
 use tonic::Request;
 use troupe_proto::supervisor::v1::{OnLimit, SendInputRequest};
 
 use crate::{
-    client,
+    client, complete,
     context::Context,
     error::Result,
-    ids, json, message, names,
+    ids, json,
+    message::TextArgs,
+    names,
     ui::{self, Line, style},
 };
 
 const AFTER_HELP: &str = "\
 Examples:
-  troupe send 0000aa01 -m 'Look at the tests as well'
-  troupe send scout -m 'Stop that, do this instead' --interrupt
-  troupe send scout -m 'The tests lie in t/, not in tests/' --steer
-  troupe send 0000aa01 -m - < notes.md";
+  troupe send @last 'Look at the tests as well'
+  troupe send scout 'Stop that, do this instead' --interrupt
+  troupe send scout 'The tests are in t/, not in tests/' --steer
+  troupe send 0000aa01 --file notes.md";
 
 /// The arguments of `send`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The thread: its id, the end of it, or its alias
-    #[arg(value_name = "ID")]
+    /// Thread: an id, the beginning or the end of one, an alias, or @last
+    #[arg(value_name = "ID", add = ArgValueCompleter::new(complete::threads))]
     thread: String,
-    /// What to do; `-` reads standard input
-    #[arg(short, long, value_name = "TEXT")]
-    message: String,
-    /// Stop a running turn first
+    /// The input.
+    #[command(flatten)]
+    text: TextArgs,
+    /// Interrupt the running turn first
     #[arg(long)]
     interrupt: bool,
-    /// Give it to a running turn; where the agent's program takes nothing more in one, it waits for the next turn
+    /// Deliver to the running turn, if the agent's program supports it; otherwise with the next turn
     #[arg(long, conflicts_with = "interrupt")]
     steer: bool,
-    /// Wait in the queue when no slot is free, instead of failing
+    /// Queue the thread if no slot is free
     #[arg(long)]
     queue: bool,
 }
 
 /// Sends the input.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    let message = message::read(&args.message)?;
+    let message = args.text.read()?;
     let mut supervisor = context.supervisor().await?;
     let thread_id = ids::thread(&mut supervisor, &args.thread, None).await?;
     let on_limit = if args.queue { OnLimit::Queue } else { OnLimit::Refuse };

@@ -1,228 +1,519 @@
-//! `troupe session`: changes the settings of a session, pauses, resumes and closes it.
+//! `troupe session`: creates, lists, changes, closes and deletes sessions.
 
-use clap::ValueEnum;
+use std::time::{Duration, SystemTime};
+
+use clap::Subcommand;
+use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tonic::Request;
 use troupe_proto::{
     common::v1::{EdgeManagement, Mode},
-    supervisor::v1::{Budget, DeleteSessionRequest, Orchestration, Session, UpdateSessionRequest},
+    supervisor::v1::{
+        CreateSessionRequest, DeleteSessionRequest, GetSessionRequest, Limits, Orchestration, Session,
+        UpdateSessionRequest, WatchSessionsRequest,
+    },
 };
 
-use super::close;
+use super::{close, show};
 use crate::{
-    client,
+    choices,
+    client::{self, Supervisor},
+    complete,
     context::Context,
     error::{Error, Result},
-    ids, json, names,
-    options::{NewBudget, SessionMode, budget_in_words},
-    ui::{Line, style},
+    ids, json, listing,
+    message::TextArgs,
+    names,
+    options::{self, NewBudget, ProjectArgs, budget_in_words},
+    session_settings::SessionSettings,
+    time,
+    ui::{self, Cell, Line, Table, style},
+    webhook::WebhookArgs,
+    workspace::Workspace,
 };
 
 const AFTER_HELP: &str = "\
 Examples:
+  troupe session list
+  troupe session create --planning --session-tokens 500000 --sandbox read-only
   troupe session pause 0000cc03
-  troupe session mode 0000cc03 planning
-  troupe session budget 0000cc03 --tokens 500000 --time 2h
+  troupe session budget @last --tokens 500000 --time 2h
   troupe session close 0000cc03 --wait && troupe session delete 0000cc03
 
-SESSION is an id, or the end of one; `troupe ps` shows them.";
+SESSION is an id, the beginning or the end of one, or @last.";
 
 /// The arguments of `session`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
 pub(crate) struct Args {
-    /// What to do with it
+    /// The action.
     #[command(subcommand)]
     action: Action,
 }
 
-/// What to do with a session.
-#[derive(Debug, clap::Subcommand)]
+/// An action on sessions.
+#[derive(Debug, Subcommand)]
 enum Action {
-    /// Start no turn and no agent any more; running turns finish
+    /// List sessions
+    #[command(after_help = "Example: troupe session list --closed --label team=core")]
+    List(ListArgs),
+    /// Show a session with its settings and usage
+    #[command(after_help = "Example: troupe session show @last")]
+    Show(One),
+    /// Open a session; with a task, its root is an agent
+    #[command(after_help = "Example: troupe session create --planning --sandbox read-only --retention 24h")]
+    Create(Box<CreateArgs>),
+    /// Change settings of a session
+    #[command(after_help = "Example: troupe session update 0000cc03 --max-threads 20 --mode planning")]
+    Update(UpdateArgs),
+    /// Follow sessions and the number of their threads by status
+    #[command(after_help = "Example: troupe session watch --label team=core")]
+    Watch(ListArgs),
+    /// Pause a session: no turn and no spawn starts; running turns finish
     #[command(after_help = "Example: troupe session pause 0000cc03")]
     Pause(One),
-    /// End a pause: what waited goes on
+    /// Resume a paused session
     #[command(after_help = "Example: troupe session resume 0000cc03")]
     Resume(One),
-    /// Set what it is for
+    /// Set the mode of a session
     #[command(after_help = "Example: troupe session mode 0000cc03 planning")]
     Mode(ModeArgs),
-    /// Set who keeps its orchestrators going
+    /// Set whether the supervisor starts further turns of orchestrators
     #[command(after_help = "Example: troupe session orchestration 0000cc03 auto")]
     Orchestration(OrchestrationArgs),
-    /// Set which edges agents of graph templates may manage at most; without any they spawn nothing
+    /// Set the edges that threads of graph templates may manage at most
     #[command(after_help = "Example: troupe session edges 0000cc03 none")]
     Edges(EdgesArgs),
-    /// Set what it may spend as a whole; what is not given is without bound
+    /// Set the budget of a session; bounds that are not given stay
     #[command(after_help = "Example: troupe session budget 0000cc03 --tokens 500000 --turns 100")]
     Budget(BudgetArgs),
-    /// Close everything in it, leaf first
+    /// Replace the receivers of notifications
+    #[command(after_help = "Example: troupe session webhook 0000cc03 --webhook https://example.com/hook")]
+    Webhook(WebhookUpdate),
+    /// Close a session with all its threads, leaf first
     #[command(after_help = "Example: troupe session close 0000cc03 --wait")]
     Close(CloseArgs),
-    /// Remove a closed session with all its content
+    /// Delete a closed session with all its content
     #[command(after_help = "Example: troupe session delete 0000cc03")]
     Delete(One),
+    /// Delete all closed sessions
+    #[command(after_help = "Example: troupe session prune --older-than 24h --dry-run")]
+    Prune(PruneArgs),
 }
 
 /// A session.
 #[derive(Debug, clap::Args)]
 struct One {
-    /// Its id, or the end of it
-    #[arg(value_name = "SESSION")]
+    /// Session: an id, the beginning or the end of one, or @last
+    #[arg(value_name = "SESSION", add = ArgValueCompleter::new(complete::sessions))]
     session: String,
+}
+
+/// The arguments of `session list` and `session watch`.
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// Include closed sessions
+    #[arg(long)]
+    closed: bool,
+    /// Sessions with this label only; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = options::key_value)]
+    labels: Vec<(String, String)>,
+}
+
+/// The arguments of `session create`.
+#[derive(Debug, clap::Args)]
+struct CreateArgs {
+    /// The task of the root.
+    #[command(flatten)]
+    text: TextArgs,
+    /// Role of the root
+    #[arg(long, value_name = "ROLE", default_value = "", hide_default_value = true)]
+    role: String,
+    /// Graph template of the root instead of a role
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "role",
+        default_value = "",
+        hide_default_value = true
+    )]
+    template: String,
+    /// Let the registry select the root's role by the task
+    #[arg(long, conflicts_with_all = ["role", "template"])]
+    route: bool,
+    /// Persona of the root
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    agent_name: String,
+    /// Model of threads that name none
+    #[arg(long, value_name = "MODEL", default_value = "", hide_default_value = true)]
+    model: String,
+    /// Model provider of threads that name none
+    #[arg(long, value_name = "PROVIDER", default_value = "", hide_default_value = true)]
+    provider: String,
+    /// Reasoning effort of threads that name none
+    #[arg(long, value_name = "EFFORT", default_value = "", hide_default_value = true)]
+    effort: String,
+    /// The project.
+    #[command(flatten)]
+    project: ProjectArgs,
+    /// The settings.
+    #[command(flatten)]
+    settings: SessionSettings,
+}
+
+/// The arguments of `session update`.
+#[derive(Debug, clap::Args)]
+struct UpdateArgs {
+    /// The session.
+    #[command(flatten)]
+    one: One,
+    /// Mode
+    #[arg(long, value_name = "MODE", value_parser = choices::mode())]
+    mode: Option<Mode>,
+    /// Turns of orchestrators: on request, or until they report completion
+    #[arg(long, value_name = "WHEN", value_parser = choices::orchestration())]
+    orchestration: Option<Orchestration>,
+    /// Edges that threads of graph templates may manage at most
+    #[arg(long, value_name = "EDGES", value_parser = choices::edge_management())]
+    edges: Option<EdgeManagement>,
+    /// Graph template whose threads need no approvals, replacing the present list; may be repeated
+    #[arg(long, value_name = "TEMPLATE")]
+    orchestrator: Vec<String>,
+    /// Require approvals from all graph templates again
+    #[arg(long, conflicts_with = "orchestrator")]
+    no_orchestrators: bool,
+    /// Maximum depth of the tree
+    #[arg(long, value_name = "NUMBER")]
+    max_depth: Option<u32>,
+    /// Maximum number of active threads
+    #[arg(long, value_name = "NUMBER")]
+    max_threads: Option<u32>,
+    /// Maximum number of open threads
+    #[arg(long, value_name = "NUMBER")]
+    max_open_threads: Option<u32>,
+    /// Maximum number of threads in the session's lifetime
+    #[arg(long, value_name = "NUMBER")]
+    max_total_threads: Option<u32>,
 }
 
 /// The arguments of `session mode`.
 #[derive(Debug, clap::Args)]
 struct ModeArgs {
-    /// The session
+    /// The session.
     #[command(flatten)]
     one: One,
-    /// What it is for from now on
-    #[arg(value_enum, value_name = "MODE")]
-    mode: SessionMode,
+    /// Mode
+    #[arg(value_name = "MODE", value_parser = choices::mode())]
+    mode: Mode,
 }
 
 /// The arguments of `session orchestration`.
 #[derive(Debug, clap::Args)]
 struct OrchestrationArgs {
-    /// The session
+    /// The session.
     #[command(flatten)]
     one: One,
-    /// Who keeps its orchestrators going
-    #[arg(value_enum, value_name = "WHO")]
-    who: Who,
-}
-
-/// Whether the supervisor or the caller starts the turns of orchestrators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Who {
-    /// Turns start when somebody asks for them
-    Interactive,
-    /// Until an orchestrator says that it is done
-    Auto,
-}
-
-impl From<Who> for Orchestration {
-    fn from(who: Who) -> Self {
-        match who {
-            Who::Interactive => Self::Interactive,
-            Who::Auto => Self::Auto,
-        }
-    }
+    /// Turns of orchestrators: on request, or until they report completion
+    #[arg(value_name = "WHEN", value_parser = choices::orchestration())]
+    orchestration: Orchestration,
 }
 
 /// The arguments of `session edges`.
 #[derive(Debug, clap::Args)]
 struct EdgesArgs {
-    /// The session
+    /// The session.
     #[command(flatten)]
     one: One,
-    /// The edges that they may manage, if their templates declare as much
-    #[arg(value_enum, value_name = "EDGES")]
-    edges: Edges,
-}
-
-/// Which edges agents may manage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Edges {
-    /// None
-    None,
-    /// Those that the agent itself ends in
-    #[value(name = "self")]
-    Own,
-    /// All
-    All,
-}
-
-impl From<Edges> for EdgeManagement {
-    fn from(edges: Edges) -> Self {
-        match edges {
-            Edges::None => Self::None,
-            Edges::Own => Self::Self_,
-            Edges::All => Self::All,
-        }
-    }
+    /// Edges that threads of graph templates may manage at most
+    #[arg(value_name = "EDGES", value_parser = choices::edge_management())]
+    edges: EdgeManagement,
 }
 
 /// The arguments of `session budget`.
 #[derive(Debug, clap::Args)]
 struct BudgetArgs {
-    /// The session
+    /// The session.
     #[command(flatten)]
     one: One,
-    /// The new budget
+    /// The changes.
     #[command(flatten)]
     budget: NewBudget,
+}
+
+/// The arguments of `session webhook`.
+#[derive(Debug, clap::Args)]
+struct WebhookUpdate {
+    /// The session.
+    #[command(flatten)]
+    one: One,
+    /// The receivers.
+    #[command(flatten)]
+    webhooks: WebhookArgs,
+    /// Remove all receivers
+    #[arg(long, conflicts_with = "webhook", required_unless_present = "webhook")]
+    none: bool,
 }
 
 /// The arguments of `session close`.
 #[derive(Debug, clap::Args)]
 struct CloseArgs {
-    /// The session
+    /// The session.
     #[command(flatten)]
     one: One,
-    /// How it goes down
+    /// The end of running turns.
     #[command(flatten)]
     manner: close::Manner,
 }
 
+/// The arguments of `session prune`.
+#[derive(Debug, clap::Args)]
+struct PruneArgs {
+    /// Delete sessions only that have been closed for this long
+    #[arg(long, value_name = "SPAN", value_parser = time::parse_duration, default_value = "0s")]
+    older_than: Duration,
+    /// Sessions with this label only; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = options::key_value)]
+    labels: Vec<(String, String)>,
+    /// List the sessions without deleting them
+    #[arg(long)]
+    dry_run: bool,
+}
+
 /// Runs the action.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
     let change = UpdateSessionRequest::default;
-    match args.action {
+    let (one, request) = match args.action {
+        Action::List(args) => return list(&mut supervisor, args, context).await,
+        Action::Show(one) => return show(&mut supervisor, &one, context).await,
+        Action::Create(args) => return create(&mut supervisor, *args, context).await,
+        Action::Watch(args) => return watch(&mut supervisor, args, context).await,
+        Action::Close(args) => {
+            return close::close_session(&mut supervisor, &args.one.session, args.manner, context).await;
+        }
+        Action::Delete(one) => return delete(&mut supervisor, &one, context).await,
+        Action::Prune(args) => return prune(&mut supervisor, args, context).await,
+        Action::Update(args) => update_request(args),
         Action::Pause(one) => {
             let paused = Some(true);
-            update(&one, UpdateSessionRequest { paused, ..change() }, context).await
+            (one, UpdateSessionRequest { paused, ..change() })
         }
         Action::Resume(one) => {
             let paused = Some(false);
-            update(&one, UpdateSessionRequest { paused, ..change() }, context).await
+            (one, UpdateSessionRequest { paused, ..change() })
         }
         Action::Mode(args) => {
-            let mode = Some(Mode::from(args.mode).into());
-            update(&args.one, UpdateSessionRequest { mode, ..change() }, context).await
+            let mode = Some(args.mode.into());
+            (args.one, UpdateSessionRequest { mode, ..change() })
         }
         Action::Orchestration(args) => {
-            let orchestration = Some(Orchestration::from(args.who).into());
+            let orchestration = Some(args.orchestration.into());
             let request = UpdateSessionRequest {
                 orchestration,
                 ..change()
             };
-            update(&args.one, request, context).await
+            (args.one, request)
         }
         Action::Edges(args) => {
-            let edge_management = Some(EdgeManagement::from(args.edges).into());
+            let edge_management = Some(args.edges.into());
             let request = UpdateSessionRequest {
                 edge_management,
                 ..change()
             };
-            update(&args.one, request, context).await
+            (args.one, request)
         }
         Action::Budget(args) => {
-            let budget = Some(Budget::from(args.budget));
-            update(&args.one, UpdateSessionRequest { budget, ..change() }, context).await
+            let present = get(&mut supervisor, &args.one).await?;
+            let budget = Some(args.budget.of(present.budget.as_ref()));
+            (args.one, UpdateSessionRequest { budget, ..change() })
         }
-        Action::Close(args) => {
-            let mut supervisor = context.supervisor().await?;
-            close::close_session(&mut supervisor, &args.one.session, args.manner, context).await
+        Action::Webhook(args) => {
+            let request = UpdateSessionRequest {
+                webhooks: args.webhooks.webhooks()?,
+                replace_webhooks: true,
+                ..change()
+            };
+            (args.one, request)
         }
-        Action::Delete(one) => delete(&one, context).await,
+    };
+    update(&mut supervisor, &one, request, context).await
+}
+
+fn update_request(args: UpdateArgs) -> (One, UpdateSessionRequest) {
+    let limits = Limits {
+        max_depth: args.max_depth,
+        max_threads: args.max_threads,
+        max_open_threads: args.max_open_threads,
+        max_total_threads: args.max_total_threads,
+    };
+    let request = UpdateSessionRequest {
+        mode: args.mode.map(Into::into),
+        orchestration: args.orchestration.map(Into::into),
+        edge_management: args.edges.map(Into::into),
+        replace_orchestrators: args.no_orchestrators || !args.orchestrator.is_empty(),
+        orchestrators: args.orchestrator,
+        limits: (limits != Limits::default()).then_some(limits),
+        ..UpdateSessionRequest::default()
+    };
+    (args.one, request)
+}
+
+async fn get(supervisor: &mut Supervisor, one: &One) -> Result<Session> {
+    let session_id = ids::session(supervisor, &one.session).await?;
+    let answer = supervisor
+        .get_session(GetSessionRequest { session_id })
+        .await?
+        .into_inner();
+    answer.session.ok_or_else(Error::empty_answer)
+}
+
+async fn show(supervisor: &mut Supervisor, one: &One, context: &Context) -> Result<()> {
+    let session = get(supervisor, one).await?;
+    context.ui.answer(
+        || json!({ "session": json::message(&session) }),
+        || show::session_fields(&session, SystemTime::now()),
+    )
+}
+
+async fn list(supervisor: &mut Supervisor, args: ListArgs, context: &Context) -> Result<()> {
+    let sessions = listing::sessions_with(supervisor, args.labels.into_iter().collect(), args.closed).await?;
+    context.ui.table(
+        || json!({ "sessions": json::list(&sessions) }),
+        || table(&sessions, SystemTime::now()),
+        "no sessions; `--closed` includes closed ones",
+    )
+}
+
+fn table(sessions: &[Session], now: SystemTime) -> Table<7> {
+    let mut table =
+        Table::new(["SESSION", "STATE", "MODE", "AGE", "THREADS", "TOKENS", "DIRECTORY"]).optional(&["MODE", "TOKENS"]);
+    for session in sessions {
+        let roll_up = session.roll_up.clone().unwrap_or_default();
+        table.row([
+            Cell::plain(&session.session_id),
+            state(session),
+            Cell::plain(names::mode(session.mode())),
+            Cell::plain(time::age(session.create_time.as_ref(), now)),
+            Cell::plain(roll_up.threads.iter().map(|count| count.count).sum::<u32>().to_string()),
+            Cell::plain(ui::tokens(&roll_up.usage.unwrap_or_default())),
+            Cell::plain(&session.cwd),
+        ]);
+    }
+    table
+}
+
+fn state(session: &Session) -> Cell {
+    match (session.closed, session.paused) {
+        (true, _) => Cell::new(style::DIM, "closed"),
+        (false, true) => Cell::new(style::WARN, "paused"),
+        (false, false) => Cell::new(style::GOOD, "open"),
     }
 }
 
-async fn update(one: &One, change: UpdateSessionRequest, context: &Context) -> Result<()> {
-    let mut supervisor = context.supervisor().await?;
+async fn create(supervisor: &mut Supervisor, args: CreateArgs, context: &Context) -> Result<()> {
+    let cwd = args.project.cwd()?;
+    let message = args.text.is_given().then(|| args.text.read()).transpose()?;
+    let wanted = CreateSessionRequest {
+        cwd: cwd.clone(),
+        message,
+        agent_type: args.role,
+        role_template: args.template,
+        auto_route: args.route,
+        agent_name: args.agent_name,
+        model: args.model,
+        provider: args.provider,
+        reasoning_effort: args.effort,
+        ..args.settings.request()?
+    };
+    let mut workspace = Workspace::around(&cwd, context)?;
+    let answer = workspace
+        .ask(context, async |workspace_digest: String| {
+            let request = CreateSessionRequest {
+                request_id: client::request_id(),
+                workspace_digest,
+                ..wanted.clone()
+            };
+            supervisor.create_session(Request::new(request)).await
+        })
+        .await?;
+    let session = answer.session.ok_or_else(Error::empty_answer)?;
+    context
+        .ui
+        .answer(|| json!({ "session": json::message(&session) }), || text(&session))
+}
+
+/// Follows the sessions until the process is interrupted or the stream fails.
+async fn watch(supervisor: &mut Supervisor, args: ListArgs, context: &Context) -> Result<()> {
+    let request = WatchSessionsRequest {
+        labels: args.labels.into_iter().collect(),
+        include_closed: args.closed,
+    };
+    loop {
+        let mut stream = supervisor.watch_sessions(request.clone()).await?.into_inner();
+        while let Some(message) = stream.message().await? {
+            if !context.ui.is_text() {
+                context.ui.value(&json::message(&message))?;
+                continue;
+            }
+            let Some(session) = &message.session else { continue };
+            let threads = session.roll_up.iter().flat_map(|roll_up| &roll_up.threads);
+            let threads = threads
+                .filter(|count| count.count > 0)
+                .map(|count| format!("{} {}", count.count, names::status_kind(count.kind())));
+            let head = if message.removed {
+                Line::default()
+                    .mark(style::PLAIN, ids::short(&session.session_id))
+                    .word(style::DIM, "removed")
+            } else {
+                text(session)
+            };
+            let line = head.word(style::DIM, threads.collect::<Vec<_>>().join(", "));
+            context.ui.line(line.render(context.ui.columns()))?;
+        }
+    }
+}
+
+/// Deletes the closed sessions.
+async fn prune(supervisor: &mut Supervisor, args: PruneArgs, context: &Context) -> Result<()> {
+    let now = SystemTime::now();
+    let is_old = |session: &Session| {
+        let closed = session.update_time.and_then(|time| SystemTime::try_from(time).ok());
+        closed.is_none_or(|closed| now.duration_since(closed).unwrap_or_default() >= args.older_than)
+    };
+    let sessions = listing::sessions_with(supervisor, args.labels.iter().cloned().collect(), true).await?;
+    let old: Vec<Session> = sessions
+        .into_iter()
+        .filter(|session| session.closed && is_old(session))
+        .collect();
+    if !args.dry_run {
+        for session in &old {
+            let request = DeleteSessionRequest {
+                request_id: client::request_id(),
+                session_id: session.session_id.clone(),
+            };
+            supervisor.delete_session(Request::new(request)).await?;
+        }
+    }
+    context.ui.table(
+        || json!({ "sessions": json::list(&old), "deleted": !args.dry_run }),
+        || table(&old, now),
+        "no closed sessions to delete",
+    )?;
+    if !old.is_empty() {
+        let done = if args.dry_run { "would be deleted" } else { "deleted" };
+        context.ui.note(format!("{} sessions {done}", old.len()));
+    }
+    Ok(())
+}
+
+async fn update(supervisor: &mut Supervisor, one: &One, change: UpdateSessionRequest, context: &Context) -> Result<()> {
     let request = UpdateSessionRequest {
         request_id: client::request_id(),
-        session_id: ids::session(&mut supervisor, &one.session).await?,
+        session_id: ids::session(supervisor, &one.session).await?,
         ..change
     };
     let answer = supervisor.update_session(Request::new(request)).await?.into_inner();
-    let session = answer
-        .session
-        .ok_or_else(|| Error::failure("the supervisor answered no session"))?;
+    let session = answer.session.ok_or_else(Error::empty_answer)?;
     context
         .ui
         .answer(|| json!({ "session": json::message(&session) }), || text(&session))
@@ -230,10 +521,10 @@ async fn update(one: &One, change: UpdateSessionRequest, context: &Context) -> R
 
 /// Formats the current settings.
 fn text(session: &Session) -> Line {
-    let (look, state) = if session.paused {
-        (style::WARN, "paused")
-    } else {
-        (style::GOOD, "open")
+    let (look, state) = match (session.closed, session.paused) {
+        (true, _) => (style::DIM, "closed"),
+        (false, true) => (style::WARN, "paused"),
+        (false, false) => (style::GOOD, "open"),
     };
     let edges = match session.edge_management() {
         EdgeManagement::Unspecified | EdgeManagement::All => String::new(),
@@ -251,9 +542,8 @@ fn text(session: &Session) -> Line {
         .word(style::DIM, budget_in_words(session.budget.as_ref()))
 }
 
-async fn delete(one: &One, context: &Context) -> Result<()> {
-    let mut supervisor = context.supervisor().await?;
-    let session_id = ids::session(&mut supervisor, &one.session).await?;
+async fn delete(supervisor: &mut Supervisor, one: &One, context: &Context) -> Result<()> {
+    let session_id = ids::session(supervisor, &one.session).await?;
     let request = DeleteSessionRequest {
         request_id: client::request_id(),
         session_id: session_id.clone(),
@@ -268,6 +558,8 @@ async fn delete(one: &One, context: &Context) -> Result<()> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
+    use troupe_proto::supervisor::v1::Budget;
+
     use super::*;
     use crate::{
         commands::{self, Command},
@@ -283,14 +575,11 @@ mod tests {
     }
 
     #[test]
-    fn every_action_names_its_session_first() {
+    fn every_action_takes_its_session_first() {
         let Action::Mode(args) = parse(&["mode", "0000cc03", "planning"]).unwrap() else {
             panic!("not a mode");
         };
-        assert_eq!(
-            (args.one.session.as_str(), args.mode),
-            ("0000cc03", SessionMode::Planning)
-        );
+        assert_eq!((args.one.session.as_str(), args.mode), ("0000cc03", Mode::Planning));
         for wrong in [
             &["pause"][..],
             &["mode", "0000cc03"],
@@ -304,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_shown_as_it_is_set() {
+    fn session_line_shows_its_settings() {
         let session = Session {
             session_id: "01939c5a-0000-7000-8000-00000000cc03".to_owned(),
             paused: true,

@@ -2,24 +2,34 @@
 
 use std::time::Duration;
 
+use clap_complete::ArgValueCompleter;
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 use tonic::Request;
 use troupe_proto::{
-    common::v1::Mode,
+    common::v1::{EdgeManagement, Namespace},
+    reason::Reason,
+    registry::v1::ListAgentsRequest,
     supervisor::v1::{
-        CloseSessionRequest, CreateSessionRequest, OnLimit, Orchestration, SpawnAgentRequest, SpawnAgentResponse,
-        Status, StatusKind, WakePolicy,
+        ClosePolicy, CloseSessionRequest, CreateSessionRequest, DeleteSessionRequest, InputItem, NamedPath, OnLimit,
+        SpawnAgentRequest, SpawnAgentResponse, Status, StatusKind, WakePolicy, input_item::Item,
     },
 };
 
 use crate::{
+    choices,
     client::{self, Supervisor},
+    complete,
     content::{self, LastMessage},
     context::Context,
     error::{Error, Result},
-    ids, json, message, names,
+    ids, json,
+    message::{self, TextArgs},
+    names,
     options::{ProjectArgs, SpawnBudget},
-    sanitize, time,
+    sanitize,
+    session_settings::{SessionSettings, ceiling},
+    suggest, time,
     ui::{self, Line, style},
     waiting,
     workspace::Workspace,
@@ -27,128 +37,181 @@ use crate::{
 
 const AFTER_HELP: &str = "\
 Examples:
-  troupe spawn explorer -m 'Where is the main function?' --wait
-  troupe spawn reviewer --agent-name strict -m 'Review the last commit' --session 0000aa01
-  troupe spawn worker -m 'Fix the build' --supervisor http://10.0.0.7:50052 --registry http://10.0.0.7:50051
-  troupe spawn scribe -m 'Write the release notes' --no-cwd
-  troupe spawn --template orchestrator -m 'Ship the release' --auto --budget-tokens 500000
+  troupe spawn explorer 'Where is the main function?' --wait
+  troupe spawn reviewer --agent-name strict 'Review the last commit' --session 0000aa01
+  troupe spawn worker 'Fix the build' --supervisor http://10.0.0.7:50052 --registry http://10.0.0.7:50051
+  troupe spawn scribe --file notes.md --no-cwd
+  troupe spawn --template orchestrator 'Ship the release' --auto --budget-tokens 500000
   troupe spawn --route 'Review the last commit for leaks'
-  git diff | troupe spawn bug-hunter -m - --queue";
+  git diff | troupe spawn bug-hunter - --queue";
 
 /// The arguments of `spawn`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The role; without one the agent inherits everything from its parent
-    #[arg(value_name = "TYPE")]
+    /// Role; without a role the agent inherits its parent's instructions
+    #[arg(value_name = "ROLE", add = ArgValueCompleter::new(complete::roles))]
     agent_type: Option<String>,
-    /// A graph template in the role's place: `troupe agents --graph` lists them
-    #[arg(long, value_name = "NAME", conflicts_with = "agent_type")]
+    /// The task.
+    #[command(flatten)]
+    text: TextArgs,
+    /// Graph template instead of a role; `troupe agents --graph` lists them
+    #[arg(long, value_name = "NAME")]
     template: Option<String>,
-    /// What to do; `-` reads standard input
-    #[arg(short, long, value_name = "TEXT", required_unless_present = "route")]
-    message: Option<String>,
-    /// What to do, in the place of --message; the registry chooses the role by the names and keywords in it
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["message", "template"])]
+    /// Task; the registry selects the role by the names and keywords in it
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["agent_type", "text", "message", "file", "template"])]
     route: Option<String>,
-    /// The session; without it a new one is opened for the current directory
-    #[arg(long, value_name = "ID", conflicts_with = "no_cwd")]
+    /// Session [default: a new session for the current directory]
+    #[arg(long, value_name = "SESSION", conflicts_with = "no_cwd")]
     session: Option<String>,
-    /// The parent [default: the root of the session]
-    #[arg(long, requires = "session", value_name = "ID")]
+    /// Parent thread [default: the root of the session]
+    #[arg(long, requires = "session", value_name = "THREAD")]
     parent: Option<String>,
-    /// The persona
+    /// Persona of the role
     #[arg(long, value_name = "NAME")]
     agent_name: Option<String>,
-    /// The model, over what persona and role say
+    /// Model; wins over persona and role
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// The model's provider, over what persona and role say; a runner picks its program by it
+    /// Model provider; wins over persona and role
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
-    /// The reasoning effort, over what persona and role say
+    /// Reasoning effort; wins over persona and role
     #[arg(long, value_name = "EFFORT")]
     effort: Option<String>,
-    /// A short label for people
+    /// Short label for people [default: the first line of the task]
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
-    /// A name that is unique in the session
+    /// Name that is unique in the session
     #[arg(long, value_name = "NAME")]
     alias: Option<String>,
-    /// A note for people
+    /// Note for people
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
-    /// Where the agent works, and what a new session is about
+    /// The directory of the agent and of a new session.
     #[command(flatten)]
     project: ProjectArgs,
-    /// Refuse unless the template's SHA-256 is this one
+    /// SHA-256 that the template must have
     #[arg(long, value_name = "SHA256")]
     digest: Option<String>,
-    /// What it may spend
+    /// The budget.
     #[command(flatten)]
     budget: SpawnBudget,
-    /// Whether mail gives it a turn of its own when it is settled [default: never]
-    #[arg(long, value_enum, value_name = "WHEN")]
-    wake: Option<Wake>,
-    /// Open the new session for planning: its repository is read-only except docs/
-    #[arg(long, conflicts_with = "session")]
-    planning: bool,
-    /// Keep the new session's orchestrators going until they say that they are done
-    #[arg(long, conflicts_with = "session")]
-    auto: bool,
-    /// Wait in the queue when no slot is free, instead of failing
+    /// Start a turn when mail arrives for the settled agent [default: none]
+    #[arg(long, value_name = "WHEN", value_parser = choices::wake_policy())]
+    wake: Option<WakePolicy>,
+    /// Queue the thread if no slot is free
     #[arg(long)]
     queue: bool,
     /// Wait for the end of the turn and print the agent's last message
     #[arg(long)]
     wait: bool,
-    /// How long to wait at most
+    /// Maximum wait
     #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = time::parse_some_duration, requires = "wait")]
     timeout: Duration,
+    /// The task in detail.
+    #[command(flatten)]
+    details: Details,
+    /// The settings of a new session.
+    #[command(flatten)]
+    settings: SessionSettings,
 }
 
-/// When mail wakes a settled agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Wake {
-    /// When its last turn completed
-    OnIdle,
-    /// However its last turn ended
-    Always,
-}
-
-impl From<Wake> for WakePolicy {
-    fn from(wake: Wake) -> Self {
-        match wake {
-            Wake::OnIdle => Self::OnIdle,
-            Wake::Always => Self::Always,
-        }
-    }
+/// Rarely used settings of a spawn.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Details")]
+struct Details {
+    /// Objective in the task block of the prompt
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    objective: String,
+    /// Definition of done in the task block of the prompt
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    done_when: String,
+    /// Text that replaces the task block for one turn
+    #[arg(
+        long = "override",
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    override_text: String,
+    /// System prompt that replaces the role's instructions; `-` reads standard input
+    #[arg(long, value_name = "TEXT")]
+    system_prompt: Option<String>,
+    /// Edges that the agent may manage; narrows what its template declares
+    #[arg(long, value_name = "EDGES", value_parser = choices::edge_management())]
+    edges: Option<EdgeManagement>,
+    /// Capability of the template that the agent keeps [default: all]; may be repeated
+    #[arg(long, value_name = "NAME")]
+    capability: Vec<String>,
+    /// Tools that the agent may use at most, as patterns; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    permit: Vec<String>,
+    /// Tools that the agent may not use, as patterns; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    forbid: Vec<String>,
+    /// End of a running turn when the thread is closed
+    #[arg(long, value_name = "HOW", value_parser = choices::close_policy())]
+    close_policy: Option<ClosePolicy>,
+    /// Image on the runner's machine that belongs to the task; may be repeated
+    #[arg(long, value_name = "PATH")]
+    image: Vec<String>,
+    /// Skill that the agent shall use; may be repeated
+    #[arg(long, value_name = "NAME=PATH", value_parser = crate::options::key_value)]
+    skill: Vec<(String, String)>,
+    /// File or app that the task mentions; may be repeated
+    #[arg(long, value_name = "NAME=PATH", value_parser = crate::options::key_value)]
+    mention: Vec<(String, String)>,
+    /// Return the thread's token
+    #[arg(long)]
+    return_token: bool,
 }
 
 /// Spawns an agent. Waits for it if requested.
-pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    let given = args.route.as_deref().or(args.message.as_deref());
-    let message = message::read(given.unwrap_or_default())?;
+pub(crate) async fn run(mut args: Args, context: &Context) -> Result<()> {
+    // With a template, the only positional argument is the task.
+    if args.template.is_some() && !args.text.is_given() {
+        args.text.text = args.agent_type.take();
+    }
+    if args.template.is_some() && args.agent_type.is_some() {
+        return Err(Error::usage("ROLE and --template are mutually exclusive; pass one"));
+    }
+    if args.session.is_some() && args.settings.is_given() {
+        return Err(
+            Error::usage("settings of a new session cannot be combined with --session")
+                .hint("`troupe session update` changes the settings of a session"),
+        );
+    }
+    let task = match &args.route {
+        Some(text) => message::read(text)?,
+        None => args.text.read()?,
+    };
     let mut supervisor = context.supervisor().await?;
-    let session = match &args.session {
-        Some(text) => ids::session(&mut supervisor, text).await?,
-        None => open_session(&mut supervisor, &args, context).await?,
+    let (session, is_own) = match &args.session {
+        Some(text) => (ids::session(&mut supervisor, text).await?, false),
+        None => (open_session(&mut supervisor, &args, context).await?, true),
     };
     let parent = match &args.parent {
         Some(text) => ids::thread(&mut supervisor, text, Some(&session)).await?,
         None => String::new(),
     };
-    let (wait, timeout, own_session) = (args.wait, args.timeout, args.session.is_none());
-    let request = request(args, session.clone(), parent, message)?;
+    let (wait, timeout) = (args.wait, args.timeout);
+    let role = Wanted::of(&args);
+    let request = request(args, session.clone(), parent, task)?;
     let spawned = match supervisor.spawn_agent(Request::new(request)).await {
         Ok(spawned) => spawned.into_inner(),
-        Err(refused) => {
-            if own_session {
-                close_session(&mut supervisor, &session).await;
+        Err(rejected) => {
+            if is_own {
+                remove_session(&mut supervisor, &session).await;
             }
-            return Err(refused.into());
+            return Err(role.explain(rejected.into(), context).await);
         }
     };
+    if is_own {
+        context
+            .ui
+            .note(format!("session {}", style::paint(style::NAME, &session)));
+    }
     if let Some(route) = &spawned.route {
         context.ui.note(format!(
             "route   {} {}",
@@ -169,18 +232,61 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     context.ui.answer(|| to_json(&session, &spawned), || text(&spawned))
 }
 
+/// The role or template of a spawn, for suggestions.
+struct Wanted {
+    name: String,
+    namespace: Namespace,
+    cwd: String,
+}
+
+impl Wanted {
+    fn of(args: &Args) -> Self {
+        let (name, namespace) = match &args.template {
+            Some(template) => (template.clone(), Namespace::RoleTemplate),
+            None => (args.agent_type.clone().unwrap_or_default(), Namespace::AgentType),
+        };
+        Self {
+            name,
+            namespace,
+            cwd: args.project.cwd().unwrap_or_default(),
+        }
+    }
+
+    /// Adds the most similar role to an error about an unknown one. A failure to list the roles is ignored.
+    async fn explain(&self, error: Error, context: &Context) -> Error {
+        if error.reason() != Some(Reason::TemplateNotFound.as_str()) {
+            return error;
+        }
+        let request = ListAgentsRequest {
+            cwd: self.cwd.clone(),
+            namespace: self.namespace.into(),
+            allow_partial: true,
+            ..ListAgentsRequest::default()
+        };
+        let Ok(mut registry) = context.registry().await else {
+            return error;
+        };
+        let Ok(listed) = registry.list_agents(Request::new(request)).await else {
+            return error;
+        };
+        let listed = listed.into_inner();
+        let names = listed.agents.iter().map(|agent| agent.agent_type.as_str());
+        match suggest::closest(&self.name, names) {
+            Some(similar) => {
+                let hint = format!(
+                    "did you mean \"{}\"? `troupe agents` lists the roles",
+                    sanitize::line(similar)
+                );
+                error.hint(hint)
+            }
+            None => error,
+        }
+    }
+}
+
 async fn open_session(supervisor: &mut Supervisor, args: &Args, context: &Context) -> Result<String> {
     let cwd = args.project.cwd()?;
-    let mode = if args.planning {
-        Mode::Planning
-    } else {
-        Mode::Unspecified
-    };
-    let orchestration = if args.auto {
-        Orchestration::Auto
-    } else {
-        Orchestration::Unspecified
-    };
+    let settings = args.settings.clone().request()?;
     let mut workspace = Workspace::around(&cwd, context)?;
     let answer = workspace
         .ask(context, async |workspace_digest: String| {
@@ -188,46 +294,46 @@ async fn open_session(supervisor: &mut Supervisor, args: &Args, context: &Contex
                 request_id: client::request_id(),
                 cwd: cwd.clone(),
                 workspace_digest,
-                mode: mode.into(),
-                orchestration: orchestration.into(),
-                ..CreateSessionRequest::default()
+                ..settings.clone()
             };
             supervisor.create_session(Request::new(request)).await
         })
         .await?;
-    let session = answer
-        .session
-        .ok_or_else(|| Error::failure("the supervisor answered no session"))?;
-    context
-        .ui
-        .note(format!("session {}", style::paint(style::NAME, &session.session_id)));
-    Ok(session.session_id)
+    Ok(answer.session.ok_or_else(Error::empty_answer)?.session_id)
 }
 
-/// Closes a session that was opened for a rejected spawn and is not used otherwise. A failure to close it is not
-/// reported.
-async fn close_session(supervisor: &mut Supervisor, session: &str) {
-    let request = CloseSessionRequest {
+/// Closes and deletes a session that was opened for a rejected spawn. A failure is not reported.
+async fn remove_session(supervisor: &mut Supervisor, session: &str) {
+    let close = CloseSessionRequest {
         request_id: client::request_id(),
         session_id: session.to_owned(),
         wait: true,
         ..CloseSessionRequest::default()
     };
-    let _ = supervisor.close_session(Request::new(request)).await;
+    let _ = supervisor.close_session(Request::new(close)).await;
+    let delete = DeleteSessionRequest {
+        request_id: client::request_id(),
+        session_id: session.to_owned(),
+    };
+    let _ = supervisor.delete_session(Request::new(delete)).await;
 }
 
-fn request(args: Args, session_id: String, parent_thread_id: String, message: String) -> Result<SpawnAgentRequest> {
+fn request(args: Args, session_id: String, parent_thread_id: String, task: String) -> Result<SpawnAgentRequest> {
     // A new session already has this directory.
     let working_directory = match &args.session {
         Some(_) if args.project.is_given() => args.project.cwd()?,
         Some(_) | None => String::new(),
     };
     let on_limit = if args.queue { OnLimit::Queue } else { OnLimit::Refuse };
+    let details = args.details;
+    let label = args.label.unwrap_or_else(|| message::label(&task));
+    let items = items(&task, details.image, details.skill, details.mention);
     Ok(SpawnAgentRequest {
         request_id: client::request_id(),
         session_id,
         parent_thread_id,
-        message: Some(message),
+        message: items.is_empty().then_some(task),
+        items,
         auto_route: args.route.is_some(),
         agent_type: args.agent_type.unwrap_or_default(),
         role_template: args.template.unwrap_or_default(),
@@ -237,14 +343,49 @@ fn request(args: Args, session_id: String, parent_thread_id: String, message: St
         reasoning_effort: args.effort.unwrap_or_default(),
         expected_digest: args.digest.unwrap_or_default(),
         thread_note: args.note,
-        label: args.label.unwrap_or_default(),
+        label,
         alias: args.alias.unwrap_or_default(),
         working_directory,
         on_limit: on_limit.into(),
         budget: args.budget.given(),
-        wake_policy: args.wake.map_or(WakePolicy::Unspecified, WakePolicy::from).into(),
-        ..SpawnAgentRequest::default()
+        wake_policy: args.wake.unwrap_or_default().into(),
+        objective: details.objective,
+        definition_of_done: details.done_when,
+        r#override: details.override_text,
+        custom_system_prompt: details
+            .system_prompt
+            .as_deref()
+            .map(message::read)
+            .transpose()?
+            .unwrap_or_default(),
+        edge_management: details.edges.unwrap_or_default().into(),
+        capabilities: details.capability,
+        permissions: ceiling(details.permit, details.forbid),
+        close_policy: details.close_policy.unwrap_or_default().into(),
+        return_token: details.return_token,
     })
+}
+
+/// Returns the input as items, or no items if the task is text only.
+fn items(
+    task: &str,
+    images: Vec<String>,
+    skills: Vec<(String, String)>,
+    mentions: Vec<(String, String)>,
+) -> Vec<InputItem> {
+    if images.is_empty() && skills.is_empty() && mentions.is_empty() {
+        return Vec::new();
+    }
+    let named = |(name, path): (String, String)| NamedPath { name, path };
+    let images = images.into_iter().map(Item::LocalImage);
+    let skills = skills.into_iter().map(|skill| Item::Skill(named(skill)));
+    let mentions = mentions.into_iter().map(|mention| Item::Mention(named(mention)));
+    std::iter::once(Item::Text(task.to_owned()))
+        .chain(images)
+        .chain(skills)
+        .chain(mentions)
+        .map(|item| InputItem { item: Some(item) })
+        .collect()
 }
 
 fn to_json(session: &str, spawned: &SpawnAgentResponse) -> serde_json::Value {
@@ -276,17 +417,22 @@ async fn wait_for(
     timeout: Duration,
     context: &Context,
 ) -> Result<()> {
-    let thread = spawned
-        .thread
-        .as_ref()
-        .ok_or_else(|| Error::failure("the supervisor answered no thread"))?;
+    let thread = spawned.thread.as_ref().ok_or_else(Error::empty_answer)?;
     let id = thread.thread_id.clone();
+    // Installed before the id is printed, so that Ctrl-C is reported from then on.
+    let mut interrupts = signal(SignalKind::interrupt())?;
     context.ui.note(format!(
         "thread  {} {}",
         style::paint(style::NAME, &id),
         sanitize::line(&ui::role(thread))
     ));
-    let waited = waiting::wait(supervisor, session, vec![id.clone()], timeout, false).await?;
+    let waited = tokio::select! {
+        waited = waiting::wait(supervisor, session, vec![id.clone()], timeout, false) => waited?,
+        _ = interrupts.recv() => {
+            return Err(Error::interrupted(format!("the agent continues as thread {id}"))
+                .hint(format!("`troupe wait {id}` waits for it, `troupe close {id}` closes it")));
+        }
+    };
     let Some(status) = waited.settled.into_iter().find_map(|settled| settled.status) else {
         if !context.ui.is_text() {
             context.ui.value(&to_json(session, spawned))?;
@@ -310,14 +456,14 @@ async fn wait_for(
         LastMessage::Whole(_) => Ok(()),
         LastMessage::NotKept(_) => {
             context.ui.note(format!(
-                "{} this is the beginning of the message only: the whole is not kept, mostly since the session had no \
-                 room for it; go on in a new session, or raise --session-content-bytes",
+                "{} the message is truncated, because the session had no room for all of it; use a new session, or raise \
+                 --session-content-bytes",
                 style::paint(style::WARN, "warning:")
             ));
             Ok(())
         }
         LastMessage::Lost { why, .. } => Err(why.context(format!(
-            "the whole last message of thread {id} is lost, and this is its beginning"
+            "the last message of thread {id} is lost except for its beginning"
         ))),
     }
 }

@@ -29,48 +29,47 @@ Examples:
   troupe store compact
   troupe store rotate-keys
 
-All but `compact` and `rotate-keys` work beside a running service. --data-dir says whose data it is.";
+Stop the service before `compact` and `rotate-keys`. --data-dir selects the data.";
 
 const VERIFY_HELP: &str = "\
 Examples:
   troupe store verify
   troupe store verify --data-dir /var/lib/troupe --output json
 
-Checked are the pages of the file; of each session, that every record matches its checksum, has its number, can be
-read and folds to a state; every content, its digest, and that none is missing that was not left out when its session
-was full; the snapshot and remembered requests.
+The command checks the database pages; the checksum, number and content of every record, and the resulting state of
+each session; every content with its digest; snapshots and stored requests.
 
-Exit codes: 0 sound, 1 something is wrong, 2 wrong usage.";
+Exit codes: 0 no defect, 1 a defect, 2 usage.";
 
 const DUMP_HELP: &str = "\
 Examples:
   troupe store dump 01939c5a-0000-7000-8000-00000000aa01
-  troupe store dump 01939c5a-0000-7000-8000-00000000aa01 --after 120 | jq -r .kind
+  troupe store dump 01939c5a-0000-7000-8000-00000000aa01 --after 120 | jq -c .turn_ended
 
-The events are those of `troupe watch --output json`. Secrets of webhooks are not in them; the beginnings of inputs
-and messages are. Of a compacted log, the events that are left are shown: security events, prompts, artifacts and mail.";
+The events have the format of `troupe watch --output json`, one per line. They contain the beginnings of inputs and
+messages, but no webhook secrets. A compacted log contains security events, prompts, artifacts and mail only.";
 
 const COMPACT_HELP: &str = "\
 Example:
   troupe store compact
 
-Stop the service first. It takes as much free space as the database has, for as long as it runs.";
+Stop the service first. The command temporarily needs as much free space as the size of the database.";
 
 const ROTATE_KEYS_HELP: &str = "\
 Examples:
   troupe store rotate-keys
   troupe store rotate-keys --keep 1
 
-Stop the service first. From its next start on it makes tokens with the new key, and takes those that were made with a key
-that is kept. With --keep 0 no token counts that a thread has now.";
+Stop the service first. New tokens are signed with the new key; tokens of earlier keys that are kept stay valid. With
+--keep 0, all present tokens of threads become invalid.";
 
 const BACKUP_HELP: &str = "\
 Examples:
   troupe store backup ~/backups/monday
   troupe store backup /mnt/backups/troupe --data-dir /var/lib/troupe
 
-The directory must be empty or absent. It gets the log as of one moment and the keys of threads' tokens, both readable
-for you alone; keep it as safe as the data directory.";
+The directory must be empty or absent. It receives a consistent copy of the log and the keys of threads' tokens, with
+permissions for you only. Protect it like the data directory.";
 
 /// Minimum time between two updates of the progress display.
 const FRAME: Duration = Duration::from_millis(100);
@@ -79,41 +78,41 @@ const FRAME: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
 pub(crate) struct Args {
-    /// What to do
+    /// The action.
     #[command(subcommand)]
     action: Action,
 }
 
-/// What there is to do.
+/// An action on stored data.
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Check everything that is kept, and say what is wrong
+    /// Verify the stored data and list defects
     #[command(after_help = VERIFY_HELP)]
     Verify,
-    /// Write the events of a session as JSON, one a line
+    /// Print the events of a session as JSON lines
     #[command(after_help = DUMP_HELP)]
     Dump {
-        /// Which session: its whole id
+        /// Complete id of the session
         #[arg(value_name = "SESSION_ID", value_parser = parse_session)]
         session: SessionId,
-        /// Only the events after this number
+        /// Print events after this number only
         #[arg(long, value_name = "N", default_value_t = 0)]
         after: u64,
     },
-    /// Give back the space of what was deleted; the service must be stopped
+    /// Release the space of deleted data; the service must be stopped
     #[command(after_help = COMPACT_HELP)]
     Compact,
-    /// Make threads' tokens with a new key from now on; the service must be stopped
+    /// Sign threads' tokens with a new key; the service must be stopped
     #[command(after_help = ROTATE_KEYS_HELP)]
     RotateKeys {
-        /// How many of the keys before go on to count, the newest ones [default: all, up to 7]
+        /// Number of earlier keys that stay valid, newest first [default: all, up to 7]
         #[arg(long, value_name = "N", value_parser = parse_kept)]
         keep: Option<RetiredKeys>,
     },
     /// Copy the log and the keys of tokens into an empty directory
     #[command(after_help = BACKUP_HELP)]
     Backup {
-        /// Where to
+        /// Destination directory
         #[arg(value_name = "DEST_DIR")]
         destination: PathBuf,
     },
@@ -209,7 +208,7 @@ fn how_to_restore(destination: &str, made: Backup) -> String {
     let keys = if made.has_keys {
         "with the keys of threads' tokens"
     } else {
-        "without keys of threads' tokens, since there are none"
+        "without keys of threads' tokens, which do not exist"
     };
     format!(
         "{} {} in {destination}, {keys}\n\
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_log_is_one_line() {
+    fn log_without_defects_is_one_line() {
         assert_eq!(plain(&text(&report())), "✓ 2 sessions, 1 event, 3 contents, 1.5 MiB");
     }
 

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use troupe_proto::supervisor::v1::Status;
 
 use super::spawn;
 use crate::{
+    complete,
     context::Context,
     error::{Error, Result},
     ids, json, names, time,
@@ -24,13 +26,13 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The threads: ids, ends of them, or aliases
-    #[arg(value_name = "ID", required = true)]
+    /// Threads: ids, beginnings or ends of them, aliases, or @last
+    #[arg(value_name = "ID", required = true, add = ArgValueCompleter::new(complete::threads))]
     threads: Vec<String>,
-    /// How long at most
+    /// Maximum wait
     #[arg(long, value_name = "SPAN", default_value = "5m", value_parser = time::parse_some_duration)]
     timeout: Duration,
-    /// Until one of them is settled, instead of all
+    /// Wait until one thread is settled instead of all
     #[arg(long)]
     any: bool,
 }

@@ -1,36 +1,39 @@
 //! `troupe watch`: prints one line per event until the session or thread is closed.
 
+use clap_complete::ArgValueCompleter;
 use troupe_proto::supervisor::v1::{
     StatusKind, WatchThreadsRequest, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
 };
 
 use crate::{
+    complete,
     context::Context,
     error::Result,
-    follow::{Follow, News},
+    event_format,
+    follow::{Follow, Update},
     ids::{self, Target},
-    json, sanitize, story,
-    threads::Picture,
+    json, sanitize,
+    session_view::SessionView,
     ui::{self, style},
 };
 
 const AFTER_HELP: &str = "\
 Examples:
   troupe watch                         the newest open session
-  troupe watch 0000aa01 --after 0      a thread and what is below it, from the beginning
+  troupe watch scout --after 0         a thread and its descendants, from the beginning
   troupe watch --output json | jq -c 'select(.event.turn_ended)'";
 
 /// The arguments of `watch`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// A session or a thread [default: the newest open session]
-    #[arg(value_name = "SESSION|THREAD")]
+    /// Session or thread [default: the newest open session]
+    #[arg(value_name = "SESSION|THREAD", add = ArgValueCompleter::new(complete::threads))]
     target: Option<String>,
-    /// Every event after this number; 0 from the beginning. Without it: how things stand now, then what happens
+    /// Start after the event with this number; 0 starts at the beginning [default: the present state, then new events]
     #[arg(long, value_name = "NUMBER")]
     after: Option<u64>,
-    /// What the agents' programs write, too
+    /// Include the output of the agents' programs
     #[arg(long)]
     with_output: bool,
 }
@@ -53,20 +56,20 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         Target::Thread(id) => request.thread_id.clone_from(id),
     }
     let mut follow = Follow::new(supervisor, request);
-    let mut picture = Picture::default();
+    let mut view = SessionView::default();
     loop {
         match follow.next().await? {
-            News::Lost { why, after } => {
+            Update::Lost { why, after } => {
                 let position = after.map_or_else(|| "from a snapshot".to_owned(), |after| format!("after #{after}"));
                 context.ui.note(style::paint(
                     style::WARN,
-                    format_args!("connection lost ({why}); going on {position}"),
+                    format_args!("connection lost ({why}); reconnecting {position}"),
                 ));
             }
-            News::Message(message) => {
-                picture.apply(&message);
-                show(&message, &picture, context)?;
-                if is_over(&message, &picture, &target) {
+            Update::Message(message) => {
+                view.apply(&message);
+                show(&message, &view, context)?;
+                if is_over(&message, &view, &target) {
                     return Ok(());
                 }
             }
@@ -74,7 +77,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     }
 }
 
-fn show(response: &WatchThreadsResponse, picture: &Picture, context: &Context) -> Result<()> {
+fn show(response: &WatchThreadsResponse, view: &SessionView, context: &Context) -> Result<()> {
     if !context.ui.is_text() {
         return context.ui.value(&json::message(response));
     }
@@ -84,12 +87,12 @@ fn show(response: &WatchThreadsResponse, picture: &Picture, context: &Context) -
             context.ui.line(format!(
                 "{}\n{}",
                 style::paint(style::DIM, at),
-                ui::tree(picture.threads(), context.ui.columns())
+                ui::tree(view.threads(), context.ui.columns())
             ))
         }
         Some(Message::Event(event)) => context
             .ui
-            .line(story::line(event, picture).render(context.ui.columns())),
+            .line(event_format::line(event, view).render(context.ui.columns())),
         Some(Message::Output(output)) => {
             let id = ids::short(&output.thread_id).to_owned();
             let lines: Vec<String> = sanitize::block(&output.text)
@@ -109,7 +112,7 @@ fn show(response: &WatchThreadsResponse, picture: &Picture, context: &Context) -
 }
 
 /// Returns whether the target is closed.
-fn is_over(response: &WatchThreadsResponse, picture: &Picture, target: &Target) -> bool {
+fn is_over(response: &WatchThreadsResponse, view: &SessionView, target: &Target) -> bool {
     match (&response.message, target) {
         (Some(Message::Event(event)), Target::Session(_)) => matches!(event.kind, Some(Kind::SessionClosed(_))),
         (Some(Message::Event(event)), Target::Thread(id)) => {
@@ -118,8 +121,8 @@ fn is_over(response: &WatchThreadsResponse, picture: &Picture, target: &Target) 
         (Some(Message::Snapshot(snapshot)), target) => {
             snapshot.last
                 && match target {
-                    Target::Session(_) => picture.is_closed(),
-                    Target::Thread(id) => picture
+                    Target::Session(_) => view.is_closed(),
+                    Target::Thread(id) => view
                         .thread(id)
                         .is_some_and(|thread| ui::status_of(thread) == StatusKind::Shutdown),
                 }
@@ -146,18 +149,18 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_with_what_it_follows() {
-        let picture = Picture::default();
+    fn watch_ends_with_its_target() {
+        let view = SessionView::default();
         let session = Target::Session("s".to_owned());
         let thread = Target::Thread("t".to_owned());
         let closed = || Kind::ThreadClosed(ThreadClosed::default());
         assert!(is_over(
             &event("", Kind::SessionClosed(SessionClosed {})),
-            &picture,
+            &view,
             &session
         ));
-        assert!(!is_over(&event("t", closed()), &picture, &session));
-        assert!(is_over(&event("t", closed()), &picture, &thread));
-        assert!(!is_over(&event("other", closed()), &picture, &thread));
+        assert!(!is_over(&event("t", closed()), &view, &session));
+        assert!(is_over(&event("t", closed()), &view, &thread));
+        assert!(!is_over(&event("other", closed()), &view, &thread));
     }
 }

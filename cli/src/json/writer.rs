@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unsafe_characters_are_escaped_and_come_back() {
+    fn unsafe_characters_are_escaped_losslessly() {
         let value = json!({"text": "a\u{1b}[2J\u{9b}b\u{202e}c\u{e0041}\u{7f}\n\"é"});
         let line = to_line(&value).unwrap();
         assert!(line.chars().all(|character| !sanitize::is_unsafe(character)), "{line}");

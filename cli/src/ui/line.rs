@@ -57,7 +57,7 @@ mod tests {
     use crate::ui::plain;
 
     #[test]
-    fn words_are_apart_and_blank_ones_leave_no_gap() {
+    fn words_are_separated_and_blanks_skipped() {
         let line = Line::default()
             .mark(style::GOOD, "✓")
             .word(style::NAME, "explorer")
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_edge_cuts() {
+    fn line_is_truncated_at_the_edge() {
         let line = Line::default().mark(style::PLAIN, "ab").word(style::PLAIN, "cdef");
         assert_eq!(plain(&line.render(8)), "ab  cdef");
         assert_eq!(plain(&line.render(7)), "ab  cd…");

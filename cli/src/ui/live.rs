@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_drawn_is_nothing_erased() {
+    fn empty_frame_erases_nothing() {
         assert_eq!(erase(0), "");
         assert_eq!(erase(3), "\u{1b}[3F\u{1b}[0J");
     }

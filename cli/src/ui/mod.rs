@@ -4,6 +4,7 @@
 //! `NO_COLOR` and on a dumb terminal. Results go to standard output; all other messages go to standard error, so that
 //! the result of `--output json` can be piped.
 
+mod fields;
 mod line;
 mod live;
 pub(crate) mod style;
@@ -21,6 +22,7 @@ use anstream::{AutoStream, ColorChoice};
 use serde_json::Value;
 
 pub(crate) use self::{
+    fields::Fields,
     line::Line,
     live::Live,
     table::{Cell, Table},
@@ -48,6 +50,12 @@ pub(crate) trait Render {
 impl Render for String {
     fn render_for(&self, _: &Ui) -> Result<String> {
         Ok(self.clone())
+    }
+}
+
+impl Render for Fields {
+    fn render_for(&self, _: &Ui) -> Result<String> {
+        Ok(self.render())
     }
 }
 
@@ -155,7 +163,7 @@ impl Ui {
 
     /// Writes an error with its reason and its hint.
     pub(crate) fn error(&self, error: &Error) {
-        if matches!(error.kind(), Kind::ClosedPipe | Kind::Answered) {
+        if matches!(error.kind(), Kind::ClosedPipe | Kind::Answered | Kind::AnsweredRefusal) {
             return;
         }
         let mut err = anstream::stderr().lock();

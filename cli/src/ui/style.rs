@@ -19,7 +19,7 @@ pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
 /// Failure.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
-/// The first word of an error.
+/// The prefix of an error message.
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
 
 /// Returns the color of a status.

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_column_is_cut_at_the_edge() {
+    fn last_column_is_truncated_at_the_edge() {
         assert_eq!(
             plain(&table().render(20)),
             "ID  ROLE      MESSA…\n1   explorer  found…\n12  演出      evil[…"

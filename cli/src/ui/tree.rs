@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn orphans_and_loops_are_shown_and_harmless() {
+    fn orphans_and_cycles_are_listed_once() {
         let threads = [
             thread("00000001", "00000009", "worker", StatusKind::Running, ""),
             thread("00000002", "00000002", "worker", StatusKind::Running, ""),

@@ -16,7 +16,7 @@ use troupe_proto::supervisor::v1::{
 };
 
 /// Time limit for all operations on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 pub type Client = AgentSupervisorServiceClient<Channel>;
 
@@ -51,7 +51,7 @@ pub async fn start_with_channel(home: &Path) -> (Child, Client, Channel) {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let address = timeout(PATIENCE, async {
+    let address = timeout(TIME_LIMIT, async {
         loop {
             if let Ok(text) = fs::read_to_string(&ready) {
                 let addresses: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -97,7 +97,7 @@ pub async fn log(client: &mut Client, session: &str) -> Vec<Event> {
     };
     let mut stream = client.watch_threads(request).await.unwrap().into_inner();
     let mut events = Vec::new();
-    timeout(PATIENCE, async {
+    timeout(TIME_LIMIT, async {
         while events.last().is_none_or(|event: &Event| event.sequence < head) {
             if let Some(Message::Event(event)) = stream.message().await.unwrap().unwrap().message {
                 events.push(event);

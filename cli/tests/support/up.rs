@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Time limit for a pair to become ready on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Returns a command for the binary without Troupe's environment variables.
 pub fn troupe(home: &Path) -> Command {
@@ -101,6 +101,14 @@ impl Up {
         run(self.home.path(), &[arguments, &service].concat())
     }
 
+    pub fn supervisor(&self) -> &str {
+        &self.supervisor
+    }
+
+    pub fn registry(&self) -> &str {
+        &self.registry
+    }
+
     pub fn data_dir(&self) -> PathBuf {
         self.home.path().join(".local/share/troupe")
     }
@@ -127,13 +135,13 @@ pub fn interrupt(process: u32) {
 
 /// The ready file is created atomically, so its existence is sufficient.
 pub fn wait_for_ready(path: &Path, process: &mut Child) -> Value {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIME_LIMIT;
     loop {
         if let Ok(text) = fs::read_to_string(path) {
             return serde_json::from_str(&text).unwrap();
         }
         assert!(process.try_wait().unwrap().is_none(), "`up` ended before it was ready");
-        assert!(Instant::now() < deadline, "`up` was not ready within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "`up` was not ready within {TIME_LIMIT:?}");
         thread::park_timeout(Duration::from_millis(10));
     }
 }

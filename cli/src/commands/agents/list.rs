@@ -71,7 +71,7 @@ mod tests {
     use crate::ui;
 
     #[test]
-    fn a_row_tells_the_role() {
+    fn row_shows_the_role() {
         let agent = Agent {
             agent_type: "explorer".to_owned(),
             description: "Finds things".to_owned(),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_in_a_word() {
+    fn tool_lists_are_summarized() {
         let agent = |allow: &[&str], deny: &[&str]| Agent {
             allow_list: allow.iter().map(ToString::to_string).collect(),
             deny_list: deny.iter().map(ToString::to_string).collect(),

@@ -3,6 +3,7 @@
 mod list;
 mod new;
 mod show;
+mod views;
 
 use serde_json::json;
 use troupe_proto::{
@@ -26,36 +27,48 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 pub(crate) struct Args {
-    /// What to do instead of listing
+    /// The action.
     #[command(subcommand)]
     action: Option<Action>,
-    /// What to list
+    /// The roles to list.
     #[command(flatten)]
     list: List,
 }
 
-/// What else there is to do with roles.
+/// An action on roles.
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Write a template to start from; never over an existing file
+    /// Create a template to start from; existing files are not overwritten
     New(new::Args),
-    /// Show everything about one role
+    /// Show one role with its tools and prompts
     Show(show::Args),
+    /// List the roles that a thread may spawn
+    #[command(after_help = "Example: troupe agents spawnable scout")]
+    Spawnable(views::SpawnableArgs),
+    /// List the registry's findings about the templates
+    #[command(after_help = "Example: troupe agents diagnostics")]
+    Diagnostics(views::ViewArgs),
+    /// Follow changes of the roles
+    #[command(after_help = "Example: troupe agents watch")]
+    Watch(views::ViewArgs),
+    /// Show the tools and the hint that describe the roles to a model
+    #[command(after_help = "Example: troupe agents spawn-tool")]
+    SpawnTool(views::ViewArgs),
 }
 
 /// The arguments of the listing.
 #[derive(Debug, clap::Args)]
 struct List {
-    /// One role only; `bug-hunter` and `bug_hunter` are the same
+    /// Role to list; `bug-hunter` and `bug_hunter` are the same
     #[arg(value_name = "TYPE")]
     agent_type: Option<String>,
-    /// With prompts, tool lists and where each role comes from
+    /// Include prompts, tool lists and the source of each role
     #[arg(long)]
     expanded: bool,
-    /// The graph templates instead
+    /// List graph templates
     #[arg(long)]
     graph: bool,
-    /// Whose roles
+    /// The project.
     #[command(flatten)]
     project: ProjectArgs,
 }
@@ -65,6 +78,10 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     match args.action {
         Some(Action::New(args)) => new::run(&args, context),
         Some(Action::Show(args)) => show::run(args, context).await,
+        Some(Action::Spawnable(args)) => views::spawnable(args, context).await,
+        Some(Action::Diagnostics(args)) => views::diagnostics(args, context).await,
+        Some(Action::Watch(args)) => views::watch(args, context).await,
+        Some(Action::SpawnTool(args)) => views::spawn_tool(args, context).await,
         None => list(args.list, context).await,
     }
 }
@@ -183,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_is_listed_and_an_action_is_done() {
+    fn role_argument_and_actions_are_distinct() {
         assert_eq!(parse(&["explorer"]).list.agent_type.as_deref(), Some("explorer"));
         assert!(parse(&["--expanded"]).list.expanded);
         assert!(matches!(parse(&["show", "new"]).action, Some(Action::Show(_))));

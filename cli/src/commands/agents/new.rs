@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_parses_without_a_finding() {
+    fn new_template_has_no_findings() {
         for personas in [&[][..], &["strict"][..], &["strict", "no", "1"][..]] {
             for read_only in [false, true] {
                 let parsed = role::parse(&role_name("auditor").unwrap(), &text(personas, read_only));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_of_ones_own_survives_yaml() {
+    fn description_is_quoted_for_yaml() {
         let name = role_name("scribe").unwrap();
         let given = r#"Say "yes": # \ or no"#;
         let text = template(&name, &description(&name, Some(given)).unwrap(), &[], false);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_overwritten() {
+    fn existing_template_is_not_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b.md");
         write(&path, "one").unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_could_never_be_used_are_refused() {
+    fn unusable_names_are_rejected() {
         for name in ["default", "README", "agents", "a b", ""] {
             assert!(role_name(name).is_err(), "{name}");
         }

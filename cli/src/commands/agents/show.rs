@@ -1,11 +1,13 @@
 //! `troupe agents show`: shows every detail of one role.
 
+use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tool_policy::{CANONICAL_TOOLS, Layer, Policy};
 use troupe_proto::{common::v1::MatchMode, registry::v1::Agent};
 
 use super::{fetch, finding};
 use crate::{
+    complete,
     context::Context,
     error::{Error, Result},
     json, names,
@@ -28,7 +30,7 @@ const FIELD: usize = 13;
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
     /// The role; `bug-hunter` and `bug_hunter` are the same
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(complete::roles))]
     name: String,
     /// The graph template of that name
     #[arg(long)]
@@ -175,7 +177,7 @@ fn matched(agent: &Agent) -> &'static str {
     }
     match agent.r#match() {
         MatchMode::Unspecified | MatchMode::Glob => "",
-        MatchMode::GlobIgnoreCase => "whatever the case",
+        MatchMode::GlobIgnoreCase => "case-insensitive",
         MatchMode::Literal => "as literal names",
     }
 }
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_tells_where_a_role_comes_from_and_what_it_says() {
+    fn section_shows_source_and_prompt() {
         let text = ui::plain(&section(&explorer(), 120));
         for expected in [
             "exec_command read_*",
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_tells_tools_and_every_prompt() {
+    fn role_shows_tools_and_all_prompts() {
         let agent = explorer();
         let tools = Tools::of(&agent);
         assert_eq!(tools.allowed, ["exec_command", "read_file"]);
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn without_lists_a_role_has_what_its_parent_grants() {
+    fn role_without_lists_has_its_parents_tools() {
         let agent = Agent {
             agent_type: "free".to_owned(),
             ..Agent::default()

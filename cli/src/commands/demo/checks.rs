@@ -9,7 +9,7 @@ use troupe_proto::{
     supervisor::v1::{Event, StatusKind, Thread, event::Kind},
 };
 
-use super::{project, stage::Seen};
+use super::{environment::Seen, project};
 use crate::{
     error::Error,
     ui::{self, style},
@@ -89,11 +89,11 @@ pub(super) fn all(seen: &Seen, evidence: &Evidence<'_>) -> Vec<Check> {
     let facts = Facts { seen, evidence };
     let claims: [(&'static str, Verdict); 12] = [
         (
-            "the project's explorer takes the place of the one that ships",
+            "the project's explorer overrides the embedded one",
             facts.project_override(),
         ),
         ("the events have no gap", facts.no_gap()),
-        ("every agent ran on the runner, in a turn of its own", facts.all_ran()),
+        ("every agent ran a turn on the runner", facts.all_ran()),
         (
             "an orchestrator spawned an explorer and waited for it",
             facts.waited_for_explorer(),
@@ -103,21 +103,21 @@ pub(super) fn all(seen: &Seen, evidence: &Evidence<'_>) -> Vec<Check> {
             facts.explorer_is_the_projects(),
         ),
         (
-            "a grandchild was refused at the depth limit",
+            "a grandchild was rejected at the depth limit",
             facts.grandchild_refused(),
         ),
-        ("an operator was refused there, too", facts.operator_refused()),
-        ("the worker's role kept it from spawning", facts.worker_refused()),
+        (
+            "an operator was rejected at the depth limit too",
+            facts.operator_refused(),
+        ),
+        ("the worker's role did not allow a spawn", facts.worker_refused()),
         (
             "the reviewer was running when the root was closed",
             facts.holder_ran_until_closed(),
         ),
-        (
-            "the whole tree was fenced before anyone was stopped",
-            facts.fence_first(),
-        ),
-        ("the cascade went leaf first, and nobody was forced", facts.leaf_first()),
-        ("what was watched is what the supervisor lists", facts.picture_is_true()),
+        ("the whole tree was fenced before the first stop", facts.fence_first()),
+        ("the cascade closed leaf first, without force", facts.leaf_first()),
+        ("the watched state equals the listed state", facts.picture_is_true()),
     ];
     let check = |(name, verdict): (&'static str, Verdict)| Check {
         name,
@@ -140,7 +140,7 @@ struct Facts<'a> {
 
 impl Facts<'_> {
     fn threads(&self) -> &[Thread] {
-        self.seen.picture.threads()
+        self.seen.view.threads()
     }
 
     /// Returns all threads except the root.
@@ -238,7 +238,7 @@ impl Facts<'_> {
                 event.thread_id == explorer.thread_id && matches!(event.kind, Some(Kind::ThreadSpawned(_)))
             });
         ensure(spawned_by.is_some_and(|event| event.actor == by), || {
-            "somebody else spawned it".to_owned()
+            "another thread spawned it".to_owned()
         })?;
         let (first, second) = (self.turn_ended(&explorer.thread_id), self.turn_ended(finder));
         ensure(first.is_some() && first < second, || "it did not wait".to_owned())
@@ -266,7 +266,7 @@ impl Facts<'_> {
         let words = self.last_words(&grandchild.thread_id);
         ensure(words.contains(TOO_DEEP), || format!("its last words were {words:?}"))?;
         let deepest = self.threads().iter().map(|thread| thread.depth).max();
-        ensure(deepest == Some(2), || format!("somebody stood at depth {deepest:?}"))
+        ensure(deepest == Some(2), || format!("a thread has depth {deepest:?}"))
     }
 
     fn operator_refused(&self) -> Verdict {
@@ -302,7 +302,7 @@ impl Facts<'_> {
         let fence = self.first(&self.evidence.cast.root, |kind| matches!(kind, Kind::CloseRequested(_)));
         let fence = fence.ok_or("the root was never fenced")?;
         let early = self.closings().into_values().find(|(closed, _)| *closed < fence);
-        ensure(early.is_none(), || format!("somebody was closed before #{fence}"))
+        ensure(early.is_none(), || format!("a thread was closed before #{fence}"))
     }
 
     fn leaf_first(&self) -> Verdict {
@@ -315,7 +315,7 @@ impl Facts<'_> {
                 ensure(closed < parent, || format!("{id} was closed after its parent"))?;
             }
         }
-        ensure(!closings.is_empty(), || "nobody was closed".to_owned())
+        ensure(!closings.is_empty(), || "no thread was closed".to_owned())
     }
 
     fn picture_is_true(&self) -> Verdict {
@@ -347,13 +347,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_seen_proves_nothing() {
+    fn checks_fail_without_events() {
         // Only the comparison of two empty lists holds. All other claims need events.
         assert_eq!(against(&Seen::default()).len(), 11);
     }
 
     #[test]
-    fn a_gap_is_noticed() {
+    fn sequence_gap_is_detected() {
         let event = |sequence| Event {
             sequence,
             ..Event::default()
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_check_says_what_speaks_against_it() {
+    fn failed_check_shows_its_evidence() {
         let check = Check {
             name: "it works",
             against: Some("it\u{1b}[2J does not".to_owned()),

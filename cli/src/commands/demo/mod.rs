@@ -1,9 +1,9 @@
 //! `troupe demo`: plays a complete delegation and verifies what happened.
 
 mod checks;
+mod environment;
 mod project;
 mod script;
-mod stage;
 
 use std::{fs, path::Path};
 
@@ -23,7 +23,7 @@ use troupe_proto::{
 
 use self::{
     checks::{Cast, Check, Evidence},
-    stage::{Seen, Stage},
+    environment::{DemoEnvironment, Seen},
 };
 use crate::{
     client::{self, Registry, Supervisor, Target},
@@ -41,13 +41,13 @@ Examples:
   troupe demo --keep
   troupe demo --output json | jq -c 'select(.check)'
 
-It needs nothing and touches nothing of yours: project, home and data lie in a temporary directory.";
+The project, the home and the data are in a temporary directory.";
 
 /// The arguments of `demo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Keep the temporary directory, and say where it is
+    /// Keep the temporary directory and print its path
     #[arg(long)]
     keep: bool,
 }
@@ -132,28 +132,28 @@ async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Chec
         include_closed: true,
         ..WatchThreadsRequest::default()
     };
-    let mut stage = Stage::new(context, Follow::new(supervisor.clone(), watch));
+    let mut environment = DemoEnvironment::new(context, Follow::new(supervisor.clone(), watch));
 
-    stage.announce("A session with four agents; two of them have agents of their own")?;
-    let cast = cast_all(&mut stage, &mut supervisor, &session).await?;
+    environment.announce("A session with four agents; two of them have agents of their own")?;
+    let cast = cast_all(&mut environment, &mut supervisor, &session).await?;
     let settled = |seen: &Seen| {
         [&cast.finder, &cast.delegator, &cast.worker]
             .into_iter()
             .all(|id| is_settled(seen, id))
     };
-    stage
+    environment
         .until("both orchestrators and the worker have settled", settled)
         .await?;
-    stage
+    environment
         .until("the reviewer runs", |seen| {
             status_of(seen, &cast.holder) == Some(StatusKind::Running)
         })
         .await?;
 
-    stage.announce("An operator tries to spawn below the deepest agent")?;
-    let refusal = spawn_too_deep(&mut stage, &mut supervisor, &session, &cast).await?;
+    environment.announce("An operator tries to spawn below the deepest agent")?;
+    let refusal = spawn_too_deep(&mut environment, &mut supervisor, &session, &cast).await?;
 
-    stage.announce("The root is closed, and with it everything, leaf first")?;
+    environment.announce("The root is closed, and with it everything, leaf first")?;
     let close = CloseAgentRequest {
         request_id: client::request_id(),
         session_id: session.session_id.clone(),
@@ -163,11 +163,11 @@ async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Chec
         ..CloseAgentRequest::default()
     };
     let mut closer = supervisor.clone();
-    stage.during(closer.close_agent(Request::new(close))).await??;
-    stage
-        .until("the session is closed", |seen| seen.picture.is_closed())
+    environment.during(closer.close_agent(Request::new(close))).await??;
+    environment
+        .until("the session is closed", |seen| seen.view.is_closed())
         .await?;
-    stage.finish();
+    environment.finish();
 
     let listed = listing::threads(&mut supervisor, &session.session_id, true).await?;
     let evidence = Evidence {
@@ -176,7 +176,7 @@ async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Chec
         operator_refusal: refusal.as_ref(),
         listed: &listed,
     };
-    report(stage.seen(), &evidence, context)
+    report(environment.seen(), &evidence, context)
 }
 
 async fn connect_registry(pair: &Pair) -> Result<Registry> {
@@ -213,7 +213,11 @@ async fn open_session(supervisor: &mut Supervisor, cwd: &str) -> Result<Session>
         .ok_or_else(|| Error::failure("the supervisor answered no session"))
 }
 
-async fn cast_all(stage: &mut Stage<'_>, supervisor: &mut Supervisor, session: &Session) -> Result<Cast> {
+async fn cast_all(
+    environment: &mut DemoEnvironment<'_>,
+    supervisor: &mut Supervisor,
+    session: &Session,
+) -> Result<Cast> {
     let mut ids = Vec::with_capacity(4);
     for (agent_type, agent_name, label, message) in [
         ("orchestrator", "", "finder", script::finder()),
@@ -230,7 +234,7 @@ async fn cast_all(stage: &mut Stage<'_>, supervisor: &mut Supervisor, session: &
             label: label.to_owned(),
             ..SpawnAgentRequest::default()
         };
-        let spawned = stage
+        let spawned = environment
             .during(supervisor.spawn_agent(Request::new(request)))
             .await??
             .into_inner();
@@ -249,12 +253,12 @@ async fn cast_all(stage: &mut Stage<'_>, supervisor: &mut Supervisor, session: &
 
 /// Spawns below the grandchild as an operator. Returns the error, or `None` if the spawn succeeded.
 async fn spawn_too_deep(
-    stage: &mut Stage<'_>,
+    environment: &mut DemoEnvironment<'_>,
     supervisor: &mut Supervisor,
     session: &Session,
     cast: &Cast,
 ) -> Result<Option<Error>> {
-    let threads = stage.seen().picture.threads();
+    let threads = environment.seen().view.threads();
     let grandchild = threads.iter().find(|thread| thread.parent_thread_id == cast.delegator);
     let request = SpawnAgentRequest {
         request_id: client::request_id(),
@@ -264,13 +268,13 @@ async fn spawn_too_deep(
         agent_type: "explorer".to_owned(),
         ..SpawnAgentRequest::default()
     };
-    let refusal = stage
+    let refusal = environment
         .during(supervisor.spawn_agent(Request::new(request)))
         .await?
         .err()
         .map(Error::from);
     if let Some(refusal) = &refusal {
-        stage.announce(&format!(
+        environment.announce(&format!(
             "  refused: {} ({})",
             refusal.message(),
             refusal.reason().unwrap_or("no reason")
@@ -280,7 +284,7 @@ async fn spawn_too_deep(
 }
 
 fn status_of(seen: &Seen, id: &str) -> Option<StatusKind> {
-    seen.picture.thread(id).map(ui::status_of)
+    seen.view.thread(id).map(ui::status_of)
 }
 
 fn is_settled(seen: &Seen, id: &str) -> bool {
@@ -306,7 +310,7 @@ fn report(seen: &Seen, evidence: &Evidence<'_>, context: &Context) -> Result<Vec
         .iter()
         .filter(|event| matches!(event.kind, Some(Kind::ThreadClosed(_))));
     let order: Vec<String> = closed
-        .filter_map(|event| seen.picture.thread(&event.thread_id))
+        .filter_map(|event| seen.view.thread(&event.thread_id))
         .map(|thread| crate::sanitize::line(&ui::role(thread)))
         .collect();
     context.ui.line(format!(

@@ -38,7 +38,7 @@ pub(super) async fn create(directory: &Path) -> Result<()> {
         .and_then(|()| {
             fs::write(
                 directory.join("README.md"),
-                "# A stage\n\nNothing happens here by itself.\n",
+                "# A demo project\n\nNothing happens here by itself.\n",
             )
         })
         .map_err(|error| Error::failure(format!("cannot write the demo project: {error}")))?;

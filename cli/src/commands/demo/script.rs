@@ -37,7 +37,7 @@ pub(super) fn finder() -> String {
 pub(super) fn delegator() -> String {
     let grandchild = format!(
         "Delegate this.\n{}",
-        spawn("explorer", "too deep", "Nobody will read this.")
+        spawn("explorer", "too deep", "This task is never started.")
     );
     format!(
         "Have it done.\n{}\n{}",
@@ -50,7 +50,7 @@ pub(super) fn delegator() -> String {
 pub(super) fn worker() -> String {
     format!(
         "Do it, or have it done.\n{}",
-        spawn("explorer", "not mine to spawn", "Nobody will read this.")
+        spawn("explorer", "not mine to spawn", "This task is never started.")
     )
 }
 
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_one_line_even_inside_another() {
+    fn nested_calls_are_one_line_each() {
         let outer = calls(&delegator());
         assert_eq!(outer.len(), 2);
         let inner = outer[0]["tool_call"]["args"]["message"].as_str().unwrap();

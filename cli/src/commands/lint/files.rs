@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_places_of_a_project_are_walked_nearest_first() {
+    fn project_directories_are_nearest_first() {
         let tree = Tree::new(&[
             "repo/.git/HEAD",
             "repo/.codex/.agents/worker.md",
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_is_never_a_project_too() {
+    fn home_is_not_a_project() {
         let tree = Tree::new(&["home/.codex/.agents/mine.md", "home/project/file"]);
         let home = tree.at("home");
         assert!(
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn named_directories_are_projects_places_or_plain() {
+    fn lint_accepts_projects_and_directories() {
         let tree = Tree::new(&[
             "repo/.codex/.agents/worker.md",
             "plain/one.md",
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_registry_refuses_is_refused() {
+    fn lint_and_registry_reject_the_same_files() {
         let tree = Tree::new(&["a.md"]);
         assert_eq!(read(&tree.at("a.md")).unwrap(), b"x");
         assert!(read(&tree.at("")).is_err() && read(&tree.at("none")).is_err());

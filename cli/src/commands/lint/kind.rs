@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_tells_the_dialect() {
+    fn location_determines_the_dialect() {
         for (path, kind) in [
             ("/p/.codex/.agents/a.md", Some(Kind::Role)),
             ("/p/.codex/agents/a.md", Some(Kind::CodexAgent)),

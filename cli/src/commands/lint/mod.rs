@@ -26,7 +26,8 @@ use crate::{
 };
 
 const AFTER_HELP: &str = "\
-Without PATH: the templates of the project around the current directory, up to the one that has `.git`.
+Without PATH, the command checks the templates of the project: those of the current directory and its parents, up to
+the directory with `.git`.
 
 Examples:
   troupe lint
@@ -34,28 +35,28 @@ Examples:
   troupe lint .codex/.agents/auditor.md
   troupe lint --output sarif > troupe.sarif
 
-Exit codes: 0 no error, 1 an error (or a warning, with --strict), 2 wrong usage.";
+Exit codes: 0 no error, 1 an error (or a warning, with --strict), 2 usage.";
 
 /// The arguments of `lint`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Files, or directories that hold templates
+    /// Template files, or directories with templates
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// The user's templates too
+    /// Include the user's templates
     #[arg(long, conflicts_with = "paths")]
     user: bool,
     /// Directory that contains the user scope's `.codex/` [default: the user's home]
     #[arg(long, value_name = "DIR")]
     home: Option<PathBuf>,
-    /// Whose project [default: the current directory]
+    /// Directory of the project [default: the current directory]
     #[arg(long, value_name = "DIR", conflicts_with = "paths")]
     cwd: Option<PathBuf>,
-    /// How the files are written [default: by the place of each]
+    /// Dialect of the files [default: by the location of each file]
     #[arg(long, value_name = "DIALECT", value_enum, requires = "paths")]
     dialect: Option<Kind>,
-    /// Fail on warnings too
+    /// Fail on warnings
     #[arg(long)]
     strict: bool,
 }
@@ -208,7 +209,7 @@ mod tests {
     use crate::ui::plain;
 
     #[test]
-    fn a_finding_is_one_line_with_its_hint_below() {
+    fn finding_is_one_line_with_hint_below() {
         let finding = Finding::error(Some(3), "bad\u{1b}[2J key").suggest("remove it");
         let diagnostic = files::diagnostic(Path::new("a.md"), finding);
         assert_eq!(
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_counts_what_it_finds() {
+    fn report_counts_findings() {
         let directory = tempfile::tempdir().unwrap();
         let roles = directory.path().join(places::ROLES);
         fs::create_dir_all(&roles).unwrap();

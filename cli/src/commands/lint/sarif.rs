@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_has_tool_rules_and_located_results() {
+    fn sarif_log_has_rules_and_locations() {
         let diagnostic = |line, finding: Finding| Diagnostic {
             path: "my dir/a.md".to_owned(),
             dialect: None,

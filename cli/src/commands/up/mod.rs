@@ -13,12 +13,14 @@ use svc_kit::{
 };
 use troupe_runner::program_check::ProgramReport;
 
+use super::down;
 use crate::{
+    background::{self, Running},
     context::Context,
     error::{Error, Result},
     pair::{self, Pair, PairOptions, RunnerOptions},
     programs, sanitize, stop, token,
-    ui::{Cell, Line, Table, style},
+    ui::{Cell, Fields, Line, Table, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -35,6 +37,9 @@ In the file they have the names of the flags with underscores: `max_depth: 3`; t
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
+    /// Start in the background; `troupe down` stops the services
+    #[arg(short, long)]
+    detach: bool,
     /// Address of the registry; port 0 selects a free port
     #[arg(
         long,
@@ -51,13 +56,13 @@ pub(crate) struct Args {
         default_value = "127.0.0.1:50052"
     )]
     supervisor_listen: String,
-    /// The admin port
+    /// The admin port.
     #[command(flatten)]
     admin: AdminOptions,
-    /// Where templates lie, and what they may say
+    /// The templates.
     #[command(flatten)]
     catalogue: CatalogueOptions,
-    /// What sessions may do
+    /// The limits of sessions.
     #[command(flatten)]
     sessions: SessionOptions,
     /// Start no runner; threads wait until a runner attaches
@@ -71,7 +76,7 @@ pub(crate) struct Args {
         default_value_t = programs::Choice::Sample
     )]
     programs: programs::Choice,
-    /// Where threads work
+    /// The worktrees.
     #[command(flatten)]
     worktrees: programs::WorktreeArgs,
     /// Grant operator permissions to local calls without a token
@@ -80,7 +85,7 @@ pub(crate) struct Args {
     /// Serve on a non-loopback address without authentication
     #[arg(long)]
     insecure: bool,
-    /// Where settings are
+    /// The sources of settings.
     #[command(flatten)]
     settings: SettingsOptions,
     /// Write the addresses as JSON into this file once both services serve
@@ -121,25 +126,53 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
             Format::Text => context.ui.answer(|| settings.to_json(), || table(&settings)),
         };
     }
+    if args.detach && !background::is_detached() {
+        let running = background::start(&data_dir).await?;
+        let log = background::log(&data_dir);
+        return context.ui.answer(
+            || json!({ "pid": running.pid, "registry": running.registry, "supervisor": running.supervisor, "log": log }),
+            || {
+                Fields::default()
+                    .field("process", running.pid.to_string())
+                    .field("registry", &running.registry)
+                    .field("supervisor", &running.supervisor)
+                    .field("log", log.display().to_string())
+                    .field("stop", "troupe down")
+            },
+        );
+    }
     pair::init_logging("warn")?;
     let ready_file = args.ready_file.clone();
+    let agent_programs = (!args.no_runner).then(|| args.programs.clone());
     let checking = checked_programs(&args)?;
     // Installed first, so that a signal during startup stops it as well.
     let mut signals = Signals::listen()?;
     let mut pair = tokio::select! {
-        pair = Pair::start(args.options(data_dir)) => pair?,
+        pair = Pair::start(args.options(data_dir.clone())) => pair?,
         () = signals.next() => return Ok(()),
     };
+    let running = Running {
+        pid: std::process::id(),
+        registry: pair.registry().to_string(),
+        supervisor: pair.supervisor().to_string(),
+    };
+    if let Err(error) = running.store(pair.data_dir()) {
+        context
+            .ui
+            .note(format!("`troupe down` and `troupe status` do not work: {error}"));
+    }
     if let Some(path) = ready_file {
         paths::write_ready_file(&path, &addresses(&pair)).map_err(Error::of)?;
     }
+    let sessions = down::open_sessions(&running, context).await.ok();
+    let agents = agents_line(agent_programs.as_ref());
     let programs = tokio::select! {
         reports = checking => reports,
         () = signals.next() => return pair.stop().await.map(drop),
     };
     context.ui.answer(
         || ready(&pair, &programs),
-        || banner(&pair, &programs, context.ui.columns()),
+        || banner(&pair, &programs, &agents, sessions, context.ui.columns()),
     )?;
     let ended = tokio::select! {
         () = signals.next() => Ok(()),
@@ -147,6 +180,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     };
     let turns_end_within = pair.has_runner().then_some(pair::TURNS_END_WITHIN);
     context.ui.note(stop::announcement(turns_end_within));
+    Running::remove(&data_dir);
     let stopped = stop::unless_asked_again(&mut signals, pair.stop()).await;
     if let Ok(runner) = &stopped {
         stop::list_interrupted(context, runner);
@@ -210,7 +244,19 @@ fn ready(pair: &Pair, programs: &[ProgramReport]) -> Value {
     ready
 }
 
-fn banner(pair: &Pair, programs: &[ProgramReport], columns: usize) -> String {
+/// Describes what executes the agents.
+fn agents_line(programs: Option<&programs::Choice>) -> String {
+    match programs {
+        None => "no runner; `troupe run` attaches one".to_owned(),
+        Some(programs::Choice::Sample) => {
+            "the sample program, which calls no model; --programs codex, claude, opencode or gemini selects a real one"
+                .to_owned()
+        }
+        Some(choice) => choice.to_string(),
+    }
+}
+
+fn banner(pair: &Pair, programs: &[ProgramReport], agents: &str, sessions: Option<usize>, columns: usize) -> String {
     let field = |name: &str, value: String| {
         Line::default()
             .mark(style::DIM, format!("{name:<11}"))
@@ -222,6 +268,10 @@ fn banner(pair: &Pair, programs: &[ProgramReport], columns: usize) -> String {
         field("supervisor", pair.supervisor().to_string()),
         field("data", pair.data_dir().display().to_string()),
     ];
+    lines.push(field("agents", agents.to_owned()));
+    if let Some(count) = sessions.filter(|count| *count > 0) {
+        lines.push(field("sessions", format!("{count} open, `troupe ps` lists them")));
+    }
     if let Some(admin) = pair.admin() {
         lines.push(field(
             "metrics",
@@ -231,13 +281,14 @@ fn banner(pair: &Pair, programs: &[ProgramReport], columns: usize) -> String {
     if let Some(path) = pair.token_file() {
         lines.push(field(
             "token",
-            format!("{} (the command line reads it by itself)", path.display()),
+            format!("{} (the command line reads it)", path.display()),
         ));
     }
     lines.extend(programs.iter().flat_map(programs::report_lines));
     lines.push(String::new());
     lines.push(style::paint(style::DIM, "Try:").to_string());
     // Never truncated: the line is meant to be copied.
+    lines.push("  troupe spawn explorer 'Where is the main function?' --wait".to_owned());
     lines.push(format!("  {}", sanitize::line(&try_this(pair))));
     lines.push(String::new());
     let ctrl_c = if pair.has_runner() {
@@ -264,7 +315,7 @@ fn try_this(pair: &Pair) -> String {
     )
 }
 
-/// Quotes the word for a shell if necessary.
+/// Quotes a shell argument if necessary.
 fn shell_word(word: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "/._-+:@%".contains(character);
     if !word.is_empty() && word.chars().all(is_plain) {

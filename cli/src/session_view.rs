@@ -9,13 +9,13 @@ use troupe_proto::supervisor::v1::{
 
 /// The session and its threads in spawn order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Picture {
+pub(crate) struct SessionView {
     session: Option<Session>,
     threads: Vec<Thread>,
     places: HashMap<String, usize>,
 }
 
-impl Picture {
+impl SessionView {
     /// Applies a message. Unknown kinds change nothing.
     pub(crate) fn apply(&mut self, response: &WatchThreadsResponse) {
         match &response.message {
@@ -259,18 +259,18 @@ mod tests {
         }))
     }
 
-    fn status(picture: &Picture, id: &str) -> StatusKind {
-        picture.thread(id).unwrap().status.as_ref().unwrap().kind()
+    fn status(view: &SessionView, id: &str) -> StatusKind {
+        view.thread(id).unwrap().status.as_ref().unwrap().kind()
     }
 
     #[test]
-    fn the_life_of_a_thread() {
-        let mut picture = Picture::default();
-        picture.apply(&message(1, "a", spawn(1, "")));
-        assert_eq!(status(&picture, "a"), StatusKind::PendingInit);
-        picture.apply(&message(2, "a", Kind::TurnStarted(TurnStarted::default())));
-        assert_eq!(status(&picture, "a"), StatusKind::Running);
-        picture.apply(&message(
+    fn thread_status_follows_events() {
+        let mut view = SessionView::default();
+        view.apply(&message(1, "a", spawn(1, "")));
+        assert_eq!(status(&view, "a"), StatusKind::PendingInit);
+        view.apply(&message(2, "a", Kind::TurnStarted(TurnStarted::default())));
+        assert_eq!(status(&view, "a"), StatusKind::Running);
+        view.apply(&message(
             3,
             "a",
             Kind::TurnEnded(TurnEnded {
@@ -279,12 +279,12 @@ mod tests {
                 ..TurnEnded::default()
             }),
         ));
-        assert_eq!(status(&picture, "a"), StatusKind::Completed);
-        picture.apply(&message(4, "a", Kind::CloseRequested(CloseRequested::default())));
-        assert_eq!(picture.thread("a").unwrap().conditions.len(), 1);
-        picture.apply(&message(5, "a", Kind::ThreadClosed(ThreadClosed::default())));
-        let thread = picture.thread("a").unwrap();
-        assert_eq!(status(&picture, "a"), StatusKind::Shutdown);
+        assert_eq!(status(&view, "a"), StatusKind::Completed);
+        view.apply(&message(4, "a", Kind::CloseRequested(CloseRequested::default())));
+        assert_eq!(view.thread("a").unwrap().conditions.len(), 1);
+        view.apply(&message(5, "a", Kind::ThreadClosed(ThreadClosed::default())));
+        let thread = view.thread("a").unwrap();
+        assert_eq!(status(&view, "a"), StatusKind::Shutdown);
         assert_eq!(
             thread.status.as_ref().unwrap().message,
             "found it",
@@ -295,23 +295,19 @@ mod tests {
     }
 
     #[test]
-    fn spawn_order_is_kept_and_strangers_are_passed_over() {
-        let mut picture = Picture::default();
-        picture.apply(&message(1, "a", spawn(0, "")));
-        picture.apply(&message(2, "b", spawn(1, "a")));
-        picture.apply(&message(3, "unknown", Kind::TurnStarted(TurnStarted::default())));
-        let ids: Vec<_> = picture
-            .threads()
-            .iter()
-            .map(|thread| thread.thread_id.as_str())
-            .collect();
+    fn spawn_order_is_kept_and_unknown_threads_ignored() {
+        let mut view = SessionView::default();
+        view.apply(&message(1, "a", spawn(0, "")));
+        view.apply(&message(2, "b", spawn(1, "a")));
+        view.apply(&message(3, "unknown", Kind::TurnStarted(TurnStarted::default())));
+        let ids: Vec<_> = view.threads().iter().map(|thread| thread.thread_id.as_str()).collect();
         assert_eq!(ids, ["a", "b"]);
     }
 
     #[test]
-    fn telemetry_of_an_old_attempt_is_void() {
-        let mut picture = Picture::default();
-        picture.apply(&message(1, "a", spawn(1, "")));
+    fn telemetry_of_old_generation_is_ignored() {
+        let mut view = SessionView::default();
+        view.apply(&message(1, "a", spawn(1, "")));
         let mut telemetry = Telemetry {
             thread_id: "a".to_owned(),
             generation: 2,
@@ -322,10 +318,10 @@ mod tests {
             sequence: 0,
             message: Some(Message::Telemetry(telemetry.clone())),
         };
-        picture.apply(&send(&telemetry));
-        assert_eq!(picture.thread("a").unwrap().activity, "");
+        view.apply(&send(&telemetry));
+        assert_eq!(view.thread("a").unwrap().activity, "");
         telemetry.generation = 1;
-        picture.apply(&send(&telemetry));
-        assert_eq!(picture.thread("a").unwrap().activity, "reading");
+        view.apply(&send(&telemetry));
+        assert_eq!(view.thread("a").unwrap().activity, "reading");
     }
 }

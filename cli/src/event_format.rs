@@ -1,4 +1,4 @@
-//! Events as sentences: one line each, for `watch` and the demo.
+//! Events as text: one line each, for `watch` and the demo.
 
 use anstyle::Style;
 use troupe_proto::supervisor::v1::{Event, SessionUpdated, StatusKind, TurnOutcome, event::Kind};
@@ -6,15 +6,17 @@ use troupe_proto::supervisor::v1::{Event, SessionUpdated, StatusKind, TurnOutcom
 use crate::{
     ids, names,
     options::budget_in_words,
-    threads::Picture,
+    session_view::SessionView,
     time,
     ui::{self, Line, style},
 };
 
 /// Formats an event as a line: its time, its number, its thread and its description.
-pub(crate) fn line(event: &Event, picture: &Picture) -> Line {
+pub(crate) fn line(event: &Event, view: &SessionView) -> Line {
     let (look, what, detail) = describe(event);
-    let who = picture.thread(&event.thread_id).map_or_else(String::new, ui::role);
+    let thread = view.thread(&event.thread_id);
+    let subject = thread.map_or_else(|| "session".to_owned(), ui::role);
+    let alias = thread.map(|thread| thread.alias.as_str()).unwrap_or_default();
     Line::default()
         .mark(
             style::DIM,
@@ -25,7 +27,8 @@ pub(crate) fn line(event: &Event, picture: &Picture) -> Line {
             ),
         )
         .word(style::DIM, ids::short(&event.thread_id))
-        .word(style::NAME, if who.is_empty() { "session" } else { who.as_str() })
+        .word(style::NAME, subject)
+        .word(style::NAME, alias)
         .word(look, what)
         .word(style::PLAIN, detail)
 }
@@ -33,7 +36,7 @@ pub(crate) fn line(event: &Event, picture: &Picture) -> Line {
 /// Describes an event: a label of two or three words, and the details.
 fn describe(event: &Event) -> (Style, &'static str, String) {
     let Some(kind) = &event.kind else {
-        return (style::DIM, "something that this release does not know", String::new());
+        return (style::DIM, "unknown event", String::new());
     };
     match kind {
         Kind::SessionOpened(opened) => {
@@ -48,7 +51,15 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
                 .actor
                 .strip_prefix("thread:")
                 .map(|id| format!(" by {}", ids::short(id)));
-            let detail = format!("depth {}, {status}{}", spawned.depth, by.unwrap_or_default());
+            let mut detail = format!("depth {}, {status}{}", spawned.depth, by.unwrap_or_default());
+            let task = match (spawned.label.as_str(), &spawned.input) {
+                ("", Some(input)) => input.preview.as_str(),
+                (label, _) => label,
+            };
+            if !task.is_empty() {
+                detail.push_str(": ");
+                detail.push_str(task);
+            }
             (style::of_status(StatusKind::PendingInit), "spawned", detail)
         }
         Kind::SpawnFailed(failed) => (
@@ -127,7 +138,7 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
             let forced = if closed.forced { "forced " } else { "" };
             (style::DIM, "shut down", format!("{forced}{}", closed.reason))
         }
-        Kind::ThreadResumed(resumed) => (style::PLAIN, "open again", format!("generation {}", resumed.generation)),
+        Kind::ThreadResumed(resumed) => (style::PLAIN, "reopened", format!("generation {}", resumed.generation)),
         Kind::EdgeCreated(created) => {
             let ends = created.edge.as_ref().map(|edge| {
                 format!(
@@ -146,7 +157,11 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
                 .map(|handoff| format!("to {}", ids::short(&handoff.to_thread_id)));
             (style::PLAIN, "handoff", to.unwrap_or_default())
         }
-        Kind::MailAcknowledged(mail) => (style::DIM, "mail read", format!("up to #{}", mail.up_to_sequence)),
+        Kind::MailAcknowledged(mail) => (
+            style::DIM,
+            "mail acknowledged",
+            format!("up to #{}", mail.up_to_sequence),
+        ),
         Kind::ApprovalRequested(requested) => {
             // The first line is sufficient; `troupe approvals` shows the rest.
             let subject = requested.subject.lines().next().unwrap_or_default();
@@ -169,7 +184,7 @@ fn changes(updated: &SessionUpdated) -> String {
     let changes = [
         updated
             .paused
-            .map(|paused| String::from(if paused { "paused" } else { "goes on" })),
+            .map(|paused| String::from(if paused { "paused" } else { "resumed" })),
         updated.mode.map(|_| names::mode(updated.mode()).to_owned()),
         updated
             .orchestration
@@ -212,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_when_who_and_what() {
+    fn event_line_has_time_thread_and_details() {
         let spawned = event(
             3,
             Kind::ThreadSpawned(Box::new(ThreadSpawned {
@@ -223,13 +238,13 @@ mod tests {
                 ..ThreadSpawned::default()
             })),
         );
-        let mut picture = Picture::default();
-        picture.apply(&WatchThreadsResponse {
+        let mut view = SessionView::default();
+        view.apply(&WatchThreadsResponse {
             sequence: 3,
             message: Some(Message::Event(spawned.clone())),
         });
         assert_eq!(
-            ui::plain(&line(&spawned, &picture).render(120)),
+            ui::plain(&line(&spawned, &view).render(120)),
             "12:03:44   #3  0000aa01  explorer: fast  spawned  depth 2, PENDING_INIT by 0000bb02"
         );
         let updated = event(
@@ -240,7 +255,7 @@ mod tests {
                 ..SessionUpdated::default()
             }),
         );
-        assert!(ui::plain(&line(&updated, &picture).render(120)).ends_with("updated  goes on, PLANNING"));
+        assert!(ui::plain(&line(&updated, &view).render(120)).ends_with("updated  resumed, PLANNING"));
         let denied = event(
             4,
             Kind::ToolDenied(ToolDenied {
@@ -250,7 +265,7 @@ mod tests {
             }),
         );
         assert!(
-            ui::plain(&line(&denied, &picture).render(120))
+            ui::plain(&line(&denied, &view).render(120))
                 .ends_with("tool denied  spawn_agent: role:worker[2J (2 times)")
         );
     }

@@ -8,9 +8,10 @@ use troupe_proto::supervisor::v1::{Event, WatchThreadsResponse, watch_threads_re
 use crate::{
     context::Context,
     error::{Error, Result},
-    follow::{Follow, News},
-    json, story,
-    threads::Picture,
+    event_format,
+    follow::{Follow, Update},
+    json,
+    session_view::SessionView,
     ui::{self, Live, style},
 };
 
@@ -23,20 +24,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     /// The current state of the session.
-    pub(super) picture: Picture,
+    pub(super) view: SessionView,
     /// All events in the order of arrival.
     pub(super) events: Vec<Event>,
 }
 
 /// The watched session.
-pub(super) struct Stage<'a> {
+pub(super) struct DemoEnvironment<'a> {
     context: &'a Context,
     follow: Follow,
     live: Option<Live>,
     seen: Seen,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> DemoEnvironment<'a> {
     /// Creates a view that reads from this follower.
     pub(super) fn new(context: &'a Context, follow: Follow) -> Self {
         let is_live = context.ui.is_text() && ui::is_interactive();
@@ -99,12 +100,12 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn take(&mut self, news: News) -> Result<()> {
+    fn take(&mut self, news: Update) -> Result<()> {
         match news {
             // The next connection delivers the missed events.
-            News::Lost { .. } => Ok(()),
-            News::Message(message) => {
-                self.seen.picture.apply(&message);
+            Update::Lost { .. } => Ok(()),
+            Update::Message(message) => {
+                self.seen.view.apply(&message);
                 if let Some(Message::Event(event)) = &message.message {
                     self.seen.events.push(event.clone());
                 }
@@ -124,7 +125,7 @@ impl<'a> Stage<'a> {
             Some(Message::Event(event)) => self
                 .context
                 .ui
-                .line(story::line(event, &self.seen.picture).render(self.context.ui.columns())),
+                .line(event_format::line(event, &self.seen.view).render(self.context.ui.columns())),
             _ => Ok(()),
         }
     }
@@ -135,11 +136,11 @@ impl<'a> Stage<'a> {
             return Ok(());
         };
         let columns = self.context.ui.columns();
-        let mut frame = ui::tree(self.seen.picture.threads(), columns);
+        let mut frame = ui::tree(self.seen.view.threads(), columns);
         let recent = self.seen.events.len().saturating_sub(RECENT);
         for event in self.seen.events.iter().skip(recent) {
             frame.push('\n');
-            frame.push_str(&story::line(event, &self.seen.picture).render(columns));
+            frame.push_str(&event_format::line(event, &self.seen.view).render(columns));
         }
         live.draw(&frame)
     }

@@ -11,9 +11,9 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// The delay before the next attempt. Zero before the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience(Duration);
+pub(crate) struct Backoff(Duration);
 
-impl Patience {
+impl Backoff {
     /// Creates a delay of zero.
     pub(crate) const fn new() -> Self {
         Self(Duration::ZERO)
@@ -41,14 +41,14 @@ mod tests {
 
     #[test]
     fn pauses_grow_within_their_bounds() {
-        let mut patience = Patience::new();
-        patience.grow(None);
-        assert_eq!(patience, Patience(FIRST));
-        patience.grow(None);
-        assert_eq!(patience, Patience(FIRST * 2));
-        patience.grow(Some(Duration::from_secs(3600)));
-        assert_eq!(patience, Patience(LONGEST));
-        patience.reset();
-        assert_eq!(patience, Patience::new());
+        let mut backoff = Backoff::new();
+        backoff.grow(None);
+        assert_eq!(backoff, Backoff(FIRST));
+        backoff.grow(None);
+        assert_eq!(backoff, Backoff(FIRST * 2));
+        backoff.grow(Some(Duration::from_secs(3600)));
+        assert_eq!(backoff, Backoff(LONGEST));
+        backoff.reset();
+        assert_eq!(backoff, Backoff::new());
     }
 }

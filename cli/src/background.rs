@@ -1,0 +1,182 @@
+//! Services in the background: the state file of `up`, its detached start, and its stop.
+
+use std::{
+    env, fs,
+    fs::{File, OpenOptions, TryLockError},
+    io,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+use svc_kit::paths;
+use tokio::time::sleep;
+
+use crate::error::{Error, Result};
+
+/// The state file in the data directory.
+const STATE: &str = "up.json";
+/// The output of detached services in the data directory.
+const LOG: &str = "up.log";
+/// The environment variable that marks the detached process, whose arguments are the same.
+const DETACHED: &str = "TROUPE_DETACHED";
+/// Interval between two reads of the state.
+const POLL: Duration = Duration::from_millis(50);
+/// Maximum duration of a start.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum duration of a stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The running services of a data directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Running {
+    /// The process of `up`.
+    pub(crate) pid: u32,
+    /// Address of the registry.
+    pub(crate) registry: String,
+    /// Address of the supervisor.
+    pub(crate) supervisor: String,
+}
+
+impl Running {
+    /// Stores the state of this process in its data directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
+    pub(crate) fn store(&self, data_dir: &Path) -> Result<()> {
+        let value = serde_json::to_value(self).map_err(Error::of)?;
+        paths::write_ready_file(&data_dir.join(STATE), &value).map_err(Error::of)
+    }
+
+    /// Removes the state file. A failure is ignored, because the state counts only while the directory is locked.
+    pub(crate) fn remove(data_dir: &Path) {
+        let _ = fs::remove_file(data_dir.join(STATE));
+    }
+
+    /// Returns the services that run on the data directory, or `None` if no process has it.
+    pub(crate) fn find(data_dir: &Path) -> Option<Self> {
+        Self::read(data_dir).filter(|_| is_locked(data_dir))
+    }
+
+    /// Reads the state file, which may be stale.
+    fn read(data_dir: &Path) -> Option<Self> {
+        let text = fs::read_to_string(data_dir.join(STATE)).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+}
+
+/// Returns whether a process holds the lock of the data directory.
+fn is_locked(data_dir: &Path) -> bool {
+    File::open(data_dir).is_ok_and(|directory| matches!(directory.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+/// Returns whether this process is the detached one.
+pub(crate) fn is_detached() -> bool {
+    env::var_os(DETACHED).is_some()
+}
+
+/// Returns the log file of detached services.
+pub(crate) fn log(data_dir: &Path) -> PathBuf {
+    data_dir.join(LOG)
+}
+
+/// Starts this command line again as a detached process and waits until its services are ready.
+///
+/// # Errors
+///
+/// Fails if services already run on the data directory, or if the process ends before it is ready.
+pub(crate) async fn start(data_dir: &Path) -> Result<Running> {
+    if let Some(running) = Running::find(data_dir) {
+        return Err(
+            Error::failure(format!("the services already run as process {}", running.pid))
+                .hint("`troupe status` shows them, `troupe down` stops them"),
+        );
+    }
+    let cannot = |doing: &str, error: io::Error| Error::failure(format!("cannot {doing}: {error}"));
+    fs::create_dir_all(data_dir).map_err(|error| cannot("create the data directory", error))?;
+    let path = log(data_dir);
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .map_err(|error| cannot("open the log", error))?;
+    let errors = file.try_clone().map_err(|error| cannot("open the log", error))?;
+    let program = env::current_exe().map_err(|error| cannot("find the program", error))?;
+    let mut process = Command::new(program)
+        .args(env::args_os().skip(1))
+        .env(DETACHED, "1")
+        .stdin(Stdio::null())
+        .stdout(file)
+        .stderr(errors)
+        // Ctrl-C in the terminal does not reach the process.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| cannot("start the services", error))?;
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        // Without a look at the lock, which could prevent the process from taking it.
+        if let Some(running) = Running::read(data_dir).filter(|running| running.pid == process.id()) {
+            return Ok(running);
+        }
+        let ended = process
+            .try_wait()
+            .map_err(|error| cannot("start the services", error))?;
+        if ended.is_some() || Instant::now() > deadline {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let last = text.lines().rfind(|line| line.starts_with("error:"));
+            let last = last
+                .unwrap_or("the services are not ready")
+                .trim_start_matches("error: ");
+            return Err(Error::failure(crate::sanitize::line(last)).hint(format!("the log is {}", path.display())));
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// Stops the services and waits for the end of their process.
+///
+/// # Errors
+///
+/// Fails if the process cannot be stopped.
+pub(crate) async fn stop(running: &Running, data_dir: &Path) -> Result<()> {
+    let pid = i32::try_from(running.pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| Error::failure(format!("invalid process id {}", running.pid)))?;
+    kill_process(pid, Signal::TERM)
+        .map_err(|error| Error::failure(format!("cannot stop process {}: {error}", running.pid)))?;
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    while is_locked(data_dir) {
+        if Instant::now() > deadline {
+            return Err(Error::timeout(format!("process {} is still running", running.pid))
+                .hint(format!("the log is {}", log(data_dir).display())));
+        }
+        sleep(POLL).await;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_without_a_lock_is_stale() {
+        let directory = tempfile::tempdir().unwrap();
+        let running = Running {
+            pid: 1,
+            registry: "127.0.0.1:1".to_owned(),
+            supervisor: "127.0.0.1:2".to_owned(),
+        };
+        running.store(directory.path()).unwrap();
+        assert_eq!(Running::find(directory.path()), None);
+        let lock = File::open(directory.path()).unwrap();
+        lock.lock().unwrap();
+        assert_eq!(Running::find(directory.path()), Some(running));
+        Running::remove(directory.path());
+        assert_eq!(Running::find(directory.path()), None);
+    }
+}

@@ -1,0 +1,225 @@
+//! `troupe thread`: all verbs of threads.
+
+use clap::Subcommand;
+use clap_complete::ArgValueCompleter;
+use serde_json::json;
+use tonic::Request;
+use troupe_proto::supervisor::v1::{
+    InterruptAgentRequest, OnLimit, ResumeAgentRequest, SetActiveThreadRequest, SetThreadNoteRequest, Thread,
+};
+
+use super::{budget, close, ps, send, show, spawn, wait};
+use crate::{
+    client, complete,
+    context::Context,
+    error::{Error, Result},
+    ids, json, names,
+    ui::{self, Line, style},
+};
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe thread list --tree
+  troupe thread interrupt scout
+  troupe thread focus scout
+
+THREAD is an id, the beginning or the end of one, an alias, or @last.";
+
+/// The arguments of `thread`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub(crate) struct Args {
+    /// The action.
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// An action on threads.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List sessions and their threads
+    List(ps::Args),
+    /// Show a thread
+    Show(show::Args),
+    /// Spawn an agent
+    Spawn(Box<spawn::Args>),
+    /// Send input to a thread
+    Send(send::Args),
+    /// Wait until threads are settled
+    Wait(wait::Args),
+    /// Interrupt the running turn of a thread and its descendants
+    Interrupt(InterruptArgs),
+    /// Close a thread and its descendants, leaf first
+    Close(close::Args),
+    /// Reopen a closed thread
+    Resume(ResumeArgs),
+    /// Set or clear the note of a thread
+    Note(NoteArgs),
+    /// Set the budget of a thread and its descendants
+    Budget(budget::Args),
+    /// Suppress turn notifications of the thread that a client displays
+    #[command(after_help = "Example: troupe thread focus scout ")]
+    Focus(FocusArgs),
+}
+
+/// The arguments of `interrupt`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  troupe interrupt 0000aa01
+  troupe interrupt scout --only --reason 'wrong branch'")]
+pub(crate) struct InterruptArgs {
+    /// Thread: an id, the beginning or the end of one, an alias, or @last
+    #[arg(value_name = "THREAD", add = ArgValueCompleter::new(complete::threads))]
+    thread: String,
+    /// Keep descendants running
+    #[arg(long)]
+    only: bool,
+    /// Interrupt this turn only; a later turn is not interrupted
+    #[arg(long, value_name = "NUMBER")]
+    turn: Option<u32>,
+    /// Reason for the log
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    reason: String,
+}
+
+/// The arguments of `resume`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  troupe resume 0000aa01
+  troupe resume scout && troupe send scout 'Continue with the tests'")]
+pub(crate) struct ResumeArgs {
+    /// Thread: an id, the beginning or the end of one, an alias, or @last
+    #[arg(value_name = "THREAD", add = ArgValueCompleter::new(complete::threads))]
+    thread: String,
+}
+
+/// The arguments of `note`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  troupe note scout 'waits for the release'
+  troupe note scout ''")]
+pub(crate) struct NoteArgs {
+    /// Thread: an id, the beginning or the end of one, an alias, or @last
+    #[arg(value_name = "THREAD", add = ArgValueCompleter::new(complete::threads))]
+    thread: String,
+    /// Note; an empty text clears it
+    #[arg(value_name = "TEXT")]
+    note: String,
+}
+
+/// The arguments of `thread focus`.
+#[derive(Debug, clap::Args)]
+struct FocusArgs {
+    /// Thread, or nothing to display no thread
+    #[arg(
+        value_name = "THREAD",
+        required_unless_present = "session",
+        conflicts_with = "session"
+    )]
+    thread: Option<String>,
+    /// Session in which the client displays no thread any longer
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
+    /// Client whose notifications are affected
+    #[arg(long, value_name = "NAME", default_value = "troupe")]
+    client_id: String,
+}
+
+/// Runs the action.
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    match args.action {
+        Action::List(args) => ps::run(args, context).await,
+        Action::Show(args) => show::run(args, context).await,
+        Action::Spawn(args) => Box::pin(spawn::run(*args, context)).await,
+        Action::Send(args) => send::run(args, context).await,
+        Action::Wait(args) => wait::run(args, context).await,
+        Action::Interrupt(args) => interrupt(args, context).await,
+        Action::Close(args) => close::run(args, context).await,
+        Action::Resume(args) => resume(args, context).await,
+        Action::Note(args) => note(args, context).await,
+        Action::Budget(args) => budget::run(args, context).await,
+        Action::Focus(args) => focus(args, context).await,
+    }
+}
+
+/// Interrupts the running turn of a thread, and of its descendants by default.
+pub(crate) async fn interrupt(args: InterruptArgs, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
+    let request = InterruptAgentRequest {
+        request_id: client::request_id(),
+        thread_id: ids::thread(&mut supervisor, &args.thread, None).await?,
+        turn: args.turn,
+        only_this: args.only,
+        reason: args.reason,
+        ..InterruptAgentRequest::default()
+    };
+    let answer = supervisor.interrupt_agent(Request::new(request)).await?.into_inner();
+    let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
+    let count = answer.interrupted_thread_ids.len();
+    context.ui.answer(
+        || json::message(&answer),
+        || line(thread).word(style::DIM, format!("{count} threads interrupted")),
+    )
+}
+
+/// Reopens a closed thread.
+pub(crate) async fn resume(args: ResumeArgs, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
+    let request = ResumeAgentRequest {
+        request_id: client::request_id(),
+        thread_id: ids::thread(&mut supervisor, &args.thread, None).await?,
+        on_limit: OnLimit::Refuse.into(),
+        ..ResumeAgentRequest::default()
+    };
+    let answer = supervisor.resume_agent(Request::new(request)).await?.into_inner();
+    let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
+    context
+        .ui
+        .answer(|| json!({ "thread": json::message(thread) }), || line(thread))
+}
+
+/// Sets or clears the note of a thread.
+pub(crate) async fn note(args: NoteArgs, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
+    let request = SetThreadNoteRequest {
+        request_id: client::request_id(),
+        thread_id: ids::thread(&mut supervisor, &args.thread, None).await?,
+        thread_note: args.note,
+        ..SetThreadNoteRequest::default()
+    };
+    let answer = supervisor.set_thread_note(Request::new(request)).await?.into_inner();
+    let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
+    context.ui.answer(
+        || json::message(&answer),
+        || line(thread).word(style::PLAIN, &thread.thread_note),
+    )
+}
+
+async fn focus(args: FocusArgs, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
+    let mut request = SetActiveThreadRequest {
+        client_id: args.client_id,
+        ..SetActiveThreadRequest::default()
+    };
+    if let Some(text) = &args.thread {
+        let thread = ids::thread_in(&mut supervisor, text).await?;
+        request.session_id = thread.session_id;
+        request.thread_id = thread.thread_id;
+    } else if let Some(text) = &args.session {
+        request.session_id = ids::session(&mut supervisor, text).await?;
+    }
+    let text = match request.thread_id.as_str() {
+        "" => format!("client {} displays no thread", request.client_id),
+        id => format!("client {} displays thread {id}", request.client_id),
+    };
+    supervisor.set_active_thread(Request::new(request)).await?;
+    context.ui.answer(|| json!({}), || text)
+}
+
+/// Formats a thread as its id and its status.
+fn line(thread: &Thread) -> Line {
+    let kind = ui::status_of(thread);
+    Line::default()
+        .mark(style::PLAIN, &*thread.thread_id)
+        .word(style::of_status(kind), names::status_kind(kind))
+}

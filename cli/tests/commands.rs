@@ -1,0 +1,428 @@
+//! Tests of the commands for every RPC, output formats, ids, contexts, completion and the background process.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::{
+    fs,
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+use support::up::{Up, interrupt, run, stderr, stdout, troupe};
+
+/// Runs a command that has to succeed, and returns its JSON output.
+#[track_caller]
+fn succeeds(up: &Up, arguments: &[&str]) -> Value {
+    let (code, answer) = up.json(arguments);
+    assert_eq!(code, Some(0), "{arguments:?}: {answer}");
+    answer
+}
+
+/// Spawns an agent that completes its turn, and returns the ids of its session and its thread.
+#[track_caller]
+fn spawn(up: &Up, arguments: &[&str]) -> (String, String) {
+    let answer = succeeds(up, &[&["spawn"][..], arguments, &["--wait"]].concat());
+    let id = |value: &Value| value.as_str().unwrap().to_owned();
+    (id(&answer["session_id"]), id(&answer["thread"]["thread_id"]))
+}
+
+/// Runs a command that has to succeed, and returns its text output.
+#[track_caller]
+fn text(up: &Up, arguments: &[&str]) -> String {
+    let output = up.run(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+    stdout(&output)
+}
+
+#[test]
+fn thread_verbs_work_on_aliases() {
+    let up = Up::start();
+    let (_, thread) = spawn(&up, &["worker", "Rest.", "--alias", "scout"]);
+
+    let shown = text(&up, &["show", "scout"]);
+    assert!(shown.contains(&thread) && shown.contains("COMPLETED"), "{shown}");
+    assert!(shown.contains("Rest."), "the task is displayed: {shown}");
+    assert_eq!(
+        succeeds(&up, &["note", "scout", "on hold"])["thread"]["thread_note"],
+        "on hold"
+    );
+    let interrupted = up.run(&["interrupt", "scout"]);
+    assert!(!stderr(&interrupted).contains("panicked"), "{}", stderr(&interrupted));
+    assert_eq!(
+        succeeds(&up, &["close", "scout", "--wait"])["thread"]["thread_id"],
+        thread.as_str()
+    );
+    assert_eq!(
+        succeeds(&up, &["resume", "scout"])["thread"]["thread_id"],
+        thread.as_str()
+    );
+    succeeds(&up, &["thread", "send", "scout", "Go on."]);
+    succeeds(&up, &["thread", "wait", "scout"]);
+    succeeds(&up, &["thread", "focus", "scout"]);
+    let (code, _) = up.json(&["show", "scuot"]);
+    assert_eq!(code, Some(4));
+    let unknown = stderr(&up.run(&["show", "scuot"]));
+    assert!(unknown.contains("did you mean \"scout\"?"), "{unknown}");
+}
+
+#[test]
+fn prompts_tools_and_quota_of_a_thread() {
+    let up = Up::start();
+    let (session, thread) = spawn(&up, &["worker", "First."]);
+    succeeds(&up, &["send", &thread, "Second."]);
+    succeeds(&up, &["wait", &thread]);
+
+    let prompts = succeeds(&up, &["prompts", "@last"]);
+    assert_eq!(prompts["prompts"].as_array().map(Vec::len), Some(2), "{prompts}");
+    let first = text(&up, &["prompts", "show", &thread, "1"]);
+    assert!(first.contains("First."), "{first}");
+    let diff = text(&up, &["prompts", "show", &thread, "2", "--diff", "1"]);
+    assert!(diff.contains("+") && diff.contains("Second."), "{diff}");
+
+    let tools = text(&up, &["tools", &thread]);
+    assert!(tools.starts_with("TOOL"), "{tools}");
+    let denied = up.run(&["tools", "check", &thread, "spawn_agent"]);
+    assert_eq!(denied.status.code(), Some(3), "{}", stdout(&denied));
+    let spawnable = up.run(&["agents", "spawnable", &thread]);
+    assert!(matches!(spawnable.status.code(), Some(0 | 3)), "{}", stderr(&spawnable));
+
+    let quota = text(&up, &["quota", &session]);
+    assert!(quota.contains("active threads   0 of 12"), "{quota}");
+    assert!(text(&up, &["runners"]).starts_with("RUNNER"));
+    let artifacts = up.run(&["artifacts", "--session", &session]);
+    assert_eq!(artifacts.status.code(), Some(0), "{}", stderr(&artifacts));
+    assert_eq!(up.run(&["artifacts", "get", "none.md"]).status.code(), Some(4));
+}
+
+#[test]
+fn session_takes_all_settings_and_is_pruned() {
+    let up = Up::start();
+    let created = succeeds(
+        &up,
+        &[
+            "session",
+            "create",
+            "--planning",
+            "--sandbox",
+            "read-only",
+            "--deny-tool",
+            "exec_*",
+            "--approve-tool",
+            "apply_patch",
+            "--max-threads",
+            "3",
+            "--session-tokens",
+            "5000",
+            "--restart",
+            "on-lost",
+            "--prompt-log",
+            "hashes",
+            "--retention",
+            "24h",
+            "--session-label",
+            "team=core",
+            "--policy-inheritance",
+            "ceiling",
+            "--slot-release",
+            "close",
+            "--session-edges",
+            "self",
+        ],
+    );
+    let session = &created["session"];
+    for (field, value) in [
+        ("mode", "MODE_PLANNING"),
+        ("restart_policy", "RESTART_POLICY_ON_LOST"),
+        ("prompt_log", "PROMPT_LOG_HASHES"),
+        ("policy_inheritance", "POLICY_INHERITANCE_CEILING"),
+        ("slot_release", "SLOT_RELEASE_CLOSE"),
+        ("edge_management", "EDGE_MANAGEMENT_SELF"),
+        ("retention", "86400s"),
+    ] {
+        assert_eq!(session[field], value, "{field}: {session}");
+    }
+    assert_eq!(session["limits"]["max_threads"], 3);
+    assert_eq!(session["budget"]["tokens"], 5000);
+    assert_eq!(session["approve_tools"][0], "apply_patch");
+    assert_eq!(session["tool_ceiling"]["deny_list"][0], "exec_*");
+    let id = session["session_id"].as_str().unwrap();
+
+    let listed = text(&up, &["session", "list", "--label", "team=core", "--no-headers"]);
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+    assert!(text(&up, &["session", "list", "--label", "team=web", "-q"]).is_empty());
+    let shown = text(&up, &["session", "show", id]);
+    assert!(shown.contains("labels") && shown.contains("team=core"), "{shown}");
+    let updated = succeeds(
+        &up,
+        &[
+            "session",
+            "update",
+            "@last",
+            "--max-threads",
+            "5",
+            "--mode",
+            "implementation",
+        ],
+    );
+    assert_eq!(updated["session"]["limits"]["max_threads"], 5);
+    let budget = succeeds(&up, &["session", "budget", id, "--turns", "7"]);
+    assert_eq!(
+        (
+            &budget["session"]["budget"]["tokens"],
+            &budget["session"]["budget"]["turns"]
+        ),
+        (&Value::from(5000), &Value::from(7)),
+        "the token budget stays"
+    );
+
+    succeeds(&up, &["session", "close", id, "--wait"]);
+    let dry = text(&up, &["session", "prune", "--dry-run", "-q"]);
+    assert_eq!(dry.trim(), id);
+    succeeds(&up, &["session", "prune"]);
+    assert_eq!(up.run(&["session", "show", id]).status.code(), Some(4));
+}
+
+#[test]
+fn output_formats_agree() {
+    let up = Up::start();
+    let (session, thread) = spawn(
+        &up,
+        &[
+            "worker",
+            "Say: a rather long task, to see that nothing is cut",
+            "--alias",
+            "w",
+        ],
+    );
+    let json = succeeds(&up, &["show", "w"]);
+    let yaml: Value =
+        serde_yaml::from_str(text(&up, &["show", "w", "-o", "yaml"]).trim_start_matches("---\n")).unwrap();
+    assert_eq!(yaml, json);
+    assert_eq!(text(&up, &["show", "w", "-o", "name"]), format!("thread/{thread}\n"));
+    assert_eq!(text(&up, &["show", "w", "-q"]), format!("{thread}\n"));
+    let path = "jsonpath={.sessions[*].session_id}";
+    assert_eq!(text(&up, &["ps", "-o", path]), format!("{session}\n"));
+    assert_eq!(text(&up, &["ps", "-q"]), format!("{session}\n"));
+    let table = text(&up, &["ps"]);
+    assert!(table.contains("to see that nothing is cut"), "{table}");
+    assert!(table.contains("ALIAS") && !table.contains("RUNNER"), "{table}");
+    assert!(text(&up, &["ps", "-o", "wide"]).contains("RUNNER"));
+    let chosen = text(&up, &["ps", "--columns", "alias,status", "--no-headers"]);
+    assert!(chosen.lines().any(|line| line == "w      COMPLETED"), "{chosen}");
+    let unknown = up.run(&["ps", "--columns", "colour"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&up, &["ps", "--tree"]).contains("w  "), "the alias is in the tree");
+    let watched = text(&up, &["session", "close", &session, "--wait"]);
+    assert!(watched.contains("closed"), "{watched}");
+    let log = text(&up, &["watch", &session, "--after", "0"]);
+    assert!(log.contains("Say: a rather long task"), "{log}");
+}
+
+#[test]
+fn errors_suggest_names_and_commands() {
+    let up = Up::start();
+    let output = up.run(&["spawn", "reveiwer", "Review."]);
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("did you mean \"reviewer\"?"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(
+        text(&up, &["ps", "--closed", "-q"]).is_empty(),
+        "a failed spawn leaves no session"
+    );
+
+    let (session, _) = spawn(&up, &["worker", "Rest."]);
+    let open = stderr(&up.run(&["session", "delete", &session]));
+    assert!(!open.contains("CloseSession"), "{open}");
+
+    let https = up.supervisor().replace("http://", "https://");
+    let output = run(up.home.path(), &["ps", "--supervisor", &https]);
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    assert!(stderr(&output).contains("does not use TLS"), "{}", stderr(&output));
+
+    let failed = up.run(&["spawn", "worker", "fail: broken", "--wait", "--timeout", "30s"]);
+    assert!(matches!(failed.status.code(), Some(0 | 6)), "{}", stderr(&failed));
+    let timeout = up.run(&["spawn", "worker", "hold", "--wait", "--timeout", "1s"]);
+    assert_eq!(timeout.status.code(), Some(5), "{}", stderr(&timeout));
+}
+
+#[test]
+fn task_is_read_from_a_file_and_from_standard_input() {
+    let up = Up::start();
+    let file = up.home.path().join("task.md");
+    fs::write(&file, "say: from a file").unwrap();
+    let answer = succeeds(&up, &["spawn", "worker", "--file", file.to_str().unwrap(), "--wait"]);
+    assert_eq!(answer["message"], "from a file");
+    let mut process = troupe(up.home.path())
+        .args(["spawn", "worker", "-", "--wait", "-o", "jsonpath=.message"])
+        .args(["--supervisor", up.supervisor(), "--registry", up.registry()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    process
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"say: from standard input")
+        .unwrap();
+    let output = process.wait_with_output().unwrap();
+    assert_eq!(stdout(&output), "from standard input\n");
+}
+
+#[test]
+fn interrupted_wait_says_that_the_agent_continues() {
+    let up = Up::start();
+    let mut process = troupe(up.home.path())
+        .args(["spawn", "worker", "hold", "--wait"])
+        .args(["--supervisor", up.supervisor(), "--registry", up.registry()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The thread's id is printed before the wait.
+    let mut errors = std::io::BufReader::new(process.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("thread  ") {
+        let mut line = String::new();
+        assert_ne!(
+            std::io::BufRead::read_line(&mut errors, &mut line).unwrap(),
+            0,
+            "{said}"
+        );
+        said.push_str(&line);
+    }
+    interrupt(process.id());
+    std::io::Read::read_to_string(&mut errors, &mut said).unwrap();
+    assert_eq!(process.wait().unwrap().code(), Some(130), "{said}");
+    assert!(
+        said.contains("the agent continues") && said.contains("troupe close"),
+        "{said}"
+    );
+}
+
+#[test]
+fn context_supplies_the_connection() {
+    let up = Up::start();
+    let home = up.home.path();
+    let set = [
+        "context",
+        "set",
+        "local",
+        "--server",
+        up.supervisor(),
+        "--server-registry",
+        up.registry(),
+    ];
+    assert_eq!(run(home, &set).status.code(), Some(0));
+    spawn(&up, &["worker", "Rest."]);
+    let listed = run(home, &["ps", "-q"]);
+    assert_eq!(stdout(&listed).lines().count(), 1, "{}", stderr(&listed));
+    assert_eq!(run(home, &["agents", "-q"]).status.code(), Some(0));
+    let list = stdout(&run(home, &["context", "list"]));
+    assert!(list.contains("*        local"), "{list}");
+
+    let unknown = run(home, &["ps", "--context", "lcoal"]);
+    assert_eq!(unknown.status.code(), Some(4));
+    assert!(
+        stderr(&unknown).contains("did you mean \"local\"?"),
+        "{}",
+        stderr(&unknown)
+    );
+    let other = ["context", "set", "other", "--server", "http://127.0.0.1:1"];
+    assert_eq!(run(home, &other).status.code(), Some(0));
+    assert_eq!(run(home, &["context", "use", "other"]).status.code(), Some(0));
+    assert_eq!(run(home, &["ps"]).status.code(), Some(7));
+    let chosen = troupe(home)
+        .env("TROUPE_CONTEXT", "local")
+        .args(["ps", "-q"])
+        .output()
+        .unwrap();
+    assert_eq!(chosen.status.code(), Some(0), "{}", stderr(&chosen));
+    assert_eq!(run(home, &["context", "delete", "other"]).status.code(), Some(0));
+}
+
+#[test]
+fn shells_complete_commands_and_aliases() {
+    let up = Up::start();
+    spawn(&up, &["worker", "Rest.", "--alias", "scout"]);
+    for shell in ["bash", "zsh", "fish"] {
+        let script = stdout(&run(up.home.path(), &["completion", shell]));
+        assert!(script.contains("TROUPE_COMPLETE"), "{shell}: {script}");
+    }
+    let complete = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_troupe"))
+            .env_clear()
+            .env("HOME", up.home.path())
+            .env("TROUPE_COMPLETE", "fish")
+            .env("TROUPE_SUPERVISOR_URL", up.supervisor())
+            .env("TROUPE_REGISTRY_URL", up.registry())
+            .args(["--", "troupe"])
+            .args(words)
+            .current_dir(up.home.path())
+            .output()
+            .unwrap();
+        stdout(&output)
+    };
+    assert!(complete(&["sess"]).starts_with("session"), "{}", complete(&["sess"]));
+    assert!(
+        complete(&["show", "sc"]).starts_with("scout"),
+        "{}",
+        complete(&["show", "sc"])
+    );
+    assert!(
+        complete(&["spawn", "bug"]).starts_with("bug"),
+        "{}",
+        complete(&["spawn", "bug"])
+    );
+    let pages = up.home.path().join("man");
+    assert_eq!(
+        run(up.home.path(), &["man", pages.to_str().unwrap()]).status.code(),
+        Some(0)
+    );
+    assert!(pages.join("troupe.1").exists() && pages.join("troupe-spawn.1").exists());
+}
+
+#[test]
+fn services_run_in_the_background() {
+    let home = tempfile::tempdir().unwrap();
+    let start = [
+        "up",
+        "-d",
+        "--registry-listen",
+        "127.0.0.1:0",
+        "--supervisor-listen",
+        "127.0.0.1:0",
+    ];
+    let absent = run(home.path(), &["status"]);
+    assert_eq!(absent.status.code(), Some(7), "{}", stderr(&absent));
+    let started = run(home.path(), &start);
+    assert_eq!(started.status.code(), Some(0), "{}", stderr(&started));
+    assert!(stdout(&started).contains("troupe down"), "{}", stdout(&started));
+    let again = run(home.path(), &start);
+    assert_eq!(again.status.code(), Some(1), "{}", stderr(&again));
+    let status = run(home.path(), &["status", "-o", "json"]);
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["open_sessions"], 0, "{status}");
+    let stopped = run(home.path(), &["down"]);
+    assert_eq!(stopped.status.code(), Some(0), "{}", stderr(&stopped));
+    assert_eq!(run(home.path(), &["status"]).status.code(), Some(7));
+    let none = run(home.path(), &["down"]);
+    assert!(stdout(&none).contains("not running"), "{}", stdout(&none));
+}
+
+#[test]
+fn registry_views_are_available() {
+    let up = Up::start();
+    let routed = succeeds(&up, &["route", "Please let the reviewer look at the last commit"]);
+    assert_eq!(routed["agent_type"], "reviewer", "{routed}");
+    assert!(text(&up, &["agents", "spawn-tool"]).contains("spawn_agent"));
+    let findings = up.run(&["agents", "diagnostics"]);
+    assert_eq!(findings.status.code(), Some(0), "{}", stderr(&findings));
+    let digest = text(&up, &["bundle", "put"]);
+    let bundle = up.run(&["bundle", "get", digest.trim()]);
+    assert_eq!(bundle.status.code(), Some(0), "{}", stderr(&bundle));
+}
