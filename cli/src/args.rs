@@ -117,6 +117,56 @@ mod tests {
         }
     }
 
+    /// Splits a line like a shell, up to a pipe, a redirection or a comment.
+    fn shell_words(line: &str) -> Vec<String> {
+        let mut words: Vec<String> = Vec::new();
+        let mut word: Option<String> = None;
+        let mut quote = None;
+        for character in line.chars() {
+            match (quote, character) {
+                (Some(open), _) if character == open => quote = None,
+                (None, '\'' | '"') => {
+                    quote = Some(character);
+                    word.get_or_insert_default();
+                }
+                (None, '|' | '>' | '<' | '&' | '#') => break,
+                (None, ' ') => words.extend(word.take()),
+                _ => word.get_or_insert_default().push(character),
+            }
+        }
+        words.extend(word);
+        words
+    }
+
+    /// Checks that the examples of a command and of its subcommands are valid command lines.
+    fn check_examples(command: &clap::Command) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines() {
+            let line = line.trim().trim_start_matches("Example: ");
+            // Two spaces separate an example from its explanation.
+            let line = line.split("   ").next().unwrap_or_default();
+            let Some(start) = line
+                .find("troupe ")
+                .filter(|start| *start == 0 || line.contains(" | troupe "))
+            else {
+                continue;
+            };
+            if line.contains("COMMAND") {
+                continue;
+            }
+            let words = shell_words(line.get(start..).unwrap_or_default());
+            let parsed = Cli::try_parse_from(&words);
+            let kind = parsed.err().map(|error| (error.kind(), error.to_string()));
+            assert!(kind.is_none(), "{line}: {kind:?}");
+        }
+        command.get_subcommands().for_each(check_examples);
+    }
+
+    #[test]
+    fn examples_are_valid_command_lines() {
+        check_examples(&Cli::command());
+    }
+
     #[test]
     fn every_help_has_an_example() {
         for command in Cli::command()

@@ -87,12 +87,9 @@ pub fn main() -> ExitCode {
         let source = settings.matches.value_source(name);
         matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
     };
-    // Without a runtime: the sample agent and the hook take no connection flags.
-    let is_internal = matches!(
-        cli.command,
-        Command::SampleAgent(_) | Command::Hook(_) | Command::Context(_)
-    );
-    if !is_internal && let Err(error) = contexts::apply(&mut cli.global, is_given) {
+    if commands::connects(&cli.command)
+        && let Err(error) = contexts::apply(&mut cli.global, is_given)
+    {
         ui.error(&error);
         return error.exit_code();
     }

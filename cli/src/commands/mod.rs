@@ -146,6 +146,25 @@ pub(crate) const fn runs_programs(command: &Command) -> bool {
     matches!(command, Command::Run(_) | Command::Up(_) | Command::Demo(_))
 }
 
+/// Returns whether the command connects to the services that the flags or the context select. The others use no service
+/// or the services of the data directory.
+pub(crate) const fn connects(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Up(_)
+            | Command::Down(_)
+            | Command::Status(_)
+            | Command::Demo(_)
+            | Command::Lint(_)
+            | Command::Context(_)
+            | Command::Completion(_)
+            | Command::Man(_)
+            | Command::Store(_)
+            | Command::SampleAgent(_)
+            | Command::Hook(_)
+    )
+}
+
 /// Runs the command if it needs no runtime. The sample agent is started as a separate process thousands of times, so
 /// its start has to be cheap.
 pub(crate) fn without_runtime(command: Command) -> Outcome {

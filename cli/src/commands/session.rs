@@ -390,7 +390,7 @@ fn table(sessions: &[Session], now: SystemTime) -> Table<7> {
     for session in sessions {
         let roll_up = session.roll_up.clone().unwrap_or_default();
         table.row([
-            Cell::plain(&session.session_id),
+            Cell::plain(ids::short(&session.session_id)),
             state(session),
             Cell::plain(names::mode(session.mode())),
             Cell::plain(time::age(session.create_time.as_ref(), now)),
