@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -215,6 +215,7 @@ fn yaml_is_read_behind_one_module_a_crate() {
     assert_eq!(
         users,
         [
+            "cli/src/ui/mod.rs",
             "registry-svc/src/domain/yaml.rs",
             "runner/src/programs.rs",
             "svc-kit/src/settings.rs"
@@ -239,4 +240,152 @@ fn the_supervisor_reads_one_clock() {
     .map(|path| path.strip_prefix(root()).unwrap().display().to_string())
     .collect();
     assert_eq!(readers, ["supervisor-svc/src/clock.rs"]);
+}
+
+/// The crates whose modules still import each other in circles. The list only gets shorter.
+const CYCLIC: &[&str] = &[
+    "supervisor-svc/core",
+    "supervisor-svc",
+    "runner",
+    "cli",
+    "registry-svc",
+    "svc-kit",
+    "tool-policy",
+];
+
+/// The module of each source file of a crate, as a path of names. The crate's root is the empty path.
+fn modules(src: &Path) -> BTreeMap<Vec<String>, PathBuf> {
+    let mut found = BTreeMap::new();
+    for path in sources(src) {
+        let relative = path.strip_prefix(src).unwrap().with_extension("");
+        let mut names: Vec<String> = relative.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+        let is_root = names.len() == 1 && ["lib", "main"].contains(&names[0].as_str());
+        if is_root || names.last().is_some_and(|name| name == "mod") {
+            names.pop();
+        }
+        found.insert(names, path);
+    }
+    found
+}
+
+/// Splits the tree of a `use` item into its paths: `a::{b, c::d}` into `a::b` and `a::c::d`.
+fn paths(tree: &str) -> Vec<String> {
+    let Some((prefix, rest)) = tree.split_once('{') else {
+        return vec![tree.trim().to_owned()];
+    };
+    let inner = rest.trim_end().strip_suffix('}').unwrap_or(rest);
+    let (mut found, mut depth, mut start) = (Vec::new(), 0, 0);
+    for (at, character) in inner.char_indices().chain([(inner.len(), ',')]) {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                let part = inner[start..at].trim();
+                if !part.is_empty() {
+                    found.extend(paths(part).into_iter().map(|path| format!("{}{path}", prefix.trim())));
+                }
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The paths into its own crate that a module's code contains: those of its `use` items, and qualified names.
+fn own_paths(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = String::new();
+    for item in code.split_inclusive(';') {
+        match item
+            .rfind("use ")
+            .filter(|at| item.ends_with(';') && !item[*at..].contains('('))
+        {
+            Some(at) => found.extend(paths(item[at + 4..].trim_end_matches(';'))),
+            None => rest.push_str(item),
+        }
+    }
+    for root in ["crate::", "super::"] {
+        for (at, _) in rest.match_indices(root) {
+            let end = rest[at..].find(|character: char| !(character.is_alphanumeric() || "_:".contains(character)));
+            found.push(rest[at..].split_at(end.unwrap_or(rest.len() - at)).0.to_owned());
+        }
+    }
+    found.retain(|path| ["crate", "self", "super"].contains(&path.split("::").next().unwrap_or_default()));
+    found
+}
+
+/// The module that a path names, seen from another module: the longest one that exists.
+fn target<T>(from: &[String], path: &str, modules: &BTreeMap<Vec<String>, T>) -> Vec<String> {
+    let mut at = from.to_vec();
+    for (index, name) in path.split("::").map(str::trim).enumerate() {
+        match name {
+            "crate" if index == 0 => at.clear(),
+            "self" => {}
+            "super" => drop(at.pop()),
+            name => {
+                at.push(name.to_owned());
+                if !modules.contains_key(&at) {
+                    at.pop();
+                    break;
+                }
+            }
+        }
+    }
+    at
+}
+
+/// Imports between modules with the same parent, each with one file that causes it. An import of or from a module inside
+/// of another one counts for the outer one. Imports between parent and child do not count.
+fn sibling_imports(src: &Path) -> BTreeMap<Vec<String>, BTreeMap<Vec<String>, PathBuf>> {
+    let modules = modules(src);
+    let mut imports: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    for (from, file) in &modules {
+        for path in own_paths(&code(file)) {
+            let to = target(from, &path, &modules);
+            let common = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
+            if common < from.len() && common < to.len() {
+                let (from, to) = (from[..=common].to_vec(), to[..=common].to_vec());
+                imports.entry(from).or_default().insert(to, file.clone());
+            }
+        }
+    }
+    imports
+}
+
+#[test]
+fn modules_have_no_import_cycles() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let members = manifest.lines().find(|line| line.starts_with("members")).unwrap();
+    let mut cycles = Vec::new();
+    for member in members
+        .split('"')
+        .skip(1)
+        .step_by(2)
+        .filter(|member| !CYCLIC.contains(member))
+    {
+        let src = root().join(member).join("src");
+        let mut imports = sibling_imports(&src);
+        assert!(src.join("lib.rs").exists() || src.join("main.rs").exists(), "{member}");
+        // A module in a cycle imports one and is imported by one.
+        loop {
+            let importing: BTreeSet<_> = imports.keys().cloned().collect();
+            let imported: BTreeSet<_> = imports.values().flat_map(BTreeMap::keys).cloned().collect();
+            imports.retain(|from, _| imported.contains(from));
+            for targets in imports.values_mut() {
+                targets.retain(|to, _| importing.contains(to));
+            }
+            imports.retain(|_, targets| !targets.is_empty());
+            if imports.keys().eq(&importing) {
+                break;
+            }
+        }
+        for (from, targets) in imports {
+            for (to, file) in targets {
+                let file = file.strip_prefix(root()).unwrap().display().to_string();
+                cycles.push(format!("{member}: {} -> {} in {file}", from.join("::"), to.join("::")));
+            }
+        }
+    }
+    assert!(cycles.is_empty(), "{cycles:#?}");
 }

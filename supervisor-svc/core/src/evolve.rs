@@ -443,7 +443,7 @@ impl Thread {
                 self.fence = Some(Arc::new(fence.clone()));
                 let span = FenceSpan {
                     from: sequence,
-                    since: Some(time),
+                    since: time,
                     until: None,
                 };
                 push_bounded(&mut self.fenced, span, MAX_FENCE_SPANS);

@@ -3,6 +3,7 @@
 //!
 //! [`decide()`](decide::decide) returns events, [`evolve()`](evolve::evolve) folds them into a
 //! [`Session`](session::Session), and [`effect`] returns the pending effects.
+#![forbid(unsafe_code)]
 
 pub mod actor;
 pub mod approval;

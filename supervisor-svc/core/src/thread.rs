@@ -114,8 +114,8 @@ pub const MAX_FENCE_SPANS: usize = 16;
 pub struct FenceSpan {
     /// The event that set it.
     pub from: Sequence,
-    /// The time of that event. `None` if an earlier release did not record it.
-    pub since: Option<UnixMillis>,
+    /// The time of that event.
+    pub since: UnixMillis,
     /// The event that closed the thread; `None` while it is not closed.
     pub until: Option<Sequence>,
 }
@@ -275,11 +275,11 @@ impl Thread {
             .any(|span| span.from <= at && span.until.is_none_or(|until| at < until))
     }
 
-    /// Returns the start time of the thread's own fence, if known.
+    /// Returns the start time of the thread's own fence.
     #[must_use]
     pub fn fenced_since(&self) -> Option<UnixMillis> {
         self.fence.as_ref()?;
-        self.fenced.last()?.since
+        self.fenced.last().map(|span| span.since)
     }
 
     /// Returns the runner of the current attempt. `None` until a turn of it is dispatched.

@@ -12,8 +12,8 @@ use supervisor_core::{
 };
 use supervisor_log::store::{
     AppendError, Batch, Content, Created, CreationKey, CursorKey, Due, EventStore, Evidence, Head, Invalid, Mark,
-    MarkKind, MemoryStore, NewRecord, OpenError, ReadError, Refusal, RequestKey, RequestRecord, SessionEntry, Side,
-    Snapshot, SqliteStore, StoredRecord, WriteError, limits,
+    MarkKind, MemoryStore, NewRecord, ReadError, Refusal, RequestKey, RequestRecord, SessionEntry, Side, Snapshot,
+    SqliteStore, StoredRecord, WriteError, limits,
 };
 use uuid::Uuid;
 
@@ -1131,24 +1131,43 @@ mod file {
     }
 
     #[tokio::test]
-    async fn a_newer_schema_is_refused_and_left_alone() {
+    async fn open_of_other_schema_version_fails_and_changes_nothing() {
         let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log.db");
         let store = opened(directory.path()).await;
         store.close().await;
         drop(store);
-        change(directory.path(), "PRAGMA user_version = 99");
-        match SqliteStore::open(directory.path().join("log.db")).await {
-            Err(error @ OpenError::UpgradeRequired { found: 99, .. }) => {
-                assert!(error.to_string().starts_with("UPGRADE_REQUIRED"));
-            }
-            Err(other) => panic!("{other}"),
-            Ok(_) => panic!("a newer schema was accepted"),
-        }
-        let connection = rusqlite::Connection::open(directory.path().join("log.db")).unwrap();
-        let version: i64 = connection
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        let present: i64 = connection
             .query_row("PRAGMA user_version", [], |row| row.get(0))
             .unwrap();
-        assert_eq!(version, 99);
+        drop(connection);
+        let [older, newer] = [present - 1, present + 1];
+        for (version, expected) in [
+            (
+                newer,
+                format!(
+                    "UPGRADE_REQUIRED: the database has schema version {newer}, this program knows up to {present}; start \
+                     a newer version"
+                ),
+            ),
+            (
+                older,
+                format!(
+                    "the database has schema version {older}, this program reads {present}; use the program that wrote \
+                     it, or start with an empty data directory"
+                ),
+            ),
+        ] {
+            change(
+                directory.path(),
+                &format!("PRAGMA user_version = {version}; PRAGMA wal_checkpoint(TRUNCATE)"),
+            );
+            let before = std::fs::read(&path).unwrap();
+            let error = SqliteStore::open(&path).await.map(drop).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+            assert!(std::fs::read(&path).unwrap() == before, "the file was changed");
+        }
     }
 
     #[tokio::test]

@@ -16,7 +16,6 @@ mod known_defects;
 mod large_snapshots;
 mod leases;
 mod mail;
-mod migrations;
 mod notifications;
 mod passivation;
 mod permissions;

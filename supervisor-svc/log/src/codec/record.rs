@@ -1,5 +1,7 @@
 //! Records of the log: an event with its circumstances, as bytes.
 
+use std::cmp::Ordering;
+
 use bytes::Bytes;
 use prost::Message;
 use supervisor_core::{
@@ -18,7 +20,7 @@ use crate::store::limits::MAX_RECORD_BYTES;
 
 pub use super::error::{DecodeError, EncodeError};
 
-/// The version of the format that this release writes, and the newest that it reads. Version 1 always has the grant.
+/// The version of the format.
 pub const VERSION: u32 = 2;
 
 /// The part of a record or a snapshot that is the same in every version, so that a newer version is always recognized.
@@ -94,11 +96,7 @@ pub fn decode_record(session: SessionId, bytes: &Bytes) -> Result<Recorded, Deco
     } else {
         version_of(bytes)?
     };
-    match version {
-        1..=VERSION => {}
-        0 => return Err(malformed("a record without a version")),
-        version => return Err(newer(format!("version {version} of records"))),
-    }
+    check_version(version, VERSION, "record")?;
     merged.map_err(|error| unreadable(&error))?;
     let header = required(record.header, "the header")?;
     let of = SessionId::from_uuid(uuid(&header.session, "the session's id")?);
@@ -130,7 +128,16 @@ pub fn decode_record(session: SessionId, bytes: &Bytes) -> Result<Recorded, Deco
     })
 }
 
-/// The version of a record or a snapshot.
+/// Checks the version of a record or a snapshot.
+pub(super) fn check_version(found: u32, supported: u32, what: &str) -> Result<(), DecodeError> {
+    match found.cmp(&supported) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(newer(format!("version {found} of {what}s"))),
+        Ordering::Less => Err(malformed(format!("a {what} of version {found}"))),
+    }
+}
+
+/// Returns the version of a record or a snapshot.
 pub(super) fn version_of(bytes: &[u8]) -> Result<u32, DecodeError> {
     let Versioned { version } = Versioned::decode(bytes).map_err(|error| unreadable(&error))?;
     Ok(version)

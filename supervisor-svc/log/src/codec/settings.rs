@@ -66,8 +66,7 @@ pub(super) fn stored_settings(session: pb::Session, private: Private) -> Result<
         mode: Mode::from_number(session.mode)?,
         orchestration: Orchestration::from_number(session.orchestration)?,
         approve_orchestrators: session.approve_orchestrators,
-        // A session from before this setting existed has no restriction.
-        edge_management: EdgeManagement::given(session.edge_management)?.unwrap_or(EdgeManagement::All),
+        edge_management: EdgeManagement::from_number(session.edge_management)?,
         orchestrators: session.orchestrators,
         prompt_log: PromptLog::from_number(session.prompt_log)?,
         restart_policy: RestartPolicy::from_number(session.restart_policy)?,
@@ -78,7 +77,7 @@ pub(super) fn stored_settings(session: pb::Session, private: Private) -> Result<
         labels: session.labels.into_iter().collect::<BTreeMap<_, _>>(),
         approve_tools: session.approve_tools,
         runner_labels: session.runner_labels,
-        stall: session.stall.map(stored_stall).transpose()?.unwrap_or_default(),
+        stall: stored_stall(required(session.stall, "the stall rule")?)?,
         retention: span(session.retention, "the retention")?,
     })
 }

@@ -6,14 +6,13 @@
 //! time.
 //!
 //! A new field of the state must be added here and increments [`VERSION`], because a release that does not know the
-//! field would silently lose it. Older versions stay readable, with the value that the new field had implicitly then.
+//! field would silently lose it. A snapshot of another version is ignored, and the log is folded again.
 
-use std::{collections::HashMap, hash::Hash, iter, mem::take, sync::Arc};
+use std::{collections::HashMap, hash::Hash, iter, sync::Arc};
 
 use bytes::Bytes;
 use imbl::{OrdMap, Vector};
 use prost::Message as _;
-use prost_types::Timestamp;
 use supervisor_core::{
     approval::{Approval, Verdict},
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Role},
@@ -40,20 +39,17 @@ use super::{
     parts::{
         bounded, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, settled_to_pb, shared_text, spent,
         stored_actor, stored_bounds, stored_call, stored_content, stored_edge, stored_handoff, stored_private,
-        stored_settled, stored_spent, stored_text, stored_text_or_none, stored_time, text_bytes, text_or_empty,
-        time_to_pb, told, utf8, zero_bounds,
+        stored_settled, stored_spent, stored_text, stored_time, text_bytes, text_or_empty, time_to_pb, told, utf8,
+        zero_bounds,
     },
     policy,
-    record::{unreadable, uuid, version_of},
+    record::{check_version, unreadable, uuid, version_of},
     settings::{settings_private, settings_to_pb, stored_settings},
     spawned,
 };
 
-/// The version of the format that this release writes, and the newest that it reads.
+/// The version of the format.
 pub const VERSION: u32 = 5;
-
-/// The first version that stores a start position for each webhook.
-const WEBHOOK_STARTS: u32 = 3;
 
 /// The snapshot of a session.
 #[must_use]
@@ -86,7 +82,6 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
             .values()
             .map(|approval| approval_to_store(approval))
             .collect(),
-        webhooks_since: 0,
         webhook_starts: session.receivers().map(|(_, start)| start_to_store(start)).collect(),
     };
     snapshot.encode_to_vec().into()
@@ -98,11 +93,7 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
 /// [`DecodeError::UpgradeRequired`] if a newer release wrote it, [`DecodeError::Malformed`] if none did, or if it is
 /// another session's or of another moment.
 pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) -> Result<Session, DecodeError> {
-    let version = match version_of(bytes)? {
-        0 => return Err(malformed("a snapshot without a version")),
-        version @ 1..=VERSION => version,
-        version => return Err(newer(format!("version {version} of snapshots"))),
-    };
+    check_version(version_of(bytes)?, VERSION, "snapshot")?;
     let snapshot = store::Snapshot::decode(bytes.clone()).map_err(|error| unreadable(&error))?;
     if snapshot.sequence != sequence.get() {
         return Err(malformed(format!("a snapshot as of {}", snapshot.sequence)));
@@ -139,10 +130,7 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
     session.closed = closed;
     session.updated = updated;
     session.sequence = sequence;
-    let starts = match version {
-        ..WEBHOOK_STARTS => started_together(snapshot.webhooks_since, session.settings.webhooks.len()),
-        WEBHOOK_STARTS.. => snapshot.webhook_starts.iter().map(stored_start).collect(),
-    };
+    let starts = snapshot.webhook_starts.iter().map(stored_start).collect();
     session.webhook_starts = starts_of(&session.settings.webhooks, starts)?;
     for edge in snapshot.edges {
         let edge = stored_edge(edge)?;
@@ -235,29 +223,16 @@ impl Rows {
         at(&self.policies, place, "policy")
     }
 
-    /// Only version 1 stores a role with each thread. A role always has a name.
-    fn role(&self, place: u32, own: &mut pb::ThreadSpawned) -> Result<Arc<Role>, DecodeError> {
-        match place {
-            0 if own.agent_type.is_empty() => Err(malformed("a thread without a role")),
-            0 => spawned::stored_role(own).map(Arc::new),
-            place => at(&self.roles, place, "role"),
-        }
+    fn role(&self, place: u32) -> Result<Arc<Role>, DecodeError> {
+        at(&self.roles, place, "role")
     }
 
-    /// Versions before 4 store a note with each thread.
-    fn note(&self, place: u32, own: String) -> Result<Arc<str>, DecodeError> {
-        match place {
-            0 => Ok(own.into()),
-            place => at(&self.notes, place, "note"),
-        }
+    fn note(&self, place: u32) -> Result<Arc<str>, DecodeError> {
+        at(&self.notes, place, "note")
     }
 
-    /// Versions before 4 store the outcome in the status itself.
-    fn settled(&self, state: store::StatusState) -> Result<Arc<Settled>, DecodeError> {
-        match state.settled {
-            0 => stored_settlement(state).map(Arc::new),
-            place => at(&self.settled, place, "settled status"),
-        }
+    fn settled(&self, place: u32) -> Result<Arc<Settled>, DecodeError> {
+        at(&self.settled, place, "settled status")
     }
 }
 
@@ -282,14 +257,11 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         spawned_grant: tables.policy(&spawned.grant),
         spawned_note: tables.note(&spawned.note),
         spawn_sequence: thread.spawn_sequence.get(),
-        create_time: None,
         created: Some(thread.created.get()),
         status: Some(status_to_store(&thread.status, tables)),
-        status_time: None,
         since: Some(thread.since.get()),
         status_sequence: thread.status_sequence.get(),
         generation: thread.generation.get(),
-        note: String::new(),
         note_place: tables.note(&thread.note),
         policy: tables.policy(&thread.effective),
         grant: tables.policy(&thread.grant),
@@ -333,12 +305,10 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         repeated_diff: thread.repeated.diff.map(repetition_to_store).map(Box::new),
         restarts: thread.restarts.iter().copied().map(time_to_pb).collect(),
         traceparent: thread.traceparent.as_deref().map(text_bytes),
-        update_time: None,
         updated: other(thread.updated, thread.since).map(UnixMillis::get),
         sequence: other(thread.sequence, thread.status_sequence).map_or(0, Sequence::get),
         handed_out: thread.handed_out.get(),
         goes_on: thread.goes_on,
-        metered_time: None,
         metered: other(thread.metered, thread.since).map(UnixMillis::get),
         mail_acknowledged: thread.mail_acknowledged.get(),
         woken_up_to: thread.woken_up_to.get(),
@@ -348,24 +318,24 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
             .map(|span| store::FenceSpan {
                 from: span.from.get(),
                 until: span.until.map(Sequence::get),
-                time: span.since.map(time_to_pb),
+                time: Some(time_to_pb(span.since)),
             })
             .collect(),
     }
 }
 
 fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, DecodeError> {
-    let mut spawned = required(state.spawned, "the spawn")?;
+    let spawned = required(state.spawned, "the spawn")?;
     let beside = spawned::Beside {
-        parent: stored_parent(&state.parent, &spawned)?,
+        parent: stored_parent(&state.parent)?,
         budget: stored_bounds(spawned.budget, &stored_private(state.spawned_private))?,
-        role: rows.role(state.role, &mut spawned)?,
-        note: rows.note(state.spawned_note, take(&mut spawned.thread_note))?,
+        role: rows.role(state.role)?,
+        note: rows.note(state.spawned_note)?,
         effective: rows.policy(state.spawned_policy)?,
         grant: rows.policy(state.spawned_grant)?,
     };
     let spawned = spawned::stored_own(spawned, beside)?;
-    let since = stored_moment(state.since, state.status_time, "since when a status holds")?;
+    let since = stored_moment(state.since, "since when a status holds")?;
     let status_sequence = Sequence::new(state.status_sequence);
     let conditions: Vec<_> = all(state.conditions, |condition| {
         let since = stored_time(condition.since, "since when a condition holds")?;
@@ -379,12 +349,12 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
         id: stored_id(&state.thread)?,
         spawned: Arc::new(spawned),
         spawn_sequence: Sequence::new(state.spawn_sequence),
-        created: stored_moment(state.created, state.create_time, "a thread's creation")?,
+        created: stored_moment(state.created, "a thread's creation")?,
         status: stored_status(required(state.status, "the status")?, rows)?,
         since,
         status_sequence,
         generation: Generation::new(state.generation),
-        note: rows.note(state.note_place, state.note)?,
+        note: rows.note(state.note_place)?,
         effective: rows.policy(state.policy)?,
         grant: rows.policy(state.grant)?,
         sandbox: Sandbox::from_number(state.sandbox)?,
@@ -420,14 +390,14 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
         },
         restarts: all(state.restarts, |time| stored_time(Some(time), "a restart"))?,
         traceparent: shared_text(state.traceparent, "a trace context")?,
-        updated: stored_moment_or(state.updated, state.update_time, since)?,
+        updated: state.updated.map_or(since, UnixMillis::new),
         sequence: match state.sequence {
             0 => status_sequence,
             sequence => Sequence::new(sequence),
         },
         handed_out: Generation::new(state.handed_out),
         goes_on: state.goes_on,
-        metered: stored_moment_or(state.metered, state.metered_time, since)?,
+        metered: state.metered.map_or(since, UnixMillis::new),
         mail_acknowledged: Sequence::new(state.mail_acknowledged),
         woken_up_to: Sequence::new(state.woken_up_to),
         fenced: all(state.fenced, stored_span)?,
@@ -465,7 +435,7 @@ fn settled_to_store<'s>(settled: &'s Settled, tables: &mut Tables<'s>) -> store:
 
 fn stored_status(state: store::StatusState, rows: &Rows) -> Result<Status, DecodeError> {
     if state.settled != 0 {
-        return rows.settled(state).map(Status::Settled);
+        return rows.settled(state.settled).map(Status::Settled);
     }
     let status = required(state.status.as_ref(), "the status")?;
     Ok(match StatusKind::from_number(status.kind)? {
@@ -473,10 +443,12 @@ fn stored_status(state: store::StatusState, rows: &Rows) -> Result<Status, Decod
         StatusKind::AwaitingApproval => Status::AwaitingApproval,
         StatusKind::PendingInit => Status::PendingInit,
         StatusKind::Running => Status::Running,
-        StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted => Status::Settled(rows.settled(state)?),
+        StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted => {
+            return Err(malformed("a settled status without its outcome"));
+        }
         StatusKind::Shutdown => Status::Shutdown {
             reason: status.reason.clone(),
-            before: state.before.map(|before| rows.settled(*before)).transpose()?,
+            before: state.before.map(|before| rows.settled(before.settled)).transpose()?,
         },
     })
 }
@@ -560,7 +532,6 @@ fn letter_to_store<'s>(letter: &'s Letter, tables: &mut Tables<'s>) -> store::Le
     };
     store::Letter {
         sequence: letter.sequence.get(),
-        time: None,
         recorded: Some(letter.time.get()),
         body: Some(body),
     }
@@ -576,7 +547,7 @@ fn stored_letter(letter: store::Letter, rows: &Rows) -> Result<Letter, DecodeErr
     };
     Ok(Letter {
         sequence: Sequence::new(letter.sequence),
-        time: stored_moment(letter.recorded, letter.time, "a letter's time")?,
+        time: stored_moment(letter.recorded, "a letter's time")?,
         body,
     })
 }
@@ -644,12 +615,9 @@ fn stored_approval(state: store::ApprovalState) -> Result<Approval, DecodeError>
 }
 
 fn stored_span(span: store::FenceSpan) -> Result<FenceSpan, DecodeError> {
-    let since = span
-        .time
-        .map(|time| stored_time(Some(time), "since when a fence holds"));
     Ok(FenceSpan {
         from: Sequence::new(span.from),
-        since: since.transpose()?,
+        since: stored_time(span.time, "since when a fence holds")?,
         until: span.until.map(Sequence::new),
     })
 }
@@ -668,16 +636,6 @@ fn stored_start(start: &store::WebhookStart) -> WebhookStart {
     }
 }
 
-/// Returns the start positions of webhooks in a version that stored only the newest change. It does not record which
-/// webhooks that change affected. As in that version, the existing progress of a URL applies.
-fn started_together(since: u64, webhooks: usize) -> Vec<WebhookStart> {
-    let start = WebhookStart {
-        after: Sequence::new(since),
-        given: Sequence::ZERO,
-    };
-    vec![start; webhooks]
-}
-
 /// The webhooks' starts by their URLs.
 fn starts_of(webhooks: &[Webhook], starts: Vec<WebhookStart>) -> Result<OrdMap<String, WebhookStart>, DecodeError> {
     if webhooks.len() != starts.len() {
@@ -687,17 +645,8 @@ fn starts_of(webhooks: &[Webhook], starts: Vec<WebhookStart>) -> Result<OrdMap<S
     Ok(webhooks.iter().map(|webhook| webhook.url.clone()).zip(starts).collect())
 }
 
-/// Before version 5 a moment is a timestamp.
-fn stored_moment(millis: Option<u64>, time: Option<Timestamp>, what: &str) -> Result<UnixMillis, DecodeError> {
-    millis.map_or_else(|| stored_time(time, what), |millis| Ok(UnixMillis::new(millis)))
-}
-
-/// A moment that is missing where it is the same as another one.
-fn stored_moment_or(millis: Option<u64>, time: Option<Timestamp>, same: UnixMillis) -> Result<UnixMillis, DecodeError> {
-    match (millis, time) {
-        (None, None) => Ok(same),
-        (millis, time) => stored_moment(millis, time, "a thread's time"),
-    }
+fn stored_moment(millis: Option<u64>, what: &str) -> Result<UnixMillis, DecodeError> {
+    required(millis, what).map(UnixMillis::new)
 }
 
 /// Returns `value` unless it equals a value that is written anyway.
@@ -709,10 +658,9 @@ fn id_bytes(id: ThreadId) -> Bytes {
     Bytes::copy_from_slice(id.as_uuid().as_bytes())
 }
 
-/// Before version 5 the spawn names the parent.
-fn stored_parent(bytes: &[u8], spawned: &pb::ThreadSpawned) -> Result<Option<ThreadId>, DecodeError> {
+fn stored_parent(bytes: &[u8]) -> Result<Option<ThreadId>, DecodeError> {
     if bytes.is_empty() {
-        return stored_text_or_none(&spawned.parent_thread_id, "the parent");
+        return Ok(None);
     }
     stored_id(bytes).map(Some)
 }

@@ -234,10 +234,10 @@ pub enum OpenError {
         /// The newest version that this program knows.
         supported: i64,
     },
-    /// The data was written by an older version of the program, and this opener may not migrate it.
+    /// The data was written by an older version of the program.
     #[error(
-        "the database has schema version {found}, this program reads {needed}; start the service of this version once, \
-         or use the program that wrote it"
+        "the database has schema version {found}, this program reads {needed}; use the program that wrote it, or start \
+         with an empty data directory"
     )]
     Outdated {
         /// The version of the data.

@@ -3,7 +3,6 @@
 use crc32fast::Hasher;
 use supervisor_core::ids::{Digest, Sequence, SessionId};
 
-use super::query::millis;
 use crate::store::batch::RequestRecord;
 
 /// Of a record, or of a snapshot at its last record.
@@ -18,6 +17,7 @@ pub(super) fn content(session: SessionId, digest: Digest, bytes: &[u8]) -> u32 {
 
 /// Of a remembered request.
 pub(super) fn request(session: SessionId, request: &RequestRecord) -> u32 {
+    let expires = i64::try_from(request.expires.get()).unwrap_or(i64::MAX);
     checksum(
         session,
         &[
@@ -26,7 +26,7 @@ pub(super) fn request(session: SessionId, request: &RequestRecord) -> u32 {
             &length(&request.request_id),
             request.request_id.as_bytes(),
             &request.hash,
-            &millis(request.expires).to_be_bytes(),
+            &expires.to_be_bytes(),
             &request.outcome[..],
         ],
     )

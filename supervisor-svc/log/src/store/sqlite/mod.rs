@@ -1,7 +1,6 @@
 //! The default engine: one SQLite file, one writing thread, a few reading connections.
 
 mod apply;
-mod backfill;
 mod checkpointer;
 mod checksum;
 mod group;
@@ -50,8 +49,8 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens or creates the file, checks that it is intact and that commits to it will be durable, and migrates it to
-    /// the current schema.
+    /// Opens or creates the file, checks that it is intact and that commits to it will be durable. The
+    /// file must have the schema version of this program.
     ///
     /// # Errors
     /// See [`OpenError`].

@@ -1,28 +1,23 @@
-//! The database file: its tables, its migrations, and the settings that durability requires.
+//! The database file: its tables, and the settings that durability requires.
 
-use std::{fs, io, path::Path};
+use std::{cmp::Ordering, fs, io, path::Path};
 
-use rusqlite::{Connection, MAIN_DB, OpenFlags, Transaction, TransactionBehavior, config::DbConfig, params};
+use rusqlite::{Connection, MAIN_DB, OpenFlags, TransactionBehavior, config::DbConfig, params};
 use uuid::Uuid;
 
-use super::backfill;
 use crate::store::{
     error::OpenError,
     limits::{BUSY_TIMEOUT, READER_CACHE_KIB, STATEMENT_CACHE},
 };
 
-/// A step from one version to the next.
-struct Migration {
-    /// The schema change.
-    sql: &'static str,
-    /// Computes values for the changed tables from the existing records.
-    fill: fn(&Transaction<'_>) -> Result<(), OpenError>,
-}
+/// The version of the schema, stored in the file as `user_version`. Each change of the tables increments it.
+const VERSION: i64 = 4;
 
-/// The migrations in order: the first makes version 1 of an empty file. A released one never changes.
-const MIGRATIONS: [Migration; 4] = [
-    Migration {
-        sql: "
+/// The tables of an empty log.
+///
+/// `records` has a rowid, so its rows are in write order and concurrent appends of many sessions fill few pages.
+/// `threads` has no index by session, which every spawn would write: callers that delete a session list its threads.
+const TABLES: &str = "
     CREATE TABLE meta (
         key TEXT NOT NULL PRIMARY KEY,
         value BLOB NOT NULL
@@ -32,7 +27,9 @@ const MIGRATIONS: [Migration; 4] = [
         session BLOB NOT NULL PRIMARY KEY,
         head INTEGER NOT NULL,
         epoch INTEGER NOT NULL,
-        due INTEGER
+        due INTEGER,
+        oldest INTEGER NOT NULL DEFAULT 0,
+        content_bytes INTEGER NOT NULL DEFAULT 0
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX sessions_due ON sessions (due, session) WHERE due IS NOT NULL;
 
@@ -53,7 +50,7 @@ const MIGRATIONS: [Migration; 4] = [
         crc INTEGER NOT NULL,
         bytes BLOB NOT NULL,
         PRIMARY KEY (session, sequence)
-    ) STRICT, WITHOUT ROWID;
+    ) STRICT;
 
     CREATE TABLE contents (
         session BLOB NOT NULL,
@@ -67,7 +64,6 @@ const MIGRATIONS: [Migration; 4] = [
         thread BLOB NOT NULL PRIMARY KEY,
         session BLOB NOT NULL
     ) STRICT, WITHOUT ROWID;
-    CREATE INDEX threads_session ON threads (session);
 
     CREATE TABLE requests (
         session BLOB NOT NULL,
@@ -94,11 +90,7 @@ const MIGRATIONS: [Migration; 4] = [
         value BLOB NOT NULL,
         PRIMARY KEY (session, name)
     ) STRICT, WITHOUT ROWID;
-",
-        fill: |_| Ok(()),
-    },
-    Migration {
-        sql: "
+
     CREATE TABLE marks (
         session BLOB NOT NULL,
         kind INTEGER NOT NULL,
@@ -114,41 +106,7 @@ const MIGRATIONS: [Migration; 4] = [
         sequence INTEGER NOT NULL,
         bytes BLOB NOT NULL
     ) STRICT, WITHOUT ROWID;
-
-    ALTER TABLE sessions ADD COLUMN oldest INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE sessions ADD COLUMN content_bytes INTEGER NOT NULL DEFAULT 0;
-    UPDATE sessions SET content_bytes = coalesce(
-        (SELECT sum(length(bytes)) FROM contents WHERE contents.session = sessions.session), 0
-    );
-",
-        fill: backfill::marks,
-    },
-    Migration {
-        // Rows are in write order, so concurrent appends of many sessions fill few pages. In the previous table, which
-        // was its own index, each session wrote to its own page, and a record of over 1,000 bytes to an additional
-        // overflow page.
-        sql: "
-    ALTER TABLE records RENAME TO records_by_session;
-    CREATE TABLE records (
-        session BLOB NOT NULL,
-        sequence INTEGER NOT NULL,
-        crc INTEGER NOT NULL,
-        bytes BLOB NOT NULL,
-        PRIMARY KEY (session, sequence)
-    ) STRICT;
-    INSERT INTO records (session, sequence, crc, bytes)
-        SELECT session, sequence, crc, bytes FROM records_by_session ORDER BY session, sequence;
-    DROP TABLE records_by_session;
-",
-        fill: |_| Ok(()),
-    },
-    Migration {
-        // Every spawn wrote to a page of this index, and only session deletion read it. Callers that delete a session
-        // now list its threads.
-        sql: "DROP INDEX threads_session;",
-        fill: |_| Ok(()),
-    },
-];
+";
 
 /// The `synchronous` level that flushes the log at every commit.
 const SYNCHRONOUS_FULL: i64 = 2;
@@ -157,7 +115,7 @@ const SYNCHRONOUS_FULL: i64 = 2;
 /// the file named `evidence` shows that a log existed.
 ///
 /// # Errors
-/// See [`OpenError`]. A file of a newer version is not changed.
+/// See [`OpenError`]. A file of another version is not changed.
 pub(super) fn open_writer(path: &Path, evidence: Option<&str>) -> Result<(Connection, Uuid), OpenError> {
     let evidence = evidence.map(str::to_owned).or_else(|| write_ahead_log(path));
     let lost = || evidence.clone().map(|evidence| OpenError::Lost { evidence });
@@ -171,14 +129,18 @@ pub(super) fn open_writer(path: &Path, evidence: Option<&str>) -> Result<(Connec
     let mut connection = open(path, flags)?;
     refuse_read_only(&connection)?;
     let version = version_of(&connection)?;
-    if version == 0
-        && let Some(lost) = lost()
-    {
-        return Err(lost);
+    if version == 0 {
+        if let Some(lost) = lost() {
+            return Err(lost);
+        }
+    } else {
+        check_version(version)?;
     }
     make_durable(&connection)?;
     check_pages(&connection)?;
-    migrate(&mut connection, version)?;
+    if version == 0 {
+        create_tables(&mut connection)?;
+    }
     let log_id = log_id(&connection)?;
     Ok((connection, log_id))
 }
@@ -223,15 +185,15 @@ pub(super) fn open_checkpointer(path: &Path) -> Result<Connection, OpenError> {
 /// Opens the file for reading. The file may have an active writer.
 ///
 /// # Errors
-/// See [`OpenError`]: the file must be of this version, because only its writer may migrate it.
+/// See [`OpenError`].
 pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
     refuse_empty(path)?;
     let connection = open_reader(path)?;
-    refuse_other_version(&connection)?;
+    check_version(version_of(&connection)?)?;
     Ok(connection)
 }
 
-/// Opens the file for work on it as a whole, while it has no other writer. It is neither created nor migrated.
+/// Opens the file for work on it as a whole, while it has no other writer. It is not created.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -239,7 +201,7 @@ pub(super) fn open_alone(path: &Path) -> Result<Connection, OpenError> {
     refuse_empty(path)?;
     let connection = open_existing(path)?;
     refuse_read_only(&connection)?;
-    refuse_other_version(&connection)?;
+    check_version(version_of(&connection)?)?;
     make_durable(&connection)?;
     check_pages(&connection)?;
     Ok(connection)
@@ -275,20 +237,20 @@ fn open(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
     Ok(connection)
 }
 
-fn newest() -> i64 {
-    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+/// Returns the schema version of the file. Zero if it has no tables.
+fn version_of(connection: &Connection) -> Result<i64, OpenError> {
+    Ok(connection.query_row("PRAGMA user_version", [], |row| row.get(0))?)
 }
 
-/// The number of migrations that the file has seen.
-fn version_of(connection: &Connection) -> Result<usize, OpenError> {
-    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if found > newest() {
-        return Err(OpenError::UpgradeRequired {
+fn check_version(found: i64) -> Result<(), OpenError> {
+    match found.cmp(&VERSION) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(OpenError::UpgradeRequired {
             found,
-            supported: newest(),
-        });
+            supported: VERSION,
+        }),
+        Ordering::Less => Err(OpenError::Outdated { found, needed: VERSION }),
     }
-    usize::try_from(found).map_err(|_| OpenError::Damaged(format!("schema version {found}")))
 }
 
 /// Rejects a read-only database. The engine silently opens a file for reading if it may not write it.
@@ -305,18 +267,6 @@ fn refuse_empty(path: &Path) -> Result<(), OpenError> {
         Err(OpenError::Damaged(String::from("the file is empty")))
     } else {
         Ok(())
-    }
-}
-
-fn refuse_other_version(connection: &Connection) -> Result<(), OpenError> {
-    let version = version_of(connection)?;
-    if version == MIGRATIONS.len() {
-        Ok(())
-    } else {
-        Err(OpenError::Outdated {
-            found: i64::try_from(version).unwrap_or(i64::MAX),
-            needed: newest(),
-        })
     }
 }
 
@@ -359,15 +309,12 @@ fn check_pages(connection: &Connection) -> Result<(), OpenError> {
     }
 }
 
-/// Runs the migrations that the file hasn't seen, each in a transaction with its number.
-fn migrate(connection: &mut Connection, seen: usize) -> Result<(), OpenError> {
-    for (index, migration) in MIGRATIONS.iter().enumerate().skip(seen) {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        transaction.execute_batch(migration.sql)?;
-        (migration.fill)(&transaction)?;
-        transaction.execute_batch(&format!("PRAGMA user_version = {}", index + 1))?;
-        transaction.commit()?;
-    }
+/// Creates the tables and records their version in one transaction.
+fn create_tables(connection: &mut Connection) -> Result<(), OpenError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(TABLES)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    transaction.commit()?;
     Ok(())
 }
 
