@@ -121,7 +121,11 @@ class Relay:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        up_reader, up_writer = await asyncio.open_connection(*self._target)
+        try:
+            up_reader, up_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.transport.abort()
+            return
         self._writers |= {writer, up_writer}
         await asyncio.gather(self._copy(reader, up_writer, False), self._copy(up_reader, writer, True))
         self._writers -= {writer, up_writer}

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -19,6 +19,11 @@ from google.rpc.status_pb2 import Status as RpcStatus
 from ._config import Target, Token
 from ._reasons import BY_REASON
 from .errors import ServiceError
+from .supervisor.v1.supervisor_pb2_grpc import AgentSupervisorServiceStub
+
+if TYPE_CHECKING:
+    # Only the type stub has it.
+    from .supervisor.v1.supervisor_pb2_grpc import AgentSupervisorServiceAsyncStub
 
 DOMAIN = "troupe.dev"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -114,6 +119,7 @@ class Caller:
             self.channel = grpc.aio.insecure_channel(target.address, options=options)
         else:
             self.channel = grpc.aio.secure_channel(target.address, target.credentials, options=options)
+        self.stub: AgentSupervisorServiceAsyncStub = AgentSupervisorServiceStub(self.channel)
         self.policy = policy
         self._token: Token = target.token
         # A token of the data directory that the service rejected. Calls are then made without it.

@@ -22,7 +22,6 @@ from ._rpc import Caller, Method, Patience, RequestT, ResponseT, RetryPolicy
 from .errors import AgentClosedError, AgentError, AgentFailedError, AgentInterruptedError, TroupeError
 from .events import BY_KIND
 from .supervisor.v1 import session_pb2, supervisor_pb2, thread_pb2
-from .supervisor.v1.supervisor_pb2_grpc import AgentSupervisorServiceStub
 
 if TYPE_CHECKING:
     # Only the type stub has it.
@@ -150,7 +149,7 @@ class Client:
     @property
     def stub(self) -> AgentSupervisorServiceAsyncStub:
         """The generated stub, for methods and fields that this class does not have. Pass its methods to `call`."""
-        return AgentSupervisorServiceStub(self._caller.channel)
+        return self._caller.stub
 
     async def call(
         self, method: Method[RequestT, ResponseT], request: RequestT, *, timeout: float = _TIMEOUT
