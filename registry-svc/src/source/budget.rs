@@ -3,7 +3,7 @@
 /// Maximum total size in bytes. The files of a larger directory are not read at all, and a larger workspace is rejected.
 pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// Maximum work of parsing, in units of about a byte of YAML. Files after the one that reaches the limit are rejected.
+/// Maximum work of parsing, in units of about a byte of YAML. Files after the file that reaches the limit are rejected.
 pub(super) const MAX_WORK: usize = 2 * 1024 * 1024;
 
 /// The remaining work of parsing.

@@ -47,8 +47,8 @@
 //! | 14 | | `subtree::target_outside_subtree_is_indistinguishable_from_unknown` |
 //! | 15 | templates: reloaded, diagnosed, pinned | `known_defects::codex_roles_are_neither_reloaded_nor_pinned` |
 //! | 15 | | `known_defects::codex_a_malformed_role_is_passed_over` |
-//! | 15 | | `watch::changes_on_disk_are_told_as_differences` |
-//! | 15 | | `grpc::refused_files_are_diagnosed_and_take_no_other_down` |
+//! | 15 | | `watch::changes_on_disk_are_sent_as_differences` |
+//! | 15 | | `grpc::unreadable_files_are_diagnosed_and_do_not_affect_others` |
 
 use std::{
     collections::{BTreeMap, BTreeSet},
