@@ -10,7 +10,7 @@
 #
 #   --agent TYPE    the role that is spawned (default: worker)
 #   --ca FILE       the services speak TLS, and their certificates are this authority's: PEM
-#   --no-runner     nobody runs agents: the agent has to wait instead of completing
+#   --no-runner     no runner is attached: the agent must wait instead of completing
 set -euo pipefail
 
 namespace=troupe release=troupe secret=troupe-tokens registry='' supervisor='' agent=worker runner=yes ca=''

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # What a release and everything in it agree on; sourced, in the root of the repository.
 
-# Where .ci/install, deploy/test/install and deploy/release/install put their tools.
+# Directory of the tools of .ci/install, deploy/test/install and deploy/release/install.
 PATH="${TROUPE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/troupe-tools}/bin:$PATH"
 
 # The version of the workspace, and so of all that is built from it.
@@ -9,12 +9,12 @@ release_version() {
   sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml
 }
 
-# The time that everything is given, in seconds: that of the commit, so that the same commit gives the same bytes.
+# The timestamp of all files, in seconds: that of the commit, so that the same commit gives the same bytes.
 release_time() {
   echo "${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
 }
 
-# What cargo calls a static build for this machine.
+# Cargo's target for a static build on this machine.
 release_target() {
   echo "$(uname -m)-unknown-linux-musl"
 }

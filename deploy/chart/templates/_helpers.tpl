@@ -206,7 +206,7 @@ livenessProbe:
 {{- define "troupe.leave" -}}
 lifecycle:
   preStop:
-    # The listener closes with SIGTERM; until then everybody should have heard that this pod leaves.
+    # The listener closes on SIGTERM; until then all clients should know that this pod terminates.
     sleep: {seconds: 5}
 {{- end }}
 
