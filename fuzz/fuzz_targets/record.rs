@@ -8,7 +8,7 @@ use supervisor_core::{
     event::{Event, Recorded, ThreadEvent},
     evolve::{evolve, open},
     ids::{Sequence, SessionId},
-    session::Session,
+    state::session::Session,
     time::UnixMillis,
 };
 use supervisor_log::{

@@ -1,6 +1,6 @@
 //! Invariants of every state of a session.
 
-use supervisor_core::session::Session;
+use supervisor_core::state::session::Session;
 use supervisor_log::codec::{decode_snapshot, encode_snapshot};
 use supervisor_svc::wire::{View, thread as shown};
 

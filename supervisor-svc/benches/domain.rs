@@ -19,15 +19,15 @@ use std::collections::VecDeque;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use supervisor_core::{
-    actor::Actor,
-    cascade::{next_ready, ready_leaves},
     command::Command,
     decide::{decide, follow_ups},
-    event::{Circumstances, Event, Recorded},
+    event::{Event, EventMetadata, Recorded},
     evolve::{evolve, open},
     ids::{SessionId, ThreadId},
-    session::Session,
+    principal::Actor,
+    rules::cascade::{next_ready, ready_leaves},
     settings::{Limits, Settings},
+    state::session::Session,
 };
 use supervisor_log::codec::{decode_record, decode_snapshot, encode_record, encode_snapshot};
 
@@ -186,7 +186,7 @@ fn recorded(session: &Session, event: Event) -> Recorded {
     Recorded {
         sequence: session.sequence.next(),
         time: session.updated,
-        circumstances: Circumstances {
+        metadata: EventMetadata {
             actor: Actor::Service,
             request_id: None,
             traceparent: None,

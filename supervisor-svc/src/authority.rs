@@ -1,5 +1,5 @@
 //! The supervisor's authorization table: which principals may call which methods. A method without a row is rejected.
-//! After this check, [`domain::authority`](crate::domain::authority) decides which threads a thread may act on.
+//! After this check, [`domain::authority`](crate::domain::rules::authority) decides which threads a thread may act on.
 
 use svc_kit::auth::{
     Caller::{self, Admin, Runner, Thread, Viewer},

@@ -5,15 +5,18 @@ use svc_kit::limits::Limit;
 
 use crate::{
     domain::{
-        approval::{APPROVAL_TIMEOUT, MAX_DECIDED, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
         content::{MAX_EVENT_MESSAGE_BYTES, PREVIEW_CHARS},
-        graph::MAX_EDGES,
-        limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS, MAX_RESTARTS_IN_WINDOW, RESTART_WINDOW},
-        mail::MAX_HANDOFFS,
-        prompt::{MAX_LISTED, MAX_MAIL_BYTES, MAX_TEXT_BYTES},
-        rate::EventRate,
-        session::CASCADE_DEADLINE,
+        rules::{
+            approval::{APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
+            cascade::CASCADE_DEADLINE,
+            graph::MAX_EDGES,
+            limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS, MAX_RESTARTS_IN_WINDOW, RESTART_WINDOW},
+            mail::MAX_HANDOFFS,
+            prompt::{MAX_LISTED, MAX_MAIL_BYTES, MAX_TEXT_BYTES},
+            rate::EventRate,
+        },
         settings::{Limits, StallRule},
+        state::approval::MAX_DECIDED,
     },
     grpc,
     notify::{self, WebhookLimits},

@@ -17,8 +17,8 @@ use crate::{
     domain::{
         event::{Event, Recorded, ThreadEvent},
         ids::ThreadId,
-        limits,
-        session::Session,
+        rules::limits,
+        state::session::Session,
         status::StatusKind,
         time::UnixMillis,
     },

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::{
     Config,
     domain::{
-        rate::EventRate,
+        rules::rate::EventRate,
         settings::{Limits, StallRule},
     },
     session::UpkeepLimits,

@@ -40,7 +40,7 @@ use crate::{
     authority::AUTHORITY,
     clock::Clock,
     domain::{
-        rate::EventRate,
+        rules::rate::EventRate,
         settings::{Limits, StallRule},
     },
     grpc::{ServiceConfig, SupervisorService, WaitLimits},

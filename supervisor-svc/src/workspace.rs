@@ -10,7 +10,7 @@ use troupe_proto::registry::v1::PutWorkspaceRequest;
 use crate::{
     domain::{
         ids::{Digest, SessionId},
-        session::Session,
+        state::session::Session,
     },
     session::Failure,
 };

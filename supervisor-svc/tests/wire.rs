@@ -7,14 +7,14 @@ mod samples;
 use std::sync::Arc;
 
 use supervisor_core::{
-    actor::Actor,
     content::ContentRef,
     event::{ApprovalKind, CloseCause, ConditionKind, Event, Fence, Spawned, ThreadEvent, ValueOrigin},
     evolve::{evolve, open},
     ids::{ApprovalId, Digest, InputNumber, Sequence},
-    refusal::{GuardedVerb, Refusal},
-    session::Session,
+    principal::Actor,
+    rejection::{GuardedVerb, Refusal},
     settings::{EdgeManagement, Sandbox},
+    state::session::Session,
     status::StatusKind,
     time::UnixMillis,
 };

@@ -2,17 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    actor::{Actor, Caller},
+use crate::{
     content::ContentRef,
     event::{
-        Artifact, BlockRef, CallDetails, CloseCause, ConditionKind, Edge, Handoff, PromptExtent, SettingsChange,
-        Spawned,
+        Artifact, BlockRef, CallDetails, CloseCause, ConditionKind, Edge, Handoff, OutputDigests, PromptExtent,
+        SettingsChange, Spawned,
     },
     ids::{ApprovalId, Digest, EdgeId, Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
+    principal::{Actor, Caller},
     settings::{Budget, ClosePolicy, LimitsChange, OnLimit, Urgency, Usage},
     status::Settled,
-    thread::Product,
 };
 
 /// A command for a session.
@@ -315,7 +314,7 @@ pub enum Report {
         /// Usage of this attempt up to here.
         usage: Usage,
         /// The digests of the turn's output.
-        product: Product,
+        digests: OutputDigests,
         /// Whether the runner interrupted it because the runner itself was stopped.
         runner_stopped: bool,
     },

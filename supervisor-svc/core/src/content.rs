@@ -1,6 +1,6 @@
 //! References to content that is stored separately from the events.
 
-use super::ids::Digest;
+use crate::ids::Digest;
 
 /// The longest preview, in characters.
 pub const PREVIEW_CHARS: usize = 160;

@@ -1,17 +1,19 @@
 //! Pending effects of a thread's state. A pending effect is a function of the state, and the event that records its
 //! completion clears it. After a restart, the same function returns the effects that are still pending.
 
-use super::{
+use crate::{
     ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
-    session::Session,
     settings::ClosePolicy,
+    state::{
+        session::Session,
+        thread::{LatestTurn, Thread},
+    },
     status::StatusKind,
-    thread::{LatestTurn, Thread},
 };
 
 /// A pending effect of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owed {
+pub enum PendingEffect {
     /// Dispatch a turn to a runner: the thread is PENDING_INIT and its next turn was not dispatched yet.
     Turn {
         /// The runner that received this attempt before, and may still hold its program.
@@ -55,19 +57,19 @@ pub enum Owed {
 
 /// Returns the pending effect of a thread, if any.
 #[must_use]
-pub fn owed(session: &Session, id: ThreadId) -> Option<Owed> {
+pub fn pending_effect(session: &Session, id: ThreadId) -> Option<PendingEffect> {
     let thread = session.thread(id)?;
     if session.is_closing(id) {
         let asked_for = session.fences_over(id).filter_map(|fence| fence.close_policy).max();
-        return owed_under_fence(thread, asked_for.unwrap_or(thread.spawned.close_policy));
+        return pending_effect_under_fence(thread, asked_for.unwrap_or(thread.spawned.close_policy));
     }
     match thread.status.kind() {
         StatusKind::PendingInit => match (&thread.turn, thread.holder()) {
-            (LatestTurn::Dispatched { turn, .. }, Some(runner)) => Some(Owed::Start {
+            (LatestTurn::Dispatched { turn, .. }, Some(runner)) => Some(PendingEffect::Start {
                 runner: runner.clone(),
                 turn: *turn,
             }),
-            (_, last_runner) if !session.paused => Some(Owed::Turn {
+            (_, last_runner) if !session.paused => Some(PendingEffect::Turn {
                 last_runner: last_runner.cloned(),
             }),
             _ => None,
@@ -82,8 +84,8 @@ pub fn owed(session: &Session, id: ThreadId) -> Option<Owed> {
     }
 }
 
-fn interrupt(thread: &Thread) -> Option<Owed> {
-    Some(Owed::Interrupt {
+fn interrupt(thread: &Thread) -> Option<PendingEffect> {
+    Some(PendingEffect::Interrupt {
         turn: thread.interrupt.as_ref()?.turn,
         runner: thread.runner.clone()?,
     })
@@ -91,24 +93,24 @@ fn interrupt(thread: &Thread) -> Option<Owed> {
 
 /// Returns the steering input to deliver. Earlier input is included, because a thread receives its inputs in the order
 /// in which they were sent.
-fn steer(thread: &Thread) -> Option<Owed> {
-    Some(Owed::Steer {
+fn steer(thread: &Thread) -> Option<PendingEffect> {
+    Some(PendingEffect::Steer {
         up_to: thread.pending_inputs.iter().rfind(|input| input.steers)?.number,
         turn: thread.turn.number(),
         runner: thread.runner.clone()?,
     })
 }
 
-fn owed_under_fence(thread: &Thread, policy: ClosePolicy) -> Option<Owed> {
+fn pending_effect_under_fence(thread: &Thread, policy: ClosePolicy) -> Option<PendingEffect> {
     if thread.open_children > 0 || !thread.status.kind().is_open() {
         return None;
     }
     Some(match thread.holder() {
-        Some(runner) => Owed::Stop {
+        Some(runner) => PendingEffect::Stop {
             runner: runner.clone(),
             generation: thread.generation,
             policy,
         },
-        None => Owed::Close,
+        None => PendingEffect::Close,
     })
 }

@@ -4,18 +4,17 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tool_policy::Policy;
 
-use super::{
-    actor::Actor,
+use crate::{
     content::ContentRef,
     ids::{
         ApprovalId, ArtifactId, Digest, EdgeId, Generation, HandoffId, InputNumber, ReportSequence, RunnerId, Sequence,
         ThreadId, Turn,
     },
+    principal::Actor,
     settings::{
         Budget, ClosePolicy, EdgeManagement, Limits, Mode, Orchestration, Sandbox, Settings, Usage, WakePolicy, Webhook,
     },
     status::{Settled, StatusKind},
-    thread::Product,
     time::UnixMillis,
 };
 
@@ -27,14 +26,14 @@ pub struct Recorded {
     /// The time of the record. Never decreases within a session.
     pub time: UnixMillis,
     /// The metadata of the event.
-    pub circumstances: Circumstances,
+    pub metadata: EventMetadata,
     /// The event.
     pub event: Event,
 }
 
 /// Metadata that is recorded with an event. It cannot be reconstructed later.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Circumstances {
+pub struct EventMetadata {
     /// The actor that caused the event.
     pub actor: Actor,
     /// The request that caused the event.
@@ -57,13 +56,13 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns the subject thread if this is a security event, or [`NOBODY`](super::graph::NOBODY) for a security event
+    /// Returns the subject thread if this is a security event, or [`ThreadId::NIL`] for a security event
     /// of the whole session. `None` if it is not a security event. Security events are spawns and failed spawns,
     /// denials, approvals, closes and resumes, and operators' decisions about the session.
     #[must_use]
     pub const fn evidence_about(&self) -> Option<ThreadId> {
         match self {
-            Self::Session(_) => Some(super::graph::NOBODY),
+            Self::Session(_) => Some(ThreadId::NIL),
             Self::Thread(
                 id,
                 ThreadEvent::Spawned(_)
@@ -212,7 +211,7 @@ pub enum ThreadEvent {
         /// The usage of this generation up to this event.
         usage: Usage,
         /// The digests of the turn's output. Boxed, because no other event is half as large.
-        product: Box<Product>,
+        digests: Box<OutputDigests>,
         /// The runner report that recorded this. Zero if the supervisor ended the turn.
         report: ReportSequence,
     },
@@ -310,7 +309,7 @@ pub struct CallDetails {
     pub content: ContentRef,
 }
 
-/// The properties of a thread that its spawn fixes. Mutable properties are in [`Thread`](super::thread::Thread).
+/// The properties of a thread that its spawn fixes. Mutable properties are in [`Thread`](crate::state::thread::Thread).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spawned {
     /// The parent; `None` for the root.
@@ -665,4 +664,13 @@ impl ApprovalDecision {
             Self::Moot => "moot",
         }
     }
+}
+
+/// The digests of a turn's output, used to compare turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputDigests {
+    /// SHA-256 of the output. `None` if unknown.
+    pub output: Option<Digest>,
+    /// SHA-256 of the file changes. `None` if nothing changed or the changes are unknown.
+    pub diff: Option<Digest>,
 }

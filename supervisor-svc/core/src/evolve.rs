@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 use imbl::Vector;
 
-use super::{
-    approval::{Approval, MAX_DECIDED, Verdict},
-    budget,
+use crate::{
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Event, Recorded, SessionEvent, Spawned, ThreadEvent},
     ids::{ApprovalId, EdgeId, Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId, Turn},
-    mail::{Body, Letter},
-    mailbox::Mailbox,
-    session::Session,
+    rules::{budget, stall},
     settings::{StallRule, Usage},
-    stall,
+    state::{
+        approval::{Approval, MAX_DECIDED, Verdict},
+        mailbox::{Body, Letter, Mailbox},
+        session::Session,
+        thread::{FenceSpan, Interrupt, LatestTurn, MAX_FENCE_SPANS, MAX_RESTARTS, PendingInput, Repeated, Thread},
+    },
     status::{Settled, Status, StatusKind},
-    thread::{FenceSpan, Interrupt, LatestTurn, MAX_FENCE_SPANS, MAX_RESTARTS, PendingInput, Repeated, Thread},
     time::UnixMillis,
 };
 
@@ -55,7 +55,7 @@ pub fn evolve(session: &mut Session, recorded: &Recorded) {
                 let was_queued = thread.status == Status::Queued;
                 thread.apply(event, recorded.sequence, recorded.time);
                 if matches!(event, ThreadEvent::InputQueued { .. }) {
-                    thread.traceparent.clone_from(&recorded.circumstances.traceparent);
+                    thread.traceparent.clone_from(&recorded.metadata.traceparent);
                 }
                 thread.end_conditions(&stall);
                 let is_open = thread.status.kind().is_open();
@@ -268,7 +268,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         since: recorded.time,
         status_sequence: recorded.sequence,
         generation: Generation::new(1),
-        handed_out: Generation::ZERO,
+        dispatched_generation: Generation::ZERO,
         note: Arc::clone(&spawned.note),
         effective: spawned.effective.clone(),
         grant: spawned.grant.clone(),
@@ -285,7 +285,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         } else {
             InputNumber::ZERO
         },
-        goes_on: false,
+        continues: false,
         interrupt: None,
         last_report: ReportSequence::ZERO,
         conditions: imbl::OrdMap::new(),
@@ -300,7 +300,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         fenced: Vec::new(),
         repeated: Repeated::default(),
         restarts: Vec::new(),
-        traceparent: recorded.circumstances.traceparent.clone(),
+        traceparent: recorded.metadata.traceparent.clone(),
         updated: recorded.time,
         sequence: recorded.sequence,
     });
@@ -358,7 +358,7 @@ impl Thread {
                 mail_up_to,
                 ..
             } => {
-                self.handed_out = *generation;
+                self.dispatched_generation = *generation;
                 self.mail_shown = *mail_up_to;
                 self.woken_up_to = self.woken_up_to.max(*mail_up_to);
                 let (consumed, left) = self
@@ -403,11 +403,11 @@ impl Thread {
                 turn,
                 outcome,
                 usage,
-                product,
+                digests,
                 report,
                 ..
             } => {
-                self.repeated = stall::repeated_after(self.repeated, outcome.kind(), **product);
+                self.repeated = stall::repeated_after(self.repeated, outcome.kind(), **digests);
                 self.mail_shown = Sequence::ZERO;
                 if self.turn.is_undispatched() {
                     self.woken_up_to = self.woken_up_to.max(self.newest_letter());
@@ -424,7 +424,7 @@ impl Thread {
                 }
                 self.become_at(Status::Settled(Arc::new(outcome.clone())), sequence, time);
                 // A thread that was stopped before a runner had the turn waits for new input.
-                self.goes_on = *turn > Turn::ZERO && !self.pending_inputs.is_empty();
+                self.continues = *turn > Turn::ZERO && !self.pending_inputs.is_empty();
             }
             ThreadEvent::NoteSet(note) => self.note = note.as_str().into(),
             ThreadEvent::ConditionChanged { kind, active, reason } => {
@@ -495,7 +495,7 @@ impl Thread {
             self.status_sequence = sequence;
         }
         self.status = status;
-        self.goes_on = false;
+        self.continues = false;
     }
 
     /// Raises the attempt's usage to at least this value. It never decreases.

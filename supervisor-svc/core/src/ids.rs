@@ -87,6 +87,11 @@ uuid_id!(
     WaitId
 );
 
+impl ThreadId {
+    /// An id that no thread has.
+    pub const NIL: Self = Self(Uuid::nil());
+}
+
 macro_rules! number {
     ($(#[doc = $doc:literal])+ $name:ident($inner:ty)) => {
         $(#[doc = $doc])+

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tool_policy::{Inheritance, Layer};
+use tool_policy::{Inheritance, Layer, MatchMode, Policy, PolicyError};
 
-use super::content::ContentRef;
+use crate::content::ContentRef;
 
 /// The access of an agent to files and network, ordered from strict to loose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -440,4 +440,20 @@ pub struct Settings {
     pub stall: StallRule,
     /// Time for which a closed session is kept. `None` keeps it until it is deleted.
     pub retention: Option<Duration>,
+}
+
+/// Returns the policy that allows exactly the tools that need no approval.
+///
+/// # Errors
+/// A malformed pattern, or too many patterns.
+pub fn approval_gate(patterns: &[String]) -> Result<Policy, PolicyError> {
+    if patterns.is_empty() {
+        return Ok(Policy::unrestricted());
+    }
+    Policy::compile(vec![Layer {
+        origin: String::from("approve_tools"),
+        mode: MatchMode::Glob,
+        allow: Vec::new(),
+        deny: patterns.to_vec(),
+    }])
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::content::ContentRef;
+use crate::content::ContentRef;
 
 /// The outcome of a settled thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

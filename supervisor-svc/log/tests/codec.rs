@@ -20,23 +20,22 @@ use proptest::{
 };
 use prost::Message as _;
 use supervisor_core::{
-    actor::Actor,
     content::ContentRef,
     event::{
-        ApprovalDecision, ApprovalKind, Artifact, BlockKind, BlockRef, CallDetails, Circumstances, CloseCause,
-        ConditionKind, Dialect, Edge, EdgeKind, Event, Expectation, Fence, Handoff, PromptExtent, Recorded, Resumed,
-        Role, Scope, SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent, ValueOrigin,
+        ApprovalDecision, ApprovalKind, Artifact, BlockKind, BlockRef, CallDetails, CloseCause, ConditionKind, Dialect,
+        Edge, EdgeKind, Event, EventMetadata, Expectation, Fence, Handoff, OutputDigests, PromptExtent, Recorded,
+        Resumed, Role, Scope, SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent, ValueOrigin,
     },
     ids::{
         ApprovalId, ArtifactId, Digest, EdgeId, Generation, HandoffId, InputNumber, ReportSequence, RunnerId, Sequence,
         SessionId, ThreadId, Turn,
     },
+    principal::Actor,
     settings::{
         Budget, ClosePolicy, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy,
         Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
     },
     status::{Settled, StatusKind},
-    thread::Product,
     time::UnixMillis,
 };
 use supervisor_log::{
@@ -75,8 +74,8 @@ fn session_id() -> impl Strategy<Value = SessionId> {
     uuid().prop_map(SessionId::from_uuid)
 }
 
-fn product() -> impl Strategy<Value = Box<Product>> {
-    (option::of(digest()), option::of(digest())).prop_map(|(output, diff)| Box::new(Product { output, diff }))
+fn digests() -> impl Strategy<Value = Box<OutputDigests>> {
+    (option::of(digest()), option::of(digest())).prop_map(|(output, diff)| Box::new(OutputDigests { output, diff }))
 }
 
 fn digest() -> impl Strategy<Value = Digest> {
@@ -484,13 +483,13 @@ fn turn_event() -> BoxedStrategy<ThreadEvent> {
             }
         }),
         (turn(), text()).prop_map(|(turn, reason)| ThreadEvent::InterruptRequested { turn, reason }),
-        (turn(), generation(), settled(), usage(), product(), report()).prop_map(
-            |(turn, generation, outcome, usage, product, report)| ThreadEvent::TurnEnded {
+        (turn(), generation(), settled(), usage(), digests(), report()).prop_map(
+            |(turn, generation, outcome, usage, digests, report)| ThreadEvent::TurnEnded {
                 turn,
                 generation,
                 outcome,
                 usage,
-                product,
+                digests,
                 report,
             }
         ),
@@ -694,8 +693,8 @@ fn event() -> impl Strategy<Value = Event> {
 
 fn recorded() -> impl Strategy<Value = Recorded> {
     let shared = || option::of(text().prop_map(Arc::<str>::from));
-    let circumstances = (actor(), shared(), shared(), option::of(sequence()), any::<bool>()).prop_map(
-        |(actor, request_id, traceparent, cause, contents_left_out)| Circumstances {
+    let metadata = (actor(), shared(), shared(), option::of(sequence()), any::<bool>()).prop_map(
+        |(actor, request_id, traceparent, cause, contents_left_out)| EventMetadata {
             actor,
             request_id,
             traceparent,
@@ -703,10 +702,10 @@ fn recorded() -> impl Strategy<Value = Recorded> {
             contents_left_out,
         },
     );
-    (sequence(), time(), circumstances, event()).prop_map(|(sequence, time, circumstances, event)| Recorded {
+    (sequence(), time(), metadata, event()).prop_map(|(sequence, time, metadata, event)| Recorded {
         sequence,
         time,
-        circumstances,
+        metadata,
         event,
     })
 }

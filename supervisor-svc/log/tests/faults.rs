@@ -211,7 +211,7 @@ fn a_log_that_is_written_all_the_time_stays_short() {
             assert!(length() <= LONGEST, "{} bytes after {head} appends", length());
         }
         closed(store).await;
-        assert_eq!(length(), 0, "what is left for the next start");
+        assert_eq!(length(), 0, "length at the next start");
     });
 }
 

@@ -5,13 +5,13 @@ use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Pa
 
 use bytes::Bytes;
 use supervisor_core::{
-    actor::Actor,
     content::ContentRef,
     event::{
-        BlockKind, BlockRef, Circumstances, Event, PromptExtent, Recorded, SessionEvent, SettingsChange, ThreadEvent,
+        BlockKind, BlockRef, Event, EventMetadata, PromptExtent, Recorded, SessionEvent, SettingsChange, ThreadEvent,
     },
     evolve::{evolve, open},
     ids::{Digest, Epoch, Generation, InputNumber, Sequence, SessionId, ThreadId, Turn},
+    principal::Actor,
     settings::{
         Budget, EdgeManagement, Limits, Mode, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease,
         StallRule, Webhook,
@@ -134,7 +134,7 @@ fn recorded_in(sequence: u64, event: Event, contents_left_out: bool) -> NewRecor
     let recorded = Recorded {
         sequence: Sequence::new(sequence),
         time: UnixMillis::new(sequence),
-        circumstances: Circumstances {
+        metadata: EventMetadata {
             actor: Actor::Service,
             request_id: None,
             traceparent: None,

@@ -7,27 +7,24 @@ use bytes::Bytes;
 use proptest::{collection::vec, prelude::*, sample::Index};
 use prost::Message as _;
 use supervisor_core::{
-    actor::Actor,
     content::ContentRef,
     event::{
-        ApprovalDecision, ApprovalKind, CallDetails, Circumstances, CloseCause, ConditionKind, Dialect, Edge, EdgeKind,
-        Event, Expectation, Fence, Handoff, PromptExtent, Recorded, Role, Scope, SessionEvent, SettingsChange, Spawned,
-        TemplateSource, ThreadEvent, ValueOrigin,
+        ApprovalDecision, ApprovalKind, CallDetails, CloseCause, ConditionKind, Dialect, Edge, EdgeKind, Event,
+        EventMetadata, Expectation, Fence, Handoff, OutputDigests, PromptExtent, Recorded, Role, Scope, SessionEvent,
+        SettingsChange, Spawned, TemplateSource, ThreadEvent, ValueOrigin,
     },
     evolve::{evolve, open},
     ids::{
         ApprovalId, Digest, EdgeId, Generation, HandoffId, InputNumber, ReportSequence, RunnerId, Sequence, SessionId,
         ThreadId, Turn,
     },
-    mail::Body,
-    notify::WebhookStart,
-    session::Session,
+    principal::Actor,
     settings::{
         Budget, ClosePolicy, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy,
         Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
     },
+    state::{mailbox::Body, session::Session, thread::LatestTurn, webhook::WebhookStart},
     status::{Settled, Status, StatusKind},
-    thread::{LatestTurn, Product},
     time::UnixMillis,
 };
 use supervisor_log::codec::{DecodeError, decode_snapshot, encode_snapshot};
@@ -167,7 +164,7 @@ fn at(sequence: u64, event: Event) -> Recorded {
     Recorded {
         sequence: Sequence::new(sequence),
         time: UnixMillis::new(1_000 + sequence),
-        circumstances: Circumstances {
+        metadata: EventMetadata {
             actor: Actor::Service,
             request_id: None,
             traceparent: None,
@@ -214,7 +211,7 @@ fn ended(turn: u32, generation: u32, message: &str) -> ThreadEvent {
             content: None,
         },
         usage: usage(1),
-        product: Box::new(Product {
+        digests: Box::new(OutputDigests {
             output: Some(Digest::from_bytes([4; 32])),
             diff: Some(Digest::from_bytes([5; 32])),
         }),
@@ -476,7 +473,7 @@ fn time_zero_is_preserved() {
     assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
 }
 
-/// Returns a session with a webhook from its opening and one that was added later.
+/// Returns a session with two webhooks, one from its opening and a later one.
 fn with_another_webhook() -> Session {
     let mut session = full();
     let mut webhooks = session.settings.webhooks.clone();
@@ -503,7 +500,7 @@ fn starts(session: &Session) -> Vec<WebhookStart> {
 }
 
 #[test]
-fn each_webhook_goes_on_where_it_was() {
+fn each_webhook_keeps_its_position() {
     let session = with_another_webhook();
     let [later, opening] = [session.sequence, Sequence::ZERO].map(WebhookStart::given_by);
     assert_eq!(starts(&session), [later, opening]);

@@ -2,7 +2,7 @@
 //!
 //! The check runs here because all of these calls arrive here: a thread's token can bypass its runner. Spawns and
 //! edges instead wait in their own handlers after they are resolved and recorded; see
-//! [`approval::is_needed`](crate::domain::approval::is_needed).
+//! [`approval::is_needed`](crate::domain::rules::approval::is_needed).
 
 use prost::Message;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use troupe_proto::{fault::Fault, reason::Reason};
 
 use super::{SupervisorService, call::Call};
 use crate::{
-    domain::{approval::DECIDED_WITHIN, authorize},
+    domain::rules::{approval::DECIDED_WITHIN, authorize},
     session::{
         Handle,
         tool_calls::{self, Answer, AskedCall, KnownBy},
@@ -57,7 +57,7 @@ impl SupervisorService {
 ///
 /// A repeated call within the same turn, matched by `request_id` if it has one, counts as the same call and uses the
 /// same approval. In a thread without turns, a decision applies to the call that receives it; see
-/// [`Again`](crate::domain::approval::Again).
+/// [`RepeatedCall`](crate::domain::state::approval::RepeatedCall).
 pub(super) fn asked(
     call: &Call,
     handle: &Handle,

@@ -8,11 +8,11 @@ use troupe_proto::supervisor::v1 as pb;
 use super::{SupervisorService, call::Call, check, page::Page, status::refused};
 use crate::{
     domain::{
-        approval::Approval,
-        authority,
         command::Command,
         ids::ApprovalId,
-        refusal::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Refusal},
+        rules::authority,
+        state::approval::Approval,
     },
     wire::approval::approval_to_pb,
 };

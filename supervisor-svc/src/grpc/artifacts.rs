@@ -8,7 +8,7 @@ use troupe_proto::supervisor::v1 as pb;
 
 use super::{SupervisorService, call::Call, check, marks::Marks, page::Page, status::refused};
 use crate::{
-    domain::{authority, event::Recorded, refusal::GuardedVerb},
+    domain::{event::Recorded, rejection::GuardedVerb, rules::authority},
     wire,
 };
 

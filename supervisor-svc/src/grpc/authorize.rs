@@ -8,12 +8,14 @@ use troupe_proto::supervisor::v1 as pb;
 use super::{SupervisorService, call::Call, check, status::refused};
 use crate::{
     domain::{
-        approval::{APPROVAL_TIMEOUT, DECIDED_WITHIN},
-        authority,
-        authorize::MAX_PATHS,
         ids::ThreadId,
-        refusal::GuardedVerb,
-        session::Session,
+        rejection::GuardedVerb,
+        rules::{
+            approval::{APPROVAL_TIMEOUT, DECIDED_WITHIN},
+            authority,
+            authorize::MAX_PATHS,
+        },
+        state::session::Session,
     },
     session::tool_calls::{self, ARGUMENTS_BYTES, AskedCall, KnownBy},
 };

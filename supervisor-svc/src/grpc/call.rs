@@ -16,11 +16,11 @@ use troupe_proto::{fault::Fault, reason::Reason};
 use super::{SupervisorService, check, status::refused};
 use crate::{
     domain::{
-        actor::Caller,
-        authority,
         ids::{Generation, SessionId, ThreadId},
-        refusal::{GuardedVerb, Refusal},
-        thread::Thread,
+        principal::Caller,
+        rejection::{GuardedVerb, Refusal},
+        rules::authority,
+        state::thread::Thread,
     },
     session::{Failure, Handle, Origin, Remember},
     wire::Sight,
@@ -29,7 +29,7 @@ use crate::{
 /// The longest request id.
 pub(super) const REQUEST_ID_BYTES: usize = 128;
 
-/// The circumstances of a call.
+/// The metadata of a call.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub caller: Caller,
@@ -43,7 +43,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Reads the circumstances that the layers in front left.
+    /// Reads the metadata that the layers in front left.
     pub fn of<T>(request: &Request<T>) -> Result<Self, Status> {
         let principal = principal_of(request)?;
         let sight = match principal {

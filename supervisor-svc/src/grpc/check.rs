@@ -20,12 +20,14 @@ use uuid::Uuid;
 
 use super::status::refused;
 use crate::domain::{
-    authorize,
     content::{ContentRef, preview, truncate},
     event,
     ids::SessionId,
-    input::{self, GivenInput},
-    settings::Budget,
+    rules::{
+        authorize,
+        input::{self, GivenInput},
+    },
+    settings::{Budget, approval_gate},
 };
 
 /// The longest short name: labels, roles, personas.
@@ -246,7 +248,7 @@ pub(super) fn approve_tools(patterns: &[String]) -> Result<(), Status> {
         let text = format!("{} patterns; at most {APPROVE_TOOLS} are allowed", patterns.len());
         return Err(bad("approve_tools", text));
     }
-    authorize::approval_gate(patterns)
+    approval_gate(patterns)
         .map(drop)
         .map_err(|error| bad("approve_tools", format!("approve_tools: {error}")))
 }

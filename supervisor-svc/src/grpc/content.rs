@@ -15,14 +15,13 @@ use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 use super::{SupervisorService, call::Call, check, marks::Marks, status::refused};
 use crate::{
     domain::{
-        actor::Caller,
-        authority,
         content::truncate,
         event::{Event, PROMPT_ARTIFACT, Recorded, ThreadEvent},
         ids::{Digest, Sequence, SessionId, ThreadId},
-        reach,
-        refusal::Refusal,
-        session::Session,
+        principal::Caller,
+        rejection::Refusal,
+        rules::{authority, reach},
+        state::session::Session,
     },
     session::{Failure, Handle},
 };
@@ -116,7 +115,7 @@ impl SupervisorService {
             return Ok(false);
         };
         let recorded = decode_record(handle.id(), &record.bytes)?;
-        Ok(!recorded.circumstances.contents_left_out)
+        Ok(!recorded.metadata.contents_left_out)
     }
 
     /// Returns whether the content is an artifact of some thread and reveals no prompt.

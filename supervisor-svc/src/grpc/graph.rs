@@ -11,15 +11,13 @@ use troupe_proto::supervisor::v1 as pb;
 use super::{SupervisorService, agreement::asked, call::Call, check, page::Page, status::refused};
 use crate::{
     domain::{
-        authority,
         command::Command,
         content::{ContentRef, preview},
         event::{Edge, Handoff},
-        graph,
         ids::{EdgeId, HandoffId, ThreadId},
-        input,
-        refusal::{GuardedVerb, Refusal},
-        session::Session,
+        rejection::{GuardedVerb, Refusal},
+        rules::{authority, graph, input},
+        state::session::Session,
     },
     session::Done,
 };

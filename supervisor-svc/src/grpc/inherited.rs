@@ -19,8 +19,7 @@ use crate::{
     domain::{
         event::Role,
         ids::{Digest, SessionId},
-        session::Session,
-        thread::Thread,
+        state::{session::Session, thread::Thread},
     },
     session::Failure,
 };

@@ -20,7 +20,7 @@ use super::{
     webhooks::{URL_BYTES, WEBHOOKS},
 };
 use crate::{
-    domain::{authorize::MAX_PATHS, time::REQUESTS_REMEMBERED},
+    domain::{rules::authorize::MAX_PATHS, time::REQUESTS_REMEMBERED},
     session::tool_calls::ARGUMENTS_BYTES,
 };
 

@@ -8,13 +8,11 @@ use troupe_proto::supervisor::v1 as pb;
 use super::{SupervisorService, call::Call, check, page::Page, status::refused};
 use crate::{
     domain::{
-        authority,
         command::Command,
         ids::Sequence,
-        mail::Letter,
-        refusal::{GuardedVerb, Refusal},
-        session::Session,
-        thread::Thread,
+        rejection::{GuardedVerb, Refusal},
+        rules::{authority, mail::letter_in_log},
+        state::{mailbox::Letter, session::Session, thread::Thread},
     },
     session::Failure,
     watch::read_log,
@@ -81,7 +79,7 @@ impl SupervisorService {
             position = last.sequence;
             let found = events
                 .iter()
-                .filter_map(|recorded| Letter::in_log(session, receiver.id, recorded));
+                .filter_map(|recorded| letter_in_log(session, receiver.id, recorded));
             letters.extend(found.map(Arc::new));
             if letters.len() > wanted {
                 break;

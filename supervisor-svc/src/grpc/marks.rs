@@ -13,7 +13,7 @@ use crate::{
     domain::{
         event::Recorded,
         ids::{Sequence, SessionId, ThreadId},
-        refusal::Refusal,
+        rejection::Refusal,
     },
     session::Failure,
 };

@@ -11,7 +11,7 @@ use super::{SupervisorService, call::Call, check, status::refused};
 use crate::{
     domain::{
         ids::{Sequence, ThreadId},
-        refusal::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Refusal},
     },
     notify::{Client, NotificationStream, OUTBOX},
     session::{Failure, Handle},

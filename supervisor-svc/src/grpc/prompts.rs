@@ -9,10 +9,10 @@ use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 use super::{SupervisorService, call::Call, check, diff, marks::Marks, page::Page, status::refused};
 use crate::{
     domain::{
-        authority,
         event::{BlockRef, Event, Recorded, ThreadEvent},
         ids::{SessionId, ThreadId},
-        refusal::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Refusal},
+        rules::authority,
         settings::PromptLog,
     },
     session::{Failure, Handle},

@@ -9,10 +9,12 @@ use troupe_proto::supervisor::v1 as pb;
 use super::{SupervisorService, agreement::asked, call::Call, check, page::Page, status::refused};
 use crate::{
     domain::{
-        authority,
-        list::{Listing, list},
-        refusal::GuardedVerb,
-        thread::Thread,
+        rejection::GuardedVerb,
+        rules::{
+            authority,
+            list::{Listing, list},
+        },
+        state::thread::Thread,
     },
     wire::{self, View},
 };

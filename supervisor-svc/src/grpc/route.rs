@@ -8,7 +8,11 @@ use troupe_proto::{
 
 use super::call::Call;
 use crate::{
-    domain::{content::truncate, decide::spawn::lists, session::Session, thread::Thread},
+    domain::{
+        content::truncate,
+        decide::spawn::lists,
+        state::{session::Session, thread::Thread},
+    },
     registry::{RegistryClient, Unresolved},
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
 
-use crate::{domain::refusal::Refusal, session::Failure, wire};
+use crate::{domain::rejection::Refusal, session::Failure, wire};
 
 /// Retry delay for a call that failed because the store cannot write.
 const STORE_RETRY: Duration = Duration::from_secs(5);

@@ -10,15 +10,14 @@ use troupe_proto::supervisor::v1::{self as pb, input_item::Item};
 use super::{SupervisorService, agreement::asked, call::Call, check, sessions::cascade_time, status::refused};
 use crate::{
     domain::{
-        authority,
         command::Command,
         event::CloseCause,
         ids::{InputNumber, ThreadId, Turn},
-        refusal::{GuardedVerb, Refusal},
-        session::Session,
+        rejection::{GuardedVerb, Refusal},
+        rules::authority,
         settings::{OnLimit, Urgency},
+        state::{session::Session, thread::Thread},
         status::{self, StatusKind},
-        thread::Thread,
     },
     session::Handle,
     wire::{self, View},

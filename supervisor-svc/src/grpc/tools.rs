@@ -15,8 +15,11 @@ use troupe_proto::{
 use super::{SupervisorService, agreement::asked, call::Call, check, page::Page, spawn::role_name, status::refused};
 use crate::{
     domain::{
-        authority, decide::spawn::lists, graph, limits, refusal::GuardedVerb, session::Session,
-        settings::EdgeManagement, thread::Thread,
+        decide::spawn::lists,
+        rejection::GuardedVerb,
+        rules::{authority, limits},
+        settings::EdgeManagement,
+        state::{session::Session, thread::Thread},
     },
     registry::Unresolved,
 };
@@ -149,7 +152,7 @@ fn is_offered(session: &Session, thread: &Thread, tool: &str) -> bool {
 /// Returns whether the thread works with graph nodes and the spawn gate would permit it to spawn one.
 fn spawns_nodes(session: &Session, thread: &Thread) -> bool {
     let role = &thread.spawned.role;
-    role.is_graph() && role.spawn_list.is_empty() && graph::edge_management(session, thread) != EdgeManagement::None
+    role.is_graph() && role.spawn_list.is_empty() && session.edge_management(thread) != EdgeManagement::None
 }
 
 fn shown(agent: &registry::Agent) -> pb::SpawnableAgent {

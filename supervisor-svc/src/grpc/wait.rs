@@ -11,12 +11,11 @@ use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 use super::{SupervisorService, agreement::asked, call::Call, check, status::refused};
 use crate::{
     domain::{
-        actor::Caller,
-        authority,
         ids::ThreadId,
-        refusal::{GuardedVerb, Refusal},
-        session::{CASCADE_DEADLINE, Session},
-        waiting::Wait,
+        principal::Caller,
+        rejection::{GuardedVerb, Refusal},
+        rules::{authority, cascade::CASCADE_DEADLINE},
+        state::{session::Session, wait::Wait},
     },
     session::{Failure, Handle},
     wire,

@@ -12,9 +12,9 @@ use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
 use super::{SupervisorService, call::Call, check, status::refused};
 use crate::{
     domain::{
-        authority,
         ids::{Sequence, ThreadId},
-        refusal::GuardedVerb,
+        rejection::GuardedVerb,
+        rules::authority,
     },
     watch::{BeginWatch, Messages, Position, Scope, ThreadWatch, WatchLimits},
 };

@@ -14,7 +14,7 @@ use troupe_proto::store::v1 as pb;
 use crate::{
     domain::{
         ids::{Sequence, SessionId, ThreadId},
-        notify::Attention,
+        rules::notify::Attention,
     },
     session::Failure,
     wire,

@@ -1,5 +1,5 @@
 //! Notification delivery: notification streams for clients, and webhooks. Notifications are derived from the log
-//! ([`domain::notify`](crate::domain::notify)). Each receiver's progress is a cursor in the store, so that missed
+//! ([`domain::notify`](crate::domain::rules::notify)). Each receiver's progress is a cursor in the store, so that missed
 //! notifications are delivered later.
 
 mod clients;

@@ -14,7 +14,7 @@ use troupe_proto::supervisor::v1 as pb;
 
 use super::clients::Client;
 use crate::{
-    domain::{event::Recorded, ids::Sequence, notify::Notification, session::Session},
+    domain::{event::Recorded, ids::Sequence, rules::notify::Notification, state::session::Session},
     session::{Failure, Handle},
     watch::{RESUME, Tail, draining},
     wire,

@@ -31,17 +31,17 @@ use super::{
 };
 use crate::{
     domain::{
-        actor::Actor,
-        authorize::{MAX_PATH_BYTES, MAX_PATHS},
-        budget,
         command::Command,
         content::truncate,
         event::ConditionKind,
         ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId},
-        session::Session,
+        principal::Actor,
+        rules::{
+            authorize::{MAX_PATH_BYTES, MAX_PATHS},
+            budget, stall,
+        },
         settings::Sandbox,
-        stall,
-        thread::Thread,
+        state::{session::Session, thread::Thread},
     },
     session::{
         Directory, Done, Failure, Handle, Origin,

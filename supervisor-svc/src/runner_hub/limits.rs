@@ -11,7 +11,7 @@ use super::{
     reports::{MAX_DETAIL_BYTES, MAX_KIND_BYTES, MAX_MEDIA_TYPE_BYTES, MAX_NAME_BYTES},
     roster::{LEASE, OUTBOX, STOP_GRACE},
 };
-use crate::domain::authorize::{MAX_PATH_BYTES, MAX_PATHS};
+use crate::domain::rules::authorize::{MAX_PATH_BYTES, MAX_PATHS};
 
 const AREA: &str = "Runners";
 

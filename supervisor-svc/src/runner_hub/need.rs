@@ -10,10 +10,9 @@ use crate::domain::{
     command::Spawn,
     decide::spawn::child_rights,
     ids::SessionId,
-    refusal::Refusal,
-    session::Session,
+    rejection::Refusal,
     settings::{Sandbox, Settings},
-    thread::Thread,
+    state::{session::Session, thread::Thread},
 };
 
 /// The requirements of a thread on a runner.

@@ -11,12 +11,11 @@ use crate::{
     domain::{
         command::Report,
         content::{ContentRef, MAX_EVENT_MESSAGE_BYTES, preview, truncate},
-        event::{Artifact, PROMPT_ARTIFACT},
+        event::{Artifact, OutputDigests, PROMPT_ARTIFACT},
         ids::{Digest, InputNumber, Turn},
-        orchestration,
+        rules::orchestration,
         settings::PromptLog,
         status::Settled,
-        thread::Product,
     },
 };
 
@@ -168,7 +167,7 @@ fn turn_ended(ended: pb::TurnEndedReport, contents: &mut Vec<Content>) -> Report
             .usage
             .and_then(|usage| usage_from_pb(usage).ok())
             .unwrap_or_default(),
-        product: Product {
+        digests: OutputDigests {
             output: ended.output_sha256.parse().ok(),
             diff: ended.diff_sha256.parse().ok(),
         },

@@ -6,7 +6,7 @@ use supervisor_log::store::Content;
 use troupe_proto::supervisor::v1 as pb;
 
 use super::actor::Actor;
-use crate::domain::{command::Command, content::preview, orchestration};
+use crate::domain::{command::Command, content::preview, rules::orchestration};
 
 impl Actor {
     pub(super) fn keep_orchestrating(&mut self) {

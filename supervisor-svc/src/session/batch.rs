@@ -17,13 +17,12 @@ use super::{
 use crate::domain::{
     command::Command,
     decide::{self, tick},
-    event::{Circumstances, Event, Recorded, ThreadEvent},
-    evolve, graph,
+    event::{Event, EventMetadata, Recorded, ThreadEvent},
+    evolve,
     ids::{Digest, Epoch, Generation, ReportSequence, ThreadId},
-    rate::EventRates,
-    session::Session,
+    rules::{graph, rate::EventRates},
+    state::{session::Session, wait::Waits},
     time::UnixMillis,
-    waiting::Waits,
 };
 
 type Reply = oneshot::Sender<Result<Done, Failure>>;
@@ -169,11 +168,11 @@ impl Draft {
         let recorded = !events.is_empty();
         // The contents of a command without effect are dropped, because no event refers to them.
         let keeps_contents = recorded && self.has_room(command, &contents)?;
-        let circumstances = Circumstances {
+        let metadata = EventMetadata {
             contents_left_out: recorded && !keeps_contents,
-            ..origin.circumstances()
+            ..origin.metadata()
         };
-        self.record_all(events, &circumstances)?;
+        self.record_all(events, &metadata)?;
         if keeps_contents {
             self.room.add(&contents);
             self.contents.extend(contents);
@@ -192,19 +191,19 @@ impl Draft {
     /// Records follow-up events without a command: new waits can free slots.
     pub fn follow_up(&mut self) {
         let events = decide::follow_ups(&self.working);
-        if let Err(error) = self.record_all(events, &super::Origin::service().circumstances()) {
+        if let Err(error) = self.record_all(events, &super::Origin::service().metadata()) {
             tracing::error!(session = %self.working.id, %error, "what follows by itself cannot be recorded");
         }
     }
 
     /// Records events and their follow-up events, or none of them.
-    fn record_all(&mut self, mut events: Vec<Event>, circumstances: &Circumstances) -> Result<(), record::EncodeError> {
+    fn record_all(&mut self, mut events: Vec<Event>, metadata: &EventMetadata) -> Result<(), record::EncodeError> {
         let waits = self.working.waits.clone();
         let (recorded, new_threads, marks) = (self.recorded.len(), self.new_threads.len(), self.marks.len());
-        let mut circumstances = circumstances.clone();
+        let mut metadata = metadata.clone();
         while !events.is_empty() {
             for event in events {
-                if let Err(error) = self.record(event, &circumstances) {
+                if let Err(error) = self.record(event, &metadata) {
                     // Usually the first event fails to encode, and the working copy is unchanged.
                     if self.recorded.len() > recorded {
                         self.recorded.truncate(recorded);
@@ -217,7 +216,7 @@ impl Draft {
                 }
             }
             // The earlier state had no pending follow-up events, so the first of these events is the cause.
-            circumstances.cause = self.recorded.get(recorded).map(|first| first.sequence);
+            metadata.cause = self.recorded.get(recorded).map(|first| first.sequence);
             events = decide::follow_ups(&self.working);
         }
         Ok(())
@@ -255,23 +254,23 @@ impl Draft {
                 if earlier.hash == remember.hash {
                     return Ok(Some(outcome.clone()));
                 }
-                return Err(crate::domain::refusal::Refusal::RequestIdReused(remember.key.request_id.clone()).into());
+                return Err(crate::domain::rejection::Refusal::RequestIdReused(remember.key.request_id.clone()).into());
             }
         }
         Ok(requests.recall(remember, self.now)?)
     }
 
-    fn record(&mut self, event: Event, circumstances: &Circumstances) -> Result<(), record::EncodeError> {
-        let mut circumstances = circumstances.clone();
+    fn record(&mut self, event: Event, metadata: &EventMetadata) -> Result<(), record::EncodeError> {
+        let mut metadata = metadata.clone();
         // An event without a calling request belongs to the trace of its thread's current request.
-        if circumstances.traceparent.is_none() {
+        if metadata.traceparent.is_none() {
             let thread = event.thread().and_then(|id| self.working.thread(id));
-            circumstances.traceparent = thread.and_then(|thread| thread.traceparent.clone());
+            metadata.traceparent = thread.and_then(|thread| thread.traceparent.clone());
         }
         let recorded = Recorded {
             sequence: self.working.sequence.next(),
             time: self.now,
-            circumstances,
+            metadata,
             event,
         };
         let bytes = record::encode_record(self.working.id, &recorded)?;

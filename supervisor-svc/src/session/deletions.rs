@@ -15,7 +15,7 @@ use troupe_proto::store::v1 as pb;
 use super::{directory::Directory, failure::Failure, message::Remember};
 use crate::domain::{
     ids::SessionId,
-    refusal::Refusal,
+    rejection::Refusal,
     time::{REQUESTS_REMEMBERED, UnixMillis},
 };
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{failure::Failure, handle::Handle, message::Origin};
-use crate::domain::{command::Command, content::truncate, ids::ThreadId, refusal::Refusal};
+use crate::domain::{command::Command, content::truncate, ids::ThreadId, rejection::Refusal};
 
 /// How long repetitions are counted before they are written.
 const WINDOW: Duration = Duration::from_secs(30);

@@ -43,11 +43,10 @@ use crate::{
         event::{Event, Recorded, SessionEvent},
         evolve,
         ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
-        rate::EventRate,
-        refusal::Refusal,
-        session::Session,
+        rejection::Refusal,
+        rules::rate::EventRate,
+        state::{session::Session, thread::Thread},
         status::StatusKind,
-        thread::Thread,
         time::UnixMillis,
     },
     measures::Measures,
@@ -413,7 +412,7 @@ fn first_batch(new: &NewSession, epoch: Epoch, now: UnixMillis) -> Result<(Sessi
         let recorded = Recorded {
             sequence,
             time: now,
-            circumstances: new.origin.circumstances(),
+            metadata: new.origin.metadata(),
             event: event.clone(),
         };
         records.push(store::NewRecord {

@@ -19,17 +19,20 @@ use super::{
 };
 use crate::{
     domain::{
-        authorize,
         command::{Command, Dispatch},
         content::{ContentRef, preview, truncate},
         event::{BlockKind, BlockRef, PromptExtent},
         ids::{Digest, Generation, RunnerId, Sequence, ThreadId},
-        limits,
-        mail::Body,
-        prompt::{self, Assignment, HandoffText, Incoming},
-        session::Session,
+        rules::{
+            authorize, limits,
+            prompt::{self, Assignment, HandoffText, Incoming},
+        },
         settings::{Mode, PromptLog},
-        thread::{LatestTurn, Thread},
+        state::{
+            mailbox::Body,
+            session::Session,
+            thread::{LatestTurn, Thread},
+        },
     },
     runner_hub::Need,
 };

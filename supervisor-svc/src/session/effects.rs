@@ -1,4 +1,4 @@
-//! Pending effects: performs the result of [`effect::owed`] after each append, after a restart, and when runners attach
+//! Pending effects: performs the result of [`effect::pending_effect`] after each append, after a restart, and when runners attach
 //! or disconnect.
 
 use std::{sync::Arc, time::Duration};
@@ -7,14 +7,16 @@ use supervisor_log::codec::parts::usage_from_pb;
 
 use crate::{
     domain::{
-        cascade,
         command::Command,
-        effect::{self, Owed},
+        effect::{self, PendingEffect},
         event::{ConditionKind, Event, Recorded, SessionEvent, ThreadEvent},
         ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
-        session::Session,
+        rules::cascade,
         settings::ClosePolicy,
-        thread::{LatestTurn, Thread},
+        state::{
+            session::Session,
+            thread::{LatestTurn, Thread},
+        },
     },
     runner_hub::{Standing, WhyStopped},
 };
@@ -233,17 +235,17 @@ impl Actor {
 
     /// Performs the pending effects of one thread. Repetition is harmless: runners ignore duplicates.
     pub(super) fn perform(&mut self, id: ThreadId) {
-        match effect::owed(&self.session, id) {
-            None | Some(Owed::Start { .. }) => {}
-            Some(Owed::Turn { last_runner }) => self.dispatch(id, last_runner),
-            Some(Owed::Interrupt { runner, turn }) => self.interrupt(id, &runner, turn),
-            Some(Owed::Steer { runner, turn, up_to }) => self.steer(id, runner, turn, up_to),
-            Some(Owed::Stop {
+        match effect::pending_effect(&self.session, id) {
+            None | Some(PendingEffect::Start { .. }) => {}
+            Some(PendingEffect::Turn { last_runner }) => self.dispatch(id, last_runner),
+            Some(PendingEffect::Interrupt { runner, turn }) => self.interrupt(id, &runner, turn),
+            Some(PendingEffect::Steer { runner, turn, up_to }) => self.steer(id, runner, turn, up_to),
+            Some(PendingEffect::Stop {
                 runner,
                 generation,
                 policy,
             }) => self.stop(id, &runner, generation, policy),
-            Some(Owed::Close) => self.own.push_back(Command::FinishClose {
+            Some(PendingEffect::Close) => self.own.push_back(Command::FinishClose {
                 thread: id,
                 forced: false,
             }),

@@ -5,7 +5,7 @@ use supervisor_log::{
     store::{AppendError, ReadError},
 };
 
-use crate::domain::{ids::SessionId, refusal::Refusal};
+use crate::domain::{ids::SessionId, rejection::Refusal};
 
 /// The reason why there is no [`Done`](super::Done).
 #[derive(Clone, Debug, thiserror::Error)]

@@ -19,9 +19,8 @@ use crate::{
         command::Command,
         event::Recorded,
         ids::{SessionId, WaitId},
-        session::Session,
+        state::{session::Session, wait::Wait},
         time::UnixMillis,
-        waiting::Wait,
     },
     watch::{encoded::EncodedEvents, snapshot::Snapshots},
     wire::Sight,
@@ -241,7 +240,7 @@ impl Handle {
     /// command; other requests are recognised by the command itself.
     ///
     /// # Errors
-    /// [`Refusal::RequestIdReused`](crate::domain::refusal::Refusal::RequestIdReused) and [`Failure::Gone`].
+    /// [`Refusal::RequestIdReused`](crate::domain::rejection::Refusal::RequestIdReused) and [`Failure::Gone`].
     pub async fn begin(&self, remember: Option<Remember>) -> Result<Begun, Failure> {
         let Some(remember) = remember else {
             return Ok(Begun::New(InFlight::new(self, None)));

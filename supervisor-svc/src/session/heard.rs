@@ -8,8 +8,8 @@ use std::{
 };
 
 use crate::domain::{
-    approval::Approval,
     ids::{ApprovalId, Sequence},
+    state::approval::Approval,
 };
 
 /// The maximum number of remembered decisions. The oldest are forgotten first.

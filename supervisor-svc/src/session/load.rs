@@ -11,7 +11,7 @@ use super::{failure::Failure, remembered::Requests};
 use crate::domain::{
     evolve,
     ids::{Epoch, Sequence, SessionId},
-    session::Session,
+    state::session::Session,
 };
 
 /// The number of records folded without yielding. This takes a few tenths of a millisecond.

@@ -8,13 +8,12 @@ use uuid::Uuid;
 
 use super::{failure::Failure, handle::Begun, steer::Steered};
 use crate::domain::{
-    actor::Actor,
     command::Command,
-    event::Circumstances,
+    event::EventMetadata,
     ids::{InputNumber, ThreadId, WaitId},
-    session::Session,
+    principal::Actor,
+    state::{session::Session, wait::Wait},
     status::StatusKind,
-    waiting::Wait,
 };
 
 /// A command for the actor.
@@ -82,8 +81,8 @@ impl Origin {
         }
     }
 
-    pub(super) fn circumstances(&self) -> Circumstances {
-        Circumstances {
+    pub(super) fn metadata(&self) -> EventMetadata {
+        EventMetadata {
             actor: self.actor.clone(),
             request_id: self.request_id.clone(),
             traceparent: self.traceparent.clone(),

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::domain::{
     ids::{InputNumber, ThreadId},
-    refusal::Refusal,
+    rejection::Refusal,
     settings::Limits,
     status::StatusKind,
     time::{REQUESTS_REMEMBERED, UnixMillis},

@@ -2,7 +2,7 @@
 
 use supervisor_log::store::Content;
 
-use crate::domain::refusal::Refusal;
+use crate::domain::rejection::Refusal;
 
 /// More than one append adds. If less room is left, the content is counted exactly before each append.
 const MARGIN: u64 = 32 * 1024 * 1024;

@@ -4,7 +4,9 @@
 use tokio::time::Instant;
 
 use super::actor::Actor;
-use crate::domain::{command::Command, event::ConditionKind, ids::ThreadId, stall, status::Status, thread::Thread};
+use crate::domain::{
+    command::Command, event::ConditionKind, ids::ThreadId, rules::stall, state::thread::Thread, status::Status,
+};
 
 impl Actor {
     /// Schedules a silence check when a turn runs. Threads that start later cannot be due before it.
@@ -62,7 +64,7 @@ impl Actor {
     fn silent_since(&self, thread: &Thread) -> Option<Instant> {
         let runner = thread.holder()?;
         let is_known = thread.conditions.contains_key(&ConditionKind::Stalled);
-        if is_known || !stall::ought_to_be_heard(&self.session, thread) {
+        if is_known || !stall::is_report_expected(&self.session, thread) {
             return None;
         }
         self.context.runners.last_word(runner, thread.id, thread.generation)

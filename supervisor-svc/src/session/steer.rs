@@ -10,7 +10,7 @@ use troupe_proto::supervisor::v1 as pb;
 use super::{directory::Context, failure::Failure, message::Message};
 use crate::domain::{
     ids::{InputNumber, RunnerId, SessionId, Turn},
-    thread::Thread,
+    state::thread::Thread,
 };
 
 /// The delivery progress of a thread's input to its running turn.

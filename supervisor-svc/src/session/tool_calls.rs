@@ -14,13 +14,18 @@ use uuid::Builder;
 
 use super::{directory::Context, failure::Failure, handle::Handle, heard::HeardDecisions, message::Origin};
 use crate::domain::{
-    approval::{Again, Approval, MAX_DECIDED, tool_subject},
-    authorize::{self, ToolCall, ToolVerdict, UNDECIDED},
     command::Command,
     event::CallDetails,
     ids::{ApprovalId, Digest, ThreadId},
-    session::Session,
-    thread::{LatestTurn, Thread},
+    rules::{
+        approval::tool_subject,
+        authorize::{self, ToolCall, ToolVerdict, UNDECIDED},
+    },
+    state::{
+        approval::{Approval, MAX_DECIDED, RepeatedCall},
+        session::Session,
+        thread::{LatestTurn, Thread},
+    },
     time::UnixMillis,
 };
 
@@ -301,9 +306,9 @@ fn approval_of(
     let answers = |id: ApprovalId| {
         state.approvals.get(&id).is_none_or(|approval| {
             let again = match call.known_by {
-                KnownBy::Id => Again::ById,
-                KnownBy::Content if heard.has(approval) => Again::Heard,
-                KnownBy::Content => Again::Unheard,
+                KnownBy::Id => RepeatedCall::SameId,
+                KnownBy::Content if heard.has(approval) => RepeatedCall::DeliveredDecision,
+                KnownBy::Content => RepeatedCall::UndeliveredDecision,
             };
             approval.answers(again, now)
         })

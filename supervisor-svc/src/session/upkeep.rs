@@ -19,7 +19,7 @@ use crate::{
     domain::{
         event::Recorded,
         ids::{Sequence, SessionId},
-        session::Session,
+        state::session::Session,
     },
     wire,
 };

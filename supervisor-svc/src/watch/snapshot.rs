@@ -14,8 +14,7 @@ use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
 use crate::{
     domain::{
         ids::{Sequence, ThreadId},
-        session::Session,
-        thread::Thread,
+        state::{session::Session, thread::Thread},
     },
     session::Context,
     wire::{self, Sight},

@@ -22,12 +22,12 @@ use troupe_proto::{
 use super::{encoded, snapshot::Shown, tail::read_log};
 use crate::{
     domain::{
-        actor::Caller,
-        authority,
         event::{Event, Recorded, ThreadEvent},
         ids::{Generation, Sequence, ThreadId},
-        refusal::Refusal,
-        session::Session,
+        principal::Caller,
+        rejection::Refusal,
+        rules::authority,
+        state::session::Session,
     },
     session::{Directory, Failure, Handle},
     wire::{self, Sight},

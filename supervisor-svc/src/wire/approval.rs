@@ -6,7 +6,7 @@ use supervisor_log::codec::{
 };
 use troupe_proto::supervisor::v1 as pb;
 
-use crate::domain::{approval::Approval, session::Session, thread::Thread};
+use crate::domain::state::{approval::Approval, session::Session, thread::Thread};
 
 /// An approval of that session. One that waits has no decision.
 #[must_use]

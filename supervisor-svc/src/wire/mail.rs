@@ -4,7 +4,7 @@ use supervisor_log::codec::parts::{handoff_to_pb, time_to_pb};
 use troupe_proto::supervisor::v1::{self as pb, mail};
 
 use super::thread::status;
-use crate::domain::mail::{Body, Letter};
+use crate::domain::state::mailbox::{Body, Letter};
 
 /// A letter, read or not.
 #[must_use]

@@ -33,7 +33,7 @@ pub fn prompt(recorded: &Recorded) -> Option<pb::Prompt> {
         blocks: blocks.iter().map(block).collect(),
         extent: extent.number(),
         generation: generation.get(),
-        texts_left_out: recorded.circumstances.contents_left_out,
+        texts_left_out: recorded.metadata.contents_left_out,
     })
 }
 

@@ -11,7 +11,7 @@ use troupe_proto::supervisor::v1 as pb;
 
 use crate::domain::{
     ids::SessionId,
-    notify::{Notification, NotificationPolicy},
+    rules::notify::{Notification, NotificationPolicy},
     settings::NotificationKind,
 };
 

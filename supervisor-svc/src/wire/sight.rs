@@ -2,7 +2,7 @@
 
 use troupe_proto::supervisor::v1::{self as pb, event::Kind};
 
-use crate::domain::approval::without_arguments;
+use crate::domain::rules::approval::without_arguments;
 
 /// Which data is visible to a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use troupe_proto::{fault::Fault, reason::Reason};
 
 use crate::domain::{
     ids::ThreadId,
-    limits::MAX_PENDING_INPUTS,
-    refusal::{GuardedVerb, Refusal},
+    rejection::{GuardedVerb, Refusal},
+    rules::limits::MAX_PENDING_INPUTS,
 };
 
 const THREAD: &str = "troupe.supervisor.v1.Thread";

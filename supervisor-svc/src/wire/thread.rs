@@ -16,11 +16,10 @@ use super::Sight;
 use crate::domain::{
     event::ConditionKind,
     ids::ThreadId,
-    limits,
-    session::{CASCADE_DEADLINE, Session},
+    rules::{cascade::CASCADE_DEADLINE, limits},
     settings::Usage,
+    state::{session::Session, thread::Thread},
     status::{Status, StatusKind},
-    thread::Thread,
     time::UnixMillis,
 };
 

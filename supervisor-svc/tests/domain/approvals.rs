@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use supervisor_core::{
-    actor::Actor,
-    approval::{APPROVAL_TIMEOUT, Again, Approval, Verdict, tool_subject, without_arguments},
     command::{Command, Spawn},
     decide::tick,
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Edge, EdgeKind, Event, Scope, SettingsChange, ThreadEvent},
     ids::{ApprovalId, EdgeId, ThreadId},
-    limits,
+    principal::Actor,
+    rules::{
+        approval::{APPROVAL_TIMEOUT, tool_subject, without_arguments},
+        limits,
+    },
     settings::{EdgeManagement, Limits, OnLimit, Settings},
+    state::approval::{Approval, RepeatedCall, Verdict},
     status::{
         Status,
         StatusKind::{AwaitingApproval, Completed, PendingInit, Queued, Running, Shutdown},
@@ -860,7 +863,11 @@ fn without_turns_a_decision_is_for_the_call_that_asked() {
     let asked = world.ask(id, ApprovalKind::Tool, None);
     let waiting = approval(&world, asked).clone();
     let (early, late) = (waiting.requested, waiting.deadline);
-    for again in [Again::ById, Again::Unheard, Again::Heard] {
+    for again in [
+        RepeatedCall::SameId,
+        RepeatedCall::UndeliveredDecision,
+        RepeatedCall::DeliveredDecision,
+    ] {
         assert!(
             waiting.answers(again, early) && waiting.answers(again, late),
             "{again:?}"
@@ -869,15 +876,15 @@ fn without_turns_a_decision_is_for_the_call_that_asked() {
     assert!(!waiting.is_overdue(early) && waiting.is_overdue(late));
 
     for (decision, again, answers) in [
-        (Granted, Again::ById, [true, true]),
-        (Denied, Again::ById, [true, true]),
-        (Granted, Again::Unheard, [true, false]),
-        (Denied, Again::Unheard, [true, false]),
-        (Granted, Again::Heard, [false, false]),
-        (Denied, Again::Heard, [false, false]),
-        (Expired, Again::ById, [false, false]),
-        (Expired, Again::Unheard, [false, false]),
-        (Moot, Again::ById, [false, false]),
+        (Granted, RepeatedCall::SameId, [true, true]),
+        (Denied, RepeatedCall::SameId, [true, true]),
+        (Granted, RepeatedCall::UndeliveredDecision, [true, false]),
+        (Denied, RepeatedCall::UndeliveredDecision, [true, false]),
+        (Granted, RepeatedCall::DeliveredDecision, [false, false]),
+        (Denied, RepeatedCall::DeliveredDecision, [false, false]),
+        (Expired, RepeatedCall::SameId, [false, false]),
+        (Expired, RepeatedCall::UndeliveredDecision, [false, false]),
+        (Moot, RepeatedCall::SameId, [false, false]),
     ] {
         let verdict = Verdict {
             decision,

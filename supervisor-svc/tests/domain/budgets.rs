@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use proptest::{collection::vec, option, prelude::*};
 use supervisor_core::{
-    actor::Caller,
-    budget::{self, Resource},
     command::{Command, SettingsUpdate},
     decide::tick,
     event::{ConditionKind, Event, Recorded, SettingsChange, ThreadEvent},
     evolve::evolve,
     ids::{Generation, ThreadId},
-    session::Session,
+    principal::Caller,
+    resource::Resource,
+    rules::budget,
     settings::{Budget, Limits, OnLimit, Settings, Urgency, Usage},
+    state::session::Session,
     status::StatusKind::{self, Completed, Interrupted, PendingInit, Queued, Running},
     time::UnixMillis,
 };

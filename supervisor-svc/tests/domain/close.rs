@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use supervisor_core::{
-    cascade::{next_ready, ready_leaves},
     command::{Command, Report},
-    effect::{Owed, owed},
+    effect::{PendingEffect, pending_effect},
     event::{CloseCause, Event, ThreadEvent},
     ids::{Generation, RunnerId, ThreadId, Turn},
+    rules::cascade::{next_ready, ready_leaves},
     settings::{ClosePolicy, OnLimit, Urgency},
     status::{
         Settled, Status,
@@ -205,7 +205,7 @@ fn leaves_close_first_and_the_newest_of_them_first() {
     assert_eq!(ready_leaves(&world.session, root), [newer, beside, older]);
     world.run(&close(operator(), top));
     assert_eq!(ready_leaves(&world.session, top), [newer, older]);
-    assert_eq!(owed(&world.session, top), None, "its children are open");
+    assert_eq!(pending_effect(&world.session, top), None, "its children are open");
 
     world.run(&world.stop(newer).unwrap());
     assert_eq!(next_ready(&world.session, newer), None, "the other child is open");
@@ -245,9 +245,13 @@ fn without_a_fence_nothing_is_closed() {
 fn pending_effect_in_each_state() {
     let runner = RunnerId::new("r0");
     for (kind, open, fenced) in [
-        (Queued, None, Some(Owed::Close)),
-        (StatusKind::AwaitingApproval, None, Some(Owed::Close)),
-        (PendingInit, Some(Owed::Turn { last_runner: None }), Some(Owed::Close)),
+        (Queued, None, Some(PendingEffect::Close)),
+        (StatusKind::AwaitingApproval, None, Some(PendingEffect::Close)),
+        (
+            PendingInit,
+            Some(PendingEffect::Turn { last_runner: None }),
+            Some(PendingEffect::Close),
+        ),
         (StatusKind::Running, None, Some(stop(&runner, ClosePolicy::Terminate))),
         (Completed, None, Some(stop(&runner, ClosePolicy::Terminate))),
         (StatusKind::Errored, None, Some(stop(&runner, ClosePolicy::Terminate))),
@@ -259,22 +263,26 @@ fn pending_effect_in_each_state() {
         (Shutdown, None, None),
     ] {
         let (mut world, id) = World::with_thread_in(kind);
-        assert_eq!(owed(&world.session, id), open, "{kind}");
+        assert_eq!(pending_effect(&world.session, id), open, "{kind}");
         world.pause(true);
-        assert_eq!(owed(&world.session, id), None, "paused, {kind}");
+        assert_eq!(pending_effect(&world.session, id), None, "paused, {kind}");
         world.run(&close(operator(), id));
-        assert_eq!(owed(&world.session, id), fenced, "fenced, {kind}");
+        assert_eq!(pending_effect(&world.session, id), fenced, "fenced, {kind}");
     }
 
     let (mut world, id) = World::with_thread_in(PendingInit);
     world.dispatch(id);
-    let start = Owed::Start {
+    let start = PendingEffect::Start {
         runner: runner.clone(),
         turn: Turn::new(1),
     };
-    assert_eq!(owed(&world.session, id), Some(start.clone()));
+    assert_eq!(pending_effect(&world.session, id), Some(start.clone()));
     world.pause(true);
-    assert_eq!(owed(&world.session, id), Some(start), "what was handed out goes on");
+    assert_eq!(
+        pending_effect(&world.session, id),
+        Some(start),
+        "what was handed out goes on"
+    );
     let how = Command::Close {
         caller: operator(),
         target: id,
@@ -284,11 +292,14 @@ fn pending_effect_in_each_state() {
         policy: Some(ClosePolicy::Kill),
     };
     world.run(&how);
-    assert_eq!(owed(&world.session, id), Some(stop(&runner, ClosePolicy::Kill)));
+    assert_eq!(
+        pending_effect(&world.session, id),
+        Some(stop(&runner, ClosePolicy::Kill))
+    );
 }
 
-fn stop(runner: &RunnerId, policy: ClosePolicy) -> Owed {
-    Owed::Stop {
+fn stop(runner: &RunnerId, policy: ClosePolicy) -> PendingEffect {
+    PendingEffect::Stop {
         runner: runner.clone(),
         generation: Generation::new(1),
         policy,
@@ -388,10 +399,14 @@ fn strictest_close_policy_on_the_path_applies() {
         world.run(&closed(top, above));
         let wanted = Some(stop(&RunnerId::new("r0"), expected));
         assert_eq!(
-            owed(&world.session, id),
+            pending_effect(&world.session, id),
             wanted,
             "{own:?}, then {below:?}, then {above:?} above"
         );
-        assert_eq!(owed(&World::replay(&world.log), id), wanted, "after a restart");
+        assert_eq!(
+            pending_effect(&World::replay(&world.log), id),
+            wanted,
+            "after a restart"
+        );
     }
 }

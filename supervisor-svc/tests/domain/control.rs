@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 
 use supervisor_core::{
-    actor::Caller,
-    authority,
     command::{Command, Report},
     content::ContentRef,
-    effect::{Owed, owed},
+    effect::{PendingEffect, pending_effect},
     ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
-    input::{GivenInput, required},
-    limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS},
-    list::{ListScope, Listing, list},
-    refusal::Refusal,
+    principal::Caller,
+    rejection::Refusal,
+    rules::{
+        authority,
+        input::{GivenInput, required},
+        limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS},
+        list::{ListScope, Listing, list},
+    },
     settings::{OnLimit, Urgency},
     status::{
         Status,
@@ -292,8 +294,8 @@ fn input_of_a_turn_that_ends_starts_the_next_in_the_same_slot() {
 fn steering_delivers_all_earlier_input_to_running_turn() {
     let (mut world, id) = World::with_thread_in(Running);
     let steer = send_with(operator(), id, Urgency::Steer, OnLimit::Refuse);
-    let owed_up_to = |world: &World| match owed(&world.session, id) {
-        Some(Owed::Steer { up_to, turn, .. }) => Some((up_to.get(), turn.get())),
+    let owed_up_to = |world: &World| match pending_effect(&world.session, id) {
+        Some(PendingEffect::Steer { up_to, turn, .. }) => Some((up_to.get(), turn.get())),
         _ => None,
     };
     world.run(&send(operator(), id));
@@ -320,7 +322,10 @@ fn steering_delivers_all_earlier_input_to_running_turn() {
     let (mut world, id) = World::with_thread_in(Running);
     world.run(&send_with(operator(), id, Urgency::Steer, OnLimit::Refuse));
     world.run(&interrupt(operator(), id));
-    assert!(matches!(owed(&world.session, id), Some(Owed::Interrupt { .. })));
+    assert!(matches!(
+        pending_effect(&world.session, id),
+        Some(PendingEffect::Interrupt { .. })
+    ));
 }
 
 #[test]
@@ -402,9 +407,12 @@ fn an_interrupt_is_owed_until_the_turn_ends() {
     let turn = Turn::new(1);
     world.run(&world.says(id, Report::TurnStarted { turn }));
     let runner = RunnerId::new("r0");
-    assert_eq!(owed(&world.session, id), Some(Owed::Interrupt { runner, turn }));
+    assert_eq!(
+        pending_effect(&world.session, id),
+        Some(PendingEffect::Interrupt { runner, turn })
+    );
     world.end(id, settled(Interrupted));
-    assert_eq!(owed(&world.session, id), None);
+    assert_eq!(pending_effect(&world.session, id), None);
     assert_eq!(world.thread(id).interrupt, None);
 }
 

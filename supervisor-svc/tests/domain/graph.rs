@@ -5,19 +5,21 @@ use std::collections::BTreeMap;
 
 use proptest::{collection::vec, prelude::*};
 use supervisor_core::{
-    actor::Caller,
-    approval::APPROVAL_TIMEOUT,
     command::{Command, Spawn},
     content::ContentRef,
     event::{Dialect, Edge, EdgeKind, Event, Expectation, Handoff, Scope, SettingsChange, TemplateSource, ThreadEvent},
-    graph::{self, MAX_EDGES, NOBODY},
     ids::{ApprovalId, EdgeId, Generation, HandoffId, Sequence, ThreadId},
-    mail::MAX_HANDOFFS,
-    prompt::{Assignment, HandoffText, Incoming, shown_mail, task_block},
-    refusal::Refusal,
+    principal::Caller,
+    rejection::Refusal,
+    rules::{
+        approval::APPROVAL_TIMEOUT,
+        graph::{self, MAX_EDGES},
+        mail::MAX_HANDOFFS,
+        prompt::{Assignment, HandoffText, Incoming, shown_mail, task_block},
+    },
     settings::{EdgeManagement, Limits, Settings},
+    state::thread::Thread,
     status::StatusKind,
-    thread::Thread,
 };
 use uuid::Uuid;
 
@@ -601,7 +603,7 @@ fn an_alias_counts_after_ids() {
     }
     for name in ["wolf", &thread_id(999).to_string()] {
         assert_eq!(find(&operator(), name), Err(Refusal::ThreadNotFound(name.to_owned())));
-        assert_eq!(find(&world.caller(a), name), Ok(NOBODY), "the decision says so");
+        assert_eq!(find(&world.caller(a), name), Ok(ThreadId::NIL), "the decision says so");
     }
 }
 

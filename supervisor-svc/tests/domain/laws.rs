@@ -3,19 +3,20 @@
 use std::collections::BTreeSet;
 
 use supervisor_core::{
-    actor::Caller,
-    approval::Approval,
-    budget,
     command::Command,
     decide::follow_ups,
     event::{ApprovalDecision, ApprovalKind, CloseCause, ConditionKind, Edge, Event, Recorded, Scope, ThreadEvent},
     evolve::evolve,
-    graph::MAX_EDGES,
     ids::{EdgeId, ThreadId, Turn},
-    session::Session,
+    principal::Caller,
+    rules::{budget, graph::MAX_EDGES},
     settings::{Budget, EdgeManagement, SlotRelease},
+    state::{
+        approval::Approval,
+        session::Session,
+        thread::{LatestTurn, Thread},
+    },
     status::{Status, StatusKind, Step},
-    thread::{LatestTurn, Thread},
 };
 use tool_policy::{Inheritance, Policy};
 
@@ -390,7 +391,7 @@ fn budget_is_kept(session: &Session, thread: &Thread) {
     if session.is_closing(id) || !thread.status.kind().is_open() {
         return;
     }
-    let is_spent = budget::exhausted(thread).is_some();
+    let is_spent = thread.exhausted_resource().is_some();
     let is_marked = thread.conditions.contains_key(&ConditionKind::BudgetExhausted);
     assert_eq!(is_spent, is_marked, "the mark of {id} is not what it spent");
     if budget::exhausted_over(session, id).is_some() && !thread.spawned.client_owned {
@@ -435,10 +436,10 @@ fn indices_are_functions_of_the_threads(session: &Session) {
         budgeted,
         ids(&|thread| thread.status.kind().is_open() && thread.budget != Budget::default())
     );
-    assert!(session.going_on().all(|thread| thread.goes_on));
+    assert!(session.continuing().all(|thread| thread.continues));
     assert_eq!(
-        session.going_on().count(),
-        ids(&|thread| thread.goes_on && thread.status.kind().is_settled()).len()
+        session.continuing().count(),
+        ids(&|thread| thread.continues && thread.status.kind().is_settled()).len()
     );
 
     let mut waiting: Vec<_> = session

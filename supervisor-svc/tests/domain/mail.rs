@@ -3,11 +3,12 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use supervisor_core::{
-    actor::Caller,
     command::Command,
     ids::{Sequence, ThreadId},
-    mail::{Body, Letter},
+    principal::Caller,
+    rules::mail::letter_in_log,
     settings::{Budget, WakePolicy},
+    state::mailbox::{Body, Letter},
     status::StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Shutdown},
 };
 
@@ -245,7 +246,7 @@ fn the_log_tells_which_mail_there_was() {
             {
                 delivered.insert((*id, recorded.sequence));
             }
-            if let Some(letter) = Letter::in_log(&world.session, *id, recorded) {
+            if let Some(letter) = letter_in_log(&world.session, *id, recorded) {
                 assert_eq!((letter.sequence, letter.time), (recorded.sequence, recorded.time));
                 told.insert((*id, letter.sequence));
             }

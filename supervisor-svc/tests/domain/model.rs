@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use supervisor_core::{
-    actor::Caller,
-    approval::Approval,
     command::{Command, Report},
-    effect::{Owed, owed},
+    effect::{PendingEffect, pending_effect},
     event::{Artifact, Scope, SettingsChange},
     ids::{ApprovalId, ArtifactId, Generation, ReportSequence, RunnerId, ThreadId, Turn},
+    principal::Caller,
     settings::{ClosePolicy, EdgeManagement, Limits, OnLimit, RestartPolicy, Sandbox, Settings, SlotRelease, Urgency},
+    state::{
+        approval::Approval,
+        thread::{LatestTurn, Thread},
+    },
     status::StatusKind,
-    thread::{LatestTurn, Thread},
 };
 use tool_policy::{Inheritance, Layer, MatchMode};
 use uuid::Uuid;
@@ -580,22 +582,22 @@ impl<'s> Play<'s> {
 
     fn work(&self, target: Nth, runner: Nth) -> Option<Command> {
         let session = &self.world.session;
-        let id = self.nth_of(target, |thread| owed(session, thread.id).is_some())?;
-        Some(match owed(session, id)? {
-            Owed::Turn { .. } => {
+        let id = self.nth_of(target, |thread| pending_effect(session, thread.id).is_some())?;
+        Some(match pending_effect(session, id)? {
+            PendingEffect::Turn { .. } => {
                 let runner = RunnerId::new(format!("r{}", runner % 2));
                 Command::Dispatch(Box::new(self.world.dispatch_to(id, &runner)))
             }
-            Owed::Start { turn, .. } => self.world.says(id, Report::TurnStarted { turn }),
-            Owed::Interrupt { turn, .. } => {
+            PendingEffect::Start { turn, .. } => self.world.says(id, Report::TurnStarted { turn }),
+            PendingEffect::Interrupt { turn, .. } => {
                 let outcome = settled(StatusKind::Interrupted);
                 self.world.says(id, ended(turn.get(), outcome))
             }
-            Owed::Steer { turn, .. } => {
+            PendingEffect::Steer { turn, .. } => {
                 let number = self.world.thread(id).pending_inputs.front()?.number;
                 self.world.says(id, Report::InputDelivered { number, turn })
             }
-            Owed::Stop { .. } | Owed::Close => self.world.stop(id)?,
+            PendingEffect::Stop { .. } | PendingEffect::Close => self.world.stop(id)?,
         })
     }
 

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use supervisor_core::{
     event::{ApprovalKind, ConditionKind, Event, SettingsChange, ThreadEvent},
     ids::{ApprovalId, Sequence, ThreadId},
-    notify::{Attention, Notification, NotificationPolicy, WebhookStart},
+    rules::notify::{Attention, Notification, NotificationPolicy},
     settings::{
         NotificationKind::{
             self, AgentTurnComplete, ApprovalRequested, BudgetExhausted, RunnerLost, Stalled, SubAgentComplete,
         },
         Settings, Webhook,
     },
+    state::webhook::WebhookStart,
     status::{
         Settled,
         StatusKind::{Completed, Errored, Interrupted, Running},

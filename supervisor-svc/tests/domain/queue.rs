@@ -4,7 +4,7 @@ use supervisor_core::{
     command::{Command, Spawn},
     event::{Event, SessionEvent, SettingsChange, ThreadEvent},
     ids::ThreadId,
-    limits::{admissible, slot_for_newcomer},
+    rules::limits::{admissible, slot_for_newcomer},
     settings::{Limits, OnLimit, Settings, SlotRelease, Urgency},
     status::StatusKind::{Completed, PendingInit, Queued},
 };

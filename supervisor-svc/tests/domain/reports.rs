@@ -2,15 +2,15 @@
 
 use supervisor_core::{
     command::{Command, Report},
-    effect::owed,
-    event::{Artifact, ConditionKind},
+    effect::pending_effect,
+    event::{Artifact, ConditionKind, OutputDigests},
     ids::{ArtifactId, Generation, InputNumber, ReportSequence, RunnerId, ThreadId, Turn},
     settings::{OnLimit, RestartPolicy, Settings, Urgency, Usage},
+    state::thread::LatestTurn,
     status::{
         Settled, Status,
         StatusKind::{self, AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
     },
-    thread::{LatestTurn, Product},
 };
 use uuid::Uuid;
 
@@ -279,7 +279,7 @@ fn stopped_with_runner(used: u64) -> Report {
             input_tokens: used,
             ..Usage::default()
         },
-        product: Product::default(),
+        digests: OutputDigests::default(),
         runner_stopped: true,
     }
 }
@@ -407,7 +407,11 @@ fn undispatchable_turn_settles_thread_until_next_input() {
     assert_eq!(world.run(&refuse(id, 2)), NOTHING, "another attempt");
     assert_eq!(world.run(&refuse(id, 1)), ["TurnEnded"]);
     assert_eq!(world.status(id), Errored);
-    assert_eq!(owed(&world.session, id), None, "it is not tried again by itself");
+    assert_eq!(
+        pending_effect(&world.session, id),
+        None,
+        "it is not tried again by itself"
+    );
     world.run(&send(operator(), id));
     world.dispatch(id);
     assert_eq!(world.run(&refuse(id, 1)), NOTHING, "it was handed out");
@@ -417,7 +421,7 @@ fn undispatchable_turn_settles_thread_until_next_input() {
     world.run(&send(operator(), id));
     assert_eq!(world.run(&refuse(id, 1)), ["TurnEnded"]);
     assert_eq!(world.status(id), Errored);
-    assert_eq!(owed(&world.session, id), None);
+    assert_eq!(pending_effect(&world.session, id), None);
     for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != PendingInit) {
         let (mut world, id) = World::with_thread_in(kind);
         let generation = world.thread(id).generation.get();

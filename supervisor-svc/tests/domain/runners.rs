@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use supervisor_core::{
-    authority,
     command::{Command, Report},
-    effect::{Owed, owed},
+    effect::{PendingEffect, pending_effect},
     event::{CloseCause, ConditionKind},
     ids::{Generation, RunnerId, ThreadId},
-    limits::{MAX_RESTARTS_IN_WINDOW, RESTART_WINDOW},
+    rules::{
+        authority,
+        limits::{MAX_RESTARTS_IN_WINDOW, RESTART_WINDOW},
+    },
     settings::{RestartPolicy, Settings},
     status::StatusKind::{self, Completed, Errored, PendingInit, Running, Shutdown},
 };
@@ -129,11 +131,14 @@ fn a_runner_that_only_has_the_name_is_not_asked_to_stop() {
     let id = world.spawn_running(world.root());
     world.lose(id);
     world.run(&close(operator(), id));
-    assert_eq!(owed(&world.session, id), Some(Owed::Close));
+    assert_eq!(pending_effect(&world.session, id), Some(PendingEffect::Close));
     world.wind_down();
     world.run(&resume(operator(), id));
     world.run(&send(operator(), id));
-    assert_eq!(owed(&world.session, id), Some(Owed::Turn { last_runner: None }));
+    assert_eq!(
+        pending_effect(&world.session, id),
+        Some(PendingEffect::Turn { last_runner: None })
+    );
 }
 
 // ---- restarts ----

@@ -7,7 +7,7 @@ use supervisor_core::{
     command::{Command, SettingsUpdate},
     event::{Event, SessionEvent, SettingsChange, Spawned, ThreadEvent},
     ids::{InputNumber, ThreadId},
-    orchestration::{due, excerpt},
+    rules::orchestration::{due, excerpt},
     settings::{
         Budget, EdgeManagement, Limits, LimitsChange, Mode, OnLimit, Orchestration, Settings, Urgency, WakePolicy,
     },

@@ -1,12 +1,12 @@
 //! SpawnAgent: the checks in the order of CONTRACT.md §3.1 with their texts, and what a child gets.
 
 use supervisor_core::{
-    actor::Caller,
     command::{Command, Spawn},
     decide::spawn::{Wanted, WantedRole, admit},
     event::{SettingsChange, Spawned},
     ids::{Generation, ThreadId},
-    limits,
+    principal::Caller,
+    rules::limits,
     settings::{Limits, OnLimit, Sandbox, Settings},
     status::StatusKind,
 };

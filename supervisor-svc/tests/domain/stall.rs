@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use supervisor_core::{
     command::{Command, Report},
-    event::ConditionKind,
+    event::{ConditionKind, OutputDigests},
     ids::{Digest, ThreadId},
+    rules::stall::{is_report_expected, repeated_after, stalled_by},
     settings::{RestartPolicy, Settings, StallRule},
-    stall::{ought_to_be_heard, repeated_after, stalled_by},
+    state::thread::Repeated,
     status::StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Running, Shutdown},
-    thread::{Product, Repeated},
 };
 
 use crate::world::{World, client_root, ended, operator, resume, send, settings, settled};
@@ -47,7 +47,7 @@ fn end(world: &mut World, id: ThreadId, kind: StatusKind, output: Option<u8>) ->
     else {
         panic!("it is the end of a turn");
     };
-    let product = Product {
+    let digests = OutputDigests {
         output: output.map(digest),
         diff: None,
     };
@@ -55,7 +55,7 @@ fn end(world: &mut World, id: ThreadId, kind: StatusKind, output: Option<u8>) ->
         turn,
         outcome,
         usage,
-        product,
+        digests,
         runner_stopped: false,
     };
     world.report(id, report)
@@ -121,12 +121,12 @@ fn equal_changes_in_a_row_are_a_stall_too() {
     let row = |diffs: &[Option<u8>]| {
         let mut repeated = Repeated::default();
         for (turn, diff) in (0..).zip(diffs) {
-            let product = Product {
+            let digests = OutputDigests {
                 // The agent's output differs each time.
                 output: Some(digest(turn)),
                 diff: diff.map(digest),
             };
-            repeated = repeated_after(repeated, Completed, product);
+            repeated = repeated_after(repeated, Completed, digests);
         }
         stalled_by(repeated, &StallRule::default())
     };
@@ -243,11 +243,11 @@ fn silence_may_pass_into_repetition() {
 #[test]
 fn waiting_thread_may_be_silent() {
     let (mut world, id) = World::with_thread_in(Running);
-    assert!(ought_to_be_heard(&world.session, world.thread(id)));
+    assert!(is_report_expected(&world.session, world.thread(id)));
     let wait = world.wait(id, &[id]);
-    assert!(!ought_to_be_heard(&world.session, world.thread(id)), "for others");
+    assert!(!is_report_expected(&world.session, world.thread(id)), "for others");
     world.end_wait(wait);
-    assert!(ought_to_be_heard(&world.session, world.thread(id)));
+    assert!(is_report_expected(&world.session, world.thread(id)));
     let asks = Command::SetCondition {
         thread: id,
         generation: world.thread(id).generation,
@@ -256,7 +256,7 @@ fn waiting_thread_may_be_silent() {
         reason: String::from("exec_command"),
     };
     world.run(&asks);
-    assert!(!ought_to_be_heard(&world.session, world.thread(id)), "for an operator");
+    assert!(!is_report_expected(&world.session, world.thread(id)), "for an operator");
 }
 
 // ---- the rule ----

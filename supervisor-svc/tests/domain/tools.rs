@@ -1,11 +1,11 @@
 //! Tool calls: what policy, sandbox, mode and operators say to each, and what is recorded of it.
 
 use supervisor_core::{
-    authorize::{ToolCall, ToolVerdict, decide},
     command::Command,
     content::ContentRef,
     event::{CallDetails, ConditionKind, Event, ThreadEvent},
     ids::{ApprovalId, Digest, ThreadId},
+    rules::authorize::{ToolCall, ToolVerdict, decide},
     settings::{Mode, Sandbox, Settings},
     status::StatusKind,
 };

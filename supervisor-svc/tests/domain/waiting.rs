@@ -2,7 +2,7 @@
 
 use supervisor_core::{
     ids::ThreadId,
-    limits::{active, slot_for_newcomer},
+    rules::limits::{active, slot_for_newcomer},
     settings::{Limits, RestartPolicy, Settings},
     status::StatusKind::{Completed, PendingInit, Queued, Running},
 };

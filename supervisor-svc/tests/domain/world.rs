@@ -8,29 +8,29 @@ use std::{
 };
 
 use supervisor_core::{
-    actor::{Actor, Caller},
-    approval::APPROVAL_TIMEOUT,
-    cascade::{next_ready, ready_leaves},
     command::{Command, Dispatch, Report, Spawn},
     content::ContentRef,
     decide::{decide, follow_ups},
-    effect::{Owed, owed},
+    effect::{PendingEffect, pending_effect},
     event::{
-        ApprovalKind, Circumstances, CloseCause, Dialect, Edge, Event, PromptExtent, Recorded, Role, Scope,
-        SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent,
+        ApprovalKind, CloseCause, Dialect, Edge, Event, EventMetadata, OutputDigests, PromptExtent, Recorded, Role,
+        Scope, SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent,
     },
     evolve::{evolve, open},
     ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn, WaitId},
-    refusal::Refusal,
-    session::{CASCADE_DEADLINE, Session},
+    principal::{Actor, Caller},
+    rejection::Refusal,
+    rules::{
+        approval::APPROVAL_TIMEOUT,
+        cascade::{CASCADE_DEADLINE, next_ready, ready_leaves},
+    },
     settings::{
         Budget, ClosePolicy, EdgeManagement, Limits, Mode, OnLimit, Orchestration, PromptLog, RestartPolicy, Sandbox,
         Settings, SlotRelease, StallRule, Urgency, Usage, WakePolicy,
     },
+    state::{session::Session, thread::Thread, wait::Wait},
     status::{Settled, StatusKind},
-    thread::{Product, Thread},
     time::UnixMillis,
-    waiting::Wait,
 };
 use supervisor_log::codec::{decode_snapshot, encode_snapshot};
 use tool_policy::{Inheritance, Layer, MatchMode, Policy};
@@ -390,18 +390,20 @@ impl World {
 
     /// Performs the next step of a thread's turn: dispatch, start or end. Returns whether there was one.
     pub fn advance(&mut self, id: ThreadId) -> bool {
-        match owed(&self.session, id) {
-            Some(Owed::Turn { .. }) => self.dispatch(id),
-            Some(Owed::Start { turn, .. }) => {
+        match pending_effect(&self.session, id) {
+            Some(PendingEffect::Turn { .. }) => self.dispatch(id),
+            Some(PendingEffect::Start { turn, .. }) => {
                 self.report(id, Report::TurnStarted { turn });
             }
-            Some(Owed::Interrupt { turn, .. }) => {
+            Some(PendingEffect::Interrupt { turn, .. }) => {
                 self.report(id, ended(turn.get(), settled(StatusKind::Interrupted)));
             }
-            Some(Owed::Steer { .. }) | None if self.thread(id).runs_turn() => {
+            Some(PendingEffect::Steer { .. }) | None if self.thread(id).runs_turn() => {
                 self.end(id, settled(StatusKind::Completed));
             }
-            Some(Owed::Steer { .. } | Owed::Stop { .. } | Owed::Close) | None => return false,
+            Some(PendingEffect::Steer { .. } | PendingEffect::Stop { .. } | PendingEffect::Close) | None => {
+                return false;
+            }
         }
         true
     }
@@ -470,13 +472,16 @@ impl World {
 
     /// The word that a fenced thread may be closed: its runner's, if it has one.
     pub fn stop(&self, id: ThreadId) -> Option<Command> {
-        match owed(&self.session, id)? {
-            Owed::Stop { .. } => Some(self.says(id, stopped())),
-            Owed::Close => Some(Command::FinishClose {
+        match pending_effect(&self.session, id)? {
+            PendingEffect::Stop { .. } => Some(self.says(id, stopped())),
+            PendingEffect::Close => Some(Command::FinishClose {
                 thread: id,
                 forced: false,
             }),
-            Owed::Turn { .. } | Owed::Start { .. } | Owed::Interrupt { .. } | Owed::Steer { .. } => None,
+            PendingEffect::Turn { .. }
+            | PendingEffect::Start { .. }
+            | PendingEffect::Interrupt { .. }
+            | PendingEffect::Steer { .. } => None,
         }
     }
 }
@@ -592,7 +597,7 @@ pub fn ended_with(turn: u32, outcome: Settled, usage: Usage) -> Report {
         turn: Turn::new(turn),
         outcome,
         usage,
-        product: Product::default(),
+        digests: OutputDigests::default(),
         runner_stopped: false,
     }
 }
@@ -701,7 +706,7 @@ fn recorded(sequence: u64, time: u64, event: Event) -> Recorded {
     Recorded {
         sequence: Sequence::new(sequence),
         time: UnixMillis::new(time),
-        circumstances: Circumstances {
+        metadata: EventMetadata {
             actor: Actor::Service,
             request_id: None,
             traceparent: None,

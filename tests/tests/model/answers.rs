@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use supervisor_core::{approval::Approval, graph, ids::ThreadId, session::Session};
+use supervisor_core::{
+    ids::ThreadId,
+    rules::graph,
+    state::{approval::Approval, session::Session},
+};
 use supervisor_log::codec::parts::edge_to_pb;
 use supervisor_svc::wire::{
     View,

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use supervisor_core::{
-    event::{Circumstances, CloseCause, Event, Recorded},
+    event::{CloseCause, Event, EventMetadata, Recorded},
     evolve::{evolve, open},
     ids::{RunnerId, Sequence, ThreadId},
-    session::Session,
-    thread::Thread,
+    state::{session::Session, thread::Thread},
 };
 use supervisor_log::codec::{event_from_pb, parts::time_from_pb};
 use troupe_proto::{
@@ -139,7 +138,7 @@ fn recorded(event: &pb::Event) -> Recorded {
     Recorded {
         sequence: Sequence::new(event.sequence),
         time: time_from_pb(event.time.unwrap()).unwrap(),
-        circumstances: Circumstances {
+        metadata: EventMetadata {
             actor: event.actor.parse().unwrap(),
             request_id: None,
             traceparent: None,

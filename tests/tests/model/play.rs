@@ -8,12 +8,12 @@ use std::{
 };
 
 use supervisor_core::{
-    effect::{Owed, owed},
-    graph,
+    effect::{PendingEffect, pending_effect},
     ids::ThreadId,
+    rules::graph,
     settings::{Limits as ServiceLimits, Urgency},
+    state::thread::Thread,
     status::StatusKind,
-    thread::Thread,
 };
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
@@ -451,10 +451,15 @@ impl Play {
     async fn work(&mut self, nth: Nth) {
         let state = &self.mirror.session;
         let is_runners_to_do = |thread: &Thread| {
-            let owed = owed(state, thread.id);
+            let owed = pending_effect(state, thread.id);
             matches!(
                 owed,
-                Some(Owed::Start { .. } | Owed::Interrupt { .. } | Owed::Steer { .. } | Owed::Stop { .. })
+                Some(
+                    PendingEffect::Start { .. }
+                        | PendingEffect::Interrupt { .. }
+                        | PendingEffect::Steer { .. }
+                        | PendingEffect::Stop { .. }
+                )
             )
         };
         if let Some(id) = self.mirror.nth_of(nth, is_runners_to_do).map(|thread| thread.id) {
@@ -465,17 +470,19 @@ impl Play {
 
     /// The thread's runner performs a pending effect. Returns `false` if there is none.
     async fn discharge(&mut self, id: ThreadId) -> bool {
-        let Some(owed) = owed(&self.mirror.session, id) else {
+        let Some(owed) = pending_effect(&self.mirror.session, id) else {
             return false;
         };
         let thread = self.mirror.session.thread(id).unwrap();
         let attempt = attempt(thread);
         let (runner, report) = match owed {
-            Owed::Start { runner, turn } => (runner, Report::TurnStarted(TurnStartedReport { turn: turn.get() })),
-            Owed::Interrupt { runner, .. } => (runner, ended(&attempt, TurnOutcome::Interrupted)),
-            Owed::Steer { runner, .. } => (runner, delivered(thread)),
-            Owed::Stop { runner, .. } => (runner, stopped()),
-            Owed::Turn { .. } | Owed::Close => return false,
+            PendingEffect::Start { runner, turn } => {
+                (runner, Report::TurnStarted(TurnStartedReport { turn: turn.get() }))
+            }
+            PendingEffect::Interrupt { runner, .. } => (runner, ended(&attempt, TurnOutcome::Interrupted)),
+            PendingEffect::Steer { runner, .. } => (runner, delivered(thread)),
+            PendingEffect::Stop { runner, .. } => (runner, stopped()),
+            PendingEffect::Turn { .. } | PendingEffect::Close => return false,
         };
         let runner = self.runners.get_mut(runner.as_str()).unwrap();
         runner.report(&attempt, report).await;

@@ -7,7 +7,7 @@ use supervisor_core::{
     event::{Event, Recorded, ThreadEvent},
     evolve,
     ids::{Sequence, SessionId},
-    session::Session,
+    state::session::Session,
 };
 use supervisor_log::{
     codec::{decode_record, event_to_pb},
@@ -182,7 +182,7 @@ impl Log {
     /// Checks that a request had its effect on that thread.
     fn did(&self, promise: &Promise, request_id: &str, thread: &str, is_effect: impl Fn(&ThreadEvent) -> bool) {
         let effects = self.records.iter().filter(|recorded| {
-            let of_request = recorded.circumstances.request_id.as_deref() == Some(request_id);
+            let of_request = recorded.metadata.request_id.as_deref() == Some(request_id);
             let on_thread = matches!(
                 &recorded.event,
                 Event::Thread(id, event) if id.to_string() == thread && is_effect(event)
@@ -196,7 +196,7 @@ impl Log {
     fn has_each_effect_once(&self) {
         let mut effects: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for recorded in &self.records {
-            let request_id = recorded.circumstances.request_id.as_deref();
+            let request_id = recorded.metadata.request_id.as_deref();
             let (Some(request_id), Event::Thread(_, event)) = (request_id, &recorded.event) else {
                 continue;
             };

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use supervisor_core::{ids::Sequence, rate::EventRate};
+use supervisor_core::{ids::Sequence, rules::rate::EventRate};
 use supervisor_log::maintenance;
 use supervisor_svc::session::UpkeepLimits;
 use tonic::{Code, Status};

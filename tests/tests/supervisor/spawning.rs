@@ -501,11 +501,11 @@ async fn the_log_says_which_event_let_a_thread_in() {
         let recorded = decode_record(session, &stored.bytes).unwrap();
         match recorded.event {
             Event::Thread(id, ThreadEvent::Closed { .. }) if id.to_string() == first.id => {
-                assert_eq!(recorded.circumstances.cause, None, "a command brought it about");
+                assert_eq!(recorded.metadata.cause, None, "a command brought it about");
                 closed = Some(recorded.sequence);
             }
             Event::Thread(id, ThreadEvent::Admitted) if id.to_string() == second.id => {
-                admitted = Some(recorded.circumstances.cause);
+                admitted = Some(recorded.metadata.cause);
             }
             _ => {}
         }

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 
 use super::edge;
 use crate::{
-    actor::Actor,
-    approval::{Approval, Verdict},
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Event, ThreadEvent},
     ids::{ApprovalId, ThreadId},
-    refusal::Refusal,
-    session::Session,
+    principal::Actor,
+    rejection::Refusal,
+    state::{
+        approval::{Approval, Verdict},
+        session::Session,
+    },
     time::UnixMillis,
 };
 

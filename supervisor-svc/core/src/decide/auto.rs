@@ -1,12 +1,12 @@
 //! Automatic turns of orchestrators.
 
 use crate::{
-    actor::Actor,
     content::ContentRef,
     event::{Event, ThreadEvent},
     ids::ThreadId,
-    orchestration,
-    session::Session,
+    principal::Actor,
+    rules::orchestration,
+    state::session::Session,
 };
 
 /// Starts the orchestrator's next turn. Returns no events if the turn is no longer due.

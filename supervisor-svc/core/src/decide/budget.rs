@@ -1,15 +1,14 @@
 //! Budget decisions: updating budgets, recording usage and stopping threads with an exhausted budget.
 
 use crate::{
-    actor::Caller,
-    authority,
-    budget::{self, Resource},
     event::{ConditionKind, Event, ThreadEvent},
     ids::{Generation, ThreadId},
-    refusal::Refusal,
-    session::Session,
+    principal::Caller,
+    rejection::Refusal,
+    resource::Resource,
+    rules::{authority, budget, start},
     settings::{Budget, Usage},
-    thread::Thread,
+    state::{session::Session, thread::Thread},
     time::UnixMillis,
 };
 
@@ -21,7 +20,7 @@ pub(super) fn update(
     budget: Budget,
 ) -> Result<Vec<Event>, Refusal> {
     let thread = authority::authorize(session, caller, "UpdateThreadBudget", target)?;
-    super::takes_part(session, thread)?;
+    start::takes_part(session, thread)?;
     if caller.thread() == Some(target) && budget::is_raised(&thread.budget, &budget) {
         return Err(Refusal::NotPermitted(format!(
             "agent {target} may lower its own budget only; its parent or an operator can raise it"
@@ -78,7 +77,7 @@ pub(super) fn enforce(session: &Session) -> Vec<Event> {
         .at_their_budget()
         .filter(|thread| !session.is_closing(thread.id))
     {
-        let spent = budget::exhausted(thread);
+        let spent = thread.exhausted_resource();
         somebody_is_at_it |= spent.is_some();
         let marked = thread.conditions.contains_key(&ConditionKind::BudgetExhausted);
         if spent.is_some() != marked {

@@ -1,15 +1,14 @@
 //! Closing: a fence stops new work in the subtree, then the threads close leaf first.
 
 use crate::{
-    actor::Caller,
-    authority,
     event::{CloseCause, Event, Fence, ThreadEvent},
     ids::ThreadId,
-    refusal::Refusal,
-    session::Session,
+    principal::Caller,
+    rejection::Refusal,
+    rules::authority,
     settings::ClosePolicy,
+    state::{session::Session, thread::Thread},
     status::Step,
-    thread::Thread,
     time::UnixMillis,
 };
 

@@ -3,9 +3,8 @@
 use crate::{
     event::{ConditionKind, Event, ThreadEvent},
     ids::{Generation, ThreadId},
-    session::Session,
-    stall,
-    thread::Thread,
+    rules::stall,
+    state::{session::Session, thread::Thread},
 };
 
 /// Sets or clears a condition, if the transition is legal and changes the state.
@@ -40,7 +39,7 @@ fn may_change(session: &Session, thread: &Thread, kind: ConditionKind, active: b
         ConditionKind::Closing | ConditionKind::NoRunner => false,
         // Only silence and its end are detected outside the domain. Repetition starts and ends with the outputs of
         // turns.
-        ConditionKind::Stalled if active => stall::ought_to_be_heard(session, thread),
+        ConditionKind::Stalled if active => stall::is_report_expected(session, thread),
         ConditionKind::Stalled => stall::is_by_silence(thread, &session.settings.stall),
         // Only a thread with a dispatched turn can be unreachable.
         ConditionKind::Unreachable => !active || (thread.status.kind().is_active() && !thread.turn.is_undispatched()),

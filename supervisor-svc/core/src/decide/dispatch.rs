@@ -2,10 +2,9 @@
 
 use crate::{
     command::Dispatch,
-    effect::{self, Owed},
+    effect::{self, PendingEffect},
     event::{Event, ThreadEvent},
-    session::Session,
-    thread::Thread,
+    state::{session::Session, thread::Thread},
 };
 
 /// Records the placement, if it is new, and the dispatched turn. Returns no events if the turn is no longer pending, or
@@ -14,7 +13,10 @@ pub(super) fn dispatch(session: &Session, dispatch: &Dispatch) -> Vec<Event> {
     let Some(thread) = session.thread(dispatch.thread) else {
         return Vec::new();
     };
-    let still_owed = matches!(effect::owed(session, thread.id), Some(Owed::Turn { .. }));
+    let still_owed = matches!(
+        effect::pending_effect(session, thread.id),
+        Some(PendingEffect::Turn { .. })
+    );
     if !still_owed || !is_of_this_attempt(thread, dispatch) || !consumes_all(thread, dispatch) {
         return Vec::new();
     }

@@ -1,15 +1,18 @@
 //! Creating and deleting edges.
 
 use crate::{
-    actor::Caller,
-    approval::APPROVAL_TIMEOUT,
-    authority,
     content::preview,
     event::{ApprovalKind, Edge, EdgeKind, Event, ThreadEvent},
-    graph::{self, MAX_EDGES},
     ids::{ApprovalId, EdgeId, ThreadId},
-    refusal::{GuardedVerb, Refusal},
-    session::Session,
+    principal::Caller,
+    rejection::{GuardedVerb, Refusal},
+    rules::{
+        approval::APPROVAL_TIMEOUT,
+        authority,
+        graph::{self, MAX_EDGES},
+        start,
+    },
+    state::session::Session,
     time::UnixMillis,
 };
 
@@ -63,7 +66,7 @@ pub(super) fn make(session: &Session, edge: &Edge) -> Result<Option<Event>, Refu
         let thread = session
             .thread(end)
             .ok_or_else(|| Refusal::ThreadNotFound(end.to_string()))?;
-        super::takes_part(session, thread)?;
+        start::takes_part(session, thread)?;
     }
     if graph::like(session, edge).is_some() {
         return Ok(None);

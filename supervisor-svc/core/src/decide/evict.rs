@@ -5,11 +5,10 @@ use std::sync::Arc;
 use crate::{
     event::{CloseCause, Event},
     ids::ThreadId,
-    limits,
-    refusal::Refusal,
-    session::{CASCADE_DEADLINE, Session},
+    rejection::Refusal,
+    rules::{cascade::CASCADE_DEADLINE, limits},
     settings::WakePolicy,
-    thread::Thread,
+    state::{session::Session, thread::Thread},
     time::UnixMillis,
 };
 
@@ -70,5 +69,5 @@ fn is_dispensable(session: &Session, thread: &Thread) -> bool {
 /// Returns whether the parent has acknowledged the child's outcome. A client that executes its root itself reads
 /// outcomes from the log.
 fn is_delivered(parent: &Thread, child: ThreadId) -> bool {
-    parent.spawned.client_owned || !parent.mail.tells_of(child)
+    parent.spawned.client_owned || !parent.mail.has_outcome_of(child)
 }

@@ -3,23 +3,20 @@
 use std::sync::Arc;
 
 use crate::{
-    actor::Caller,
-    authority,
     event::{Event, Handoff, ThreadEvent},
-    graph,
-    mail::MAX_HANDOFFS,
-    refusal::Refusal,
-    session::Session,
-    thread::Thread,
+    principal::Caller,
+    rejection::Refusal,
+    rules::{authority, graph, mail::MAX_HANDOFFS, start},
+    state::{session::Session, thread::Thread},
 };
 
 /// Delivers the handoff to the receiver's mailbox. An edge permits the handoff, so the receiver may be outside the
 /// caller's subtree. Handoffs are accepted while the session is paused, because a handoff does not start a turn itself.
 pub(super) fn send(session: &Session, caller: &Caller, handoff: &Handoff) -> Result<Vec<Event>, Refusal> {
     let sender = authority::authorize(session, caller, "SendHandoff", handoff.from)?;
-    super::takes_part(session, sender)?;
+    start::takes_part(session, sender)?;
     let receiver = receiver(session, caller, handoff)?;
-    super::takes_part(session, receiver)?;
+    start::takes_part(session, receiver)?;
     if let Some(reply_to) = handoff.reply_to
         && !graph::may_be_answered(session, caller, sender.id, reply_to)
     {

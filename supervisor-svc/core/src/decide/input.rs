@@ -1,17 +1,15 @@
 //! Input and interrupts.
 
 use crate::{
-    actor::Caller,
-    authority,
     content::ContentRef,
     event::{Event, ThreadEvent},
     ids::{ReportSequence, ThreadId, Turn},
-    limits,
-    refusal::Refusal,
-    session::Session,
+    principal::Caller,
+    rejection::Refusal,
+    rules::{authority, limits, start},
     settings::{OnLimit, Urgency},
+    state::{session::Session, thread::Thread},
     status::{Settled, Status, Step},
-    thread::Thread,
 };
 
 /// Sends input to a thread. A settled thread starts a new turn. Any other open thread queues the input. A closed thread
@@ -25,7 +23,7 @@ pub(super) fn send(
     on_limit: OnLimit,
 ) -> Result<Vec<Event>, Refusal> {
     let thread = authority::authorize(session, caller, "SendInput", target)?;
-    super::may_start_in(session, thread)?;
+    start::may_start_in(session, thread)?;
     if thread.spawned.client_owned {
         return Err(Refusal::IllegalTransition {
             thread: thread.id,
@@ -118,7 +116,7 @@ pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
                 reason: reason.to_owned(),
             },
             usage: thread.usage,
-            product: Box::default(),
+            digests: Box::default(),
             report: ReportSequence::ZERO,
         },
     ))

@@ -1,13 +1,12 @@
 //! Mail acknowledgement: explicit, or implicit when a turn that contained the mail completes.
 
 use crate::{
-    actor::Caller,
-    authority,
     event::{Event, ThreadEvent},
     ids::{Sequence, ThreadId},
-    refusal::Refusal,
-    session::Session,
-    thread::Thread,
+    principal::Caller,
+    rejection::Refusal,
+    rules::authority,
+    state::{session::Session, thread::Thread},
 };
 
 /// Acknowledges every letter up to the given one. An acknowledged letter needs no event. A letter that was never

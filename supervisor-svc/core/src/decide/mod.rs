@@ -19,14 +19,13 @@ pub mod spawn;
 pub mod tick;
 mod tool;
 
-use super::{
+use crate::{
     command::Command,
     event::{Event, SessionEvent, ThreadEvent},
-    limits, mail as mailbox,
-    refusal::Refusal,
-    session::Session,
+    rejection::Refusal,
+    rules::{limits, mail as mailbox},
+    state::{session::Session, thread::Thread},
     status::{StatusKind, Step},
-    thread::Thread,
     time::UnixMillis,
 };
 
@@ -187,31 +186,4 @@ fn step(thread: &Thread, step: Step, wanted: &'static str) -> Result<StatusKind,
         status,
         wanted,
     })
-}
-
-/// Checks that a thread is open and not closing.
-fn takes_part(session: &Session, thread: &Thread) -> Result<(), Refusal> {
-    if !thread.status.kind().is_open() {
-        return Err(Refusal::ThreadClosed(thread.id));
-    }
-    if session.is_closing(thread.id) {
-        return Err(Refusal::ThreadClosing(thread.id));
-    }
-    Ok(())
-}
-
-/// Checks that work may start in a thread: it is open and not closing, the session is not paused, and no budget of the
-/// thread or its ancestors is exhausted.
-pub(super) fn may_start_in(session: &Session, thread: &Thread) -> Result<(), Refusal> {
-    takes_part(session, thread)?;
-    if session.paused {
-        return Err(Refusal::SessionPaused);
-    }
-    if let Some((over, resource)) = super::budget::exhausted_over(session, thread.id) {
-        return Err(Refusal::BudgetExhausted {
-            thread: over.id,
-            what: resource.as_str(),
-        });
-    }
-    Ok(())
 }

@@ -1,12 +1,12 @@
 //! A thread's note.
 
 use crate::{
-    actor::Caller,
-    authority,
     event::{Event, ThreadEvent},
     ids::ThreadId,
-    refusal::Refusal,
-    session::Session,
+    principal::Caller,
+    rejection::Refusal,
+    rules::authority,
+    state::session::Session,
 };
 
 /// Sets the note. A blank note clears it. The notes of closed threads can still be changed because only people read

@@ -2,17 +2,17 @@
 
 use super::close;
 use crate::{
-    budget,
     command::Report,
-    effect::{self, Owed},
-    event::{CloseCause, ConditionKind, Event, ThreadEvent},
+    effect::{self, PendingEffect},
+    event::{CloseCause, ConditionKind, Event, OutputDigests, ThreadEvent},
     ids::{Generation, ReportSequence, ThreadId, Turn},
-    limits,
-    session::{CASCADE_DEADLINE, Session},
+    rules::{budget, cascade::CASCADE_DEADLINE, limits, stall},
     settings::RestartPolicy,
-    stall,
+    state::{
+        session::Session,
+        thread::{LatestTurn, Thread},
+    },
     status::{Settled, StatusKind, Step},
-    thread::{LatestTurn, Product, Thread},
     time::UnixMillis,
 };
 
@@ -47,7 +47,7 @@ pub(super) fn apply(
             turn,
             outcome,
             usage,
-            product,
+            digests,
             runner_stopped: _,
         } => {
             let ended = ThreadEvent::TurnEnded {
@@ -55,12 +55,12 @@ pub(super) fn apply(
                 generation,
                 outcome: as_asked(thread, *turn, outcome),
                 usage: budget::at_turn_end(thread, usage, now),
-                product: Box::new(*product),
+                digests: Box::new(*digests),
                 report: sequence,
             };
             let mut events = turn_ended(session, thread, *turn, outcome.kind(), ended);
             if !events.is_empty() {
-                events.extend(repetition(session, thread, outcome.kind(), *product));
+                events.extend(repetition(session, thread, outcome.kind(), *digests));
             }
             events
         }
@@ -160,9 +160,9 @@ fn turn_ended(session: &Session, thread: &Thread, turn: Turn, kind: StatusKind, 
 }
 
 /// Returns the event that marks the thread as stalled if this turn completes a long enough run of equal turns.
-fn repetition(session: &Session, thread: &Thread, outcome: StatusKind, product: Product) -> Option<Event> {
+fn repetition(session: &Session, thread: &Thread, outcome: StatusKind, digests: OutputDigests) -> Option<Event> {
     let rule = &session.settings.stall;
-    let what = stall::stalled_by(stall::repeated_after(thread.repeated, outcome, product), rule)?;
+    let what = stall::stalled_by(stall::repeated_after(thread.repeated, outcome, digests), rule)?;
     let is_known =
         stall::stalled_by(thread.repeated, rule).is_some() && thread.conditions.contains_key(&ConditionKind::Stalled);
     (!is_known && !session.is_closing(thread.id)).then(|| {
@@ -278,7 +278,7 @@ pub(super) fn refuse_start(
 
 /// Settles the thread because the pending turn cannot be dispatched. Its input stays queued until new input arrives.
 pub(super) fn refuse_turn(session: &Session, id: ThreadId, generation: Generation, message: &str) -> Vec<Event> {
-    let is_owed = matches!(effect::owed(session, id), Some(Owed::Turn { .. }));
+    let is_owed = matches!(effect::pending_effect(session, id), Some(PendingEffect::Turn { .. }));
     let Some(thread) = session
         .thread(id)
         .filter(|thread| is_owed && thread.generation == generation)
@@ -295,7 +295,7 @@ pub(super) fn refuse_turn(session: &Session, id: ThreadId, generation: Generatio
                 content: None,
             },
             usage: thread.usage,
-            product: Box::default(),
+            digests: Box::default(),
             report: ReportSequence::ZERO,
         },
     )]
@@ -320,7 +320,7 @@ fn ended(thread: &Thread, outcome: Settled, report: ReportSequence, now: UnixMil
             generation: thread.generation,
             outcome,
             usage: budget::at_turn_end(thread, &thread.usage, now),
-            product: Box::default(),
+            digests: Box::default(),
             report,
         },
     )

@@ -2,14 +2,13 @@
 
 use super::spawn::{self, Wanted, WantedRole};
 use crate::{
-    actor::Caller,
-    approval, authority, budget,
     event::{Event, Resumed, ThreadEvent},
     ids::ThreadId,
-    limits,
-    refusal::Refusal,
-    session::Session,
+    principal::Caller,
+    rejection::Refusal,
+    rules::{approval, authority, budget, limits, start},
     settings::SlotRelease,
+    state::session::Session,
     status::{Settled, Status},
     time::UnixMillis,
 };
@@ -35,7 +34,7 @@ pub(super) fn resume(
     let Some(parent) = thread.spawned.parent.and_then(|parent| session.thread(parent)) else {
         return Err(Refusal::SessionClosed);
     };
-    super::may_start_in(session, parent)?;
+    start::may_start_in(session, parent)?;
     limits::child_depth(session, parent)?;
     let wanted = Wanted {
         caller,

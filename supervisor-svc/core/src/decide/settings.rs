@@ -3,8 +3,8 @@
 use crate::{
     command::SettingsUpdate,
     event::{Event, SessionEvent, SettingsChange},
-    refusal::Refusal,
-    session::Session,
+    rejection::Refusal,
+    state::session::Session,
 };
 
 /// Returns one event with the settings that differ, or none if nothing differs. Consequences, such as the end of a

@@ -6,19 +6,18 @@ use std::sync::Arc;
 use tool_policy::Rights;
 
 use crate::{
-    actor::Caller,
-    approval::{self, APPROVAL_TIMEOUT},
-    authority, budget,
     command::Spawn,
     event::{ApprovalKind, Event, Role, Spawned, ThreadEvent},
-    graph,
     ids::ThreadId,
-    limits,
-    refusal::Refusal,
-    session::Session,
+    principal::Caller,
+    rejection::Refusal,
+    rules::{
+        approval::{self, APPROVAL_TIMEOUT},
+        authority, budget, limits, start,
+    },
     settings::{EdgeManagement, OnLimit},
+    state::{session::Session, thread::Thread},
     status::StatusKind,
-    thread::Thread,
     time::UnixMillis,
 };
 
@@ -88,7 +87,7 @@ pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Th
 /// The first check that fails.
 pub fn admit_any<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Thread>, Refusal> {
     let parent = authorize(session, wanted)?;
-    super::may_start_in(session, parent)?;
+    start::may_start_in(session, parent)?;
     if parent.status.kind() == StatusKind::AwaitingApproval {
         // A thread whose spawn is not approved yet has no children, not even those spawned by an operator: a denial
         // closes it immediately.
@@ -123,7 +122,7 @@ pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> R
             });
         }
     }
-    if caller.spawned.role.is_graph() && graph::edge_management(session, caller) == EdgeManagement::None {
+    if caller.spawned.role.is_graph() && session.edge_management(caller) == EdgeManagement::None {
         return Err(Refusal::NotPermitted(format!(
             "edgeManagement capability is disabled: role_template \"{}\" may not spawn; {}",
             caller.spawned.role.agent_type,

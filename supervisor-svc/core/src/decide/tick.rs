@@ -2,7 +2,7 @@
 //! deadline has one line in both.
 
 use super::approval;
-use crate::{budget, event::Event, session::Session, time::UnixMillis};
+use crate::{event::Event, rules::budget, state::session::Session, time::UnixMillis};
 
 /// Returns the earliest deadline of the session. `None` means that no deadline is set. Cascades have their own
 /// deadline.

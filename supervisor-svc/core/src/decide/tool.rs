@@ -1,11 +1,11 @@
 //! Records of tool calls: denied calls and calls that need an approval. Allowed calls are not recorded.
 
 use crate::{
-    approval::{APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
     event::{ApprovalKind, CallDetails, ConditionKind, Event, ThreadEvent},
     ids::{ApprovalId, ThreadId},
-    refusal::Refusal,
-    session::Session,
+    rejection::Refusal,
+    rules::approval::{APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
+    state::session::Session,
     time::UnixMillis,
 };
 

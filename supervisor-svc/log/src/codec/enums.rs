@@ -5,7 +5,7 @@ use supervisor_core::{
         ApprovalDecision, ApprovalKind, BlockKind, CloseCause, ConditionKind, Dialect, EdgeKind, Expectation,
         PromptExtent, Scope, ValueOrigin,
     },
-    list::ListScope,
+    rules::list::ListScope,
     settings::{
         ClosePolicy, EdgeManagement, Mode, NotificationKind, OnLimit, Orchestration, PromptLog, RestartPolicy, Sandbox,
         SlotRelease, WakePolicy,

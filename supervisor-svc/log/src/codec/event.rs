@@ -25,13 +25,8 @@ pub fn event_to_pb(session: SessionId, recorded: &Recorded) -> pb::Event {
         thread_id: text_or_empty(recorded.event.thread()),
         sequence: recorded.sequence.get(),
         time: Some(time_to_pb(recorded.time)),
-        actor: recorded.circumstances.actor.to_string(),
-        traceparent: recorded
-            .circumstances
-            .traceparent
-            .as_deref()
-            .unwrap_or_default()
-            .to_owned(),
+        actor: recorded.metadata.actor.to_string(),
+        traceparent: recorded.metadata.traceparent.as_deref().unwrap_or_default().to_owned(),
         kind: Some(super::event_out::kind(&recorded.event, Some(recorded.time))),
     }
 }

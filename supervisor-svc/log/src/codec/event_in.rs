@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use supervisor_core::{
     event::{
-        ApprovalDecision, ApprovalKind, Artifact, ConditionKind, Event, Fence, PromptExtent, Resumed, SessionEvent,
-        ThreadEvent,
+        ApprovalDecision, ApprovalKind, Artifact, ConditionKind, Event, Fence, OutputDigests, PromptExtent, Resumed,
+        SessionEvent, ThreadEvent,
     },
     ids::{Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
     settings::{ClosePolicy, Sandbox},
     status::StatusKind,
-    thread::Product,
 };
 use troupe_proto::{
     store::v1::Private,
@@ -170,7 +169,7 @@ fn turn_ended(ended: pb::TurnEnded, private: &Private) -> Result<ThreadEvent, De
         generation: Generation::new(ended.generation),
         outcome: stored_settled(outcome_status(ended.outcome)?, status, private)?,
         usage: stored_usage(ended.usage)?,
-        product: Box::new(Product {
+        digests: Box::new(OutputDigests {
             output: stored_text_or_none(&ended.output_sha256, "the output's digest")?,
             diff: stored_text_or_none(&ended.diff_sha256, "the changes' digest")?,
         }),

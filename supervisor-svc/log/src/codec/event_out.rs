@@ -1,11 +1,10 @@
 //! Conversion from domain events to messages.
 
 use supervisor_core::{
-    event::{Artifact, Event, Fence, Resumed, SessionEvent, ThreadEvent},
+    event::{Artifact, Event, Fence, OutputDigests, Resumed, SessionEvent, ThreadEvent},
     ids::{Generation, InputNumber, ReportSequence, ThreadId, Turn},
     settings::Usage,
     status::Settled,
-    thread::Product,
     time::UnixMillis,
 };
 use troupe_proto::supervisor::v1::{self as pb, event::Kind};
@@ -116,9 +115,9 @@ fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> K
             generation,
             outcome,
             usage,
-            product,
+            digests,
             report,
-        } => Kind::TurnEnded(turn_ended(*turn, *generation, outcome, *usage, **product, *report)),
+        } => Kind::TurnEnded(turn_ended(*turn, *generation, outcome, *usage, **digests, *report)),
         ThreadEvent::NoteSet(note) => Kind::NoteSet(pb::NoteSet {
             thread_note: note.clone(),
         }),
@@ -197,7 +196,7 @@ fn turn_ended(
     generation: Generation,
     outcome: &Settled,
     usage: Usage,
-    product: Product,
+    digests: OutputDigests,
     report: ReportSequence,
 ) -> pb::TurnEnded {
     let status = settled_to_pb(outcome, None);
@@ -208,8 +207,8 @@ fn turn_ended(
         message: status.message,
         content: status.content,
         usage: Some(usage_to_pb(usage)),
-        output_sha256: text_or_empty(product.output),
-        diff_sha256: text_or_empty(product.diff),
+        output_sha256: text_or_empty(digests.output),
+        diff_sha256: text_or_empty(digests.diff),
         report_sequence: report.get(),
         reason: status.reason,
     }

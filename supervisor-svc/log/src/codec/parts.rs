@@ -6,10 +6,10 @@ use bytes::Bytes;
 use prost::Message;
 use prost_types::Timestamp;
 use supervisor_core::{
-    actor::Actor,
     content::ContentRef,
     event::{BlockKind, BlockRef, CallDetails, Dialect, Edge, EdgeKind, Expectation, Handoff, Scope, TemplateSource},
     ids::Digest,
+    principal::Actor,
     settings::{Budget, Limits, Usage},
     status::{Settled, StatusKind},
     time::UnixMillis,

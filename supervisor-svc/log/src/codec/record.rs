@@ -1,11 +1,11 @@
-//! Records of the log: an event with its circumstances, as bytes.
+//! Records of the log: an event with its metadata, as bytes.
 
 use std::cmp::Ordering;
 
 use bytes::Bytes;
 use prost::Message;
 use supervisor_core::{
-    event::{Circumstances, Recorded},
+    event::{EventMetadata, Recorded},
     ids::{Sequence, SessionId, ThreadId},
 };
 use troupe_proto::{store::v1 as store, supervisor::v1::event::Kind};
@@ -65,19 +65,19 @@ fn too_large(record: &store::Record, bytes: usize) -> EncodeError {
 }
 
 fn header(session: SessionId, recorded: &Recorded) -> store::Header {
-    let circumstances = &recorded.circumstances;
+    let metadata = &recorded.metadata;
     let thread = recorded.event.thread();
     store::Header {
         session: Bytes::copy_from_slice(session.as_uuid().as_bytes()),
         sequence: recorded.sequence.get(),
         time: Some(time_to_pb(recorded.time)),
         thread: thread.map_or_else(Bytes::new, |id| Bytes::copy_from_slice(id.as_uuid().as_bytes())),
-        actor: circumstances.actor.to_string().into(),
-        request_id: circumstances.request_id.as_deref().map(text_bytes),
-        traceparent: circumstances.traceparent.as_deref().map(text_bytes),
-        cause: circumstances.cause.map(Sequence::get),
+        actor: metadata.actor.to_string().into(),
+        request_id: metadata.request_id.as_deref().map(text_bytes),
+        traceparent: metadata.traceparent.as_deref().map(text_bytes),
+        cause: metadata.cause.map(Sequence::get),
         tenant: String::new(),
-        contents_left_out: circumstances.contents_left_out,
+        contents_left_out: metadata.contents_left_out,
     }
 }
 
@@ -117,7 +117,7 @@ pub fn decode_record(session: SessionId, bytes: &Bytes) -> Result<Recorded, Deco
     Ok(Recorded {
         sequence: Sequence::new(header.sequence),
         time: stored_time(header.time, "the time")?,
-        circumstances: Circumstances {
+        metadata: EventMetadata {
             actor: stored_actor(utf8(&header.actor, "the actor")?)?,
             request_id: shared_text(header.request_id, "the request's id")?,
             traceparent: shared_text(header.traceparent, "the trace context")?,

@@ -14,15 +14,17 @@ use bytes::Bytes;
 use imbl::{OrdMap, Vector};
 use prost::Message as _;
 use supervisor_core::{
-    approval::{Approval, Verdict},
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Role},
     ids::{Digest, Generation, InputNumber, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn},
-    mail::{Body, Letter},
-    notify::WebhookStart,
-    session::Session,
     settings::{Sandbox, Webhook},
+    state::{
+        approval::{Approval, Verdict},
+        mailbox::{Body, Letter},
+        session::Session,
+        thread::{FenceSpan, Interrupt, LatestTurn, PendingInput, Repeated, Repetition, Thread},
+        webhook::WebhookStart,
+    },
     status::{Settled, Status, StatusKind},
-    thread::{FenceSpan, Interrupt, LatestTurn, PendingInput, Repeated, Repetition, Thread},
     time::UnixMillis,
 };
 use tool_policy::Policy;
@@ -124,7 +126,7 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
         session.put(thread);
     }
     if session.total() < threads {
-        return Err(malformed("a thread that is there twice"));
+        return Err(malformed("a duplicate thread"));
     }
     session.paused = paused;
     session.closed = closed;
@@ -307,8 +309,8 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         traceparent: thread.traceparent.as_deref().map(text_bytes),
         updated: other(thread.updated, thread.since).map(UnixMillis::get),
         sequence: other(thread.sequence, thread.status_sequence).map_or(0, Sequence::get),
-        handed_out: thread.handed_out.get(),
-        goes_on: thread.goes_on,
+        dispatched_generation: thread.dispatched_generation.get(),
+        continues: thread.continues,
         metered: other(thread.metered, thread.since).map(UnixMillis::get),
         mail_acknowledged: thread.mail_acknowledged.get(),
         woken_up_to: thread.woken_up_to.get(),
@@ -395,8 +397,8 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
             0 => status_sequence,
             sequence => Sequence::new(sequence),
         },
-        handed_out: Generation::new(state.handed_out),
-        goes_on: state.goes_on,
+        dispatched_generation: Generation::new(state.dispatched_generation),
+        continues: state.continues,
         metered: state.metered.map_or(since, UnixMillis::new),
         mail_acknowledged: Sequence::new(state.mail_acknowledged),
         woken_up_to: Sequence::new(state.woken_up_to),

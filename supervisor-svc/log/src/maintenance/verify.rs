@@ -12,8 +12,8 @@ use supervisor_core::{
     event::Recorded,
     evolve,
     ids::{Digest, Sequence, SessionId},
-    session::Session,
     settings::PromptLog,
+    state::session::Session,
 };
 use thiserror::Error;
 
@@ -378,7 +378,7 @@ impl Check {
 
     /// Remembers the contents that a record names.
     fn names(&mut self, recorded: &Recorded) {
-        let brought = if recorded.circumstances.contents_left_out {
+        let brought = if recorded.metadata.contents_left_out {
             Keeping::LeftOut
         } else {
             Keeping::Kept

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use supervisor_core::{
-    actor::Actor,
-    event::{Circumstances, Event, Recorded, Role, SessionEvent, Spawned},
+    event::{Event, EventMetadata, Recorded, Role, SessionEvent, Spawned},
     ids::{Sequence, SessionId, ThreadId},
+    principal::Actor,
     settings::{
         Budget, ClosePolicy, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy,
         Sandbox, Settings, SlotRelease, StallRule, WakePolicy, Webhook,
@@ -28,7 +28,7 @@ pub fn at(sequence: u64, event: Event) -> Recorded {
     Recorded {
         sequence: Sequence::new(sequence),
         time: UnixMillis::new(1_000 + sequence),
-        circumstances: Circumstances {
+        metadata: EventMetadata {
             actor: Actor::Service,
             request_id: None,
             traceparent: None,

@@ -9,7 +9,7 @@ use serde_json::json;
 use sha2::Sha256;
 use supervisor_log::codec::parts::time_to_pb;
 
-use crate::domain::{ids::SessionId, notify::Notification, settings::NotificationKind, time::UnixMillis};
+use crate::domain::{ids::SessionId, rules::notify::Notification, settings::NotificationKind, time::UnixMillis};
 
 /// A notification in delivery. All attempts send the same data, so that a receiver can recognize a repetition.
 #[derive(Debug)]

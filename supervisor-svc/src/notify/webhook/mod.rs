@@ -38,10 +38,10 @@ use crate::{
     clock::Clock,
     domain::{
         ids::{Digest, Sequence},
-        notify::{Attention, Notification, WebhookStart},
-        refusal::Refusal,
-        session::Session,
+        rejection::Refusal,
+        rules::notify::{Attention, Notification},
         settings::Webhook,
+        state::{session::Session, webhook::WebhookStart},
     },
     session::{Failure, Handle},
     watch::Tail,

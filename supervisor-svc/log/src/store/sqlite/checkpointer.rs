@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_moved_beside_the_writer_and_begun_anew_when_that_takes_little() {
+    fn checkpoint_next_to_writer_restarts_log() {
         for (total, unmoved, finished, expected) in [
             (0, 0, 0, Duty::None),
             (CHECKPOINT_FRAMES, CHECKPOINT_FRAMES - 1, 0, Duty::None),

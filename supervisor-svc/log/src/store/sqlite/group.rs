@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rejected_job_is_undone_and_its_group_goes_on() {
+    fn rejected_job_is_rolled_back_and_group_continues() {
         let connection = table();
         let rejected = job(|connection| {
             connection.execute("INSERT INTO t (value) VALUES ('gone')", [])?;
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_rejected_before_it_wrote_costs_the_others_nothing() {
+    fn job_rejected_before_write_does_not_affect_others() {
         let connection = table();
         let worked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&worked);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_refuses_the_whole_group_and_the_next_one_goes_on() {
+    fn full_disk_rejects_group_and_next_one_continues() {
         let connection = table();
         let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         let limit = |pages: i64| {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_io_error_at_the_commit_leaves_the_outcome_unknown_and_stops() {
+    fn io_error_at_commit_stops_with_unknown_outcome() {
         let connection = table();
         let failed = |code| commit_failed(&connection, &SqlError::SqliteFailure(ffi::Error::new(code), None));
         for code in [

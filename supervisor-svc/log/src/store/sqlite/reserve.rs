@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_already_is_left_alone() {
+    fn released_reserve_is_not_released_again() {
         let directory = tempfile::tempdir().unwrap();
         let reserve = Reserve::beside(&directory.path().join("log.db"));
         reserve.release();

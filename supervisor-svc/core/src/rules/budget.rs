@@ -4,114 +4,27 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
     time::Duration,
 };
 
-use super::{
+use crate::{
     ids::{Generation, ThreadId},
-    session::Session,
+    resource::{Resource, Shortage},
     settings::{Budget, Usage},
-    thread::Thread,
+    state::{session::Session, thread::Thread},
     time::UnixMillis,
 };
 
 /// Maximum age of a running turn's recorded token usage while newer telemetry is available.
 pub const CHECKPOINT: Duration = Duration::from_secs(30);
 
-/// A resource that a budget limits. Amounts are whole numbers: tokens, turns or milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resource {
-    /// Input and output tokens.
-    Tokens,
-    /// Completed turns.
-    Turns,
-    /// Time spent in running turns.
-    WallTime,
-}
-
-impl Resource {
-    /// All resources, in the order in which they are checked.
-    pub const ALL: [Self; 3] = [Self::Tokens, Self::Turns, Self::WallTime];
-
-    /// Returns the name of the field in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tokens => "tokens",
-            Self::Turns => "turns",
-            Self::WallTime => "wall_time",
-        }
-    }
-
-    /// Returns the budget's limit for this resource. `None` means unlimited.
-    #[must_use]
-    pub fn bound(self, budget: &Budget) -> Option<u64> {
-        match self {
-            Self::Tokens => budget.tokens,
-            Self::Turns => budget.turns.map(u64::from),
-            Self::WallTime => budget.wall_time.map(millis),
-        }
-    }
-
-    /// Returns the used amount of this resource.
-    #[must_use]
-    pub fn spent(self, usage: &Usage) -> u64 {
-        match self {
-            Self::Tokens => usage.tokens(),
-            Self::Turns => u64::from(usage.turns),
-            Self::WallTime => millis(usage.wall_time),
-        }
-    }
-
-    /// Returns an amount of this resource in human-readable form.
-    const fn amount(self, amount: u64) -> Amount {
-        Amount { resource: self, amount }
-    }
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-struct Amount {
-    resource: Resource,
-    amount: u64,
-}
-
-impl fmt::Display for Amount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.resource {
-            Resource::Tokens | Resource::Turns => self.amount.fmt(f),
-            Resource::WallTime if self.amount.is_multiple_of(1_000) => write!(f, "{}s", self.amount / 1_000),
-            Resource::WallTime => write!(f, "{}ms", self.amount),
-        }
-    }
-}
-
-// ---- spent ----
-
-fn reached(budget: &Budget, spent: &Usage) -> Option<Resource> {
-    Resource::ALL.into_iter().find(|resource| {
-        resource
-            .bound(budget)
-            .is_some_and(|bound| resource.spent(spent) >= bound)
-    })
-}
-
-/// Returns the first resource of the thread's own budget that is exhausted.
-#[must_use]
-pub fn exhausted(thread: &Thread) -> Option<Resource> {
-    reached(&thread.budget, &thread.subtree_usage)
-}
-
 /// Returns the nearest thread, from this one upwards, with an exhausted budget. No work may start below it.
 #[must_use]
 pub fn exhausted_over(session: &Session, id: ThreadId) -> Option<(&Arc<Thread>, Resource)> {
     session
         .lineage(id)
-        .find_map(|thread| exhausted(thread).map(|resource| (thread, resource)))
+        .find_map(|thread| thread.exhausted_resource().map(|resource| (thread, resource)))
 }
 
 /// Returns the spent amount of a limited resource, for example `tokens 1000 of 1000`.
@@ -121,8 +34,6 @@ pub fn balance(thread: &Thread, resource: Resource) -> String {
     let bound = resource.amount(resource.bound(&thread.budget).unwrap_or(u64::MAX));
     format!("{} {spent} of {bound}", resource.as_str())
 }
-
-// ---- reserved ----
 
 /// Returns whether a budget allows more than another one for any resource.
 #[must_use]
@@ -134,43 +45,6 @@ pub fn is_raised(from: &Budget, to: &Budget) -> bool {
             (Some(from), Some(to)) => to > from,
             (None, Some(_) | None) => false,
         })
-}
-
-/// The reason why a budget cannot be carved: the limit of the ancestor and the amount that is left of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shortage {
-    /// The ancestor that limits the resource.
-    pub thread: ThreadId,
-    /// The resource.
-    pub resource: Resource,
-    /// The requested amount.
-    pub asked: u64,
-    /// The available amount.
-    pub left: u64,
-    /// The limit for the ancestor and its descendants.
-    pub bound: u64,
-    /// The amount that they spent.
-    pub spent: u64,
-    /// The unspent amount that is reserved for other descendants.
-    pub reserved: u64,
-}
-
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let show = |amount| self.resource.amount(amount);
-        write!(
-            f,
-            "budget.{} {} is more than agent {} has left: of {}, {} are spent and {} reserved; ask for at most {}, leave \
-             it out to share that budget, or raise that budget with UpdateThreadBudget",
-            self.resource.as_str(),
-            show(self.asked),
-            self.thread,
-            show(self.bound),
-            show(self.spent),
-            show(self.reserved),
-            show(self.left),
-        )
-    }
 }
 
 /// Checks for each resource that a budget fits into the remaining amount of the nearest limiting thread, from `above`
@@ -225,8 +99,6 @@ pub fn reserved(session: &Session, over: ThreadId, resource: Resource, except: O
         })
         .fold(0, u64::saturating_add)
 }
-
-// ---- metered ----
 
 /// Returns the current usage of an attempt. Token usage comes from the runner and never decreases. The supervisor
 /// counts turns and time itself, so a runner cannot hide them.
@@ -292,13 +164,11 @@ pub fn is_checkpoint_due(
         return false;
     };
     let more = metered(thread, reported, now).since(thread.usage);
-    let spends_a_budget = session
-        .lineage(id)
-        .any(|over| exhausted(over).is_none() && reached(&over.budget, &over.subtree_usage.plus(more)).is_some());
+    let spends_a_budget = session.lineage(id).any(|over| {
+        over.exhausted_resource().is_none() && Resource::reached(&over.budget, &over.subtree_usage.plus(more)).is_some()
+    });
     spends_a_budget || now.since(thread.metered) >= CHECKPOINT
 }
-
-// ---- time ----
 
 /// Returns the earliest time at which running turns exhaust a wall time budget.
 #[must_use]
@@ -344,7 +214,7 @@ fn deadlines(session: &Session) -> BTreeMap<ThreadId, UnixMillis> {
     let deadline = |(id, (turns, written)): (ThreadId, (u64, u64))| {
         let thread = session.thread(id)?;
         // Exhausted and closing threads are already being stopped.
-        if exhausted(thread).is_some() || session.is_closing(id) {
+        if thread.exhausted_resource().is_some() || session.is_closing(id) {
             return None;
         }
         let bound = Resource::WallTime.bound(&thread.budget)?;

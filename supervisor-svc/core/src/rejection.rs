@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tool_policy::PolicyError;
 
-use super::{
-    budget::Shortage,
+use crate::{
     ids::{InputNumber, Sequence, ThreadId},
+    resource::Shortage,
     status::StatusKind,
 };
 

@@ -1,8 +1,14 @@
 //! The closing order: leaf first, reverse spawn order among the ready. A thread is ready once it has no open child.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use super::{ids::ThreadId, session::Session, thread::Thread};
+use crate::{
+    ids::ThreadId,
+    state::{session::Session, thread::Thread},
+};
+
+/// Maximum duration of a cascade before the remaining threads are closed by force.
+pub const CASCADE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Maximum number of closes in one append.
 pub const MAX_CLOSINGS_PER_APPEND: usize = 256;

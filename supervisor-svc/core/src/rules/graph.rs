@@ -4,17 +4,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use uuid::Uuid;
-
-use super::{
-    actor::Caller,
-    approval::{self, Approval},
+use crate::{
     event::{Edge, EdgeKind},
     ids::{EdgeId, ThreadId},
-    refusal::Refusal,
-    session::Session,
+    principal::Caller,
+    rejection::Refusal,
+    rules::approval,
     settings::EdgeManagement,
-    thread::Thread,
+    state::{approval::Approval, session::Session, thread::Thread},
 };
 
 /// Maximum number of created edges of a session, including edges that wait for an approval. Tree edges do not count.
@@ -102,13 +99,6 @@ pub fn asking<'s>(session: &'s Session, caller: &Caller) -> Option<&'s Arc<Threa
     approval::is_needed(session, thread, "CreateEdge").then_some(thread)
 }
 
-/// Returns the current edge management of a graph thread: its template's declaration, narrowed by its spawn and by the
-/// session's setting.
-#[must_use]
-pub fn edge_management(session: &Session, thread: &Thread) -> EdgeManagement {
-    thread.spawned.edge_management.min(session.settings.edge_management)
-}
-
 /// Checks that the caller's edge management covers an edge. Applies to graph threads only. Authority is checked
 /// separately.
 ///
@@ -119,7 +109,7 @@ pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(),
         return Ok(());
     };
     let ends_in_it = [edge.from, edge.to].contains(&thread.id);
-    match edge_management(session, thread) {
+    match session.edge_management(thread) {
         EdgeManagement::None => Err(Refusal::NotPermitted(String::from(
             "edgeManagement capability is disabled",
         ))),
@@ -130,11 +120,8 @@ pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(),
     }
 }
 
-/// An id that no thread has.
-pub const NOBODY: ThreadId = ThreadId::from_uuid(Uuid::nil());
-
 /// Returns the thread with that id, otherwise the thread with that alias. If neither exists, a calling thread receives
-/// [`NOBODY`]. The decision handles this id like any thread that is invisible to the caller, after all earlier checks.
+/// [`ThreadId::NIL`]. The decision handles this id like any thread that is invisible to the caller, after all earlier checks.
 /// The two cases are therefore indistinguishable.
 ///
 /// # Errors
@@ -147,7 +134,7 @@ pub fn find(session: &Session, caller: &Caller, name: &str) -> Result<ThreadId, 
     match (found, caller) {
         (Some(id), _) => Ok(id),
         (None, Caller::Operator { .. }) => Err(Refusal::ThreadNotFound(name.to_owned())),
-        (None, Caller::Thread { .. }) => Ok(NOBODY),
+        (None, Caller::Thread { .. }) => Ok(ThreadId::NIL),
     }
 }
 

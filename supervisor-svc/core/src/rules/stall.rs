@@ -1,19 +1,21 @@
 //! Detection of stalled threads: consecutive turns with the same output or file changes, or a running turn without
 //! reports. Prompts are not compared, because they are often equal for good reasons.
 
-use super::{
-    event::ConditionKind,
+use crate::{
+    event::{ConditionKind, OutputDigests},
     ids::Digest,
-    session::Session,
     settings::StallRule,
+    state::{
+        session::Session,
+        thread::{Repeated, Repetition, Thread},
+    },
     status::{Status, StatusKind},
-    thread::{Product, Repeated, Repetition, Thread},
 };
 
 /// Returns the runs of equal turns after a turn with this outcome. Only completed turns count. Any other outcome ends
 /// both runs, and an unknown output or unknown changes end the respective run.
 #[must_use]
-pub fn repeated_after(before: Repeated, outcome: StatusKind, product: Product) -> Repeated {
+pub fn repeated_after(before: Repeated, outcome: StatusKind, digests: OutputDigests) -> Repeated {
     let row = |before: Option<Repetition>, digest: Option<Digest>| {
         let digest = digest.filter(|_| outcome == StatusKind::Completed)?;
         let times = match before {
@@ -23,8 +25,8 @@ pub fn repeated_after(before: Repeated, outcome: StatusKind, product: Product) -
         Some(Repetition { digest, times })
     };
     Repeated {
-        output: row(before.output, product.output),
-        diff: row(before.diff, product.diff),
+        output: row(before.output, digests.output),
+        diff: row(before.diff, digests.diff),
     }
 }
 
@@ -39,7 +41,7 @@ pub fn stalled_by(repeated: Repeated, rule: &StallRule) -> Option<&'static str> 
 /// Returns whether silence indicates a stall: the thread has a reachable runner, and waits neither for other threads
 /// nor for an operator.
 #[must_use]
-pub fn ought_to_be_heard(session: &Session, thread: &Thread) -> bool {
+pub fn is_report_expected(session: &Session, thread: &Thread) -> bool {
     thread.status == Status::Running
         && thread.holder().is_some()
         && !thread.conditions.contains_key(&ConditionKind::AwaitingToolApproval)

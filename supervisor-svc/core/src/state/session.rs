@@ -1,30 +1,30 @@
 //! The state of a session, folded from its events. Cheap to clone: the maps share their nodes, so a snapshot, a working
 //! copy and the published state cost only their differences.
 //!
-//! Invariant: `root` and the indices (`order`, `aliases`, `roles`, `counts`, and those named by a `Place`) are
+//! Invariant: `root` and the indices (`order`, `aliases`, `roles`, `counts`, and those named by a `IndexKeys`) are
 //! functions of `threads`. Only `Session::put` and `Session::update` change them. `edges_at` is a function of `edges`.
 //! Only `Session::connect` and `Session::disconnect` change them. `pending`, `decided` and `moot` are functions of
 //! `approvals` and `threads`, and are maintained where approvals are folded. Snapshots therefore contain none of the
 //! indices.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 use tool_policy::Policy;
 
-use super::{
-    approval::Approval,
-    authorize, budget,
+use crate::{
     event::{ConditionKind, Edge, Fence, SettingsChange},
     ids::{ApprovalId, EdgeId, Sequence, SessionId, ThreadId},
-    notify::WebhookStart,
-    orchestration,
-    roles::Roles,
-    settings::{Budget, Orchestration, Settings, SlotRelease, Usage, Webhook},
+    settings::{Budget, EdgeManagement, Orchestration, Settings, SlotRelease, Usage, Webhook, approval_gate},
+    state::{
+        approval::Approval,
+        roles::Roles,
+        thread::{LatestTurn, Thread},
+        wait::Waits,
+        webhook::WebhookStart,
+    },
     status::StatusKind,
-    thread::{LatestTurn, Thread},
     time::UnixMillis,
-    waiting::Waits,
 };
 
 /// One root thread and its tree.
@@ -54,11 +54,11 @@ pub struct Session {
     /// The pending approvals and the recently decided ones.
     pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
     /// The pending approvals, by deadline.
-    pub(super) pending: OrdSet<(UnixMillis, ApprovalId)>,
+    pub(crate) pending: OrdSet<(UnixMillis, ApprovalId)>,
     /// The decided approvals, by the event that requested them.
-    pub(super) decided: OrdSet<(Sequence, ApprovalId)>,
+    pub(crate) decided: OrdSet<(Sequence, ApprovalId)>,
     /// The pending approvals of closing or closed threads. Empty after every append, because that append decides them.
-    pub(super) moot: OrdSet<ApprovalId>,
+    pub(crate) moot: OrdSet<ApprovalId>,
     /// The delivery start of each current webhook, by URL. See [`Self::receivers`].
     pub webhook_starts: OrdMap<String, WebhookStart>,
     /// The current waits between threads. Volatile: not in the log, and ignored when states are compared.
@@ -72,7 +72,7 @@ pub struct Session {
     starting: OrdSet<ThreadId>,
     waking: OrdMap<Sequence, ThreadId>,
     fences: OrdSet<ThreadId>,
-    going_on: OrdMap<Sequence, ThreadId>,
+    continuing: OrdMap<Sequence, ThreadId>,
     budgeted: OrdSet<ThreadId>,
     spent: OrdSet<ThreadId>,
     idle_orchestrators: OrdSet<ThreadId>,
@@ -90,8 +90,7 @@ impl Session {
             .and_then(|layer| Policy::compile(vec![layer]).ok())
             .unwrap_or_else(Policy::unrestricted);
         // Both were validated when the session was opened.
-        let approval_gate =
-            authorize::approval_gate(&settings.approve_tools).unwrap_or_else(|_| Policy::unrestricted());
+        let approval_gate = approval_gate(&settings.approve_tools).unwrap_or_else(|_| Policy::unrestricted());
         let webhook_starts = webhook_starts(&settings.webhooks, &OrdMap::new(), Sequence::ZERO);
         Self {
             id,
@@ -119,7 +118,7 @@ impl Session {
             starting: OrdSet::new(),
             waking: OrdMap::new(),
             fences: OrdSet::new(),
-            going_on: OrdMap::new(),
+            continuing: OrdMap::new(),
             budgeted: OrdSet::new(),
             spent: OrdSet::new(),
             idle_orchestrators: OrdSet::new(),
@@ -217,8 +216,8 @@ impl Session {
     }
 
     /// Returns the settled threads whose turn ended with queued input, in the order in which the turns ended.
-    pub fn going_on(&self) -> impl Iterator<Item = &Arc<Thread>> {
-        self.going_on.values().filter_map(|id| self.thread(*id))
+    pub fn continuing(&self) -> impl Iterator<Item = &Arc<Thread>> {
+        self.continuing.values().filter_map(|id| self.thread(*id))
     }
 
     /// Returns the open threads with their own budget.
@@ -241,6 +240,13 @@ impl Session {
     pub fn workspace<'a>(&'a self, thread: &'a Thread) -> &'a str {
         let own = &thread.spawned.working_directory;
         if own.is_empty() { &self.settings.cwd } else { own }
+    }
+
+    /// Returns the current edge management of a graph thread: its template's declaration, narrowed by its spawn and by the
+    /// session's setting.
+    #[must_use]
+    pub fn edge_management(&self, thread: &Thread) -> EdgeManagement {
+        thread.spawned.edge_management.min(self.settings.edge_management)
     }
 
     /// Returns the thread and its ancestors, up to the root.
@@ -373,7 +379,7 @@ impl Session {
     }
 
     /// Removes an edge.
-    pub(super) fn disconnect(&mut self, id: EdgeId) {
+    pub(crate) fn disconnect(&mut self, id: EdgeId) {
         let Some(edge) = self.edges.remove(&id) else {
             return;
         };
@@ -404,23 +410,23 @@ impl Session {
             Arc::make_mut(&mut thread.spawned).role = role;
         }
         self.order.insert(thread.spawn_sequence, id);
-        let place = Place::of(&thread, self.settings.slot_release);
+        let place = IndexKeys::of(&thread, self.settings.slot_release);
         if place.has_alias {
             self.aliases.insert(thread.spawned.alias.to_lowercase(), id);
         }
-        self.move_thread(id, &Place::default(), &place);
+        self.move_thread(id, &IndexKeys::default(), &place);
         self.threads.insert(id, Arc::new(thread));
     }
 
     /// Changes a thread and updates the indices. Does nothing if the thread does not exist.
-    pub(super) fn update<R>(&mut self, id: ThreadId, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+    pub(crate) fn update<R>(&mut self, id: ThreadId, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
         let slot_release = self.settings.slot_release;
         // Copies the thread only if another owner shares the state. During replay the state is not shared, so nothing
         // is copied.
         let thread = Arc::make_mut(self.threads.get_mut(&id)?);
-        let before = Place::of(thread, slot_release);
+        let before = IndexKeys::of(thread, slot_release);
         let result = change(thread);
-        let after = Place::of(thread, slot_release);
+        let after = IndexKeys::of(thread, slot_release);
         // A released alias is never restored.
         let given_back = (before.has_alias && !after.has_alias).then(|| thread.spawned.alias.to_lowercase());
         if let Some(alias) = given_back {
@@ -431,7 +437,7 @@ impl Session {
     }
 
     /// Updates only the indices in which the place differs. The other indices remain shared with the previous state.
-    fn move_thread(&mut self, id: ThreadId, before: &Place, after: &Place) {
+    fn move_thread(&mut self, id: ThreadId, before: &IndexKeys, after: &IndexKeys) {
         if before == after {
             return;
         }
@@ -464,7 +470,7 @@ impl Session {
         let queues = [
             (&mut self.queue, before.queued, after.queued),
             (&mut self.waking, before.woken_by, after.woken_by),
-            (&mut self.going_on, before.goes_on, after.goes_on),
+            (&mut self.continuing, before.continues, after.continues),
         ];
         for (queue, old, new) in queues {
             if old != new {
@@ -478,7 +484,7 @@ impl Session {
         }
     }
 
-    pub(super) fn apply_settings(&mut self, change: &SettingsChange) {
+    pub(crate) fn apply_settings(&mut self, change: &SettingsChange) {
         let settings = Arc::make_mut(&mut self.settings);
         if let Some(mode) = change.mode {
             settings.mode = mode;
@@ -506,7 +512,7 @@ impl Session {
     }
 
     /// Sets a thread's budget. The root's budget is the session's budget, and the settings repeat it.
-    pub(super) fn set_budget(&mut self, id: ThreadId, budget: Budget) {
+    pub(crate) fn set_budget(&mut self, id: ThreadId, budget: Budget) {
         if self.update(id, |thread| thread.budget = budget).is_none() {
             return;
         }
@@ -532,13 +538,10 @@ fn webhook_starts(
         .collect()
 }
 
-/// Maximum duration of a cascade before the remaining threads are closed by force.
-pub const CASCADE_DEADLINE: Duration = Duration::from_secs(30);
-
 /// The position of a thread in the indices: a function of the thread and the session's slot rule, which never changes.
 /// The default is the place of a thread that does not exist.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Place {
+struct IndexKeys {
     kind: Option<StatusKind>,
     holds_slot: bool,
     starts: bool,
@@ -549,10 +552,10 @@ struct Place {
     has_alias: bool,
     queued: Option<Sequence>,
     woken_by: Option<Sequence>,
-    goes_on: Option<Sequence>,
+    continues: Option<Sequence>,
 }
 
-impl Place {
+impl IndexKeys {
     fn of(thread: &Thread, slot_release: SlotRelease) -> Self {
         let kind = thread.status.kind();
         let is_marked = thread.conditions.contains_key(&ConditionKind::BudgetExhausted);
@@ -562,12 +565,12 @@ impl Place {
             starts: kind == StatusKind::PendingInit,
             is_fenced: thread.fence.is_some() && kind.is_open(),
             is_budgeted: kind.is_open() && thread.budget != Budget::default(),
-            is_spent: kind.is_open() && (is_marked || budget::exhausted(thread).is_some()),
-            is_idle: orchestration::is_idle(thread),
-            has_alias: !thread.spawned.alias.is_empty() && !thread.never_came_to_be(),
+            is_spent: kind.is_open() && (is_marked || thread.exhausted_resource().is_some()),
+            is_idle: thread.is_idle_orchestrator(),
+            has_alias: !thread.spawned.alias.is_empty() && !thread.was_never_approved(),
             queued: (kind == StatusKind::Queued).then_some(thread.status_sequence),
             woken_by: thread.woken_by(),
-            goes_on: thread.goes_on.then_some(thread.status_sequence),
+            continues: thread.continues.then_some(thread.status_sequence),
         }
     }
 }

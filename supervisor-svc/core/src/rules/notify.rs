@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{
+use crate::{
     content::preview,
     event::{ConditionKind, Event, Recorded, ThreadEvent},
     ids::{Sequence, ThreadId},
-    session::Session,
     settings::{NotificationKind, Webhook},
+    state::{session::Session, thread::Thread},
     status::Settled,
-    thread::Thread,
     time::UnixMillis,
 };
 
@@ -37,23 +36,23 @@ impl Notification {
         let Event::Thread(id, event) = &recorded.event else {
             return None;
         };
-        let told = Told::by(event)?;
+        let summary = Summary::by(event)?;
         let thread = session.thread(*id)?;
-        if told.is_settling && (thread.spawned.parent.is_none() || session.was_closing(*id, recorded.sequence)) {
+        if summary.is_settling && (thread.spawned.parent.is_none() || session.was_closing(*id, recorded.sequence)) {
             return None;
         }
         Some(Self {
             sequence: recorded.sequence,
             time: recorded.time,
             thread: *id,
-            kinds: told.kinds.iter().copied().collect(),
+            kinds: summary.kinds.iter().copied().collect(),
             line: format!(
                 "agent {} ({}) {}",
                 preview(&thread.display_name()),
                 role(thread),
-                told.what
+                summary.what
             ),
-            detail: preview(told.detail),
+            detail: preview(summary.detail),
         })
     }
 
@@ -69,14 +68,14 @@ impl Notification {
 }
 
 /// The content of a notification, without its thread.
-struct Told<'e> {
+struct Summary<'e> {
     kinds: &'static [NotificationKind],
     what: &'static str,
     detail: &'e str,
     is_settling: bool,
 }
 
-impl<'e> Told<'e> {
+impl<'e> Summary<'e> {
     fn by(event: &'e ThreadEvent) -> Option<Self> {
         use NotificationKind as Kind;
         match event {
@@ -215,31 +214,5 @@ impl Attention {
             NotificationPolicy::Kinds(wanted) => !kinds.is_disjoint(wanted),
         };
         is_wanted.then_some(kinds)
-    }
-}
-
-/// The delivery start of a webhook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WebhookStart {
-    /// The event after which delivery starts if nothing was sent yet.
-    pub after: Sequence,
-    /// The event that configured the webhook. Earlier progress of its URL is ignored. Zero if unknown.
-    pub given: Sequence,
-}
-
-impl WebhookStart {
-    /// Returns the delivery start of a webhook configured by an event: delivery starts after that event.
-    #[must_use]
-    pub const fn given_by(event: Sequence) -> Self {
-        Self {
-            after: event,
-            given: event,
-        }
-    }
-
-    /// Returns the position at which delivery continues. `reached` is the last recorded progress of the webhook's URL.
-    #[must_use]
-    pub fn position(self, reached: Option<Sequence>) -> Sequence {
-        reached.filter(|reached| *reached >= self.given).unwrap_or(self.after)
     }
 }

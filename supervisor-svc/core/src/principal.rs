@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::ids::{Generation, RunnerId, ThreadId};
+use crate::ids::{Generation, RunnerId, ThreadId};
 
 /// The originator of an event, as recorded in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]

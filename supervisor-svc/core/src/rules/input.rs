@@ -1,6 +1,6 @@
 //! The validation of agent input: a message or a list of items, exactly one of them, neither blank nor empty.
 
-use super::refusal::Refusal;
+use crate::rejection::Refusal;
 
 /// The refusal of blank input.
 pub const BLANK: Refusal = Refusal::InvalidInput("Empty message can't be sent to an agent");

@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use super::{
-    budget, event::CloseCause, ids::ThreadId, refusal::Refusal, session::Session, thread::Thread, time::UnixMillis,
+use crate::{
+    event::CloseCause,
+    ids::ThreadId,
+    rejection::Refusal,
+    rules::{budget, waiting},
+    state::{session::Session, thread::Thread},
+    time::UnixMillis,
 };
 
 /// Maximum number of queued inputs of one thread.
@@ -44,7 +49,7 @@ pub fn may_spawn(session: &Session, thread: &Thread) -> bool {
 /// other thread is admitted during that time.
 #[must_use]
 pub fn active(session: &Session) -> u32 {
-    let lent = session.waits.lenders(session).len();
+    let lent = waiting::lenders(session).len();
     u32::try_from(session.holding().len().saturating_sub(lent)).unwrap_or(u32::MAX)
 }
 
@@ -65,7 +70,7 @@ pub fn admissible(session: &Session) -> Vec<ThreadId> {
     }
     let mut free = session.settings.limits.max_threads.saturating_sub(active(session));
     let mut admitted = Vec::new();
-    for thread in session.going_on() {
+    for thread in session.continuing() {
         let held_back = session.is_closing(thread.id) || budget::exhausted_over(session, thread.id).is_some();
         if held_back || (free == 0 && needs_slot(session, thread)) {
             continue;

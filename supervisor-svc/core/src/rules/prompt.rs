@@ -6,16 +6,18 @@ use std::{
     sync::Arc,
 };
 
-use super::{
+use crate::{
     content::ContentRef,
     event::{Edge, EdgeKind, Expectation, Handoff},
-    graph,
     ids::{Sequence, ThreadId},
-    mail::{Body, Letter},
-    session::Session,
+    rules::graph,
     settings::{EdgeManagement, Mode},
+    state::{
+        mailbox::{Body, Letter},
+        session::Session,
+        thread::Thread,
+    },
     status::Status,
-    thread::Thread,
 };
 
 /// Maximum number of threads and of edges in a task block. The block contains the number of omitted entries.
@@ -83,7 +85,7 @@ pub fn task_block(session: &Session, thread: &Thread, assignment: Assignment<'_>
         Mode::Implementation => "IMPLEMENTATION",
     };
     section(&mut text, "Mode", &[mode.to_owned()]);
-    let edges = match graph::edge_management(session, thread) {
+    let edges = match session.edge_management(thread) {
         EdgeManagement::None => "none",
         EdgeManagement::SelfOnly => "self",
         EdgeManagement::All => "all",
@@ -126,7 +128,7 @@ fn section(text: &mut String, title: &str, entries: &[String]) {
 fn known_threads(session: &Session, thread: &Thread) -> Vec<String> {
     let edges = graph::edges_of(session, thread.id);
     let neighbours = edges.iter().flat_map(|edge| [edge.from, edge.to]);
-    let below = match graph::edge_management(session, thread) {
+    let below = match session.edge_management(thread) {
         EdgeManagement::None | EdgeManagement::SelfOnly => Vec::new(),
         EdgeManagement::All => session.subtree(thread.id),
     };
@@ -162,7 +164,7 @@ fn described(thread: &Thread) -> String {
 
 /// Returns the thread's edges, and those of its descendants if it manages all edges.
 fn known_edges(session: &Session, thread: &Thread) -> Vec<String> {
-    let edges = match graph::edge_management(session, thread) {
+    let edges = match session.edge_management(thread) {
         EdgeManagement::None | EdgeManagement::SelfOnly => graph::edges_of(session, thread.id),
         EdgeManagement::All => graph::edges_within(session, thread.id),
     };

@@ -3,16 +3,14 @@
 //! The supervisor has no access to the file system. The runner resolves and reports the paths that a call writes. A
 //! call with unknown effects is treated as able to do everything.
 
-use tool_policy::{Effect, Layer, MatchMode, NativeTools, Policy, PolicyError, tools_of_rpc};
+use tool_policy::{Effect, NativeTools, tools_of_rpc};
 
-use super::{
-    approval::Approval,
+use crate::{
     event::ApprovalDecision,
     ids::ApprovalId,
-    limits,
-    session::Session,
+    rules::limits,
     settings::{Mode, Sandbox},
-    thread::Thread,
+    state::{approval::Approval, session::Session, thread::Thread},
 };
 
 /// Maximum number of paths in one call.
@@ -55,22 +53,6 @@ pub enum ToolVerdict {
     NeedsApproval,
     /// The approval was requested and is pending.
     Waiting,
-}
-
-/// Returns the policy that allows exactly the tools that need no approval.
-///
-/// # Errors
-/// A malformed pattern, or too many patterns.
-pub fn approval_gate(patterns: &[String]) -> Result<Policy, PolicyError> {
-    if patterns.is_empty() {
-        return Ok(Policy::unrestricted());
-    }
-    Policy::compile(vec![Layer {
-        origin: String::from("approve_tools"),
-        mode: MatchMode::Glob,
-        allow: Vec::new(),
-        deny: patterns.to_vec(),
-    }])
 }
 
 /// Returns the tool that requires an approval for the thread's call of an RPC. `None` if no approval is required. If an

@@ -4,17 +4,12 @@ use std::time::Duration;
 
 use tool_policy::{CANONICAL_TOOLS, Policy};
 
-use super::{
-    actor::Actor,
-    authorize::gated_tool,
+use crate::{
     content::preview,
-    event::{ApprovalDecision, ApprovalKind, CallDetails, Edge, Scope, Spawned, TemplateSource},
-    graph,
-    ids::{ApprovalId, Sequence, ThreadId},
-    session::Session,
+    event::{Scope, Spawned, TemplateSource},
+    rules::authorize::gated_tool,
     settings::{EdgeManagement, Sandbox},
-    thread::Thread,
-    time::{REQUESTS_REMEMBERED, UnixMillis},
+    state::{session::Session, thread::Thread},
 };
 
 /// Time after which a pending approval is denied automatically.
@@ -28,84 +23,6 @@ pub const DECIDED_WITHIN: Duration = Duration::from_secs(11 * 60);
 pub const MAX_WAITING_CALLS: usize = 64;
 /// Maximum number of pending tool call approvals of one session. See [`MAX_WAITING_CALLS`].
 pub const MAX_WAITING_CALLS_OF_SESSION: usize = 1_024;
-
-/// Number of decided approvals that a session keeps in memory. Older ones are only in the log.
-pub const MAX_DECIDED: usize = 1_000;
-
-/// The state of one approval, folded from its events.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Approval {
-    /// Its id.
-    pub id: ApprovalId,
-    /// The thread that the approval concerns: the thread to spawn, or the thread that requests the edge or tool call.
-    pub thread: ThreadId,
-    /// The kind of the request.
-    pub kind: ApprovalKind,
-    /// A human-readable description of the request.
-    pub subject: String,
-    /// The sequence of the event that requested the approval.
-    pub sequence: Sequence,
-    /// The time of the request.
-    pub requested: UnixMillis,
-    /// The time at which the approval is denied automatically.
-    pub deadline: UnixMillis,
-    /// The edge to create when the approval is granted. `None` for other kinds.
-    pub edge: Option<Edge>,
-    /// The tool call that the approval covers. `None` for other kinds.
-    pub call: Option<Box<CallDetails>>,
-    /// The decision. `None` while the approval is pending.
-    pub verdict: Option<Verdict>,
-}
-
-/// How a repeated call of a thread without turns matches an earlier call. A turn limits the validity of a decision.
-/// Without turns, the decision would be valid for the whole session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
-    /// The approval ids match: it is the same call.
-    ById,
-    /// The content matches and the decision was not delivered yet: the call continues to wait.
-    Unheard,
-    /// The content matches but the decision was already delivered: it is a new call.
-    Heard,
-}
-
-impl Approval {
-    /// Returns whether this approval answers a repeated call of a thread without turns at the given time. A decision
-    /// applies to the call that requested it while its id is remembered, otherwise for the approval timeout. An expired
-    /// approval never answers a later call.
-    #[must_use]
-    pub fn answers(&self, again: Again, now: UnixMillis) -> bool {
-        let Some(verdict) = &self.verdict else {
-            return true;
-        };
-        match (verdict.decision, again) {
-            (ApprovalDecision::Expired | ApprovalDecision::Moot, _) => false,
-            (ApprovalDecision::Granted | ApprovalDecision::Denied, Again::ById) => {
-                now < self.requested.plus(REQUESTS_REMEMBERED)
-            }
-            (ApprovalDecision::Granted | ApprovalDecision::Denied, Again::Unheard) => now < self.deadline,
-            (ApprovalDecision::Granted | ApprovalDecision::Denied, Again::Heard) => false,
-        }
-    }
-
-    /// Returns whether the approval is undecided and past its deadline. It can no longer be decided and is about to be
-    /// denied automatically.
-    #[must_use]
-    pub fn is_overdue(&self, now: UnixMillis) -> bool {
-        self.verdict.is_none() && self.deadline <= now
-    }
-}
-
-/// The decision on an approval.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// The decision.
-    pub decision: ApprovalDecision,
-    /// The actor that decided.
-    pub by: Actor,
-    /// The reason.
-    pub reason: String,
-}
 
 /// The prefix of the subject of a tool call.
 const TOOL_CALL: &str = "Tool call: ";
@@ -143,7 +60,7 @@ fn is_orchestrator(session: &Session, thread: &Thread) -> bool {
         Scope::User | Scope::System => true,
         Scope::Project => false,
     };
-    role.source.as_ref().is_some_and(is_trusted) && graph::edge_management(session, thread) == EdgeManagement::All
+    role.source.as_ref().is_some_and(is_trusted) && session.edge_management(thread) == EdgeManagement::All
 }
 
 /// Returns the description of a spawn for the approver: the new thread, its template and its tools. The first line

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use imbl::{OrdMap, Vector};
 use tool_policy::Policy;
 
-use super::{
+use crate::{
     content::ContentRef,
     event::{ConditionKind, Fence, Spawned},
     ids::{Digest, Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
-    mailbox::Mailbox,
+    resource::Resource,
     settings::{Budget, Sandbox, Usage, WakePolicy},
+    state::mailbox::Mailbox,
     status::{Status, StatusKind},
     time::UnixMillis,
 };
@@ -36,7 +37,7 @@ pub struct Thread {
     pub generation: Generation,
     /// The newest generation in which a turn was dispatched. Older than the current generation until a turn of the
     /// current one is dispatched.
-    pub handed_out: Generation,
+    pub dispatched_generation: Generation,
     /// The note. Empty means no note.
     pub note: Arc<str>,
     /// The effective tool policy.
@@ -64,7 +65,7 @@ pub struct Thread {
     pub last_input: InputNumber,
     /// Whether the last turn ended with queued input. The next turn then starts as soon as nothing prevents it. Only
     /// set while the thread is settled.
-    pub goes_on: bool,
+    pub continues: bool,
     /// The pending stop request of a turn.
     pub interrupt: Option<Interrupt>,
     /// The newest recorded report of this attempt.
@@ -127,15 +128,6 @@ pub struct Interrupt {
     pub turn: Turn,
     /// A human-readable reason. It becomes the reason of the turn's outcome.
     pub reason: String,
-}
-
-/// The digests of a turn's output, used to compare turns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Product {
-    /// SHA-256 of the output. `None` if unknown.
-    pub output: Option<Digest>,
-    /// SHA-256 of the file changes. `None` if nothing changed or the changes are unknown.
-    pub diff: Option<Digest>,
 }
 
 /// The runs of equal turns at the end of the thread's history.
@@ -285,7 +277,9 @@ impl Thread {
     /// Returns the runner of the current attempt. `None` until a turn of it is dispatched.
     #[must_use]
     pub fn holder(&self) -> Option<&RunnerId> {
-        self.runner.as_ref().filter(|_| self.handed_out == self.generation)
+        self.runner
+            .as_ref()
+            .filter(|_| self.dispatched_generation == self.generation)
     }
 
     /// Returns whether the generation is current, belongs to that runner, and the thread is open. Only then may a
@@ -308,7 +302,7 @@ impl Thread {
 
     /// Returns whether the thread was closed before its spawn was approved. It cannot be resumed.
     #[must_use]
-    pub const fn never_came_to_be(&self) -> bool {
+    pub const fn was_never_approved(&self) -> bool {
         matches!(self.status, Status::Shutdown { before: None, .. })
     }
 
@@ -316,6 +310,12 @@ impl Thread {
     #[must_use]
     pub const fn total_usage(&self) -> Usage {
         self.usage.plus(self.earlier_usage)
+    }
+
+    /// Returns the first resource of the thread's own budget that is exhausted.
+    #[must_use]
+    pub fn exhausted_resource(&self) -> Option<Resource> {
+        Resource::reached(&self.budget, &self.subtree_usage)
     }
 
     /// Returns a display name: the alias, otherwise the label, otherwise the role with its persona.

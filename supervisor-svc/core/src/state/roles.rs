@@ -4,7 +4,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 use imbl::OrdSet;
 
-use super::event::Role;
+use crate::event::Role;
 
 /// Every role of the session's threads. It never shrinks, because threads are never removed either.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{
-    actor::Caller,
+use crate::{
     ids::ThreadId,
-    refusal::{GuardedVerb, Refusal},
-    session::Session,
+    principal::Caller,
+    rejection::{GuardedVerb, Refusal},
+    state::{session::Session, thread::Thread},
     status::StatusKind,
-    thread::Thread,
 };
 
 /// Checks that `caller` may call `method` on `target`, and returns the target.

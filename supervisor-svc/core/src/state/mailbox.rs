@@ -5,11 +5,37 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::{
+use crate::{
+    event::Handoff,
     ids::{Sequence, ThreadId},
-    mail::{Body, Letter},
     status::Status,
+    time::UnixMillis,
 };
+
+/// One piece of mail.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Letter {
+    /// The event that sent the letter.
+    pub sequence: Sequence,
+    /// The time of that event.
+    pub time: UnixMillis,
+    /// The content.
+    pub body: Body,
+}
+
+/// The content of a letter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    /// Another thread handed over work or results.
+    Handoff(Arc<Handoff>),
+    /// A child settled or was closed.
+    Settled {
+        /// The child.
+        child: ThreadId,
+        /// The child's status at that time.
+        status: Status,
+    },
+}
 
 /// Letters by the sequence of the event that sent each.
 ///
@@ -70,13 +96,13 @@ impl Mailbox {
 
     /// Whether a child's settling waits.
     #[must_use]
-    pub fn tells_of(&self, child: ThreadId) -> bool {
+    pub fn has_outcome_of(&self, child: ThreadId) -> bool {
         self.settled.contains_key(&child) || self.closed.contains_key(&child)
     }
 
     /// Adds a letter. A child's outcome replaces all earlier letters about the child. A close does not replace the
     /// outcome.
-    pub(super) fn put(&mut self, letter: Letter) {
+    pub(crate) fn put(&mut self, letter: Letter) {
         let earlier = match &letter.body {
             Body::Settled { child, status } => match status {
                 Status::Shutdown { .. } => [self.closed.insert(*child, letter.sequence), None],
@@ -95,7 +121,7 @@ impl Mailbox {
     }
 
     /// Forgets what has a number up to that one.
-    pub(super) fn acknowledge(&mut self, up_to: Sequence) {
+    pub(crate) fn acknowledge(&mut self, up_to: Sequence) {
         let (read, acknowledged, waiting) = self.letters.split_lookup(&up_to);
         for letter in read.values().chain(&acknowledged) {
             if let Body::Settled { child, .. } = letter.body {

@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{ids::ThreadId, session::Session, status::StatusKind, thread::Thread};
+use crate::{
+    ids::ThreadId,
+    state::{session::Session, thread::Thread},
+    status::StatusKind,
+};
 
 /// Which threads around one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

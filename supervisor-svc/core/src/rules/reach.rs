@@ -1,12 +1,10 @@
 //! Contents that belong to a subtree in its current state. The log identifies contents that belonged to it earlier.
 
-use super::{
+use crate::{
     content::ContentRef,
     ids::{Digest, Sequence, ThreadId},
-    mail::Body,
-    session::Session,
+    state::{mailbox::Body, session::Session, thread::Thread},
     status::{Settled, Status},
-    thread::Thread,
 };
 
 /// Whether a thread or one below it has that content: as its last message, its first input, input that waits or that its

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{actor::Actor, command::Command, ids::ThreadId, refusal::Refusal, time::UnixMillis};
+use crate::{command::Command, ids::ThreadId, principal::Actor, rejection::Refusal, time::UnixMillis};
 
 /// Number of buckets above which full buckets are removed.
 const FEW: usize = 1_024;
@@ -210,7 +210,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{actor::Caller, event::CloseCause, ids::Generation};
+    use crate::{event::CloseCause, ids::Generation, principal::Caller};
 
     const START: UnixMillis = UnixMillis::new(1_000_000);
 

@@ -8,26 +8,24 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use imbl::OrdMap;
 
-use super::{
+use crate::{
     ids::{Generation, ThreadId, WaitId},
-    session::Session,
-    status::{Status, StatusKind},
-    thread::Thread,
+    state::thread::Thread,
 };
 
 /// A call of a thread that waits for other threads.
 #[derive(Clone, Debug)]
 pub struct Wait {
-    thread: ThreadId,
-    generation: Generation,
-    awaited: Arc<BTreeSet<ThreadId>>,
+    pub(crate) thread: ThreadId,
+    pub(crate) generation: Generation,
+    pub(crate) awaited: Arc<BTreeSet<ThreadId>>,
     /// A thread that it waits for was admitted. The slot is lent until the wait ends.
-    lent: bool,
+    pub(crate) lent: bool,
 }
 
 /// All waits of a session's threads. Waits do not affect the equality of states.
 #[derive(Clone, Debug, Default)]
-pub struct Waits(OrdMap<WaitId, Wait>);
+pub struct Waits(pub(crate) OrdMap<WaitId, Wait>);
 
 impl PartialEq for Waits {
     fn eq(&self, _: &Self) -> bool {
@@ -52,20 +50,6 @@ impl Wait {
     pub const fn thread(&self) -> ThreadId {
         self.thread
     }
-
-    /// Returns whether the waiting attempt is still current and running.
-    fn lasts(&self, session: &Session) -> bool {
-        session
-            .thread(self.thread)
-            .is_some_and(|thread| thread.generation == self.generation && thread.status == Status::Running)
-    }
-
-    fn awaits_queued(&self, session: &Session) -> bool {
-        self.awaited.iter().filter(|id| **id != self.thread).any(|id| {
-            let is_queued = |thread: &Arc<Thread>| thread.status.kind() == StatusKind::Queued;
-            session.thread(*id).is_some_and(is_queued) && session.is_within(*id, self.thread)
-        })
-    }
 }
 
 impl Waits {
@@ -80,7 +64,7 @@ impl Waits {
     }
 
     /// Marks the slots of the threads that wait for `admitted` as lent, because it left the queue.
-    pub(super) fn lend_to(&mut self, admitted: ThreadId) {
+    pub(crate) fn lend_to(&mut self, admitted: ThreadId) {
         let waits = self.0.iter().filter(|(_, wait)| wait.awaited.contains(&admitted));
         let lending: Vec<WaitId> = waits.map(|(id, _)| *id).collect();
         for id in lending {
@@ -96,17 +80,5 @@ impl Waits {
         self.0
             .values()
             .any(|wait| wait.thread == thread.id && wait.generation == thread.generation)
-    }
-
-    /// Returns the threads that lend their slot.
-    #[must_use]
-    pub fn lenders(&self, session: &Session) -> BTreeSet<ThreadId> {
-        let somebody_is_queued = session.queued().next().is_some();
-        self.0
-            .values()
-            .filter(|wait| wait.lasts(session) && session.holding().contains(&wait.thread))
-            .filter(|wait| wait.lent || (somebody_is_queued && wait.awaits_queued(session)))
-            .map(|wait| wait.thread)
-            .collect()
     }
 }

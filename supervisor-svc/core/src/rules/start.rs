@@ -1,0 +1,40 @@
+//! The conditions under which a thread takes part in the session, and under which work starts in it.
+
+use super::budget;
+use crate::{
+    rejection::Refusal,
+    state::{session::Session, thread::Thread},
+};
+
+/// Checks that a thread is open and not closing.
+///
+/// # Errors
+/// [`Refusal::ThreadClosed`] or [`Refusal::ThreadClosing`].
+pub fn takes_part(session: &Session, thread: &Thread) -> Result<(), Refusal> {
+    if !thread.status.kind().is_open() {
+        return Err(Refusal::ThreadClosed(thread.id));
+    }
+    if session.is_closing(thread.id) {
+        return Err(Refusal::ThreadClosing(thread.id));
+    }
+    Ok(())
+}
+
+/// Checks that work may start in a thread: it is open and not closing, the session is not paused, and no budget of the
+/// thread or its ancestors is exhausted.
+///
+/// # Errors
+/// Those of [`takes_part`], [`Refusal::SessionPaused`] or [`Refusal::BudgetExhausted`].
+pub fn may_start_in(session: &Session, thread: &Thread) -> Result<(), Refusal> {
+    takes_part(session, thread)?;
+    if session.paused {
+        return Err(Refusal::SessionPaused);
+    }
+    if let Some((over, resource)) = budget::exhausted_over(session, thread.id) {
+        return Err(Refusal::BudgetExhausted {
+            thread: over.id,
+            what: resource.as_str(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! Orchestrators that completed a turn. The session maintains an index of them.
+
+use crate::{
+    event::ConditionKind,
+    settings::EdgeManagement,
+    state::thread::Thread,
+    status::{Status, StatusKind},
+};
+
+/// The lines with which an orchestrator ends the loop: the goal is reached, or no progress is possible.
+const MARKS: [&str; 2] = ["TROUPE_COMPLETE", "TROUPE_STALLED"];
+
+/// Returns the mark in the first line of a message that ends the loop. Surrounding blanks are ignored.
+pub(crate) fn completion_mark(message: &str) -> Option<&str> {
+    message.lines().map(str::trim).find(|line| MARKS.contains(line))
+}
+
+impl Thread {
+    /// Returns whether the thread is an orchestrator that completed its turn without a mark. It waits for input or for the
+    /// loop. Depends on this thread only, and the session maintains an index of the result.
+    #[must_use]
+    pub fn is_idle_orchestrator(&self) -> bool {
+        self.is_orchestrator()
+            && self.status.kind() == StatusKind::Completed
+            && self.pending_inputs.is_empty()
+            && !self.conditions.contains_key(&ConditionKind::Stalled)
+            && matches!(&self.status, Status::Settled(settled) if completion_mark(settled.last_word()).is_none())
+    }
+
+    /// Returns whether the thread has a graph template that may manage all edges, or the role of that name.
+    fn is_orchestrator(&self) -> bool {
+        let spawned = &self.spawned;
+        (spawned.role.is_graph() && spawned.edge_management == EdgeManagement::All)
+            || spawned.role.agent_type == "orchestrator"
+    }
+}
