@@ -98,13 +98,25 @@ fn rows() -> Vec<Row> {
         Row::of(
             "Provider key in the environment of its commands",
             [
-                "no: left out of their environment",
-                "no: in an open file without a name; `ANTHROPIC_AUTH_TOKEN` is held by a local proxy",
+                "no: held by a local proxy, and left out of their environment",
+                "no: held by a local proxy; without one it is in an open file without a name",
                 "no: held by a local proxy where the address of its provider is known; otherwise POLICY_GAP names the variable",
                 "no: `GEMINI_API_KEY` is held by a local proxy; POLICY_GAP names any other variable",
             ],
         ),
-        Row::same("Login file, if one is lent", "its commands can read it"),
+        Row::same(
+            "Login file, if one is lent",
+            "its commands can read it; POLICY_GAP says so",
+        ),
+        Row::of(
+            "Rate of its requests to the provider",
+            [
+                "limited by a local proxy; not with a login, POLICY_GAP",
+                "limited by a local proxy; not with a login, POLICY_GAP",
+                "limited by a local proxy where the address of its provider is known",
+                "limited by a local proxy; not with a login, POLICY_GAP",
+            ],
+        ),
         Row::of(
             "Network of its tools, READ_ONLY",
             [

@@ -13,7 +13,7 @@ use crate::{
     agent::{Agent, AgentEvent, Boxed, Deaf, Nudge, StopOrder, Stopped},
     child::{Child, ChildEvent, ChildInput, ChildOutput, Line},
     prompt::GivenTurn,
-    provider_proxy::{ProviderProxy, TrafficObserver},
+    provider_access::{ProviderAccess, TrafficObserver},
     tools::{ToolAnswer, ToolFailure},
 };
 
@@ -116,9 +116,9 @@ impl Driven {
         }
     }
 
-    /// Returns the agent with a proxy for the requests of its program.
-    pub(crate) fn observed(mut self, proxy: Option<ProviderProxy>) -> Self {
-        self.traffic = proxy.map(TrafficObserver::new);
+    /// Returns the agent with the access of its program to its providers, whose requests are limited.
+    pub(crate) fn with_access(mut self, access: ProviderAccess) -> Self {
+        self.traffic = Some(TrafficObserver::new(access));
         self
     }
 

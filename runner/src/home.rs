@@ -5,7 +5,7 @@
 use std::{
     collections::BTreeMap,
     fs::{self, OpenOptions},
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::{OpenOptionsExt as _, symlink},
     path::{Path, PathBuf},
 };
@@ -19,6 +19,8 @@ use crate::{
 
 /// The longest record that is read, in bytes.
 const MAX_RECORD_BYTES: u64 = 64 * 1024;
+/// Maximum number of bytes of a log that are read at once.
+const MAX_APPENDED_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Creates the directory, with a link to the login.
 pub(crate) fn prepare(home: &Path, login: Option<&Path>, name: &str) -> io::Result<()> {
@@ -108,6 +110,34 @@ pub(crate) fn environment_in(
     environment.extend(own.iter().map(|&(name, value)| (name.to_owned(), value.into())));
     add(&mut environment, inherit, given);
     environment
+}
+
+/// Returns the complete lines of a log after a position, and the position after them. An agent may have replaced the log.
+pub(crate) fn appended(log: &Path, from: u64) -> Option<(Vec<u8>, u64)> {
+    let how = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(how.cast_signed())
+        .open(log)
+        .ok()?;
+    let found = file.metadata().ok()?;
+    // A log that was replaced may be shorter.
+    let from = if found.len() < from { 0 } else { from };
+    if !found.is_file() || found.len() == from {
+        return None;
+    }
+    file.seek(SeekFrom::Start(from)).ok()?;
+    let mut text = Vec::new();
+    file.take(MAX_APPENDED_BYTES).read_to_end(&mut text).ok()?;
+    let is_full = u64::try_from(text.len()).is_ok_and(|bytes| bytes == MAX_APPENDED_BYTES);
+    match text.iter().rposition(|&byte| byte == b'\n') {
+        Some(end) => text.truncate(end + 1),
+        // Skips a line that exceeds the limit.
+        None if is_full => {}
+        None => text.clear(),
+    }
+    let to = from.saturating_add(u64::try_from(text.len()).ok()?);
+    Some((text, to))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! A local proxy between one thread's program and its model provider.
 //!
 //! The proxy listens on 127.0.0.1 and forwards every request below one base URL. It counts requests and failures, which
-//! some programs do not report themselves. It can also hold the provider's key: the program gets a random placeholder,
-//! and the proxy replaces it in the headers of each request. Bodies are streamed in both directions and never stored.
+//! some programs do not report themselves. It can also hold the provider's keys: the program gets a random placeholder
+//! for each, and the proxy replaces it in the headers of each request. Bodies are streamed in both directions and never
+//! stored. [`super::provider_access`] decides which program gets which proxies.
 
-use std::{collections::VecDeque, convert::Infallible, io, net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -23,28 +24,21 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
     task::JoinSet,
-    time::{Instant, timeout},
+    time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-use crate::{
-    agent::{AgentEvent, Secret},
-    env::Environment,
-    redact,
-};
+use crate::agent::Secret;
 
 /// How many connections the proxy serves at once; further ones wait in the kernel's backlog.
-const MAX_CONNECTIONS: usize = 64;
+pub(crate) const MAX_CONNECTIONS: usize = 64;
 /// How long a program may take to send the headers of a request.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection to the provider may take, including TLS.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// A program that sends this many requests within this time, without progress, is stopped.
-const MAX_REQUESTS: usize = 40;
-const WINDOW: Duration = Duration::from_secs(60);
 /// Headers that belong to one connection and are not forwarded.
 const HOP_BY_HOP: [http::HeaderName; 7] = [
     CONNECTION,
@@ -56,36 +50,30 @@ const HOP_BY_HOP: [http::HeaderName; 7] = [
     UPGRADE,
 ];
 
-/// Variables with certificates that a program trusts and the proxy does not.
-const OWN_CERTIFICATES: [&str; 3] = ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR"];
-
-/// Whether a program reaches its provider through an HTTP proxy or with certificates of its own. The proxy of this module
-/// knows neither, so such a program must call its provider directly.
-pub(crate) fn has_own_route(environment: &Environment) -> bool {
-    environment.iter().any(|(name, value)| {
-        let name = name.to_ascii_uppercase();
-        let is_proxy = name.ends_with("_PROXY") && name != "NO_PROXY";
-        !value.is_empty() && (is_proxy || OWN_CERTIFICATES.contains(&name.as_str()))
-    })
-}
-
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// The provider behind a proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Upstream {
     base: Uri,
-    key: Option<Secret>,
+    keys: Vec<HeldKey>,
+}
+
+/// A key of a provider, and what the program gets in its place.
+#[derive(Clone, Debug)]
+struct HeldKey {
+    placeholder: Secret,
+    key: Secret,
 }
 
 impl Upstream {
-    /// An upstream at a base URL, `http` or `https`. With a key, the proxy accepts only requests that carry its
-    /// placeholder in a header; without one, it forwards the program's own credentials unchanged.
+    /// An upstream at a base URL, `http` or `https`. With keys, the proxy accepts only requests that carry the placeholder
+    /// of one in a header; without any, it forwards the program's own credentials unchanged.
     ///
     /// # Errors
     ///
     /// The URL is not an absolute `http` or `https` URL.
-    pub(crate) fn new(base_url: &str, key: Option<Secret>) -> Result<Self, String> {
+    pub(crate) fn new(base_url: &str, keys: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let base: Uri = base_url
             .parse()
             .map_err(|error| format!("\"{base_url}\" is not a URL: {error}"))?;
@@ -93,7 +81,30 @@ impl Upstream {
         if !is_absolute {
             return Err(format!("\"{base_url}\" is not an http or https URL"));
         }
-        Ok(Self { base, key })
+        let held = |key| HeldKey {
+            placeholder: Secret::new(format!("troupe-{}", Uuid::new_v4().simple())),
+            key: Secret::new(key),
+        };
+        Ok(Self {
+            base,
+            keys: keys.into_iter().map(held).collect(),
+        })
+    }
+
+    /// Returns the placeholders of the keys, in the order of the keys.
+    pub(crate) fn placeholders(&self) -> Vec<String> {
+        let placeholders = self.keys.iter().map(|held| held.placeholder.expose().to_owned());
+        placeholders.collect()
+    }
+
+    /// Replaces the placeholders in the headers of a request. Returns false if a key is held and the request carries no
+    /// placeholder.
+    fn authenticate(&self, headers: &mut HeaderMap) -> bool {
+        let mut is_found = self.keys.is_empty();
+        for held in &self.keys {
+            is_found |= substitute(headers, held.placeholder.expose(), held.key.expose());
+        }
+        is_found
     }
 
     /// The path of the base URL, without a slash at its end.
@@ -117,31 +128,22 @@ pub(crate) struct Traffic {
 #[derive(Debug)]
 pub(crate) struct ProviderProxy {
     base_url: String,
-    placeholder: Secret,
-    traffic: watch::Receiver<Traffic>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl ProviderProxy {
-    /// Starts a proxy on a free port of 127.0.0.1.
+    /// Starts a proxy on a free port of 127.0.0.1. It counts its requests in `counter`, which several proxies of one
+    /// program share.
     ///
     /// # Errors
     ///
     /// No port can be opened.
-    pub(crate) async fn start(upstream: Upstream) -> io::Result<Self> {
+    pub(crate) async fn start(upstream: Upstream, counter: watch::Sender<Traffic>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let base_url = format!("http://{}{}", listener.local_addr()?, upstream.path());
-        let placeholder = Secret::new(format!("troupe-{}", Uuid::new_v4().simple()));
-        let (counter, traffic) = watch::channel(Traffic::default());
-        let forwarder = Arc::new(Forwarder {
-            upstream,
-            placeholder: placeholder.clone(),
-            counter,
-        });
+        let forwarder = Arc::new(Forwarder { upstream, counter });
         Ok(Self {
             base_url,
-            placeholder,
-            traffic,
             _task: AbortOnDropHandle::new(tokio::spawn(serve(listener, forwarder))),
         })
     }
@@ -149,16 +151,6 @@ impl ProviderProxy {
     /// The base URL that the program gets in place of the provider's. Its path is that of the provider's base URL.
     pub(crate) fn base_url(&self) -> &str {
         &self.base_url
-    }
-
-    /// The key that the program gets in place of the provider's.
-    pub(crate) const fn placeholder(&self) -> &Secret {
-        &self.placeholder
-    }
-
-    /// The traffic, as it changes.
-    pub(crate) fn traffic(&self) -> watch::Receiver<Traffic> {
-        self.traffic.clone()
     }
 }
 
@@ -201,7 +193,6 @@ async fn serve(listener: TcpListener, forwarder: Arc<Forwarder>) {
 #[derive(Debug)]
 struct Forwarder {
     upstream: Upstream,
-    placeholder: Secret,
     counter: watch::Sender<Traffic>,
 }
 
@@ -241,6 +232,11 @@ impl Forwarder {
     /// The request as the provider gets it, or the status and text of a refusal.
     fn rewritten(&self, request: Request<Incoming>) -> Result<Request<Incoming>, (StatusCode, String)> {
         let (mut parts, body) = request.into_parts();
+        if parts.headers.contains_key(UPGRADE) {
+            // Codex then sends ordinary requests.
+            let text = "only requests of HTTP/1.1 are forwarded".to_owned();
+            return Err((StatusCode::UPGRADE_REQUIRED, text));
+        }
         let path = parts.uri.path();
         let below = path.strip_prefix(self.upstream.path());
         let is_below = below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -255,9 +251,7 @@ impl Forwarder {
         for name in HOP_BY_HOP {
             parts.headers.remove(name);
         }
-        if let Some(key) = &self.upstream.key
-            && !substitute(&mut parts.headers, self.placeholder.expose(), key.expose())
-        {
+        if !self.upstream.authenticate(&mut parts.headers) {
             let text = "the request does not carry this thread's key".to_owned();
             return Err((StatusCode::UNAUTHORIZED, text));
         }
@@ -354,97 +348,6 @@ fn refusal(status: StatusCode, text: &str) -> Response<Body> {
     response
 }
 
-/// Turns a program's traffic into events of its agent.
-#[derive(Debug)]
-pub(crate) struct TrafficObserver {
-    proxy: ProviderProxy,
-    traffic: watch::Receiver<Traffic>,
-    seen: Traffic,
-    guard: RequestGuard,
-}
-
-impl TrafficObserver {
-    pub(crate) fn new(proxy: ProviderProxy) -> Self {
-        Self {
-            traffic: proxy.traffic(),
-            proxy,
-            seen: Traffic::default(),
-            guard: RequestGuard::default(),
-        }
-    }
-
-    /// Records that the program made progress, so that its requests until now do not count as a loop.
-    pub(crate) fn note_progress(&mut self) {
-        self.guard.reset();
-    }
-
-    /// The next event: an activity, or the end of a program whose requests lead nowhere. Cancel safe.
-    pub(crate) async fn next(&mut self) -> AgentEvent {
-        loop {
-            if self.traffic.changed().await.is_err() {
-                // The proxy has ended; its program finds that out itself.
-                tracing::warn!(base_url = self.proxy.base_url(), "the provider proxy has ended");
-                return std::future::pending().await;
-            }
-            let now = self.traffic.borrow_and_update().clone();
-            let before = std::mem::replace(&mut self.seen, now);
-            let requests = self.seen.requests.saturating_sub(before.requests);
-            if let Some(why) = self.guard.count(requests, Instant::now()) {
-                return AgentEvent::Exited(why);
-            }
-            if let Some(activity) = activity(&before, &self.seen) {
-                return AgentEvent::Activity(activity);
-            }
-        }
-    }
-}
-
-/// The activity that shows a change of traffic; empty after a recovery.
-fn activity(before: &Traffic, now: &Traffic) -> Option<String> {
-    match now.failures {
-        failures if failures == before.failures => None,
-        0 => Some(String::new()),
-        attempt => Some(provider_error(&now.last_failure, attempt)),
-    }
-}
-
-/// The activity of a program whose provider failed.
-pub(crate) fn provider_error(failure: &str, attempt: u32) -> String {
-    redact::detail(&format!("provider error {failure}, attempt {attempt}"))
-}
-
-/// Detects a program that sends requests without making progress.
-#[derive(Debug, Default)]
-struct RequestGuard {
-    /// The times of the last requests since the last progress, at most [`MAX_REQUESTS`].
-    times: VecDeque<Instant>,
-}
-
-impl RequestGuard {
-    fn reset(&mut self) {
-        self.times.clear();
-    }
-
-    /// Counts requests. Returns why the program has to stop, if there are too many.
-    fn count(&mut self, requests: u64, now: Instant) -> Option<String> {
-        for _ in 0..requests.min(MAX_REQUESTS as u64) {
-            if self.times.len() == MAX_REQUESTS {
-                self.times.pop_front();
-            }
-            self.times.push_back(now);
-        }
-        let first = *self.times.front().filter(|_| self.times.len() == MAX_REQUESTS)?;
-        let time = now.saturating_duration_since(first);
-        (time <= WINDOW).then(|| {
-            let seconds = time.as_secs().max(1);
-            format!(
-                "provider request rate: {MAX_REQUESTS} requests in {seconds} s without progress; check that the provider's \
-                 base URL and model are right, then send the agent input to continue"
-            )
-        })
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -493,23 +396,24 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}/v1/", listener.local_addr().unwrap());
         let provider = provider(listener, vec![LIMITED, LIMITED, FINE]);
-        let upstream = Upstream::new(&base, Some(Secret::new("real-key".to_owned()))).unwrap();
-        let proxy = ProviderProxy::start(upstream).await.unwrap();
+        let upstream = Upstream::new(&base, ["real-key".to_owned(), "other-key".to_owned()]).unwrap();
+        let (key, other) = (upstream.placeholders()[0].clone(), upstream.placeholders()[1].clone());
+        let (counter, traffic) = watch::channel(Traffic::default());
+        let proxy = ProviderProxy::start(upstream, counter).await.unwrap();
         assert!(proxy.base_url().ends_with("/v1"), "{}", proxy.base_url());
-        let (url, key) = (proxy.base_url().to_owned(), proxy.placeholder().expose().to_owned());
+        let url = proxy.base_url().to_owned();
 
         assert!(
             post(&url, "/v1/messages?beta=1", &key)
                 .await
                 .starts_with("HTTP/1.1 429")
         );
-        post(&url, "/v1/messages", &key).await;
-        let mut observer = TrafficObserver::new(proxy);
-        let event = observer.next().await;
-        assert_eq!(event, AgentEvent::Activity("provider error 429, attempt 2".to_owned()));
+        post(&url, "/v1/messages", &other).await;
+        assert_eq!((traffic.borrow().requests, traffic.borrow().failures), (2, 2));
+        assert_eq!(traffic.borrow().last_failure, "429");
         let fine = post(&url, "/v1/messages", &key).await;
         assert!(fine.ends_with("fine"), "{fine}");
-        assert_eq!(observer.next().await, AgentEvent::Activity(String::new()));
+        assert_eq!(traffic.borrow().failures, 0);
 
         assert!(post(&url, "/v1/messages", "wrong").await.starts_with("HTTP/1.1 401"));
         assert!(post(&url, "/v10/messages", &key).await.starts_with("HTTP/1.1 404"));
@@ -521,6 +425,7 @@ mod tests {
             "{requests:?}"
         );
         assert!(requests[0].contains("x-api-key: real-key\r\n"), "{requests:?}");
+        assert!(requests[1].contains("x-api-key: other-key\r\n"), "{requests:?}");
         assert!(!requests.concat().contains(&key));
     }
 
@@ -529,17 +434,20 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);
-        let proxy = ProviderProxy::start(Upstream::new(&base, None).unwrap()).await.unwrap();
+        let (counter, traffic) = watch::channel(Traffic::default());
+        let proxy = ProviderProxy::start(Upstream::new(&base, []).unwrap(), counter);
+        let proxy = proxy.await.unwrap();
         let response = post(proxy.base_url(), "/v1/x", "own").await;
         assert!(response.starts_with("HTTP/1.1 502"), "{response}");
         assert!(response.contains("the provider cannot be reached"), "{response}");
-        assert_eq!(proxy.traffic().borrow().failures, 1);
+        assert_eq!(traffic.borrow().failures, 1);
     }
 
     #[tokio::test]
     async fn dropped_proxy_closes_its_port() {
-        let upstream = Upstream::new("http://127.0.0.1:9", None).unwrap();
-        let proxy = ProviderProxy::start(upstream).await.unwrap();
+        let upstream = Upstream::new("http://127.0.0.1:9", []).unwrap();
+        let (counter, _) = watch::channel(Traffic::default());
+        let proxy = ProviderProxy::start(upstream, counter).await.unwrap();
         let address = proxy.base_url().strip_prefix("http://").unwrap().to_owned();
         let mut open = TcpStream::connect(&address).await.unwrap();
         drop(proxy);
@@ -550,21 +458,8 @@ mod tests {
     #[test]
     fn upstream_that_is_no_http_url_is_rejected() {
         for url in ["", "ftp://x", "/v1", "localhost:80/v1"] {
-            assert!(Upstream::new(url, None).is_err(), "{url}");
+            assert!(Upstream::new(url, []).is_err(), "{url}");
         }
-        assert_eq!(Upstream::new("https://a.example", None).unwrap().path(), "");
-    }
-
-    #[test]
-    fn requests_without_progress_trip_the_guard() {
-        let start = Instant::now();
-        let mut guard = RequestGuard::default();
-        assert_eq!(guard.count(MAX_REQUESTS as u64 - 1, start), None);
-        guard.reset();
-        assert_eq!(guard.count(MAX_REQUESTS as u64 - 1, start), None);
-        let later = start + WINDOW + Duration::from_secs(1);
-        assert_eq!(guard.count(1, later), None, "a slow sequence is not a loop");
-        let why = guard.count(MAX_REQUESTS as u64, later).unwrap();
-        assert!(why.contains("40 requests in 1 s without progress"), "{why}");
+        assert_eq!(Upstream::new("https://a.example", []).unwrap().path(), "");
     }
 }

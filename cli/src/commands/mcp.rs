@@ -6,7 +6,7 @@ use std::time::Duration;
 use svc_kit::shutdown::Signals;
 use tokio::io;
 use tokio_util::sync::CancellationToken;
-use tonic::Request;
+use tonic::{Code, Request};
 use troupe_proto::supervisor::v1::{CloseSessionRequest, CreateSessionRequest, GetSessionRequest, GetThreadRequest};
 use troupe_runner::mcp::{Caller, ToolServer};
 
@@ -86,7 +86,7 @@ async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) 
     let token = Token::find(&context.global, target.host())?;
     let mut supervisor = client::supervisor_at(&target, &token).await?;
     if args.session.is_some() || args.thread.is_some() {
-        let caller = joined(&mut supervisor, &token, args).await?;
+        let caller = joined(&mut supervisor, &target, &token, args).await?;
         return serve(&target, caller, stop).await;
     }
     let opened = open_session(&mut supervisor, &args.project, context).await?;
@@ -132,7 +132,7 @@ async fn serve(target: &Target, caller: Caller, stop: CancellationToken) -> Resu
 
 /// Returns a caller for the thread in the arguments, or for the root of the session in the arguments. The thread's
 /// own token is no longer available, so the caller's token is used on behalf of the thread.
-async fn joined(supervisor: &mut Supervisor, token: &Token, args: &Args) -> Result<Caller> {
+async fn joined(supervisor: &mut Supervisor, target: &Target, token: &Token, args: &Args) -> Result<Caller> {
     let session = match &args.session {
         Some(text) => Some(ids::session(supervisor, text).await?),
         None => None,
@@ -161,10 +161,27 @@ async fn joined(supervisor: &mut Supervisor, token: &Token, args: &Args) -> Resu
         }
     };
     Ok(Caller::Operator {
-        token: token.expose().map(str::to_owned),
+        token: accepted(target, token, &session_id).await?,
         session_id,
         thread_id,
     })
+}
+
+/// Returns the token for the calls of the tools. A token from the data directory may belong to another service; it is left
+/// out if the supervisor rejects it.
+async fn accepted(target: &Target, token: &Token, session_id: &str) -> Result<Option<String>> {
+    let text = token.expose().map(str::to_owned);
+    let Some(found) = text.as_ref().filter(|_| token.is_found()) else {
+        return Ok(text);
+    };
+    // A named token is sent in any case.
+    let mut supervisor = client::supervisor_at(target, &Token::given(found)).await?;
+    let request = GetSessionRequest {
+        session_id: session_id.to_owned(),
+    };
+    let probe = supervisor.get_session(Request::new(request)).await;
+    let is_rejected = probe.is_err_and(|status| status.code() == Code::Unauthenticated);
+    Ok(text.filter(|_| !is_rejected))
 }
 
 /// A session whose root is the client's agent.

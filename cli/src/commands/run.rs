@@ -20,7 +20,8 @@ use svc_kit::{
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig, program_check::ProgramReport};
+use tonic::Code;
+use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, program_check::ProgramReport};
 
 use crate::{
     client::Target,
@@ -250,7 +251,21 @@ async fn run_until_told(config: RunnerConfig, context: &Context) -> Result<()> {
         config.runner_id, config.supervisor_url
     ));
     let stop = CancellationToken::new();
-    let mut runner = Box::pin(troupe_runner::run(config, stop.clone()));
+    let target = Target::supervisor(&context.global)?;
+    let has_found_token = Token::find(&context.global, target.host())?.is_found();
+    let mut runner = Box::pin(async {
+        match troupe_runner::run(config.clone(), stop.clone()).await {
+            // A token from the data directory may belong to another service.
+            Err(RunnerError::Refused {
+                code: Code::Unauthenticated,
+                ..
+            }) if has_found_token => {
+                let without_token = RunnerConfig { token: None, ..config };
+                troupe_runner::run(without_token, stop.clone()).await
+            }
+            ran => ran,
+        }
+    });
     let ran = tokio::select! {
         ran = &mut runner => ran,
         () = signals.next() => {

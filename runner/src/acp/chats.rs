@@ -1,22 +1,18 @@
-//! Reads the model calls that Gemini CLI records. Gemini CLI reports no call to its client before the end of a prompt,
-//! but
-//! it appends each one to a conversation log in its own directory.
+//! Reads the model calls that Gemini CLI records. Gemini CLI reports no call to its client before the end of a prompt, and
+//! no call of an unknown tool at all, but it appends both to a conversation log in its own directory.
 //!
 //! An agent may write there. Therefore no link is followed, only regular files are read, and every read is bounded.
 
 use std::{
     collections::BTreeMap,
-    fs::{self, OpenOptions},
-    io::{Read as _, Seek as _, SeekFrom},
-    os::unix::fs::OpenOptionsExt as _,
+    fs,
     path::{Path, PathBuf},
 };
 
-use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::events;
-use crate::usage::Tokens;
+use crate::{home, usage::Tokens};
 
 /// The directory of the logs in the program's home: `PROJECT/chats/*.jsonl` below it. Logs of Gemini CLI's own agents
 /// are
@@ -26,8 +22,15 @@ const EXTENSION: &str = "jsonl";
 /// Maximum number of examined directory entries, and of logs.
 const MAX_ENTRIES: usize = 256;
 const MAX_LOGS: usize = 64;
-/// Maximum number of bytes of a log that are read at once.
-const MAX_READ_BYTES: u64 = 4 * 1024 * 1024;
+
+/// The new entries of the logs.
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    /// Model calls, each with its id.
+    pub(super) calls: Vec<(String, Tokens)>,
+    /// The names of unknown tools that the model called.
+    pub(super) unknown_tools: Vec<String>,
+}
 
 /// The logs, and the read position in each.
 #[derive(Debug)]
@@ -44,21 +47,24 @@ impl Chats {
         }
     }
 
-    /// Returns the calls that were recorded since the last call, each with its id.
-    pub(super) fn news(&mut self) -> Vec<(String, Tokens)> {
-        let mut calls = Vec::new();
+    /// Returns what was recorded since the last call.
+    pub(super) fn news(&mut self) -> Recorded {
+        let mut news = Recorded::default();
         for log in self.found() {
             let from = self.read.get(&log).copied().unwrap_or_default();
             // A log that cannot be read counts as unchanged. The end of the turn reports the remaining tokens.
-            let Some((text, to)) = appended(&log, from) else {
+            let Some((text, to)) = home::appended(&log, from) else {
                 continue;
             };
             let lines = text.split(|&byte| byte == b'\n');
             let values = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-            calls.extend(values.filter_map(|value| events::recorded_call(&value)));
+            for value in values {
+                news.calls.extend(events::recorded_call(&value));
+                news.unknown_tools.extend(events::unknown_tools(&value));
+            }
             self.read.insert(log, to);
         }
-        calls
+        news
     }
 
     fn found(&self) -> Vec<PathBuf> {
@@ -90,38 +96,10 @@ fn is_directory(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
 }
 
-/// Returns the complete lines of a log after a position, and the position after them.
-fn appended(log: &Path, from: u64) -> Option<(Vec<u8>, u64)> {
-    let how = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(how.cast_signed())
-        .open(log)
-        .ok()?;
-    let found = file.metadata().ok()?;
-    // A log that was replaced may be shorter.
-    let from = if found.len() < from { 0 } else { from };
-    if !found.is_file() || found.len() == from {
-        return None;
-    }
-    file.seek(SeekFrom::Start(from)).ok()?;
-    let mut text = Vec::new();
-    file.take(MAX_READ_BYTES).read_to_end(&mut text).ok()?;
-    let is_full = u64::try_from(text.len()).is_ok_and(|bytes| bytes == MAX_READ_BYTES);
-    match text.iter().rposition(|&byte| byte == b'\n') {
-        Some(end) => text.truncate(end + 1),
-        // Skips a line that exceeds the limit.
-        None if is_full => {}
-        None => text.clear(),
-    }
-    let to = from.saturating_add(u64::try_from(text.len()).ok()?);
-    Some((text, to))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::{io::Write as _, os::unix::fs::symlink};
+    use std::{fs::OpenOptions, io::Write as _, os::unix::fs::symlink};
 
     use super::*;
 
@@ -132,22 +110,28 @@ mod tests {
 
     const CALL: &str = "{\"id\":\"a\",\"type\":\"gemini\",\"tokens\":{\"input\":1000,\"output\":15,\"cached\":500,\"thoughts\":5,\"tool\":0}}\n";
 
+    const UNKNOWN: &str = "{\"type\":\"user\",\"content\":[{\"functionResponse\":{\"name\":\"spawn\",\"response\":{\"error\":\"Tool \\\"spawn\\\" not found in registry.\"}}}]}\n";
+
     #[test]
     fn recorded_calls_are_read_once_and_by_whole_lines() {
         let home = tempfile::tempdir().unwrap();
         let chats = home.path().join(".gemini/tmp/p/chats");
         fs::create_dir_all(&chats).unwrap();
         let mut log = Chats::new(home.path());
-        assert!(log.news().is_empty());
+        assert!(log.news().calls.is_empty());
         let path = chats.join("session-1.jsonl");
         append(&path, "{\"type\":\"user\"}\nno json\n");
         append(&path, &CALL[..20]);
-        assert!(log.news().is_empty(), "half a line is no call yet");
+        assert!(log.news().calls.is_empty(), "half a line is no call yet");
         append(&path, &CALL[20..]);
-        let [(id, tokens)] = &log.news()[..] else { panic!() };
+        let [(id, tokens)] = &log.news().calls[..] else {
+            panic!()
+        };
         assert_eq!(id, "a");
         assert_eq!((tokens.input, tokens.cached_input, tokens.output), (1000, 500, 20));
-        assert!(log.news().is_empty());
+        assert!(log.news().calls.is_empty());
+        append(&path, UNKNOWN);
+        assert_eq!(log.news().unknown_tools, ["spawn"]);
     }
 
     #[test]
@@ -160,6 +144,6 @@ mod tests {
         symlink(outside.path().join("x.jsonl"), chats.join("link.jsonl")).unwrap();
         symlink("/dev/zero", chats.join("zero.jsonl")).unwrap();
         symlink(outside.path(), chats.join("directory")).unwrap();
-        assert!(Chats::new(home.path()).news().is_empty());
+        assert!(Chats::new(home.path()).news().calls.is_empty());
     }
 }

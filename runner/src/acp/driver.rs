@@ -143,6 +143,8 @@ pub(super) struct Driver {
     is_interrupted: bool,
     is_given_up: bool,
     heard_at: Instant,
+    /// The kind of the program's last update.
+    last_update: String,
     /// Tools that it used although they are not offered.
     strays: BTreeSet<String>,
     /// Why the earlier conversation is lost. `None`: it is not lost.
@@ -170,6 +172,7 @@ impl Driver {
             is_interrupted: false,
             is_given_up: false,
             heard_at: Instant::now(),
+            last_update: String::new(),
             strays: BTreeSet::new(),
             lost: None,
         }
@@ -503,15 +506,24 @@ impl Driver {
     /// Counts the calls that the program has recorded so far. A call has ended when its model requests a tool or has
     /// answered.
     async fn count_recorded(&mut self, said: &Value, desk: &Desk) {
+        let Some(chats) = &mut self.opening.chats else { return };
         let update = said["params"]["update"]["sessionUpdate"].as_str().unwrap_or_default();
-        if said["method"] == "session/update" && !update.starts_with("tool_call") {
+        // The first piece of a message follows a call, which may have been of an unknown tool.
+        let is_continued = update == self.last_update && !update.starts_with("tool_call");
+        update.clone_into(&mut self.last_update);
+        if said["method"] == "session/update" && is_continued {
             return;
         }
-        let recorded = self.opening.chats.as_mut().map(Chats::news).unwrap_or_default();
-        if recorded.is_empty() {
+        let recorded = chats.news();
+        for tool in recorded.unknown_tools {
+            let tool = self.opening.profile.ours(&tool).unwrap_or(&tool).to_owned();
+            let arguments = json!({});
+            desk.tell(AgentEvent::UnofferedCall { tool, arguments }).await;
+        }
+        if recorded.calls.is_empty() {
             return;
         }
-        for (call, tokens) in recorded {
+        for (call, tokens) in recorded.calls {
             self.calls_spent.call(&call, tokens);
         }
         desk.tell(self.meter(None)).await;

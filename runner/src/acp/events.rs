@@ -158,6 +158,18 @@ pub(super) fn recorded_call(entry: &Value) -> Option<(String, Tokens)> {
     Some((entry["id"].as_str()?.to_owned(), spent))
 }
 
+/// Returns the names of the unknown tools whose calls Gemini CLI has refused in an entry of that log.
+pub(super) fn unknown_tools(entry: &Value) -> Vec<String> {
+    let parts = entry["content"].as_array().into_iter().flatten();
+    let refused = parts.map(|part| &part["functionResponse"]).filter(|result| {
+        let error = result["response"]["error"].as_str();
+        error.is_some_and(|error| error.starts_with("Tool \"") && error.ends_with("\" not found in registry."))
+    });
+    refused
+        .filter_map(|result| result["name"].as_str().map(str::to_owned))
+        .collect()
+}
+
 /// Returns the unused part of the context, as a percentage.
 pub(super) fn context_left(update: &Value) -> Option<u32> {
     percentage_left(update["used"].as_u64()?, update["size"].as_u64()?)

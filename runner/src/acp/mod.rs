@@ -25,14 +25,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tracing::warn;
 use troupe_proto::supervisor::v1::RunnerKind;
 use uuid::Uuid;
 
 use self::{
     chats::Chats,
     driver::{Driver, Opening},
-    settings::{GEMINI_ENDPOINT, Own, Tuned},
+    settings::{Own, Tuned},
 };
 use crate::{
     agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
@@ -40,12 +39,11 @@ use crate::{
     confinement::{self, Confinement},
     driven::{self, Driven, Program},
     env::{Environment, is_plain_id},
-    held_keys::HeldKeys,
     home::{self, remove, unlinked},
     policy,
     programs::{AcpProgram, AgentProgram, ModelChoice, Profile},
     project,
-    provider_proxy::{self, ProviderProxy, Upstream},
+    provider_access::{self, GEMINI_ENDPOINT, ProviderAccess},
 };
 
 /// Files in the program's own directory.
@@ -107,9 +105,8 @@ impl AcpKind {
             applies,
         ));
         gaps.append(&mut confinement.gaps);
-        let (mut keys, gap) = HeldKeys::take(profile.kind(), &mut launch.environment).await;
-        gaps.extend(gap);
-        let proxy = self.interpose(&mut launch, &model, &mut keys).await;
+        let providers = self.provider_access(&mut launch, &model).await;
+        gaps.extend(providers.gaps());
         let launch = confinement.confine(
             launch,
             &[home.as_path(), &casting.scratch],
@@ -134,9 +131,8 @@ impl AcpKind {
         driver.prepare().await?;
         let driven = Driven::new(child, async move |desk| {
             driver.drive(desk).await;
-            drop(keys);
         });
-        Ok(Box::new(driven.observed(proxy)))
+        Ok(Box::new(driven.with_access(providers)))
     }
 
     /// Returns the servers of the session: ours, if the thread is offered any tools.
@@ -196,7 +192,7 @@ impl AcpKind {
                 let provider = settings::opencode_provider(model.as_deref(), program.provider.as_deref());
                 let redirected = provider.zip(endpoint);
                 if let Some((provider, endpoint)) = redirected {
-                    settings::redirect(&mut config, provider, endpoint);
+                    provider_access::redirect(&mut config, provider, endpoint);
                 }
                 let plugin = write(home, USAGE_PLUGIN, settings::USAGE_PLUGIN).map_err(|error| {
                     StartFailure::no_program(format!("the plugin that tells its usage cannot be written: {error}"))
@@ -253,39 +249,27 @@ impl AcpKind {
         Ok((launch, uses_endpoint, tuned))
     }
 
-    /// Starts a proxy between the program and its provider, and points the program to it. `None`: the provider's address
-    /// is not known, or the program reaches it by a proxy or certificates of its own.
-    async fn interpose(&self, launch: &mut Launch, model: &ModelChoice, keys: &mut HeldKeys) -> Option<ProviderProxy> {
-        if provider_proxy::has_own_route(&launch.environment) {
-            return None;
-        }
+    /// Points the program to local proxies for its providers.
+    async fn provider_access(&self, launch: &mut Launch, model: &ModelChoice) -> ProviderAccess {
         let program = &self.program.program;
         match self.program.profile {
             Profile::OpenCode => {
                 let model = model.name();
                 let model = model.map(|name| settings::opencode_model(name, program.provider.as_deref()));
-                let provider = settings::opencode_provider(model.as_deref(), program.provider.as_deref())?;
-                let content = variable(&mut launch.environment, OPENCODE_CONFIG)?;
-                let mut config: Value = serde_json::from_str(content.to_str()?).ok()?;
-                let proxy = started(settings::opencode_base_url(&config, provider)?, keys).await?;
-                settings::redirect(&mut config, provider, proxy.base_url());
-                *content = config.to_string().into();
-                Some(proxy)
+                let provider = settings::opencode_provider(model.as_deref(), program.provider.as_deref());
+                let content = variable(&mut launch.environment, OPENCODE_CONFIG);
+                let content = content.and_then(|content| content.to_str()).unwrap_or_default();
+                let mut config: Value = serde_json::from_str(content).unwrap_or_default();
+                let access = ProviderAccess::of_opencode(program, provider, &mut config, &mut launch.environment).await;
+                if let Some(content) = variable(&mut launch.environment, OPENCODE_CONFIG) {
+                    *content = config.to_string().into();
+                }
+                access
             }
             Profile::Gemini => {
                 let settings = settings::gemini(&program.settings, program.login.is_some());
-                if !settings::has_gemini_key(&settings) {
-                    return None;
-                }
-                let configured = variable(&mut launch.environment, GEMINI_ENDPOINT);
-                let base_url = match &configured {
-                    Some(url) => url.to_str()?.to_owned(),
-                    None => settings::GEMINI_URL.to_owned(),
-                };
-                let proxy = started(&base_url, keys).await?;
-                let url = OsString::from(proxy.base_url());
-                launch.environment.push((GEMINI_ENDPOINT.to_owned(), url));
-                Some(proxy)
+                let has_key = settings::has_gemini_key(&settings);
+                ProviderAccess::of_gemini(program, has_key, &mut launch.environment).await
             }
         }
     }
@@ -302,25 +286,6 @@ impl AcpKind {
 fn variable<'a>(environment: &'a mut Environment, name: &str) -> Option<&'a mut OsString> {
     let variable = environment.iter_mut().rfind(|(known, _)| known == name);
     variable.map(|(_, value)| value)
-}
-
-/// Starts a proxy for that base URL. Without one the program's requests are not observed, but the program still works.
-/// A proxy that already holds the provider's key is used for both purposes.
-async fn started(base_url: &str, keys: &mut HeldKeys) -> Option<ProviderProxy> {
-    if let Some(proxy) = keys.release(base_url) {
-        return Some(proxy);
-    }
-    let started = match Upstream::new(base_url, None) {
-        Ok(upstream) => ProviderProxy::start(upstream).await.map_err(|error| error.to_string()),
-        Err(why) => Err(why),
-    };
-    match started {
-        Ok(proxy) => Some(proxy),
-        Err(why) => {
-            warn!(why, "provider requests are not observed");
-            None
-        }
-    }
 }
 
 impl AgentKind for AcpKind {

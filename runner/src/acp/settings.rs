@@ -14,10 +14,6 @@ use crate::programs::Profile;
 pub(super) const SERVER: &str = "troupe";
 /// The agent of OpenCode's that is the thread's role.
 pub(super) const AGENT: &str = "role";
-/// Where Gemini CLI asks its model with a key.
-pub(super) const GEMINI_URL: &str = "https://generativelanguage.googleapis.com";
-/// The variable with another address for that.
-pub(super) const GEMINI_ENDPOINT: &str = "GOOGLE_GEMINI_BASE_URL";
 /// The package of OpenCode's that passes options on as they are, and the options of a model that a role may set there.
 const COMPATIBLE: &str = "@ai-sdk/openai-compatible";
 const PASSED_OPTIONS: &[&str] = &[
@@ -334,33 +330,6 @@ pub(super) fn opencode_model(name: &str, provider: Option<&str>) -> String {
 pub(super) fn opencode_provider<'a>(model: Option<&'a str>, provider: Option<&'a str>) -> Option<&'a str> {
     let named = model.and_then(|model| model.split_once('/'));
     named.map_or(provider, |(provider, _)| Some(provider))
-}
-
-/// The base URL of a provider of OpenCode's: the configured one, or that of a well-known provider. `None`: unknown.
-pub(super) fn opencode_base_url<'a>(config: &'a Value, provider: &str) -> Option<&'a str> {
-    let configured = config["provider"][provider]["options"]["baseURL"].as_str();
-    // Another package may have another protocol and other URLs.
-    let is_own = config["provider"][provider]["npm"].is_null();
-    configured.or(match provider {
-        "anthropic" if is_own => Some("https://api.anthropic.com/v1"),
-        "openai" if is_own => Some("https://api.openai.com/v1"),
-        "openrouter" if is_own => Some("https://openrouter.ai/api/v1"),
-        "google" if is_own => Some("https://generativelanguage.googleapis.com/v1beta"),
-        _ => None,
-    })
-}
-
-/// Redirects an OpenCode provider to another address.
-pub(super) fn redirect(config: &mut Value, provider: &str, endpoint: &str) {
-    let mut place = config;
-    for key in ["provider", provider, "options"] {
-        let below = &mut place[key];
-        if !below.is_object() {
-            *below = json!({});
-        }
-        place = below;
-    }
-    place["baseURL"] = endpoint.into();
 }
 
 /// The method of the notifications of [`USAGE_PLUGIN`].
@@ -733,13 +702,6 @@ mod tests {
         assert_eq!(opencode_provider(Some("q/m"), Some("p")), Some("q"));
         assert_eq!(opencode_provider(None, Some("p")), Some("p"));
         assert_eq!(opencode_provider(Some("m"), None), None);
-
-        let mut config = json!({"provider": {"p": {"options": {"apiKey": "k", "baseURL": "a"}}, "q": 1}, "agent": {}});
-        for provider in ["p", "q"] {
-            redirect(&mut config, provider, "b");
-        }
-        let providers = json!({"p": {"options": {"apiKey": "k", "baseURL": "b"}}, "q": {"options": {"baseURL": "b"}}});
-        assert_eq!(config["provider"], providers);
     }
 
     fn parameters(list: &[(&str, &str)]) -> BTreeMap<String, String> {

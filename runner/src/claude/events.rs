@@ -6,7 +6,7 @@ use troupe_proto::supervisor::v1::ToolUse;
 
 use crate::{
     agent::{AgentEvent, Ending},
-    provider_proxy::provider_error,
+    provider_access::provider_error,
     redact,
     usage::{Tokens, percentage_left, sum},
 };

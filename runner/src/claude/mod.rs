@@ -29,9 +29,9 @@ use crate::{
     confinement::{self, Confinement},
     driven::{self, Driven, Program},
     env::Environment,
-    held_keys::HeldKeys,
     home, policy,
     programs::{AgentProgram, ModelChoice},
+    provider_access::ProviderAccess,
 };
 
 /// The kind's name.
@@ -42,7 +42,7 @@ const NAME: &str = "Claude Code";
 /// Where it looks for a login, in its home.
 const LOGIN: &str = ".credentials.json";
 /// The variables with a credential, and the variable that names an open file with the credential instead. There is no
-/// such variable for `ANTHROPIC_AUTH_TOKEN`; [`HeldKeys`] holds that token.
+/// such variable for `ANTHROPIC_AUTH_TOKEN`.
 const CREDENTIALS: [(&str, &str); 2] = [
     ("ANTHROPIC_API_KEY", "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR"),
     ("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR"),
@@ -86,8 +86,9 @@ impl ClaudeKind {
         environment.extend(endpoint.map(|endpoint| (ENDPOINT.to_owned(), OsString::from(endpoint))));
         let variable = settings::effort_variable(effort);
         environment.extend(variable.map(|(name, value)| (name.to_owned(), OsString::from(value))));
+        let providers = ProviderAccess::of_claude(&self.program, &mut environment).await;
+        // A placeholder, or a credential that no proxy holds.
         let credentials = take_credentials(&mut environment);
-        let (keys, _) = HeldKeys::take(KIND, &mut environment).await;
         let launch = Launch {
             command: self.program.command.clone(),
             args: settings::args(&tools, model.name(), effort, &casting.instructions, session),
@@ -100,6 +101,7 @@ impl ClaudeKind {
             .chain(casting.gap_of_endpoint(endpoint.is_some()))
             .chain((!settings::applies_effort(effort)).then(|| policy::gap_of_effort(effort, NAME)))
             .chain(policy::gap_of_parameters(&casting.resolved.parameters, NAME, |_| false))
+            .chain(providers.gaps())
             .collect();
         gaps.append(&mut confinement.gaps);
         let launch = confinement.confine(
@@ -116,14 +118,14 @@ impl ClaudeKind {
             driver.begins_session();
         }
         driver.prepare().await.map_err(StartFailure::no_program)?;
-        Ok(Box::new(Driven::new(child, async move |desk| {
+        let driven = Driven::new(child, async move |desk| {
             desk.tell_gaps(&gaps).await;
             if is_lost {
                 desk.tell_lost("it has no session of the thread").await;
             }
             driver.drive(desk).await;
-            drop(keys);
-        })))
+        });
+        Ok(Box::new(driven.with_access(providers)))
     }
 
     fn environment(&self, casting: &Casting, home: &Path) -> Environment {

@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -85,6 +86,8 @@ pub(super) struct Driver {
     last_message: String,
     /// Failures of the provider since it last answered.
     failures: u32,
+    /// Codex's log of a resumed thread, and how far it was read. Only a new thread has raw events.
+    rollout: Option<(PathBuf, u64)>,
     /// The names of the calls that have no result yet, by their ids.
     raw_calls: BTreeMap<String, String>,
     /// Questions of the hook that wait for an answer.
@@ -103,6 +106,7 @@ impl Driver {
             turn: None,
             last_message: String::new(),
             failures: 0,
+            rollout: None,
             raw_calls: BTreeMap::new(),
             asked: BTreeMap::new(),
             last_ask: 0,
@@ -253,6 +257,10 @@ impl Driver {
             match self.call("thread/resume", params.into()).await? {
                 Ok(answer) => {
                     opened = thread_id(&answer);
+                    self.rollout = answer["thread"]["path"].as_str().map(|path| {
+                        let length = fs::metadata(path).map_or(0, |found| found.len());
+                        (PathBuf::from(path), length)
+                    });
                     total = events::tokens(&known["total"]);
                     self.base = total;
                     lost = None;
@@ -370,6 +378,7 @@ impl Driver {
             ("rawResponseItem/completed", None) => self.raw_item(&params["item"], desk).await,
             ("turn/plan/updated", None) => desk.tell(events::plan(params)).await,
             ("thread/tokenUsage/updated", None) => {
+                self.read_rollout(desk).await;
                 self.failures = 0;
                 self.record(events::tokens(&params["tokenUsage"]["total"]));
                 desk.tell(events::spent(&params["tokenUsage"], self.base)).await;
@@ -425,10 +434,26 @@ impl Driver {
         desk.tell(AgentEvent::ToolCalled(call)).await;
     }
 
+    /// Reads the calls of a resumed thread from Codex's log.
+    async fn read_rollout(&mut self, desk: &Desk) {
+        let Some((log, from)) = &mut self.rollout else { return };
+        let Some((text, to)) = home::appended(log, *from) else {
+            return;
+        };
+        *from = to;
+        let lines = text.split(|&byte| byte == b'\n');
+        for line in lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok()) {
+            if line["type"] == "response_item" {
+                self.raw_item(&line["payload"], desk).await;
+            }
+        }
+    }
+
     async fn turn_over(&mut self, turn: &Value, desk: &Desk) {
         if turn["id"].as_str() != self.turn.as_deref() {
             return;
         }
+        self.read_rollout(desk).await;
         self.turn = None;
         self.failures = 0;
         // Work and permission requests of a turn end with it.

@@ -5,7 +5,7 @@ use troupe_proto::supervisor::v1::plan_step::State;
 
 use crate::{
     agent::AgentEvent,
-    provider_proxy::provider_error,
+    provider_access::provider_error,
     redact,
     usage::{Tokens, percentage_left},
 };

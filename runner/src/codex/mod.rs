@@ -34,6 +34,7 @@ use crate::{
     hook::{self, HookServer},
     policy,
     programs::{AgentProgram, ModelChoice},
+    provider_access::ProviderAccess,
 };
 
 /// The kind's name.
@@ -80,7 +81,7 @@ impl CodexKind {
             .prepare_hook(&casting.state)
             .map_err(|error| StartFailure::not_enforceable(format!("the hook cannot be prepared: {error}")))?;
 
-        let environment = self.environment(casting, &home);
+        let mut environment = self.environment(casting, &home);
         let access = casting.resolved.sandbox();
         let mut config = settings::config(&self.program, &policy, access, &hook);
         let base_url = environment.iter().rfind(|(name, _)| name == settings::BASE_URL);
@@ -89,6 +90,7 @@ impl CodexKind {
         let is_used = casting
             .endpoint(&model)
             .is_some_and(|endpoint| settings::redirect(&mut config, self.program.provider.as_deref(), endpoint));
+        let providers = ProviderAccess::of_codex(&self.program, &mut config, &mut environment).await;
         let mut confinement = Confinement::of(casting, KIND).await?;
         settings::widen(&mut config, &confinement);
         // Codex's sandbox for WORKSPACE_WRITE does not start in a read-only project.
@@ -106,6 +108,7 @@ impl CodexKind {
             .into_iter()
             .chain(has_gap.then(|| policy::gap_of_effort(wanted, NAME)))
             .chain(policy::gap_of_parameters(&casting.resolved.parameters, NAME, |_| false))
+            .chain(providers.gaps())
             .collect();
         gaps.append(&mut confinement.gaps);
         let mut tools = casting.offered.clone();
@@ -158,10 +161,11 @@ impl CodexKind {
         };
         let mut driver = Driver::new(Program::new(&child, output), hooks, opening);
         driver.prepare().await?;
-        Ok(Box::new(Driven::new(child, async move |desk| {
+        let driven = Driven::new(child, async move |desk| {
             desk.tell_gaps(&gaps).await;
             driver.drive(desk).await;
-        })))
+        });
+        Ok(Box::new(driven.with_access(providers)))
     }
 
     fn environment(&self, casting: &Casting, home: &Path) -> Environment {

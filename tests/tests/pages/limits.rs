@@ -19,6 +19,7 @@ fn table() -> Vec<Limit> {
         svc_kit::limits::limits(),
         supervisor_svc::limits(),
         registry_svc::limits(),
+        troupe_runner::limits(),
     ]
     .concat()
 }

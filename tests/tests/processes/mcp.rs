@@ -391,3 +391,15 @@ async fn a_session_is_joined_as_its_root_with_the_rights_of_its_root() {
     assert!(!tree.now().await.closed);
     up.kill().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mcp_leaves_out_the_token_of_another_pair() {
+    let (home, other) = (Home::default(), Home::default());
+    Up::start_with(&home, Up::WITH_RUNNER).await.kill().await;
+    let up = Up::start(&other).await;
+    let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
+    let mut client = Client::start(&home, &up, &["--session", &tree.session], None).await;
+    assert!(names(&client.tools().await).contains(&"spawn_agent"));
+    client.go_away().await;
+    up.kill().await;
+}

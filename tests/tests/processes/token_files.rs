@@ -82,7 +82,16 @@ async fn token_of_another_pair_is_left_out() {
     let mut arguments = Up::ARGUMENTS.to_vec();
     arguments.extend(["--workspace-root", home.path().to_str().unwrap()]);
     let up = Up::start_with(&other, &arguments).await;
-    expect_all(&home, &up.registry.to_string(), &up.supervisor.to_string()).await;
+    let (registry, supervisor) = (up.registry.to_string(), up.supervisor.to_string());
+    expect_all(&home, &registry, &supervisor).await;
+    let mut runner = home.troupe(&["run"]);
+    runner.env("TROUPE_SUPERVISOR_URL", format!("http://{supervisor}"));
+    let mut runner = runner.spawn().unwrap();
+    let waiting = ["spawn", "worker", "-m", "Fix it.", "--wait"];
+    let waited = troupe(&home, &registry, &supervisor, &waiting).await;
+    let said = String::from_utf8_lossy(&waited.stderr);
+    assert!(waited.status.success(), "{said}");
+    runner.kill().await.unwrap();
     up.kill().await;
 
     // A pair that asks for a token gets no other one, and the error says so.

@@ -208,7 +208,8 @@ impl ThreadTask {
         let hands = self.hands.clone();
         let kind = self.role.kind.describe().kind;
         let docs_only = self.casting.docs_directory.is_some();
-        self.calls.spawn(async move {
+        // The record is made even if the turn ends first.
+        let recorded = tokio::spawn(async move {
             let call = JudgedCall {
                 kind: &kind,
                 tool: &tool,
@@ -217,8 +218,10 @@ impl ThreadTask {
                 not_offered: true,
                 docs_only,
             };
-            Answered::Unoffered(hands.refuse(call).await)
+            hands.refuse(call).await
         });
+        self.calls
+            .spawn(async move { Answered::Unoffered(recorded.await.ok().flatten()) });
     }
 
     /// Returns why no further tool may run now. `None`: one may.
