@@ -1,6 +1,6 @@
 //! PLANNING mode with the real programs: their commands run, and can write in docs/ only.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 use troupe_proto::{
@@ -55,7 +55,10 @@ fn results(lab: &Lab, program: &str) -> Vec<String> {
 fn write_all(word: &str, paths: &[&str]) -> Value {
     let attempts: Vec<String> = paths
         .iter()
-        .map(|path| format!("mkdir -p $(dirname {path}); echo x > {path} && echo WROTE:{path}"))
+        .map(|path| {
+            let parent = Path::new(path).parent().unwrap_or_else(|| Path::new("")).display();
+            format!("mkdir -p ./{parent}; echo x > {path} && echo WROTE:{path}")
+        })
         .collect();
     json!({"shell": format!("echo {word}; ({}) 2>&1; true", attempts.join("; "))})
 }

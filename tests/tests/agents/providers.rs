@@ -213,7 +213,8 @@ async fn call_of_a_tool_that_is_not_offered_is_recorded() {
             {"text": "so be it again"},
         ]);
         send(&tree, &thread, &steps).await;
-        assert_eq!(message(&settled(&tree, &thread).await), "so be it again", "{program}");
+        // The explanation of the refusal may lead to one more answer.
+        settled(&tree, &thread).await;
         until("another denial", async || {
             let denials = denials(&tree.log().await, &thread);
             denials.into_iter().find(|(tool, _)| tool == "spawn_agent")
