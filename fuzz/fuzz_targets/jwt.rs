@@ -63,7 +63,7 @@ fn names(claim: &Value, text: &str) -> bool {
 }
 
 fn check(header: &str, claims: &str, principal: &Principal) {
-    let read = |text| serde_json::from_str::<Value>(text).expect("what is taken is JSON");
+    let read = |text| serde_json::from_str::<Value>(text).expect("accepted tokens contain JSON");
     assert_eq!(read(header)["alg"], "ES256");
     let claims = read(claims);
     assert!(
@@ -86,12 +86,16 @@ fn check(header: &str, claims: &str, principal: &Principal) {
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    assert_eq!(holder(text), None, "nobody signed it");
+    assert_eq!(holder(text), None, "the token is unsigned");
 
     let (header, claims) = text.split_once('\n').unwrap_or((text, "{}"));
     let unsigned = format!("{}.{}", encoded(header.as_bytes()), encoded(claims.as_bytes()));
     for signature in [String::new(), encoded(&[1; 64])] {
-        assert_eq!(holder(&format!("{unsigned}.{signature}")), None, "nobody signed it");
+        assert_eq!(
+            holder(&format!("{unsigned}.{signature}")),
+            None,
+            "the token is unsigned"
+        );
     }
     let signature = sign(unsigned.as_bytes(), &PROVIDER.0, Algorithm::ES256).expect("a signature");
     if let Some(principal) = holder(&format!("{unsigned}.{signature}")) {

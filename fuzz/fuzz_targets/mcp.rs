@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, duplex};
 use tokio_util::sync::CancellationToken;
-use troupe_fuzz::stage;
+use troupe_fuzz::harness;
 use troupe_proto::supervisor::v1::CreateSessionRequest;
 use troupe_runner::mcp::{McpError, ToolServer};
 
@@ -27,8 +27,8 @@ async fn converse(server: ToolServer, said: Vec<u8>) -> (Result<(), McpError>, S
 
 fuzz_target!(|bytes: &[u8]| {
     let said = bytes.to_vec();
-    stage::play(CreateSessionRequest::default(), |stage| async move {
-        let (served, heard) = converse(stage.tools().await, said).await;
+    harness::play(CreateSessionRequest::default(), |harness| async move {
+        let (served, heard) = converse(harness.tools().await, said).await;
         match served {
             Ok(()) | Err(McpError::Handshake(_)) => {}
             Err(error) => panic!("{error}"),
@@ -37,6 +37,6 @@ fuzz_target!(|bytes: &[u8]| {
             let message: Value = serde_json::from_str(line).expect("an answer is JSON");
             assert_eq!(message["jsonrpc"], "2.0", "{line}");
         }
-        stage.answers_still().await;
+        harness.answers_still().await;
     });
 });

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use prost::bytes::Bytes;
-use troupe_fuzz::{frames::frames, stage};
+use troupe_fuzz::{frames::frames, harness};
 use troupe_proto::supervisor::v1::CreateSessionRequest;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -12,8 +12,8 @@ fuzz_target!(|bytes: &[u8]| {
         message: Some("Begin.".to_owned()),
         ..CreateSessionRequest::default()
     };
-    stage::play(executed, |stage| async move {
-        let (say, mut heard) = stage.attach().await;
+    harness::play(executed, |harness| async move {
+        let (say, mut heard) = harness.attach().await;
         for frame in frames(bytes) {
             // The supervisor may end a stream because of its messages.
             if say.send(Bytes::copy_from_slice(frame)).await.is_err() {
@@ -22,6 +22,6 @@ fuzz_target!(|bytes: &[u8]| {
         }
         drop(say);
         while let Ok(Some(_)) = heard.message().await {}
-        stage.answers_still().await;
+        harness.answers_still().await;
     });
 });

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use prost::{Message, bytes::Bytes};
-use troupe_fuzz::{calls, frames::frames, stage};
+use troupe_fuzz::{calls, frames::frames, harness};
 use troupe_proto::supervisor::v1::{CreateSessionRequest, UpdateSessionRequest, Webhook};
 
 /// Maximum number of calls per input.
@@ -41,11 +41,11 @@ fn with_bad_webhook<M: Message + Default>(request: Bytes, of: impl FnOnce(&mut M
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    stage::play(CreateSessionRequest::default(), |stage| async move {
+    harness::play(CreateSessionRequest::default(), |harness| async move {
         for (caller, method, request) in frames(bytes).filter_map(read).take(MAX_CALLS) {
-            let answer = stage.call(caller, method, confined(method, request)).await;
+            let answer = harness.call(caller, method, confined(method, request)).await;
             calls::check(answer);
         }
-        stage.answers_still().await;
+        harness.answers_still().await;
     });
 });

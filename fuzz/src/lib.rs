@@ -6,11 +6,11 @@ pub mod calls;
 #[cfg(feature = "services")]
 pub mod frames;
 #[cfg(feature = "services")]
+pub mod harness;
+#[cfg(feature = "services")]
 pub mod keys;
 #[cfg(feature = "services")]
 pub mod registry;
-#[cfg(feature = "services")]
-pub mod stage;
 #[cfg(feature = "services")]
 pub mod states;
 pub mod templates;

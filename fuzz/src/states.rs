@@ -13,6 +13,10 @@ pub fn check(session: &Session) {
     // Compares bytes instead of states: a snapshot contains no indices, and durations are truncated when they are
     // written.
     let bytes = encode_snapshot(session);
-    let again = decode_snapshot(session.id, session.sequence, &bytes).expect("what is written is read");
-    assert_eq!(encode_snapshot(&again), bytes, "what is read is what was written");
+    let again = decode_snapshot(session.id, session.sequence, &bytes).expect("an encoded snapshot decodes");
+    assert_eq!(
+        encode_snapshot(&again),
+        bytes,
+        "a decoded snapshot equals the encoded one"
+    );
 }

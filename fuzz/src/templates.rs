@@ -38,11 +38,11 @@ pub fn template(template: &Template) {
         assert!(!persona.name.is_empty(), "a persona without a name");
     }
     let sorted = template.personas.windows(2).all(|pair| pair[0].name < pair[1].name);
-    assert!(sorted, "personas are sorted and each is there once");
+    assert!(sorted, "personas are sorted and unique");
     for list in [&template.tools.allow, &template.tools.deny, &template.grant_list] {
         assert!(list.iter().all(|entry| !entry.trim().is_empty()), "a blank pattern");
     }
     if let Some(prompt) = &template.default_prompt {
-        assert!(!prompt.trim().is_empty(), "a blank prompt is none");
+        assert!(!prompt.trim().is_empty(), "a blank prompt counts as absent");
     }
 }

@@ -120,7 +120,7 @@ fn arguments_of_tool_calls_can_be_hidden() {
 }
 
 #[test]
-fn only_an_admin_sees_where_webhooks_lead() {
+fn only_admins_see_webhook_urls() {
     let webhook = |url: &str| pb::Webhook {
         url: url.to_owned(),
         ..pb::Webhook::default()
@@ -156,7 +156,7 @@ fn only_an_admin_sees_where_webhooks_lead() {
 }
 
 #[test]
-fn usage_is_the_newer_reading_whichever_came_last() {
+fn usage_keeps_the_newer_reading() {
     let usage = |output_tokens, turns| pb::Usage {
         output_tokens,
         turns,
@@ -246,7 +246,7 @@ fn a_fence_shows_below_it() {
 }
 
 #[test]
-fn a_resolution_is_taken_over_or_refused() {
+fn resolution_is_converted_or_rejected() {
     let resolved = common::ResolvedSpawn {
         agent_type: "worker".to_owned(),
         sandbox: common::Sandbox::ReadOnly.into(),
@@ -271,7 +271,7 @@ fn a_resolution_is_taken_over_or_refused() {
 }
 
 #[test]
-fn refusals_become_the_errors_of_the_table() {
+fn rejections_map_to_documented_errors() {
     let id = thread(5);
     let by_id = id.to_string();
     for (refusal, code, reason, key, value) in [

@@ -27,7 +27,7 @@ use crate::opaque;
 pub(crate) const CALL: &str = "/troupe.load.Raw/Call";
 /// A stream of the request, once streams begin.
 const REPEAT: &str = "/troupe.load.Raw/Repeat";
-/// Starts streams from now on, including those that were requested before.
+/// Starts streams from now on, including streams that were requested before.
 const BEGIN: &str = "/troupe.load.Raw/Begin";
 
 /// Streams on one connection, of raw ones and of watches that are compared with them.

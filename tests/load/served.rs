@@ -155,7 +155,7 @@ impl Served {
         within("rest", self.says.next_line())
             .await
             .unwrap()
-            .expect("it goes on");
+            .expect("it continues");
     }
 
     /// Returns the processor time of the process; `None` where the system has no `/proc`.

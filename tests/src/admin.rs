@@ -22,17 +22,16 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// That of a process whose log is JSON, on level `info`, in a pipe: it says where the port is before it says so anywhere
-    /// else.
+    /// Returns the admin port of a process that logs JSON at level `info` to a pipe.
     ///
     /// # Panics
     ///
-    /// If the process ends without it.
+    /// If the process ends before the port is open.
     pub async fn of(process: &mut Child) -> Self {
         let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
         let address: SocketAddr = within("the admin port", async {
             loop {
-                let line = log.next_line().await.unwrap().expect("a process that goes on");
+                let line = log.next_line().await.unwrap().expect("a running process");
                 let said: Value = serde_json::from_str(&line).unwrap_or_default();
                 if said["message"] == THERE {
                     return said["address"].as_str().unwrap().parse().unwrap();
@@ -40,7 +39,7 @@ impl Admin {
             }
         })
         .await;
-        // So that the process never waits for its log.
+        // Reads the pipe to its end, so that the process never blocks on it.
         tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
         Self {
             health: HealthClient::new(endpoint(address).connect_lazy()),
@@ -56,7 +55,7 @@ impl Admin {
         answer.get_ref().status() == ServingStatus::Serving
     }
 
-    /// Waits until it serves, or no longer does.
+    /// Waits until the service is serving, or not serving.
     pub async fn until(&self, name: &str, is_serving: bool) {
         within("other health", async {
             while self.is_serving(name).await != is_serving {

@@ -1,4 +1,4 @@
-//! An authority of certificates, for tests of TLS. `svc-kit`'s own tests have this file too.
+//! A certificate authority for tests of TLS. The tests of `svc-kit` include this file too.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, Issuer, KeyPair, SanType, string::Ia5String};
 
-/// An authority of certificates.
+/// A certificate authority.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Default for Authority {
@@ -24,13 +24,13 @@ impl Authority {
         self.issue(directory, name, SanType::IpAddress([127, 0, 0, 1].into()))
     }
 
-    /// Likewise that of a client whom a URI names.
+    /// Writes the certificate and the key of a client with this URI as its name.
     pub fn client(&self, directory: &Path, name: &str, uri: &str) -> (PathBuf, PathBuf) {
         let uri = Ia5String::try_from(uri).unwrap();
         self.issue(directory, name, SanType::URI(uri))
     }
 
-    /// Writes its own certificate, by which others are believed.
+    /// Writes the certificate of the authority itself.
     pub fn publish(&self, directory: &Path, name: &str) -> PathBuf {
         let path = directory.join(name);
         fs::write(&path, self.0.pem()).unwrap();

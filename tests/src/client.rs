@@ -1,4 +1,4 @@
-//! Clients of both services. They connect when they are first used.
+//! Clients of both services. They connect on first use.
 
 use std::net::SocketAddr;
 
@@ -16,25 +16,25 @@ use troupe_proto::{
     },
 };
 
-/// The flow control window of a client that reads slowly, in bytes.
+/// Flow control window of a client that reads slowly, in bytes.
 const NARROW: u32 = 65_535;
-/// That of a client which never reads.
+/// Flow control window of a client that never reads, in bytes.
 const NO_ROOM: u32 = 0;
 
 type Identified = InterceptedService<Channel, Bearer>;
-/// The supervisor, as its clients call it.
+/// A client of the agent service.
 pub type Supervisor = AgentSupervisorServiceClient<Identified>;
-/// The supervisor, as runners call it.
+/// A client of the runner service.
 pub type Runners = ThreadRunnerServiceClient<Identified>;
-/// The registry.
+/// A client of the registry.
 pub type Registry = AgentRegistryServiceClient<Identified>;
 
-/// Puts a token, if there is one, into the metadata of every call.
+/// Adds the token, if any, to the metadata of every call.
 #[derive(Clone, Debug)]
 pub struct Bearer(Option<MetadataValue<Ascii>>);
 
 impl Bearer {
-    /// The bearer of that token.
+    /// Creates an interceptor for a token.
     #[must_use]
     pub fn new(token: Option<&str>) -> Self {
         Self(token.map(|token| format!("Bearer {token}").parse().unwrap()))
@@ -50,19 +50,19 @@ impl Interceptor for Bearer {
     }
 }
 
-/// A client of the supervisor at that address.
+/// Returns a client of the supervisor at an address.
 #[must_use]
 pub fn supervisor(at: SocketAddr, token: Option<&str>) -> Supervisor {
     supervisor_over(endpoint(at).connect_lazy(), token)
 }
 
-/// A client of the supervisor over that channel.
+/// Returns a client of the supervisor over a channel.
 #[must_use]
 pub fn supervisor_over(channel: Channel, token: Option<&str>) -> Supervisor {
     AgentSupervisorServiceClient::with_interceptor(channel, Bearer::new(token))
 }
 
-/// The same, with so small a window that whoever does not read is soon sent nothing more.
+/// Returns a client of the supervisor with a small window: the server soon blocks on a stream that is not read.
 #[must_use]
 pub fn narrow_supervisor(at: SocketAddr, token: Option<&str>) -> Supervisor {
     let channel = endpoint(at)
@@ -72,32 +72,32 @@ pub fn narrow_supervisor(at: SocketAddr, token: Option<&str>) -> Supervisor {
     supervisor_over(channel, token)
 }
 
-/// The same, with streams that have no room for any message.
+/// Returns a client of the supervisor whose streams have no space for any message.
 #[must_use]
 pub fn deaf_supervisor(at: SocketAddr, token: Option<&str>) -> Supervisor {
     let channel = endpoint(at).initial_stream_window_size(NO_ROOM).connect_lazy();
     supervisor_over(channel, token)
 }
 
-/// The runners' side of the supervisor at that address.
+/// Returns a client of the runner service at an address.
 #[must_use]
 pub fn runners(at: SocketAddr, token: Option<&str>) -> Runners {
     runners_over(endpoint(at).connect_lazy(), token)
 }
 
-/// The runners' side of the supervisor over that channel.
+/// Returns a client of the runner service over a channel.
 #[must_use]
 pub fn runners_over(channel: Channel, token: Option<&str>) -> Runners {
     ThreadRunnerServiceClient::with_interceptor(channel, Bearer::new(token))
 }
 
-/// A client of the registry at that address.
+/// Returns a client of the registry at an address.
 #[must_use]
 pub fn registry(at: SocketAddr, token: Option<&str>) -> Registry {
     AgentRegistryServiceClient::with_interceptor(endpoint(at).connect_lazy(), Bearer::new(token))
 }
 
-/// Where a plain connection leads.
+/// Returns a channel without TLS.
 #[must_use]
 pub fn endpoint(at: SocketAddr) -> Endpoint {
     Endpoint::from_shared(format!("http://{at}")).unwrap()

@@ -1,4 +1,4 @@
-//! A collector of spans and metrics over OTLP that forwards what it receives.
+//! An OTLP collector that forwards the received spans and metrics to its test.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -25,7 +25,7 @@ use tonic::{
 
 use crate::within;
 
-/// One message to a collector.
+/// A message to the collector.
 #[derive(Clone, Debug)]
 pub enum Told {
     /// Spans.
@@ -34,10 +34,10 @@ pub enum Told {
     Metrics(ExportMetricsServiceRequest),
 }
 
-/// A collector that listens.
+/// A listening collector.
 #[derive(Debug)]
 pub struct Collector {
-    /// Where it listens.
+    /// Address of the listener.
     pub address: SocketAddr,
     told: mpsc::Receiver<Told>,
     /// All messages so far.
@@ -45,7 +45,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Starts one.
+    /// Starts a collector on a free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -61,12 +61,12 @@ impl Collector {
         }
     }
 
-    /// Has a program tell this collector, and soon.
+    /// Makes a program export to this collector, with a short interval.
     pub fn hears<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         self.hears_at(command, &format!("http://{}", self.address))
     }
 
-    /// The same by another way to it.
+    /// Makes a program export to this collector through another URL.
     pub fn hears_at<'c>(&self, command: &'c mut Command, url: &str) -> &'c mut Command {
         command
             .env("OTEL_EXPORTER_OTLP_ENDPOINT", url)
@@ -92,7 +92,7 @@ impl Collector {
         within(what, heard).await
     }
 
-    /// Each span, with the name of the process that it is from.
+    /// Returns each span with the service name of its process.
     #[must_use]
     pub fn spans(&self) -> Vec<(String, Span)> {
         let mut spans = Vec::new();
@@ -107,7 +107,7 @@ impl Collector {
         spans
     }
 
-    /// What each process says of itself, with its spans and with its metrics.
+    /// Returns the resource attributes of each process, from its spans and from its metrics.
     #[must_use]
     pub fn processes(&self) -> [Vec<BTreeMap<String, String>>; 2] {
         let mut processes = [Vec::new(), Vec::new()];
@@ -126,7 +126,7 @@ impl Collector {
         processes
     }
 
-    /// The names of all metrics.
+    /// Returns the names of all metrics.
     #[must_use]
     pub fn metrics(&self) -> Vec<String> {
         let requests = self.seen.iter().filter_map(|told| match told {
@@ -143,7 +143,7 @@ impl Collector {
     }
 }
 
-/// The attributes of a process that are text.
+/// Returns the text attributes of a process.
 fn attributes(resource: Option<&Resource>) -> BTreeMap<String, String> {
     let attributes = resource.into_iter().flat_map(|resource| &resource.attributes);
     attributes

@@ -1,22 +1,22 @@
-//! Reading content as a client does.
+//! Reading content through the API.
 
 use tonic::Status;
 use troupe_proto::supervisor::v1::GetContentRequest;
 
 use crate::{client::Supervisor, within};
 
-/// The most bytes of a part.
+/// Maximum size of a part, in bytes.
 const PART_BYTES: usize = 256 * 1024;
 
-/// The whole of a content, put together from its parts.
+/// Reads a content and joins its parts.
 ///
 /// # Errors
 ///
-/// The refusal, or what the stream ended with.
+/// The error of the call or of the stream.
 ///
 /// # Panics
 ///
-/// If a part is too large, or the first part does not say how large the whole is.
+/// If a part is too large, or the first part does not contain the total size.
 pub async fn read(client: &Supervisor, session: &str, digest: &str) -> Result<Vec<u8>, Status> {
     let request = GetContentRequest {
         session_id: session.to_owned(),

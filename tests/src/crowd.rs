@@ -5,10 +5,10 @@ use troupe_proto::supervisor::v1::WatchThreadsRequest;
 
 use crate::{client::Supervisor, watch::Watch};
 
-/// How many streams one connection carries: far fewer than a server takes, as behind a proxy.
+/// Number of streams per connection.
 const STREAMS_PER_CONNECTION: usize = 100;
 
-/// Opens so many equal watches, over as many connections as they need.
+/// Opens `watchers` equal watches over several connections.
 pub async fn open(connect: impl Fn() -> Supervisor, request: &WatchThreadsRequest, watchers: usize) -> Vec<Watch> {
     let mut opening = JoinSet::new();
     let mut client = connect();

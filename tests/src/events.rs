@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use troupe_proto::supervisor::v1::{ApprovalDecision, Event, StatusKind, TurnOutcome, event::Kind};
 
-/// The kind of an event as its name: `ThreadSpawned`.
+/// Returns the name of an event's kind, such as `ThreadSpawned`.
 #[must_use]
 pub fn name(event: &Event) -> String {
     let shown = format!("{:?}", event.kind.as_ref().unwrap());
     shown.split('(').next().unwrap_or_default().to_owned()
 }
 
-/// The kinds of events, in order.
+/// Returns the names of the events' kinds, in order.
 pub fn names<'e>(events: impl IntoIterator<Item = &'e Event>) -> Vec<String> {
     events.into_iter().map(name).collect()
 }
 
-/// The events about one thread.
+/// Returns the events of one thread.
 #[must_use]
 pub fn about(events: &[Event], thread: &str) -> Vec<Event> {
     events
@@ -26,7 +26,7 @@ pub fn about(events: &[Event], thread: &str) -> Vec<Event> {
         .collect()
 }
 
-/// The threads that were closed, in the order of their closing.
+/// Returns the closed threads, in the order of their closing.
 #[must_use]
 pub fn closed(events: &[Event]) -> Vec<&str> {
     events
@@ -36,11 +36,11 @@ pub fn closed(events: &[Event]) -> Vec<&str> {
         .collect()
 }
 
-/// Checks that a log is whole: its sequences count from 1 without a gap, and its time never goes back.
+/// Checks that the sequences of a log count from 1 without a gap and that its times do not decrease.
 ///
 /// # Panics
 ///
-/// If they do not.
+/// If the check fails.
 #[track_caller]
 pub fn assert_whole(events: &[Event]) {
     let numbers: Vec<u64> = events.iter().map(|event| event.sequence).collect();
@@ -53,11 +53,11 @@ pub fn assert_whole(events: &[Event]) {
     assert!(times.is_sorted(), "the log's time goes back");
 }
 
-/// Where each thread stands by its events alone.
+/// Returns the status of each thread, derived from the events alone.
 ///
 /// # Panics
 ///
-/// If an event is no legal step by the table of states.
+/// If an event is not a legal transition.
 #[must_use]
 pub fn statuses(events: &[Event]) -> BTreeMap<String, StatusKind> {
     let mut statuses = BTreeMap::new();
@@ -72,7 +72,7 @@ pub fn statuses(events: &[Event]) -> BTreeMap<String, StatusKind> {
     statuses
 }
 
-/// Whether an event may happen in that state, and where it leads; `None` if it changes no status.
+/// Returns whether an event is legal in the current status, and the status after it; `None` if it changes no status.
 fn step(from: Option<StatusKind>, kind: &Kind) -> Option<(bool, StatusKind)> {
     use StatusKind::{AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown};
     let present = from.unwrap_or(StatusKind::Unspecified);

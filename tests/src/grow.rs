@@ -10,12 +10,12 @@ use crate::{
     within,
 };
 
-/// How many spawns are under way at once.
+/// Number of concurrent spawns.
 const AT_ONCE: usize = 32;
 
 impl Tree {
     /// Spawns until the session has `10^levels` threads: nine below its root, ten below each of these, and so on, level
-    /// by level. The session's limits have to allow it.
+    /// by level. The session's limits must permit that number.
     pub async fn grow(&self, levels: u32) {
         let mut parents = vec![self.root.clone()];
         for level in 0..levels {
@@ -24,7 +24,7 @@ impl Tree {
         }
     }
 
-    /// Spawns so many children of each parent, and answers all of them.
+    /// Spawns `children` children of each parent and returns all of them.
     async fn spawn_below(&self, parents: &[String], children: usize) -> Vec<String> {
         let wanted: Vec<String> = parents
             .iter()

@@ -2,7 +2,7 @@
 //! separate one ([`process`]), the supervisor alone as a process that can be killed ([`service`]), and a runner that a
 //! test controls ([`runner`]).
 //!
-//! Tests wait for a response, an event or a message with [`within`]. They never sleep and never wait for a time.
+//! Tests wait for a response, an event or a message with [`within`]. They never sleep.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -33,20 +33,20 @@ use std::{future::Future, time::Duration};
 
 use tokio::time::timeout;
 
-/// How long anything may take on a busy machine. Only a failing test waits that long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum wait for any response or event on a busy machine. Only a failing test waits that long.
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// An id of no session and no thread.
+/// An id that no session and no thread has.
 pub const UNKNOWN: &str = "01a1fc89-0902-7629-98ed-9dce17881f00";
 
-/// What the future answers.
+/// Waits for a future and returns its output.
 ///
 /// # Panics
 ///
-/// If it takes longer than [`PATIENCE`]; `what` says what is missing.
+/// If the future takes longer than [`MAX_WAIT`]; `what` names the expected result.
 pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
-    match timeout(PATIENCE, future).await {
+    match timeout(MAX_WAIT, future).await {
         Ok(output) => output,
-        Err(_) => panic!("{what} did not come within {PATIENCE:?}"),
+        Err(_) => panic!("{what} did not come within {MAX_WAIT:?}"),
     }
 }

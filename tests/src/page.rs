@@ -15,6 +15,25 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
+/// Returns every Rust file below a directory.
+///
+/// # Panics
+///
+/// If the directory cannot be read.
+#[must_use]
+pub fn sources(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
 /// Whether pages are to be written.
 #[must_use]
 pub fn is_written_now() -> bool {

@@ -22,16 +22,16 @@ use tokio::{
 
 use crate::{client, within};
 
-/// The token of an operator who may do everything.
+/// Token of an operator with all permissions.
 pub const OPERATOR: &str = "operator-operator-operator";
-/// The token of an operator who may read.
+/// Token of a viewer.
 pub const VIEWER: &str = "viewer-viewer-viewer";
-/// The token of runners.
+/// Token of runners.
 pub const RUNNER: &str = "runner-runner-runner";
-/// The token by which the registry knows the supervisor.
+/// Token of the supervisor at the registry.
 pub const SERVICE: &str = "service-service-service";
 
-/// Where a service listens that may have any port.
+/// Listen address with a free port.
 const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A running pair.
@@ -47,7 +47,7 @@ pub struct Pair {
     _files: TempDir,
 }
 
-/// A service that serves.
+/// A running service.
 struct Running {
     address: SocketAddr,
     shutdown: Shutdown,
@@ -62,12 +62,12 @@ impl Running {
 }
 
 impl Pair {
-    /// Starts a pair with the defaults.
+    /// Starts a pair with default settings.
     pub async fn start() -> Self {
         Self::with(|_| {}).await
     }
 
-    /// Starts a pair whose supervisor is configured otherwise, at this start and every later one.
+    /// Starts a pair with changed supervisor settings, which later restarts use too.
     pub async fn with(configure: impl Fn(&mut Config) + Send + Sync + 'static) -> Self {
         let files = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(files.path()).unwrap();
@@ -90,7 +90,7 @@ impl Pair {
         }
     }
 
-    /// Stops both services and starts them again over the same files, on other ports.
+    /// Restarts both services over the same files, on other ports.
     pub async fn restart(&mut self) {
         self.restart_after(|_| {}).await;
     }
@@ -109,7 +109,7 @@ impl Pair {
         self.service = service;
     }
 
-    /// How many sessions the supervisor has in memory.
+    /// Returns the number of sessions in the supervisor's memory.
     #[must_use]
     pub fn loaded_sessions(&self) -> usize {
         self.service.loaded_sessions()
@@ -125,14 +125,14 @@ impl Pair {
         .await;
     }
 
-    /// Takes the registry away.
+    /// Stops the registry.
     pub async fn stop_registry(&mut self) {
         if let Some(registry) = self.registry.take() {
             registry.stop().await;
         }
     }
 
-    /// Brings the registry back to where it was.
+    /// Starts the registry again at its address.
     pub async fn start_registry(&mut self) {
         self.registry = Some(serve_registry(&self.base, self.registry_at).await);
     }
@@ -143,13 +143,13 @@ impl Pair {
         }
     }
 
-    /// The project's directory.
+    /// Returns the project's directory.
     #[must_use]
     pub fn project(&self) -> String {
         self.path("project")
     }
 
-    /// An existing directory outside the workspace roots.
+    /// Returns an existing directory outside the workspace roots.
     #[must_use]
     pub fn elsewhere(&self) -> String {
         self.path("elsewhere")
@@ -165,25 +165,25 @@ impl Pair {
         fs::write(path, text).unwrap();
     }
 
-    /// Where the supervisor listens.
+    /// Returns the supervisor's address.
     #[must_use]
     pub const fn supervisor_at(&self) -> SocketAddr {
         self.supervisor_at
     }
 
-    /// Where the registry listens.
+    /// Returns the registry's address.
     #[must_use]
     pub const fn registry_at(&self) -> SocketAddr {
         self.registry_at
     }
 
-    /// The supervisor for an operator who may do everything.
+    /// Returns a client of the supervisor with all permissions.
     #[must_use]
     pub fn operator(&self) -> client::Supervisor {
         self.with_token(OPERATOR)
     }
 
-    /// The supervisor for the bearer of a token.
+    /// Returns a client of the supervisor with a token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> client::Supervisor {
         client::supervisor(self.supervisor_at, Some(token))
@@ -195,25 +195,25 @@ impl Pair {
         client::supervisor(self.supervisor_at, None)
     }
 
-    /// The supervisor for an operator whose connection holds little.
+    /// Returns an operator's client with a small flow control window.
     #[must_use]
     pub fn narrow_operator(&self) -> client::Supervisor {
         client::narrow_supervisor(self.supervisor_at, Some(OPERATOR))
     }
 
-    /// The supervisor for the bearer of a token whose streams take nothing.
+    /// Returns a client with a token whose streams have no space for any message.
     #[must_use]
     pub fn deaf(&self, token: &str) -> client::Supervisor {
         client::deaf_supervisor(self.supervisor_at, Some(token))
     }
 
-    /// The runners' side of the supervisor for the bearer of a token.
+    /// Returns a client of the runner service with a token.
     #[must_use]
     pub fn runners(&self, token: &str) -> client::Runners {
         client::runners(self.supervisor_at, Some(token))
     }
 
-    /// The registry for the bearer of a token.
+    /// Returns a client of the registry with a token.
     #[must_use]
     pub fn registry(&self, token: &str) -> client::Registry {
         client::registry(self.registry_at, Some(token))
@@ -262,7 +262,7 @@ async fn serve_supervisor(
     (running, supervisor)
 }
 
-/// Who the services know: the bearers of the tokens above.
+/// Returns an authenticator for the tokens above.
 #[must_use]
 pub fn authenticator() -> Authenticator {
     Authenticator::new()

@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{client, within};
 
-/// Where the binary is: what `TROUPE_BIN` says, else see [`find`].
+/// Returns the path of the binary: the value of `TROUPE_BIN`, otherwise see [`find`].
 pub fn troupe() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| find("TROUPE_BIN", "troupe-cli", "troupe"))
@@ -55,7 +55,7 @@ fn build(profile: &Path, package: &str, name: &str) {
     assert!(command.status().unwrap().success(), "{name} cannot be built");
 }
 
-/// A home that processes have in common: their data, their ready file and what they log lie in it.
+/// A home directory that processes share, with their data, ready files and logs.
 #[derive(Debug)]
 pub struct Home {
     directory: TempDir,
@@ -70,13 +70,13 @@ impl Default for Home {
 }
 
 impl Home {
-    /// The directory.
+    /// Returns the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// `troupe` with nothing in its environment but this home.
+    /// Returns a command of `troupe` whose environment contains only this home.
     pub fn troupe(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(troupe());
         command
@@ -93,14 +93,14 @@ impl Home {
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If the file does not exist.
     #[must_use]
     pub fn operator_token(&self) -> String {
         let path = self.path().join(".local/share/troupe/operator.token");
         fs::read_to_string(path).unwrap().trim().to_owned()
     }
 
-    /// Runs `troupe` to its end.
+    /// Runs `troupe` and waits for its exit.
     pub async fn run(&self, arguments: &[&str]) -> Output {
         within("the end of troupe", self.troupe(arguments).output())
             .await
@@ -108,12 +108,12 @@ impl Home {
     }
 }
 
-/// `NAME-svc`, one of the two services, on a free port in that home, with nothing in its environment; and where it says
-/// that it is ready. Calls from this machine are an operator's.
+/// Returns the command of `NAME-svc` on a free port with an empty environment, and its ready file. Calls from this
+/// machine are an operator's.
 ///
 /// # Panics
 ///
-/// If there is no such service.
+/// If the name is unknown.
 pub fn service(home: &Home, name: &str) -> (Command, Ready) {
     let (variable, package) = match name {
         "registry" => ("TROUPE_REGISTRY_BIN", "registry-svc"),
@@ -135,7 +135,7 @@ pub fn service(home: &Home, name: &str) -> (Command, Ready) {
     (command, Ready { name, file })
 }
 
-/// What a service writes once it serves.
+/// The ready file of a service.
 #[derive(Debug)]
 pub struct Ready {
     name: String,
@@ -143,7 +143,7 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Where the service listens, once it says so.
+    /// Waits until the service serves and returns its address.
     pub async fn address(&self) -> String {
         self.said(&self.name).await
     }
@@ -152,7 +152,7 @@ impl Ready {
     ///
     /// # Panics
     ///
-    /// If it has none.
+    /// If the process has ended.
     pub async fn admin(&self) -> String {
         self.said("admin").await
     }
@@ -168,23 +168,22 @@ impl Ready {
     }
 }
 
-/// `troupe up`, unless it says otherwise without a runner, so that calls from this machine are an operator's and threads
-/// stay where the service puts them.
+/// `troupe up`. By default it runs no runner: calls from this machine are an operator's, and threads do not start.
 #[derive(Debug)]
 pub struct Up {
     process: Child,
-    /// Kept open, so that the process never writes to a closed pipe.
+    /// Open to the end, so that the process never writes to a closed pipe.
     _output: Lines<BufReader<ChildStdout>>,
-    /// What the ready file says.
+    /// Content of the ready file.
     pub ready: Value,
-    /// Where the registry is.
+    /// Address of the registry.
     pub registry: SocketAddr,
-    /// Where the supervisor is.
+    /// Address of the supervisor.
     pub supervisor: SocketAddr,
 }
 
 impl Up {
-    /// The arguments of an `up` on free ports.
+    /// Arguments of `up` on free ports.
     pub const ARGUMENTS: &[&str] = &[
         "up",
         "--no-runner",
@@ -194,7 +193,7 @@ impl Up {
         "127.0.0.1:0",
     ];
 
-    /// The same with a runner, which runs the sample agent; callers need the operator's token then.
+    /// Arguments of `up` with a runner for the sample agent. Callers then need the operator's token.
     pub const WITH_RUNNER: &[&str] = &[
         "up",
         "--registry-listen",
@@ -233,7 +232,7 @@ impl Up {
             panic!("`up` ended: {}", fs::read_to_string(log).unwrap());
         };
         let said: Value = serde_json::from_str(&line).unwrap();
-        // It writes the file before it says so.
+        // The file is written before this line.
         let ready: Value = serde_json::from_str(&fs::read_to_string(ready).unwrap()).unwrap();
         for service in ["registry", "supervisor"] {
             assert_eq!(ready[service], said[service]);
@@ -248,35 +247,35 @@ impl Up {
         }
     }
 
-    /// A client of its supervisor.
+    /// Returns a client of the supervisor.
     #[must_use]
     pub fn client(&self) -> client::Supervisor {
         client::supervisor(self.supervisor, None)
     }
 
-    /// Its process id.
+    /// Returns the process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id().unwrap()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub async fn kill(mut self) {
         self.process.kill().await.unwrap();
     }
 
-    /// SIGTERM, and how it ended.
+    /// Sends SIGTERM and returns the exit status.
     pub async fn terminate(mut self) -> ExitStatus {
         terminate(&self.process);
         within("its end", self.process.wait()).await.unwrap()
     }
 }
 
-/// Sends SIGTERM to a process that has not ended yet.
+/// Sends SIGTERM to a running process.
 ///
 /// # Panics
 ///
-/// If it has.
+/// If the process has ended.
 pub fn terminate(process: &Child) {
     let id = process.id().and_then(|id| i32::try_from(id).ok());
     kill_process(id.and_then(Pid::from_raw).unwrap(), Signal::TERM).unwrap();

@@ -1,4 +1,4 @@
-//! A receiver of webhooks that answers what its test says, one request at a time, over plain HTTP/1.1.
+//! A receiver of webhooks over plain HTTP/1.1 whose responses a test decides, one request at a time.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -40,7 +40,7 @@ impl Received {
         value.unwrap_or_else(|| panic!("no {name} in {:?}", self.headers))
     }
 
-    /// The body as JSON.
+    /// Returns the body as JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
@@ -48,25 +48,25 @@ impl Received {
 }
 
 impl Receiver {
-    /// Listens.
+    /// Starts a receiver on a free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         Self { listener, address }
     }
 
-    /// Where it listens, as a URL.
+    /// Returns the URL of the receiver.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }
 
-    /// The next request that comes whole, answered with that status.
+    /// Answers the next complete request with a status and returns the request.
     pub async fn next(&self, status: u16) -> Received {
         within("a delivery", async {
             loop {
                 let (stream, _) = self.listener.accept().await.unwrap();
-                // A caller that disconnects before its request is complete has sent none.
+                // An incomplete request does not count.
                 if let Ok(received) = exchange(stream, status).await {
                     return received;
                 }

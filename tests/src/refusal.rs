@@ -1,15 +1,15 @@
-//! What a refused call has to say.
+//! Assertions about rejected calls.
 
 use std::fmt::Debug;
 
 use tonic::{Code, Status};
 use troupe_proto::{fault::reason_of, reason::Reason};
 
-/// The refusal that a call was answered with, for more looks at it.
+/// Checks the error of a rejected call and returns it.
 ///
 /// # Panics
 ///
-/// If the call went well, or code or reason are others, or the text lacks `text`.
+/// If the call succeeded, if the code or the reason differs, or if the message does not contain `text`.
 #[track_caller]
 pub fn refused<T: Debug>(answer: Result<T, Status>, code: Code, reason: Reason, text: &str) -> Status {
     let status = match answer {

@@ -20,7 +20,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Connections that are carried while they are polled, and open until they are dropped.
+/// Connections that are forwarded while they are polled and stay open until they are dropped.
 type Connections = FuturesUnordered<BoxFuture<'static, ()>>;
 
 /// Forwards every connection to the server.
@@ -31,16 +31,16 @@ pub struct Relay {
     silent: Vec<Connections>,
 }
 
-/// From where to where.
+/// Addresses of the relay and of the server.
 struct Way {
     listener: TcpListener,
     server: SocketAddr,
-    /// Whether the next connection meets a server that leaves.
+    /// Whether the next connection answers with GOAWAY.
     leaves: AtomicBool,
 }
 
 impl Relay {
-    /// A relay on a free port.
+    /// Starts a relay on a free port.
     pub async fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -57,32 +57,32 @@ impl Relay {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address of the relay.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Cuts the connections. When this returns they are gone, and the next ones may come.
+    /// Cuts all connections. New connections are accepted after it returns.
     pub async fn cut(&mut self) {
         drop(self.replace_carrier().await);
     }
 
-    /// Cuts the connections, and the first call over the next one meets a server that leaves: it came after the server had
-    /// counted its calls, and is not worked on.
+    /// Cuts all connections and answers the first call of the next connection with GOAWAY, as a departing server does for
+    /// a call that it has not processed.
     pub async fn leave(&mut self) {
         self.way.leaves.store(true, Ordering::Relaxed);
         self.cut().await;
     }
 
-    /// Returns whether a call has met a departing server since the relay was told to leave.
+    /// Returns whether a call has met a departing server since [`Relay::leave`].
     #[must_use]
     pub fn has_left(&self) -> bool {
         !self.way.leaves.load(Ordering::Relaxed)
     }
 
-    /// From here on nothing comes over these connections any more, and nothing ends them, as where the other machine has
-    /// vanished. The next ones may come.
+    /// Stops forwarding on all connections without closing them, as if the other machine had vanished. New connections
+    /// are accepted.
     pub async fn silence(&mut self) {
         let silent = self.replace_carrier().await;
         self.silent.push(silent);
@@ -94,7 +94,7 @@ impl Relay {
     }
 }
 
-/// The task that carries.
+/// The forwarding task.
 struct Carrier {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Connections>,
@@ -139,7 +139,7 @@ async fn connect(mut near: TcpStream, server: SocketAddr) {
     for stream in [&near, &far] {
         stream.set_nodelay(true).unwrap();
     }
-    // However it ends, the client may connect again.
+    // The client may connect again after any end.
     let _ = copy_bidirectional(&mut near, &mut far).await;
 }
 

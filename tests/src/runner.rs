@@ -1,8 +1,7 @@
-//! A runner that does what its test says: a real client of the runner protocol without programs behind it.
+//! A runner that a test controls: a real client of the runner protocol without programs.
 //!
-//! It answers nothing by itself. What the supervisor says is kept until the test asks for it, so the order in which a
-//! test asks need not be the order in which messages of different kinds come. After [`Runner::report`] the report is
-//! durable or void.
+//! It sends nothing by itself. Messages of the supervisor are buffered until the test reads them, in any order of their
+//! kinds. When [`Runner::report`] returns, the report is durable or void.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +21,7 @@ use crate::{
     within,
 };
 
-/// More messages than a test leaves unsent.
+/// Maximum number of unsent messages; no test reaches it.
 const OUTGOING: usize = 64;
 
 /// A runner on an open stream.
@@ -32,23 +31,23 @@ pub struct Runner {
     outgoing: mpsc::Sender<AttachRequest>,
     incoming: Streaming<AttachResponse>,
     unread: VecDeque<FromSupervisor>,
-    /// The number of the last report of each attempt.
+    /// Number of the last report of each attempt.
     reports: BTreeMap<(String, u32), u64>,
 }
 
-/// One attempt at a thread, as the runner holds it.
+/// An attempt at a thread that the runner holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The thread.
     pub thread: String,
     /// The attempt.
     pub generation: u32,
-    /// The turn that it was given last.
+    /// The latest turn.
     pub turn: u32,
 }
 
 impl Attempt {
-    /// The attempt that a start begins.
+    /// Returns the attempt of a start.
     #[must_use]
     pub fn of(start: &StartThread) -> Self {
         Self {
@@ -59,7 +58,7 @@ impl Attempt {
     }
 }
 
-/// The hello of a runner that can do everything and holds nothing.
+/// Returns the hello of a runner with all capabilities and without threads.
 #[must_use]
 pub fn hello(id: &str) -> RunnerHello {
     RunnerHello {
@@ -75,7 +74,7 @@ pub fn hello(id: &str) -> RunnerHello {
 }
 
 impl Runner {
-    /// Attaches a runner that can do everything and holds nothing.
+    /// Attaches a runner with all capabilities and without threads.
     pub async fn attach(pair: &Pair, id: &str) -> Self {
         Self::greet(pair, hello(id)).await
     }
@@ -89,7 +88,7 @@ impl Runner {
     pub async fn greet_by(mut client: Runners, hello: RunnerHello) -> Self {
         let id = hello.runner_id.clone();
         let (outgoing, stream) = mpsc::channel(OUTGOING);
-        // Before the call: it is answered once hello was read.
+        // Sent before the call, because the response comes after the hello was read.
         outgoing.send(request(ToSupervisor::Hello(hello))).await.unwrap();
         let attached = within("an answer to hello", client.attach(ReceiverStream::new(stream))).await;
         let mut incoming = attached.unwrap().into_inner();
@@ -107,7 +106,7 @@ impl Runner {
         }
     }
 
-    /// Breaks the stream off and attaches again, still with these attempts and what was reported about them.
+    /// Breaks the stream and attaches again with these attempts and their reports.
     pub async fn come_back(self, pair: &Pair, held: &[Attempt]) -> Self {
         let Self {
             id,
@@ -136,23 +135,23 @@ impl Runner {
         }
     }
 
-    /// What the supervisor answered to hello.
+    /// Returns the supervisor's response to the hello.
     #[must_use]
     pub const fn welcome(&self) -> &RunnerWelcome {
         &self.welcome
     }
 
-    /// Says something.
+    /// Sends a message.
     pub async fn say(&self, message: ToSupervisor) {
         self.outgoing.send(request(message)).await.unwrap();
     }
 
-    /// Says something that no release knows yet.
+    /// Sends a message of an unknown kind.
     pub async fn say_something_new(&self) {
         self.outgoing.send(AttachRequest { message: None }).await.unwrap();
     }
 
-    /// The first unread message that `pick` picks; `what` says what is waited for.
+    /// Returns the first unread message for which `pick` returns a value; `what` names the expectation.
     pub async fn next<T>(&mut self, what: &str, pick: impl Fn(&FromSupervisor) -> Option<T>) -> T {
         if let Some(place) = self.unread.iter().position(|message| pick(message).is_some()) {
             let message = self.unread.remove(place).unwrap();
@@ -160,7 +159,7 @@ impl Runner {
         }
         within(what, async {
             loop {
-                let response = self.incoming.message().await.unwrap().expect("the stream goes on");
+                let response = self.incoming.message().await.unwrap().expect("the stream continues");
                 let message = response.message.unwrap();
                 if let Some(picked) = pick(&message) {
                     return picked;
@@ -180,7 +179,7 @@ impl Runner {
         .await
     }
 
-    /// The start of a thread.
+    /// Returns the start of a thread.
     pub async fn start_of(&mut self, thread: &str) -> StartThread {
         self.next("the start of a thread", |message| match message {
             FromSupervisor::StartThread(start) if start.thread_id == thread => Some(start.clone()),
@@ -189,7 +188,7 @@ impl Runner {
         .await
     }
 
-    /// The next turn of an attempt that the runner has already.
+    /// Returns the next turn of an attempt that the runner holds.
     pub async fn turn_of(&mut self, attempt: &Attempt) -> Turn {
         self.next("the next turn of a thread", |message| match message {
             FromSupervisor::DeliverInput(delivered) if delivered.thread_id == attempt.thread => {
@@ -203,7 +202,7 @@ impl Runner {
         .await
     }
 
-    /// The next input for an attempt's running turn.
+    /// Returns the next input for an attempt's running turn.
     pub async fn input_of(&mut self, attempt: &Attempt) -> RunningInput {
         self.next("input for a running turn", |message| match message {
             FromSupervisor::DeliverInput(input) if input.thread_id == attempt.thread => match &input.delivery {
@@ -215,7 +214,7 @@ impl Runner {
         .await
     }
 
-    /// The interrupt of an attempt's turn.
+    /// Returns the interrupt of an attempt's turn.
     pub async fn interrupt_of(&mut self, attempt: &Attempt) -> InterruptTurn {
         self.next("the interrupt of a turn", |message| match message {
             FromSupervisor::Interrupt(interrupt) if interrupt.thread_id == attempt.thread => Some(interrupt.clone()),
@@ -233,7 +232,7 @@ impl Runner {
         .await
     }
 
-    /// How many requests to stop a program have come that no test has read.
+    /// Returns the number of unread requests to stop a program.
     #[must_use]
     pub fn unread_shutdowns(&self) -> usize {
         self.unread
@@ -242,7 +241,7 @@ impl Runner {
             .count()
     }
 
-    /// The numbers of the reports about an attempt whose acknowledgements have come and no test has read.
+    /// Returns the report numbers of an attempt's unread acknowledgements.
     #[must_use]
     pub fn unread_acks(&self, attempt: &Attempt) -> Vec<u64> {
         self.unread
@@ -254,7 +253,7 @@ impl Runner {
             .collect()
     }
 
-    /// Takes a thread's start and begins its first turn.
+    /// Receives a thread's start and begins its first turn.
     pub async fn run(&mut self, thread: &str) -> Attempt {
         let attempt = Attempt::of(&self.start_of(thread).await);
         self.begin(&attempt).await;
@@ -268,7 +267,7 @@ impl Runner {
             .await;
     }
 
-    /// Reports that an attempt's turn ended well, with this last message.
+    /// Reports that an attempt's turn completed, with this last message.
     pub async fn complete(&mut self, attempt: &Attempt, message: &str) {
         self.end(attempt, TurnOutcome::Completed, message).await;
     }
@@ -287,7 +286,7 @@ impl Runner {
         self.report(attempt, Kind::Stopped(stopped)).await;
     }
 
-    /// Says that an attempt cannot be started.
+    /// Rejects the start of an attempt.
     pub async fn refuse(&self, attempt: &Attempt, refusal: StartRefusal, message: &str) {
         self.say(ToSupervisor::StartRefused(StartRefused {
             thread_id: attempt.thread.clone(),
@@ -298,7 +297,7 @@ impl Runner {
         .await;
     }
 
-    /// Makes the next report about an attempt, and waits until it is durable or void.
+    /// Sends the next report of an attempt and waits until it is durable or void.
     pub async fn report(&mut self, attempt: &Attempt, kind: Kind) {
         let number = self
             .reports
@@ -309,7 +308,7 @@ impl Runner {
         self.report_as(attempt, number, kind).await;
     }
 
-    /// Makes a report with a number of the test's choice, and does not wait: not every report has an acknowledgement.
+    /// Sends a report with this number and does not wait for an acknowledgement.
     pub async fn send_report(&self, attempt: &Attempt, number: u64, kind: Kind) {
         self.say(ToSupervisor::Report(RunnerReport {
             thread_id: attempt.thread.clone(),
@@ -320,7 +319,7 @@ impl Runner {
         .await;
     }
 
-    /// Makes a report with a number of the test's choice, and waits until it is durable or void.
+    /// Sends a report with this number and waits until it is durable or void.
     pub async fn report_as(&mut self, attempt: &Attempt, number: u64, kind: Kind) {
         self.send_report(attempt, number, kind).await;
         self.next("the acknowledgement of a report", |message| match message {
@@ -336,10 +335,10 @@ impl Runner {
         .await;
     }
 
-    /// Waits until the supervisor ends the stream, and answers what came before that.
+    /// Waits until the supervisor ends the stream and returns the messages before the end.
     pub async fn ended(mut self) -> Vec<FromSupervisor> {
         within("the end of the stream", async {
-            // However it ends: the supervisor may be gone with it.
+            // The supervisor may have ended without closing the stream.
             while let Ok(Some(response)) = self.incoming.message().await {
                 self.unread.extend(response.message);
             }
@@ -349,7 +348,7 @@ impl Runner {
     }
 }
 
-/// The report that an attempt's turn ended.
+/// Returns the report of an ended turn.
 #[must_use]
 pub fn ended(attempt: &Attempt, outcome: TurnOutcome, message: &str) -> Kind {
     Kind::TurnEnded(TurnEndedReport {

@@ -1,5 +1,5 @@
-//! `supervisor-svc` as a process that may be killed at any moment, over what outlives it: its data directory, and a
-//! registry in this process.
+//! `supervisor-svc` as a process that can be killed at any moment. Its data directory and a registry in this process
+//! outlive it.
 
 use std::{
     net::SocketAddr,
@@ -38,7 +38,7 @@ pub struct Ground {
     registry: SocketAddr,
 }
 
-/// One life of the service. Calls from this machine are an operator's, and no runner is attached.
+/// One process of the service. Calls from this machine are an operator's, and no runner is attached.
 #[derive(Debug)]
 pub struct Service {
     process: Child,
@@ -46,7 +46,7 @@ pub struct Service {
 }
 
 impl Ground {
-    /// An empty data directory, and a registry that serves as long as the test runs.
+    /// Creates an empty data directory and starts a registry.
     pub async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -64,7 +64,7 @@ impl Ground {
     ///
     /// # Panics
     ///
-    /// If the process ends before. Its log is displayed when the test fails.
+    /// If the process ends before it serves. A failing test displays its log.
     pub async fn start(&self, arguments: &[&str]) -> Service {
         let mut process = Command::new(supervisor())
             .env_clear()
@@ -92,7 +92,7 @@ impl Ground {
             }
         })
         .await;
-        // To its end, so that the process never waits for room in the pipe.
+        // Reads the pipe to its end, so that the process never blocks on it.
         tokio::spawn(async move {
             while let Ok(Some(line)) = log.next_line().await {
                 show(&line);
@@ -103,19 +103,19 @@ impl Ground {
 }
 
 impl Service {
-    /// A client of it.
+    /// Returns a client of the service.
     #[must_use]
     pub fn client(&self) -> client::Supervisor {
         client::supervisor(self.address, None)
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub async fn kill(mut self) {
         self.process.kill().await.unwrap();
     }
 }
 
-/// The address in the line that says that the service serves.
+/// Returns the address in the log line of a serving service.
 fn serving_at(line: &str) -> Option<SocketAddr> {
     let (_, said) = line.split_once("supervisor-svc serves address=")?;
     said.split_whitespace().next()?.parse().ok()

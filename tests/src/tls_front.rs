@@ -1,4 +1,4 @@
-//! TLS in front of a server that speaks none.
+//! TLS in front of a server without TLS.
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
@@ -15,7 +15,7 @@ use tokio_rustls::{
     },
 };
 
-/// Passes on to `behind` what comes over TLS, in any of these protocols; answers where.
+/// Terminates TLS with these ALPN protocols, forwards to `behind`, and returns the address.
 pub async fn tls_in_front_of(
     behind: SocketAddr,
     (certificate, key): (impl AsRef<Path>, impl AsRef<Path>),

@@ -1,5 +1,6 @@
 //! A session as its operator sees it.
 
+use tokio::task::JoinSet;
 use tonic::Status;
 use troupe_proto::supervisor::v1::{
     CloseAgentRequest, CloseAgentResponse, CloseSessionRequest, ConditionKind, CreateSessionRequest, Event,
@@ -21,24 +22,24 @@ pub struct Tree {
     client: Supervisor,
 }
 
-/// A thread that was spawned.
+/// A spawned thread.
 #[derive(Clone, Debug)]
 pub struct Spawned {
     /// Its id.
     pub id: String,
     /// Its token.
     pub token: String,
-    /// The thread as the spawn answered it.
+    /// The thread in the response of the spawn.
     pub thread: Thread,
 }
 
 impl Pair {
-    /// A new session over the project, with a root that its client executes.
+    /// Creates a session over the project with a root that its client executes.
     pub async fn tree(&self) -> Tree {
         self.tree_with(CreateSessionRequest::default()).await
     }
 
-    /// A new session with so many slots.
+    /// Creates a session with `max_threads` slots.
     pub async fn tree_of(&self, max_threads: u32) -> Tree {
         let limits = Limits {
             max_threads: Some(max_threads),
@@ -51,7 +52,7 @@ impl Pair {
         .await
     }
 
-    /// A new session over the project.
+    /// Creates a session over the project.
     pub async fn tree_with(&self, request: CreateSessionRequest) -> Tree {
         let request = CreateSessionRequest {
             cwd: self.project(),
@@ -86,19 +87,19 @@ impl Tree {
         }
     }
 
-    /// The same session through another client: after a restart.
+    /// Returns the same session with another client, for example after a restart.
     #[must_use]
     pub fn by(&self, client: Supervisor) -> Self {
         Self { client, ..self.clone() }
     }
 
-    /// The operator's client.
+    /// Returns the operator's client.
     #[must_use]
     pub fn client(&self) -> Supervisor {
         self.client.clone()
     }
 
-    /// A spawn of that role below the root.
+    /// Returns the request of a spawn below the root.
     #[must_use]
     pub fn request(&self, role: &str) -> SpawnAgentRequest {
         SpawnAgentRequest {
@@ -110,7 +111,21 @@ impl Tree {
         }
     }
 
-    /// A spawn of that role below a thread.
+    /// Makes the same spawn from several tasks at once.
+    pub async fn try_spawn_concurrently(
+        &self,
+        request: &SpawnAgentRequest,
+        count: usize,
+    ) -> Vec<Result<SpawnAgentResponse, Status>> {
+        let mut calls = JoinSet::new();
+        for _ in 0..count {
+            let (tree, request) = (self.clone(), request.clone());
+            calls.spawn(async move { tree.try_spawn(request).await });
+        }
+        calls.join_all().await
+    }
+
+    /// Returns the request of a spawn below a thread.
     #[must_use]
     pub fn request_under(&self, parent: &str, role: &str) -> SpawnAgentRequest {
         SpawnAgentRequest {
@@ -119,27 +134,27 @@ impl Tree {
         }
     }
 
-    /// Spawns, or is refused.
+    /// Spawns a thread.
     ///
     /// # Errors
     ///
-    /// The refusal.
+    /// The status of a rejected spawn.
     pub async fn try_spawn(&self, request: SpawnAgentRequest) -> Result<SpawnAgentResponse, Status> {
         let answer = within("the answer to a spawn", self.client().spawn_agent(request)).await?;
         Ok(answer.into_inner())
     }
 
-    /// Spawns a thread of that role below the root.
+    /// Spawns a thread below the root.
     pub async fn spawn(&self, role: &str) -> Spawned {
         Spawned::of(self.try_spawn(self.request(role)).await.unwrap())
     }
 
-    /// Spawns a thread of that role below a thread.
+    /// Spawns a thread below a thread.
     pub async fn spawn_under(&self, parent: &str, role: &str) -> Spawned {
         Spawned::of(self.try_spawn(self.request_under(parent, role)).await.unwrap())
     }
 
-    /// Sends a thread input, and answers the thread after it.
+    /// Sends input to a thread and returns the thread.
     pub async fn send(&self, thread: &str, text: &str) -> Thread {
         let request = SendInputRequest {
             thread_id: thread.to_owned(),
@@ -150,7 +165,7 @@ impl Tree {
         answer.unwrap().into_inner().thread.unwrap()
     }
 
-    /// Closes a thread and waits until it is down.
+    /// Closes a thread and waits until it is closed.
     pub async fn close(&self, thread: &str) -> CloseAgentResponse {
         let request = CloseAgentRequest {
             thread_id: thread.to_owned(),
@@ -161,7 +176,7 @@ impl Tree {
         answer.unwrap().into_inner()
     }
 
-    /// Sets a thread's note: one event.
+    /// Sets a thread's note, which appends one event.
     pub async fn note(&self, thread: &str, text: &str) {
         let request = SetThreadNoteRequest {
             thread_id: thread.to_owned(),
@@ -173,7 +188,7 @@ impl Tree {
             .unwrap();
     }
 
-    /// Sets notes until the log is compacted beyond a sequence: by a service that compacts soon.
+    /// Sets notes until the log is compacted beyond a sequence.
     pub async fn compact_beyond(&self, sequence: u64) {
         within("the compaction", async {
             for number in 1.. {
@@ -186,7 +201,7 @@ impl Tree {
         .await;
     }
 
-    /// Closes the session and waits until it is down.
+    /// Closes the session and waits until it is closed.
     pub async fn end(&self) -> Session {
         let request = CloseSessionRequest {
             session_id: self.session.clone(),
@@ -197,7 +212,7 @@ impl Tree {
         answer.unwrap().into_inner().session.unwrap()
     }
 
-    /// The session as it is now.
+    /// Returns the session.
     pub async fn now(&self) -> Session {
         let request = GetSessionRequest {
             session_id: self.session.clone(),
@@ -206,12 +221,12 @@ impl Tree {
         answer.unwrap().into_inner().session.unwrap()
     }
 
-    /// The sequence of the newest event.
+    /// Returns the sequence of the newest event.
     pub async fn head(&self) -> u64 {
         self.now().await.sequence
     }
 
-    /// A thread as it is now.
+    /// Returns a thread.
     pub async fn thread(&self, id: &str) -> Thread {
         let request = GetThreadRequest {
             thread_id: id.to_owned(),
@@ -221,12 +236,12 @@ impl Tree {
         answer.unwrap().into_inner().thread.unwrap()
     }
 
-    /// Where a thread stands.
+    /// Returns a thread's status.
     pub async fn status(&self, id: &str) -> StatusKind {
         kind(&self.thread(id).await)
     }
 
-    /// Every thread, closed ones and the root too, in spawn order.
+    /// Returns all threads in spawn order, including closed threads and the root.
     pub async fn threads(&self) -> Vec<Thread> {
         let mut threads = Vec::new();
         let mut page_token = String::new();
@@ -254,7 +269,7 @@ impl Tree {
         self.watch_after(0).await.up_to(head).await
     }
 
-    /// A watch that begins with a snapshot.
+    /// Opens a watch that begins with a snapshot.
     pub async fn watch(&self) -> Watch {
         Watch::open(&self.client, self.watch_request()).await
     }
@@ -268,7 +283,7 @@ impl Tree {
         Watch::open(&self.client, request).await
     }
 
-    /// What to ask to watch the whole session.
+    /// Returns the request of a watch of the whole session.
     #[must_use]
     pub fn watch_request(&self) -> WatchThreadsRequest {
         WatchThreadsRequest {
@@ -279,7 +294,7 @@ impl Tree {
 }
 
 impl Spawned {
-    /// The thread in that answer.
+    /// Returns the thread in a response.
     #[must_use]
     pub fn of(answer: SpawnAgentResponse) -> Self {
         let thread = answer.thread.unwrap();
@@ -291,13 +306,13 @@ impl Spawned {
     }
 }
 
-/// Where a thread stands.
+/// Returns a thread's status.
 #[must_use]
 pub fn kind(thread: &Thread) -> StatusKind {
     thread.status.as_ref().unwrap().kind()
 }
 
-/// Whether a condition holds for a thread.
+/// Returns whether a condition holds for a thread.
 #[must_use]
 pub fn has(thread: &Thread, condition: ConditionKind) -> bool {
     thread.conditions.iter().any(|found| found.kind() == condition)

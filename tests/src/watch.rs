@@ -35,12 +35,12 @@ impl Watch {
         self.position
     }
 
-    /// Reads until the service drains. Each event follows the one before, and the last message tells the position of the last
-    /// event, which is answered.
+    /// Reads until the service drains and returns the position in the last message. The events have consecutive
+    /// sequences, and the position is the sequence of the last event.
     ///
     /// # Panics
     ///
-    /// If it is not so.
+    /// If the stream violates this.
     pub async fn position_at_its_end(mut self) -> u64 {
         let mut position = self.position();
         let mut is_told = false;
@@ -64,16 +64,16 @@ impl Watch {
                     assert_eq!(message.sequence, position);
                     is_told = bookmark.ending;
                 }
-                other => panic!("nobody asked for {other:?}"),
+                other => panic!("unexpected message: {other:?}"),
             }
         }
     }
 
-    /// The next message; `None` when the stream has ended by itself.
+    /// Returns the next message, or `None` if the service has ended the stream without an error.
     ///
     /// # Errors
     ///
-    /// What the stream ended with.
+    /// The error of the stream.
     pub async fn next(&mut self) -> Result<Option<WatchThreadsResponse>, Status> {
         let next = within("a message of a watch", self.stream.message()).await?;
         if let Some(message) = &next
@@ -87,11 +87,11 @@ impl Watch {
 
     /// Returns the next message. The stream must not end.
     pub async fn message(&mut self) -> Message {
-        let next = self.next().await.unwrap().expect("the stream goes on");
+        let next = self.next().await.unwrap().expect("the stream continues");
         next.message.unwrap()
     }
 
-    /// The first message that `pick` picks; others are passed over.
+    /// Returns the value of the first message for which `pick` returns one, and skips other messages.
     pub async fn first<T>(&mut self, pick: impl Fn(Message) -> Option<T>) -> T {
         loop {
             if let Some(picked) = pick(self.message().await) {
@@ -100,7 +100,7 @@ impl Watch {
         }
     }
 
-    /// The snapshot that the stream begins with: its threads, and the sequence that they are as of.
+    /// Returns the snapshot at the begin of the stream: its threads and its sequence.
     pub async fn snapshot(&mut self) -> (u64, Vec<Thread>) {
         let mut threads = Vec::new();
         loop {
@@ -114,7 +114,7 @@ impl Watch {
         }
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub async fn event(&mut self) -> Event {
         self.first(|message| match message {
             Message::Event(event) => Some(event),
@@ -135,7 +135,7 @@ impl Watch {
         .await
     }
 
-    /// The events up to and with the first that is the last one wanted.
+    /// Returns the events up to and including the first event for which `is_last` returns true.
     pub async fn until(&mut self, is_last: impl Fn(&Event) -> bool) -> Vec<Event> {
         let mut events = Vec::new();
         loop {
@@ -148,7 +148,7 @@ impl Watch {
         }
     }
 
-    /// The events up to that sequence.
+    /// Returns the events up to a sequence.
     pub async fn up_to(&mut self, sequence: u64) -> Vec<Event> {
         let mut events = Vec::new();
         while self.position < sequence {
@@ -159,7 +159,7 @@ impl Watch {
         events
     }
 
-    /// What the stream ends with; what still comes before it is passed over.
+    /// Returns the error that ends the stream, and skips messages before it.
     pub async fn failure(mut self) -> Status {
         loop {
             match self.next().await {

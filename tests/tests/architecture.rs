@@ -7,24 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The workspace's root.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-/// Every Rust file below a directory.
-fn sources(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-    found
-}
+use troupe_tests::page::{root, sources};
 
 /// The code of a file without its comments and its unit tests, which may use what they like.
 fn code(path: &Path) -> String {

@@ -720,7 +720,7 @@ proptest! {
     }
 
     #[test]
-    fn a_record_leaves_to_its_header_what_the_header_says(session in session_id(), recorded in recorded()) {
+    fn record_omits_fields_of_its_header(session in session_id(), recorded in recorded()) {
         let bytes = encode_record(session, &recorded).unwrap();
         let event = store::Record::decode(bytes).unwrap().event.unwrap();
         let bare = pb::Event { kind: event.kind.clone(), ..pb::Event::default() };
@@ -827,7 +827,7 @@ fn a_record_has_at_most_16_kib() {
 }
 
 #[test]
-fn a_newer_release_is_told_from_damage() {
+fn newer_record_is_distinct_from_damage() {
     let good = stored(&note(3));
     assert_eq!(read(&good), Ok(note(3)));
 
@@ -877,7 +877,7 @@ fn a_newer_release_is_told_from_damage() {
 }
 
 #[test]
-fn an_event_stands_where_it_belongs() {
+fn event_with_wrong_thread_header_is_rejected() {
     let mut homeless = stored(&note(3));
     homeless.header.as_mut().unwrap().thread = Bytes::new();
     assert!(is_malformed(&read(&homeless)));
@@ -888,7 +888,7 @@ fn an_event_stands_where_it_belongs() {
 }
 
 #[test]
-fn a_missing_policy_or_budget_is_not_an_unrestricted_one() {
+fn missing_policy_or_budget_is_rejected() {
     let record = stored(&at(1, Event::Thread(thread(2), ThreadEvent::Spawned(Arc::new(root())))));
     let without = |lose: fn(&mut pb::ThreadSpawned)| {
         let mut record = record.clone();
@@ -908,7 +908,7 @@ fn spawned_in(record: &mut store::Record) -> &mut pb::ThreadSpawned {
 }
 
 #[test]
-fn a_record_says_once_what_a_thread_and_its_children_may_use() {
+fn equal_policy_and_grant_are_stored_once() {
     let policy = Policy::compile(vec![Layer::nothing("role \"worker\"")]).unwrap();
     let alike = Spawned {
         effective: policy.clone(),
@@ -929,7 +929,7 @@ fn a_record_says_once_what_a_thread_and_its_children_may_use() {
         panic!("another kind");
     };
     assert!(public.grant.is_some());
-    assert_eq!(public.grant, public.tool_policy, "clients are told both");
+    assert_eq!(public.grant, public.tool_policy, "clients receive both");
 
     let wider = Spawned {
         grant: Policy::unrestricted(),
@@ -941,7 +941,7 @@ fn a_record_says_once_what_a_thread_and_its_children_may_use() {
 }
 
 #[test]
-fn unspecified_means_what_the_api_says() {
+fn unspecified_values_have_the_documented_meaning() {
     assert_eq!(ClosePolicy::from_number(0), Ok(ClosePolicy::Terminate));
     assert_eq!(ClosePolicy::given(0), Ok(None));
     assert_eq!(MatchMode::from_number(0), Ok(MatchMode::Glob));
@@ -957,7 +957,7 @@ fn unspecified_means_what_the_api_says() {
 }
 
 #[test]
-fn secrets_are_kept_and_never_shown() {
+fn secrets_are_stored_and_never_displayed() {
     let holds = |bytes: &[u8]| bytes.windows(11).any(|part| part == b"do-not-tell");
     let recorded = at(1, opened());
     assert!(holds(&encode_record(session(1), &recorded).unwrap()));

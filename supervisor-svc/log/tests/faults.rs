@@ -196,7 +196,7 @@ fn take_all_space(path: &Path) {
 const FULL: AppendError = AppendError::Refused(Refusal::DiskFull);
 
 #[test]
-fn a_log_that_is_written_all_the_time_stays_short() {
+fn write_ahead_log_stays_short_under_load() {
     /// Of ten pages each: together several times what the write-ahead log may hold.
     const APPENDS: u64 = 1_600;
     /// What the reserve has room for.

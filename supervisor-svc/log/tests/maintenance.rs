@@ -216,7 +216,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn a_sound_log_is_verified_beside_its_writer() {
+async fn sound_log_is_verified_next_to_its_writer() {
     let (directory, store) = sound().await;
     let mut told = Vec::new();
     let report = maintenance::verify(directory.path(), &mut |progress| told.push(progress)).unwrap();
@@ -395,7 +395,7 @@ async fn verify_finds_damage_with_valid_checksums() {
 }
 
 #[tokio::test]
-async fn blocks_of_prompts_are_missed_only_where_they_are_kept() {
+async fn prompt_blocks_are_required_only_if_stored() {
     for (prompt_log, is_sound, not_kept) in [
         (PromptLog::Full, false, 0),
         (PromptLog::Hashes, true, 1),
@@ -536,7 +536,7 @@ async fn empty_database_next_to_its_write_ahead_log_is_refused() {
 }
 
 #[tokio::test]
-async fn a_backup_is_whole_private_and_a_log_of_its_own() {
+async fn backup_is_complete_private_and_separate() {
     let (directory, store) = sound().await;
     let keys = TokenKeys::load_or_create(directory.path()).unwrap();
     let parent = tempfile::tempdir().unwrap();

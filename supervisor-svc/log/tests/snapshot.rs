@@ -366,7 +366,7 @@ fn change(thread: &mut Bytes, change: impl FnOnce(&mut store::ThreadState)) {
 }
 
 #[test]
-fn everything_that_a_session_holds_is_kept() {
+fn snapshot_preserves_every_field() {
     let session = full();
     // It does hold something of everything, or this would say nothing.
     let busy = session.thread(thread(BUSY)).unwrap();
@@ -400,7 +400,7 @@ fn everything_that_a_session_holds_is_kept() {
 }
 
 #[test]
-fn a_session_without_threads_is_kept_too() {
+fn snapshot_preserves_session_without_threads() {
     let session = open(id(), &at(1, Event::Session(SessionEvent::Opened(Box::new(settings()))))).unwrap();
     assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
 }
@@ -431,7 +431,7 @@ fn restored_threads_share_common_values() {
 }
 
 #[test]
-fn a_letter_shares_again_how_its_child_settled() {
+fn restored_mail_shares_the_childs_status() {
     const CHILD: u128 = 100;
     let mut session = full();
     let events = [

@@ -1091,7 +1091,7 @@ mod file {
     }
 
     #[tokio::test]
-    async fn damage_beside_the_records_is_found() {
+    async fn damage_outside_the_records_is_found() {
         let directory = tempfile::tempdir().unwrap();
         let store = opened(directory.path()).await;
         let mut first = batch(session(1), 0, 1);

@@ -195,7 +195,7 @@ fn an_operator_names_orchestrators() {
 }
 
 #[test]
-fn operators_and_other_threads_do_not_ask() {
+fn operator_and_plain_thread_spawn_without_approval() {
     let mut graph = Graph::of(Scope::Project, EdgeManagement::None);
     let below_lead = graph.world.spawn(graph.lead);
     assert_eq!(graph.world.status(below_lead), PendingInit, "an operator asked for it");
@@ -243,7 +243,7 @@ fn spawn_awaits_approval_if_the_session_lists_the_tool() {
 }
 
 #[test]
-fn every_thread_asks_for_the_edges_of_a_session_that_names_them() {
+fn edge_awaits_approval_if_the_session_lists_the_tool() {
     let mut world = naming(&["create_edge"]);
     let root = world.root();
     let (from, to) = (world.spawn(root), world.spawn(root));
@@ -269,7 +269,7 @@ fn every_thread_asks_for_the_edges_of_a_session_that_names_them() {
 
 /// Whom an operator closed would come back unasked; unless the operator hears of each resume.
 #[test]
-fn a_resume_is_no_way_around_the_approval_of_spawns() {
+fn resume_does_not_bypass_spawn_approval() {
     for (tools, is_refused) in [
         (&["spawn_agent"][..], true),
         (&["spawn_agent", "resume_agent"], false),
@@ -323,7 +323,7 @@ fn without_its_arguments_a_tool_call_is_its_tool() {
 }
 
 #[test]
-fn an_approver_sees_what_would_be_spawned() {
+fn approval_subject_describes_the_spawn() {
     let mut graph = Graph::asking(3);
     let mut spawn = graph.wanted();
     role_of(&mut spawn).agent_type = String::from("planner");
@@ -363,7 +363,7 @@ fn an_approver_sees_what_would_be_spawned() {
 }
 
 #[test]
-fn a_thread_without_a_label_is_called_by_its_alias_or_role() {
+fn unlabelled_thread_is_named_by_alias_or_role() {
     for (alias, expected) in [("Fox", "Spawn node: Fox (worker)"), ("", "Spawn node: worker (worker)")] {
         let mut graph = Graph::asking(3);
         let mut spawn = graph.wanted();
@@ -404,7 +404,7 @@ fn awaiting_approval_counts_toward_open_limit() {
 }
 
 #[test]
-fn before_its_approval_a_thread_can_do_nothing() {
+fn thread_awaiting_approval_rejects_all_commands() {
     let mut graph = Graph::asking(3);
     let (id, asked) = graph.ask();
     let caller = graph.world.caller(id);
@@ -461,7 +461,7 @@ fn a_granted_thread_starts_if_a_slot_is_free() {
 }
 
 #[test]
-fn a_granted_thread_queues_if_none_is_whatever_its_spawn_said() {
+fn granted_thread_queues_without_a_free_slot() {
     for on_limit in [OnLimit::Refuse, OnLimit::Queue] {
         let mut graph = Graph::asking(1);
         let mut spawn = graph.wanted();
@@ -480,7 +480,7 @@ fn a_granted_thread_queues_if_none_is_whatever_its_spawn_said() {
 }
 
 #[test]
-fn the_queue_is_in_the_order_of_the_grants() {
+fn granted_threads_queue_in_order_of_decisions() {
     let mut graph = Graph::asking(1);
     let (first, ask_first) = graph.ask();
     let (second, ask_second) = graph.ask();
@@ -492,7 +492,7 @@ fn the_queue_is_in_the_order_of_the_grants() {
 }
 
 #[test]
-fn a_pause_holds_a_granted_thread_back() {
+fn paused_session_does_not_start_granted_thread() {
     let mut graph = Graph::asking(2);
     let (id, asked) = graph.ask();
     graph.world.pause(true);
@@ -505,7 +505,7 @@ fn a_pause_holds_a_granted_thread_back() {
 // ---- denied, expired, moot ----
 
 #[test]
-fn a_denied_thread_is_closed_for_good() {
+fn denied_thread_cannot_be_resumed() {
     let mut graph = Graph::asking(2);
     let (id, asked) = graph.ask();
     assert_eq!(
@@ -517,7 +517,7 @@ fn a_denied_thread_is_closed_for_good() {
         reason_of(&graph.world, id),
         "the spawn's approval was denied by operator:ada: I said so"
     );
-    assert_eq!(graph.world.thread(graph.lead).mail.len(), 1, "its parent is told");
+    assert_eq!(graph.world.thread(graph.lead).mail.len(), 1, "its parent is notified");
     assert_eq!(
         graph.world.refusal(&resume(operator(), id)),
         format!("the spawn of agent with id {id} was never approved; spawn it again")
@@ -532,7 +532,7 @@ fn a_denied_thread_is_closed_for_good() {
 
 /// A denied thread can never be opened again, so its alias is free. A closed thread keeps its alias.
 #[test]
-fn a_denied_thread_gives_its_alias_back() {
+fn denied_thread_releases_its_alias() {
     let mut graph = Graph::asking(2);
     let mut spawns = Vec::new();
     for alias in ["Fox", "fOX"] {
@@ -605,7 +605,7 @@ fn undecided_approval_expires_at_its_deadline() {
 }
 
 #[test]
-fn so_much_expires_at_a_time() {
+fn one_tick_expires_a_limited_number_of_approvals() {
     let mut graph = Graph::asking(2);
     graph.world.lawful = false;
     for _ in 0..130 {
@@ -620,7 +620,7 @@ fn so_much_expires_at_a_time() {
 }
 
 #[test]
-fn closing_leaves_nothing_to_approve() {
+fn close_ends_pending_approvals() {
     for what in ["itself", "parent", "session"] {
         let mut graph = Graph::asking(2);
         let (id, asked) = graph.ask();
@@ -649,7 +649,7 @@ fn closing_leaves_nothing_to_approve() {
 }
 
 #[test]
-fn whatever_closes_a_thread_leaves_nothing_to_approve() {
+fn every_kind_of_close_ends_pending_approvals() {
     let mut graph = Graph::asking(2);
     let (id, asked) = graph.ask();
     let (_, other) = graph.ask();
@@ -934,7 +934,7 @@ fn with_edge() -> (World, [ThreadId; 2], ApprovalId, EdgeId) {
 }
 
 #[test]
-fn a_granted_edge_is_there_at_once() {
+fn granted_edge_is_created_at_once() {
     let (mut world, [from, _], asked, edge) = with_edge();
     assert_eq!(world.run(&decision(asked, true)), ["ApprovalResolved", "EdgeCreated"]);
     assert_eq!(world.session.edges[&edge].from, from);
@@ -954,14 +954,14 @@ fn an_edge_that_is_not_granted_is_dropped() {
 }
 
 #[test]
-fn an_edge_to_who_is_gone_cannot_be_granted() {
+fn edge_to_closed_thread_cannot_be_granted() {
     for is_down in [false, true] {
         let (mut world, [_, to], asked, _) = with_edge();
         world.run(&close(operator(), to));
         if is_down {
             world.wind_down();
         }
-        assert_eq!(decided(&world, asked), None, "who asked is there still");
+        assert_eq!(decided(&world, asked), None, "the requester is still open");
         assert_eq!(world.run(&decision(asked, true)), ["ApprovalResolved"]);
         assert_eq!(decided(&world, asked), Some(ApprovalDecision::Moot));
         assert!(world.session.edges.is_empty());
@@ -969,7 +969,7 @@ fn an_edge_to_who_is_gone_cannot_be_granted() {
 }
 
 #[test]
-fn a_session_remembers_the_latest_decisions() {
+fn session_keeps_the_latest_decisions() {
     let mut world = World::with_slots(1);
     let id = world.spawn_running(world.root());
     world.lawful = false;

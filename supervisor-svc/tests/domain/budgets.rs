@@ -106,7 +106,7 @@ fn is_spent(id: ThreadId, what: &str) -> String {
 // ---- carving ----
 
 #[test]
-fn a_budget_is_carved_from_what_is_left_above() {
+fn child_budget_is_reserved_from_its_parents_budget() {
     let mut world = bounded(tokens(1_000), 9);
     let root = world.root();
     let lead = running_with(&mut world, root, tokens(600));
@@ -156,7 +156,7 @@ fn the_nearest_bound_of_each_resource_counts() {
 }
 
 #[test]
-fn a_closed_thread_comes_back_if_what_it_has_left_still_fits() {
+fn resume_requires_space_for_the_remaining_budget() {
     let mut world = bounded(tokens(100), 9);
     let root = world.root();
     let first = running_with(&mut world, root, tokens(80));
@@ -174,7 +174,7 @@ fn a_closed_thread_comes_back_if_what_it_has_left_still_fits() {
 }
 
 #[test]
-fn only_those_above_give_more() {
+fn only_ancestors_can_raise_a_budget() {
     let mut world = bounded(tokens(100), 9);
     let root = world.root();
     let lead = running_with(&mut world, root, tokens(50));
@@ -222,7 +222,7 @@ fn the_sessions_budget_is_the_roots() {
 // ---- the hard stop ----
 
 #[test]
-fn a_spent_budget_stops_the_subtree_and_nobody_else() {
+fn spent_budget_stops_only_its_subtree() {
     let mut world = World::with_slots(9);
     let root = world.root();
     let lead = running_with(&mut world, root, tokens(100));
@@ -328,7 +328,7 @@ fn a_budget_below_what_is_spent_stops_at_once() {
 // ---- usage ----
 
 #[test]
-fn usage_that_tells_nothing_new_is_void() {
+fn unchanged_usage_is_ignored() {
     let mut world = World::with_slots(9);
     let root = world.root();
     let id = world.spawn_running(root);
@@ -349,7 +349,7 @@ fn usage_that_tells_nothing_new_is_void() {
 }
 
 #[test]
-fn telemetry_is_written_down_when_it_spends_a_budget_or_is_old() {
+fn telemetry_is_recorded_at_a_spent_budget_or_interval() {
     let mut world = World::with_slots(9);
     let root = world.root();
     let lead = running_with(&mut world, root, tokens(100));
@@ -418,7 +418,7 @@ fn turns_are_stopped_when_their_time_is_over() {
 }
 
 #[test]
-fn time_counts_once_however_often_it_is_written_down() {
+fn wall_time_is_counted_once() {
     let mut world = World::with_slots(9);
     let root = world.root();
     let id = world.spawn_running(root);
@@ -637,7 +637,7 @@ proptest! {
     }
 
     #[test]
-    fn spending_a_budget_leaves_nobody_at_work(amount in 1..50_u64, threads in 1..6_usize) {
+    fn spent_budget_leaves_no_thread_running(amount in 1..50_u64, threads in 1..6_usize) {
         let mut world = bounded(tokens(amount), 3);
         let root = world.root();
         let ids: Vec<ThreadId> = (0..threads)

@@ -56,7 +56,7 @@ fn closings(world: &World) -> Vec<ThreadId> {
 }
 
 #[test]
-fn a_close_is_one_record_that_says_what_was_before() {
+fn close_is_one_event_with_the_previous_status() {
     for kind in StatusKind::ALL {
         let (mut world, id) = World::with_thread_in(kind);
         let events = world.run(&close(operator(), id));
@@ -145,7 +145,11 @@ fn nothing_starts_under_a_fence() {
     assert_eq!(world.run(&Command::Dispatch(Box::new(dispatch))), [] as [&str; 0]);
     let turn = Turn::new(1);
     assert_eq!(world.report(handed_out, Report::TurnStarted { turn }), [] as [&str; 0]);
-    assert_eq!(world.end(older, settled(Completed)), ["TurnEnded"], "what runs may end");
+    assert_eq!(
+        world.end(older, settled(Completed)),
+        ["TurnEnded"],
+        "running turns may end"
+    );
 
     // The rest of the session continues.
     assert_eq!(world.run(&send(operator(), beside)), ["InputQueued"]);
@@ -153,7 +157,7 @@ fn nothing_starts_under_a_fence() {
 }
 
 #[test]
-fn input_that_came_before_the_fence_starts_no_turn_under_it() {
+fn earlier_input_starts_no_turn_under_a_fence() {
     let Tree { mut world, top, .. } = tree();
     world.run(&send(operator(), top));
     world.run(&close(operator(), top));
@@ -281,7 +285,7 @@ fn pending_effect_in_each_state() {
     assert_eq!(
         pending_effect(&world.session, id),
         Some(start),
-        "what was handed out goes on"
+        "dispatched turns continue"
     );
     let how = Command::Close {
         caller: operator(),
@@ -307,7 +311,7 @@ fn stop(runner: &RunnerId, policy: ClosePolicy) -> PendingEffect {
 }
 
 #[test]
-fn a_closing_says_whether_it_was_forced_and_why() {
+fn closed_event_has_forced_flag_and_reason() {
     for (command, expected) in [
         ("stopped", false),
         ("finished", false),

@@ -43,16 +43,16 @@ fn verbs(world: &mut World, caller: &Caller, target: ThreadId) -> Vec<(&'static 
 // ---- authority ----
 
 #[test]
-fn an_operator_is_told_that_a_thread_does_not_exist() {
+fn operator_gets_not_found_for_unknown_thread() {
     let mut world = World::with_slots(1);
-    let nobody = thread_id(999);
-    for (_, command) in verbs(&mut world, &operator(), nobody) {
-        assert_eq!(world.refusal(&command), format!("agent with id {nobody} not found"));
+    let missing = thread_id(999);
+    for (_, command) in verbs(&mut world, &operator(), missing) {
+        assert_eq!(world.refusal(&command), format!("agent with id {missing} not found"));
     }
 }
 
 #[test]
-fn a_thread_is_told_the_same_of_others_and_of_nobody() {
+fn thread_gets_same_error_for_foreign_and_unknown() {
     let mut world = World::with_slots(4);
     let root = world.root();
     let own = world.spawn(root);
@@ -179,7 +179,7 @@ fn input_is_a_message_or_items() {
 }
 
 #[test]
-fn input_waits_with_whoever_is_not_settled() {
+fn input_to_unsettled_thread_is_queued() {
     for kind in [Queued, AwaitingApproval, PendingInit, Running] {
         let (mut world, id) = World::with_thread_in(kind);
         let waited = world.waiting_inputs(id).len();
@@ -190,7 +190,7 @@ fn input_waits_with_whoever_is_not_settled() {
 }
 
 #[test]
-fn input_wakes_whoever_is_settled_if_a_slot_is_free() {
+fn input_to_settled_thread_starts_turn_if_slot_is_free() {
     for kind in [Completed, Errored, Interrupted] {
         let (mut world, id) = World::with_thread_in(kind);
         assert_eq!(world.run(&send(operator(), id)), ["InputQueued", "ThreadAdmitted"]);
@@ -213,7 +213,7 @@ fn input_wakes_whoever_is_settled_if_a_slot_is_free() {
 }
 
 #[test]
-fn input_is_refused_where_nothing_may_start() {
+fn input_is_rejected_where_no_turn_may_start() {
     let (mut world, id) = World::with_thread_in(Shutdown);
     assert_eq!(
         world.refusal(&send(operator(), id)),
@@ -240,7 +240,7 @@ fn input_is_refused_where_nothing_may_start() {
 }
 
 #[test]
-fn so_much_input_may_wait() {
+fn queued_inputs_are_limited() {
     let (mut world, id) = World::with_thread_in(Running);
     for _ in 0..MAX_PENDING_INPUTS {
         world.run(&send(operator(), id));
@@ -252,7 +252,7 @@ fn so_much_input_may_wait() {
 }
 
 #[test]
-fn so_many_bytes_of_input_may_wait() {
+fn bytes_of_queued_input_are_limited() {
     let (mut world, id) = World::with_thread_in(Running);
     let sized = |size| match send(operator(), id) {
         Command::SendInput {
@@ -333,7 +333,7 @@ fn input_with_interrupt_stops_the_turn_first() {
     let (mut world, id) = World::with_thread_in(Running);
     let command = send_with(operator(), id, Urgency::Interrupt, OnLimit::Refuse);
     assert_eq!(world.run(&command), ["InterruptRequested", "InputQueued"]);
-    assert_eq!(world.run(&command), ["InputQueued"], "the stop is owed already");
+    assert_eq!(world.run(&command), ["InputQueued"], "the stop is pending already");
     assert_eq!(world.end(id, settled(Interrupted)), ["TurnEnded", "ThreadAdmitted"]);
     assert_eq!(world.waiting_inputs(id), [2, 3]);
 
@@ -349,7 +349,7 @@ fn input_with_interrupt_stops_the_turn_first() {
 }
 
 #[test]
-fn input_with_interrupt_costs_nobody_his_place() {
+fn input_with_interrupt_keeps_queue_positions() {
     // Nothing runs, so there is nothing to stop.
     let mut world = World::with_slots(1);
     let root = world.root();
@@ -398,7 +398,7 @@ fn interrupt_in_each_state() {
 }
 
 #[test]
-fn an_interrupt_is_owed_until_the_turn_ends() {
+fn interrupt_is_pending_until_the_turn_ends() {
     // The turn was dispatched, and the runner may be starting it at this moment.
     let mut world = World::with_slots(1);
     let id = world.spawn(world.root());
@@ -417,7 +417,7 @@ fn an_interrupt_is_owed_until_the_turn_ends() {
 }
 
 #[test]
-fn an_interrupt_ends_a_next_turn_that_nobody_was_handed() {
+fn interrupt_ends_undispatched_turn() {
     for kind in [Completed, Errored, Interrupted] {
         let (mut world, id) = World::with_thread_in(kind);
         world.run(&send(operator(), id));
@@ -470,7 +470,7 @@ fn an_interrupt_of_another_turn_does_nothing() {
     assert_eq!(
         world.run(&only_if(1, id)),
         [] as [&str; 0],
-        "the next turn is not handed out yet"
+        "the next turn is not dispatched yet"
     );
     assert_eq!(world.status(id), PendingInit);
     world.begin(id);
@@ -525,7 +525,7 @@ fn an_interrupt_frees_the_slot_of_a_turn_that_never_began() {
 // ---- notes ----
 
 #[test]
-fn a_note_is_trimmed_and_a_blank_one_clears_it() {
+fn note_is_trimmed_and_cleared_by_blank_text() {
     for kind in StatusKind::ALL {
         let (mut world, id) = World::with_thread_in(kind);
         assert_eq!(world.run(&note(operator(), id, "  on it\n")), ["NoteSet"]);
@@ -595,7 +595,7 @@ fn a_listing_shows_its_scope_in_spawn_order() {
 }
 
 #[test]
-fn a_settled_thread_says_how() {
+fn settled_thread_has_status_and_message() {
     for kind in [Completed, Errored, Interrupted] {
         let (world, id) = World::with_thread_in(kind);
         assert_eq!(world.thread(id).status, Status::Settled(settled(kind).into()));

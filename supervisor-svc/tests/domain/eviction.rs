@@ -41,7 +41,7 @@ fn is_evicted(world: &World, id: ThreadId) -> bool {
 }
 
 #[test]
-fn the_oldest_that_settled_makes_room() {
+fn eviction_closes_the_longest_settled_thread() {
     let mut world = crowded();
     let root = world.root();
     let (first, second) = (world.spawn_running(root), world.spawn_running(root));
@@ -140,7 +140,7 @@ fn eviction_skips_threads_with_waking_mail() {
 }
 
 #[test]
-fn how_he_settled_has_been_read() {
+fn eviction_requires_acknowledged_settle_notice() {
     let mut world = crowded();
     let root = world.root();
     let lead = world.spawn_running(root);
@@ -155,7 +155,7 @@ fn how_he_settled_has_been_read() {
 }
 
 #[test]
-fn a_lower_limit_closes_as_many_as_it_takes() {
+fn lowered_limit_evicts_until_it_holds() {
     let mut world = World::with_slots(9);
     let root = world.root();
     let threads: Vec<ThreadId> = (0..4).map(|_| done(&mut world, root)).collect();

@@ -1,4 +1,4 @@
-//! Edges and handoffs (CONTRACT.md §3.4): who may create an edge, which handoffs an edge permits, and which of these
+//! Edges and handoffs (CONTRACT.md §3.4): which callers may create an edge, which handoffs an edge permits, and which of these
 //! changes a thread's next turn announces.
 
 use std::collections::BTreeMap;
@@ -231,7 +231,7 @@ fn a_created_edge_ends_with_either_thread() {
 }
 
 #[test]
-fn nothing_is_handed_to_or_by_a_thread_that_closes() {
+fn closing_thread_sends_and_receives_no_handoff() {
     let Family {
         mut world, root, a, c, ..
     } = Family::plain();
@@ -268,15 +268,15 @@ fn a_full_mailbox_takes_no_more() {
 // ---- who may send ----
 
 #[test]
-fn an_operator_is_told_what_does_not_exist_and_a_thread_is_not() {
+fn unknown_receiver_is_revealed_only_to_operators() {
     let Family { mut world, a, b, .. } = Family::plain();
-    let nobody = thread_id(999);
+    let missing = thread_id(999);
     assert_eq!(
-        world.refusal(&hand_off(operator(), handoff(a, nobody))),
-        format!("agent with id {nobody} not found")
+        world.refusal(&hand_off(operator(), handoff(a, missing))),
+        format!("agent with id {missing} not found")
     );
     assert_eq!(world.refusal(&hand_off(operator(), handoff(a, b))), no_edge(a));
-    for stranger in [b, nobody] {
+    for stranger in [b, missing] {
         assert_eq!(try_handoff(&mut world, a, stranger), Err(no_edge(a)));
         let from_it = hand_off(world.caller(a), handoff(stranger, a));
         assert_eq!(world.refusal(&from_it), OUTSIDE);
@@ -303,16 +303,20 @@ fn reply_to_must_be_reachable_by_the_sender() {
     for known in [a, c, root] {
         assert_eq!(world.run(&naming(own.clone(), known)), ["HandoffSent"]);
     }
-    let nobody = thread_id(999);
-    let told = world.refusal(&naming(own.clone(), nobody));
+    let missing = thread_id(999);
+    let told = world.refusal(&naming(own.clone(), missing));
     assert!(
         told.starts_with("reply_to_thread_id must name an agent of your subtree"),
         "{told}"
     );
-    assert_eq!(world.refusal(&naming(own.clone(), b)), told, "what exists is not told");
     assert_eq!(
-        world.refusal(&naming(operator(), nobody)),
-        format!("agent with id {nobody} not found")
+        world.refusal(&naming(own.clone(), b)),
+        told,
+        "the error does not reveal what exists"
+    );
+    assert_eq!(
+        world.refusal(&naming(operator(), missing)),
+        format!("agent with id {missing} not found")
     );
     assert_eq!(world.run(&naming(operator(), b)), ["HandoffSent"]);
     world.run(&connect(operator(), &one_way(1, b, a)));
@@ -320,7 +324,7 @@ fn reply_to_must_be_reachable_by_the_sender() {
 }
 
 #[test]
-fn a_stale_token_and_a_missing_tool_are_told_first() {
+fn stale_token_and_missing_tool_are_checked_first() {
     let mut family = Family::of(settings(), |a| {
         a.role_layers = [deny("role \"worker\"", &["send_handoff", "create_edge"])].into();
     });
@@ -358,7 +362,7 @@ fn a_stale_token_and_a_missing_tool_are_told_first() {
 // ---- who may make an edge ----
 
 #[test]
-fn a_thread_joins_only_itself_and_what_is_below_it() {
+fn thread_creates_edges_only_in_its_subtree() {
     let Family {
         mut world,
         root,
@@ -385,12 +389,12 @@ fn a_thread_joins_only_itself_and_what_is_below_it() {
 }
 
 #[test]
-fn an_edge_joins_two_threads_that_are_there() {
+fn edge_requires_two_open_threads() {
     let Family { mut world, a, b, .. } = Family::plain();
-    let nobody = thread_id(999);
+    let missing = thread_id(999);
     assert_eq!(
-        world.refusal(&connect(operator(), &edge(1, a, nobody))),
-        format!("agent with id {nobody} not found")
+        world.refusal(&connect(operator(), &edge(1, a, missing))),
+        format!("agent with id {missing} not found")
     );
     assert_eq!(
         world.refusal(&connect(operator(), &edge(1, a, a))),
@@ -404,7 +408,7 @@ fn an_edge_joins_two_threads_that_are_there() {
 }
 
 #[test]
-fn an_edge_like_another_is_that_one() {
+fn equal_edge_returns_the_existing_edge() {
     let Family {
         mut world, root, a, b, ..
     } = Family::plain();
@@ -435,7 +439,7 @@ fn an_edge_like_another_is_that_one() {
 }
 
 #[test]
-fn a_session_has_so_many_edges_and_no_more() {
+fn edges_of_a_session_are_limited() {
     let limits = Limits {
         max_threads: 30,
         ..Limits::default()
@@ -465,7 +469,7 @@ fn a_session_has_so_many_edges_and_no_more() {
         world.refusal(&last),
         "edge limit reached (max 1000); delete edges that are no longer needed"
     );
-    assert_eq!(world.run(&connect(operator(), &first)), NOTHING, "it is there");
+    assert_eq!(world.run(&connect(operator(), &first)), NOTHING, "the edge exists");
     world.run(&disconnect(operator(), first.id));
     assert_eq!(world.run(&last), ["EdgeCreated"]);
 }
@@ -531,7 +535,7 @@ fn session_edge_management_applies_to_next_decision() {
 }
 
 #[test]
-fn an_operator_approves_the_edges_of_who_is_no_orchestrator() {
+fn edge_of_non_orchestrator_awaits_approval() {
     let strict = || Settings {
         approve_orchestrators: true,
         ..settings()
@@ -631,7 +635,7 @@ fn listed(thread: &Thread) -> String {
 }
 
 #[test]
-fn a_task_says_everything_in_its_order() {
+fn task_block_order_is_fixed() {
     let Family { mut world, a, b, c, .. } = Family::plain();
     world.run(&connect(operator(), &one_way(1, b, a)));
     let sent = Handoff {
@@ -692,7 +696,7 @@ fn edge_manager_prompt_lists_only_its_subtree() {
 }
 
 #[test]
-fn a_task_lists_so_many_threads_and_says_how_many_more() {
+fn task_lists_limited_threads_and_counts_the_rest() {
     let limits = Limits {
         max_threads: 300,
         ..Limits::default()
@@ -712,7 +716,7 @@ fn a_task_lists_so_many_threads_and_says_how_many_more() {
 }
 
 #[test]
-fn a_long_text_is_cut_and_says_so() {
+fn long_text_is_truncated_with_a_marker() {
     let Family { mut world, root, a, .. } = Family::plain();
     let long = ContentRef {
         size: 100_000,
@@ -818,7 +822,7 @@ proptest! {
     // their subtree, and the edges of each thread are those that end in it. An operator's handoff succeeds where an
     // edge exists.
     #[test]
-    fn edges_keep_the_laws_whatever_happens(ops in vec(op(), 0..60)) {
+    fn edge_laws_hold_in_every_history(ops in vec(op(), 0..60)) {
         let Family { mut world, root, .. } = Family::plain();
         world.spawn(root);
         for (op, number) in ops.into_iter().zip(1_u128..) {

@@ -152,7 +152,7 @@ fn assert_admission_in_queue_order(before: &Session, id: ThreadId, event: &Threa
             assert_eq!(first, None, "{} overtook the queue", name_of(id, event));
         }
         ThreadEvent::Admitted if before.settings.slot_release == SlotRelease::Settle => {
-            let thread = before.thread(id).expect("it was there before");
+            let thread = before.thread(id).expect("the thread exists before the event");
             if thread.status.kind() == StatusKind::Queued && thread.spawned.parent.is_some() {
                 assert_eq!(first, Some(id), "{} overtook the queue", name_of(id, event));
             }
@@ -369,7 +369,7 @@ fn turn_fits(thread: &Thread) {
         StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted | StatusKind::Queued => {
             assert!(
                 !matches!(thread.turn, LatestTurn::Dispatched { .. }),
-                "{id} is {kind} with a turn handed out"
+                "{id} is {kind} with a dispatched turn"
             );
         }
         StatusKind::Shutdown => {
@@ -398,7 +398,7 @@ fn budget_is_kept(session: &Session, thread: &Thread) {
         match thread.status.kind() {
             StatusKind::Queued => panic!("{id} waits for a turn that it may not have"),
             StatusKind::PendingInit | StatusKind::Running => {
-                assert!(thread.interrupt.is_some(), "{id} goes on with a spent budget");
+                assert!(thread.interrupt.is_some(), "{id} continues with a spent budget");
             }
             StatusKind::AwaitingApproval
             | StatusKind::Completed

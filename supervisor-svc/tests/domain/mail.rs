@@ -108,7 +108,7 @@ fn a_mailbox_is_its_threads_and_of_those_above_it() {
 }
 
 #[test]
-fn only_the_latest_word_of_a_child_waits() {
+fn only_latest_settle_notice_of_a_child_is_kept() {
     let mut world = World::with_slots(1);
     let root = world.root();
     let child = world.spawn_running(root);
@@ -136,7 +136,7 @@ fn close_notice_keeps_the_childs_settle_notice() {
         let letters = world.thread(root).mail.letters();
         let kind = |letter: &Arc<Letter>| match &letter.body {
             Body::Settled { status, .. } => status.kind(),
-            Body::Handoff(_) => panic!("nobody handed anything over"),
+            Body::Handoff(_) => panic!("no handoff was sent"),
         };
         letters.map(kind).collect()
     };
@@ -152,7 +152,7 @@ fn close_notice_keeps_the_childs_settle_notice() {
 }
 
 #[test]
-fn a_completed_turn_has_read_what_it_was_shown() {
+fn completed_turn_acknowledges_its_mail() {
     let mut world = World::with_slots(4);
     let parent = sleeper(&mut world, WakePolicy::None);
     let (first, second) = (world.spawn_running(parent), world.spawn_running(parent));
@@ -183,7 +183,7 @@ fn a_completed_turn_has_read_what_it_was_shown() {
 }
 
 #[test]
-fn a_fenced_thread_reads_nothing_any_more() {
+fn fenced_thread_acknowledges_no_mail() {
     let mut world = World::with_slots(4);
     let parent = sleeper(&mut world, WakePolicy::None);
     let child = world.spawn_running(parent);
@@ -201,7 +201,7 @@ fn a_fenced_thread_reads_nothing_any_more() {
 }
 
 #[test]
-fn of_a_cascade_the_parent_of_its_top_gets_one_letter() {
+fn cascade_sends_one_notice_to_the_parent_of_its_top() {
     let mut world = World::with_slots(4);
     let root = world.root();
     let top = world.spawn_running(root);
@@ -216,7 +216,7 @@ fn of_a_cascade_the_parent_of_its_top_gets_one_letter() {
 }
 
 #[test]
-fn the_log_tells_which_mail_there_was() {
+fn mail_is_derived_from_the_log() {
     let mut world = World::with_slots(6);
     let root = world.root();
     let top = world.spawn_running(root);
@@ -259,7 +259,7 @@ fn the_log_tells_which_mail_there_was() {
 // ---- waking ----
 
 #[test]
-fn whom_mail_wakes() {
+fn wake_policy_selects_woken_threads() {
     for (policy, kind, wakes) in [
         (WakePolicy::None, Completed, false),
         (WakePolicy::None, Errored, false),

@@ -381,7 +381,7 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// Repeats a command. A command that already had its effect has none when it is repeated.
+    /// Repeats a command. A repeated command has no second effect.
     fn repeat(&mut self, nth: Nth) {
         if self.said.is_empty() {
             return;

@@ -206,7 +206,7 @@ fn a_line_is_for_people() {
             content: None,
         },
     );
-    assert_eq!(newest(&world).unwrap().text(true), line, "nothing was said");
+    assert_eq!(newest(&world).unwrap().text(true), line, "the turn had no message");
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn webhooks_begin_where_they_were_given() {
     assert_eq!(
         starts(&world),
         [begins(added), begins(Sequence::ZERO)],
-        "who stays goes on"
+        "a kept webhook continues"
     );
     let mut other = webhook("first", "another secret, longer");
     other.kinds = vec![Stalled];
@@ -282,7 +282,7 @@ fn webhooks_begin_where_they_were_given() {
     assert_eq!(
         starts(&world),
         [begins(Sequence::ZERO), begins(added)],
-        "a URL is who it is, wherever it stands and whatever it wants"
+        "the URL alone identifies a webhook"
     );
     world.pause(true);
     assert_eq!(starts(&world), [begins(Sequence::ZERO), begins(added)]);
@@ -292,7 +292,7 @@ fn webhooks_begin_where_they_were_given() {
     assert_eq!(
         starts(&world),
         [begins(Sequence::ZERO), begins(again)],
-        "who comes back is new"
+        "a re-added webhook starts again"
     );
     assert_eq!(World::replay(&world.log), world.session);
 }

@@ -68,11 +68,11 @@ fn late_repeated_and_impossible_reports_change_nothing() {
         ("a later attempt", said(id, 2, 2, done())),
         ("an earlier number", said(id, 1, 0, done())),
         ("a number that was used", said(id, 1, 1, done())),
-        ("nobody", said(thread_id(999), 1, 2, done())),
+        ("unknown thread", said(thread_id(999), 1, 2, done())),
         ("a turn before", said(id, 1, 2, ended(0, settled(Completed)))),
         ("a turn to come", said(id, 1, 2, ended(2, settled(Completed)))),
         ("it runs already", said(id, 1, 2, started(1))),
-        ("nobody handed it out", said(id, 1, 2, started(2))),
+        ("the turn was not dispatched", said(id, 1, 2, started(2))),
         ("no such input", said(id, 1, 2, delivered(9, 1))),
         ("input of the turn itself", said(id, 1, 2, delivered(1, 1))),
         ("an artifact of a turn to come", said(id, 1, 2, artifact_of(2))),
@@ -84,7 +84,7 @@ fn late_repeated_and_impossible_reports_change_nothing() {
 }
 
 #[test]
-fn numbers_may_have_gaps_and_are_kept() {
+fn report_numbers_may_have_gaps() {
     let (mut world, id) = World::with_thread_in(Running);
     assert_eq!(world.run(&said(id, 1, 5, artifact())), ["ArtifactRecorded"]);
     assert_eq!(world.thread(id).last_report, ReportSequence::new(5));
@@ -93,7 +93,7 @@ fn numbers_may_have_gaps_and_are_kept() {
 }
 
 #[test]
-fn a_turn_that_was_never_handed_out_neither_starts_nor_ends() {
+fn reports_for_undispatched_turn_are_ignored() {
     for kind in [Queued, AwaitingApproval, PendingInit] {
         let (mut world, id) = World::with_thread_in(kind);
         for report in [
@@ -126,7 +126,7 @@ fn a_turn_ends_once() {
 }
 
 #[test]
-fn a_turn_may_end_before_its_start_was_told() {
+fn turn_may_end_without_reported_start() {
     let (mut world, id) = World::with_thread_in(PendingInit);
     world.dispatch(id);
     assert_eq!(world.report(id, ended(1, settled(Errored))), ["TurnEnded"]);
@@ -166,7 +166,7 @@ fn a_repeated_gap_is_void() {
 }
 
 #[test]
-fn lost_context_stays_a_condition_beside_a_gap() {
+fn lost_context_condition_is_independent_of_a_gap() {
     let (mut world, id) = World::with_thread_in(Running);
     let lost = world.says(id, Report::ContextLost(String::from("no session")));
     assert_eq!(world.run(&lost), ["ConditionChanged"]);
@@ -225,7 +225,7 @@ fn running_under(restart_policy: RestartPolicy) -> (World, ThreadId) {
 }
 
 #[test]
-fn a_turn_that_never_started_is_handed_out_again() {
+fn unstarted_turn_is_dispatched_again() {
     for policy in [RestartPolicy::Never, RestartPolicy::OnLost] {
         let (mut world, _) = running_under(policy);
         let id = world.spawn(world.root());
@@ -249,7 +249,7 @@ fn a_turn_that_never_started_is_handed_out_again() {
 }
 
 #[test]
-fn a_running_turn_is_lost_with_its_runner_or_begun_anew() {
+fn running_turn_is_lost_or_restarted_with_its_runner() {
     let (mut world, id) = running_under(RestartPolicy::Never);
     let late = world.says(id, ended(1, settled(Completed)));
     assert_eq!(world.lose(id), ["TurnEnded"]);
@@ -311,7 +311,7 @@ fn stopped_runner_interrupts_turn_unless_policy_restarts_it() {
 }
 
 #[test]
-fn a_turn_that_is_begun_anew_has_its_inputs_again() {
+fn restarted_turn_has_the_same_inputs() {
     let (mut world, id) = running_under(RestartPolicy::OnLost);
     world.run(&send(operator(), id));
     world.lose(id);
@@ -340,7 +340,7 @@ fn interrupted_turn_is_not_restarted_after_runner_loss() {
         world.lose(id);
         assert!(
             matches!(world.status(id), Interrupted | Errored),
-            "it is {}, as if nobody had asked",
+            "the thread is {}, as without the request",
             world.status(id)
         );
     }
@@ -401,7 +401,7 @@ fn undispatchable_turn_settles_thread_until_next_input() {
     let refuse = |id, generation| Command::RefuseTurn {
         thread: id,
         generation: Generation::new(generation),
-        message: String::from("the turn cannot be handed out: it is too large"),
+        message: String::from("the turn cannot be dispatched: it is too large"),
     };
     let (mut world, id) = World::with_thread_in(PendingInit);
     assert_eq!(world.run(&refuse(id, 2)), NOTHING, "another attempt");
@@ -414,7 +414,7 @@ fn undispatchable_turn_settles_thread_until_next_input() {
     );
     world.run(&send(operator(), id));
     world.dispatch(id);
-    assert_eq!(world.run(&refuse(id, 1)), NOTHING, "it was handed out");
+    assert_eq!(world.run(&refuse(id, 1)), NOTHING, "it was dispatched");
 
     // A report for a later turn does not count for the previous turn. Otherwise the thread would continue at once.
     let (mut world, id) = World::with_thread_in(Completed);
@@ -430,7 +430,7 @@ fn undispatchable_turn_settles_thread_until_next_input() {
 }
 
 #[test]
-fn a_dispatch_that_was_overtaken_is_void() {
+fn outdated_dispatch_is_ignored() {
     let r0 = RunnerId::new("r0");
     let (mut world, id) = World::with_thread_in(PendingInit);
     let early = world.dispatch_to(id, &r0);
@@ -451,7 +451,7 @@ fn a_dispatch_that_was_overtaken_is_void() {
     assert_eq!(
         world.run(&Command::Dispatch(Box::new(good))),
         NOTHING,
-        "it was handed out"
+        "it was dispatched"
     );
     assert!(matches!(&world.thread(id).turn, LatestTurn::Dispatched { inputs, .. } if inputs.len() == 2));
 

@@ -14,7 +14,7 @@ use tool_policy::Policy;
 use crate::world::{World, client_root, deny, operator, resume, send, settings, settled};
 
 #[test]
-fn a_thread_comes_back_as_it_had_settled() {
+fn resumed_thread_keeps_its_settled_status() {
     for (kind, expected) in [
         (Completed, settled(Completed)),
         (Errored, settled(Errored)),
@@ -42,7 +42,7 @@ fn closed_before_it_settled() -> Settled {
 }
 
 #[test]
-fn resuming_what_is_not_closed_changes_nothing() {
+fn resume_of_open_thread_changes_nothing() {
     for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != Shutdown) {
         let (mut world, id) = World::with_thread_in(kind);
         assert_eq!(world.run(&resume(operator(), id)), [] as [&str; 0], "{kind}");
@@ -146,7 +146,7 @@ fn below(grant: &Policy, sandbox: Sandbox) -> (World, ThreadId) {
 }
 
 #[test]
-fn rights_are_narrowed_by_what_the_parent_may_grant_now() {
+fn resume_narrows_permissions_to_the_parents_grant() {
     let narrower = Policy::compile(vec![deny("the session", &["apply_patch"])]).unwrap();
     let (mut world, helper) = below(&narrower, Sandbox::ReadOnly);
     world.run(&resume(operator(), helper));
@@ -163,7 +163,7 @@ fn rights_are_narrowed_by_what_the_parent_may_grant_now() {
 }
 
 #[test]
-fn rights_are_never_widened() {
+fn resume_never_widens_permissions() {
     let (mut world, helper) = below(&Policy::unrestricted(), Sandbox::FullAccess);
     let before = world.thread(helper).clone();
     world.run(&resume(operator(), helper));

@@ -51,7 +51,7 @@ fn attempt_is_held_until_next_attempt_or_close() {
     let id = world.spawn(world.root());
     let runner = RunnerId::new("r0");
     let first = world.thread(id).generation;
-    assert!(!world.thread(id).is_held_by(&runner, first), "nobody was handed it");
+    assert!(!world.thread(id).is_held_by(&runner, first), "no runner received it");
     world.begin(id);
     assert!(world.thread(id).is_held_by(&runner, first));
     assert!(!world.thread(id).is_held_by(&RunnerId::new("r1"), first));
@@ -66,7 +66,7 @@ fn attempt_is_held_until_next_attempt_or_close() {
     world.run(&close(operator(), id));
     assert!(
         world.thread(id).is_held_by(&runner, second),
-        "its program is asked to stop"
+        "its program receives a stop"
     );
     world.run(&Command::FinishClose {
         thread: id,
@@ -80,7 +80,7 @@ fn attempt_is_held_until_next_attempt_or_close() {
 }
 
 #[test]
-fn a_replacement_is_one_attempt_more_whoever_gets_it() {
+fn each_placement_increments_the_generation() {
     for (policy, running) in [
         (RestartPolicy::Never, false),
         (RestartPolicy::OnLost, false),
@@ -96,7 +96,7 @@ fn a_replacement_is_one_attempt_more_whoever_gets_it() {
             }
             let (old_token, late) = (world.caller(id), world.says(id, Report::TurnStarted { turn }));
             world.lose(id);
-            assert_eq!(world.lose(id), NOTHING, "nobody has it, so nobody loses it");
+            assert_eq!(world.lose(id), NOTHING, "no runner holds it, so none loses it");
 
             let dispatch = world.dispatch_to(id, &RunnerId::new(next));
             world.run(&Command::Dispatch(Box::new(dispatch)));
@@ -110,7 +110,7 @@ fn a_replacement_is_one_attempt_more_whoever_gets_it() {
 }
 
 #[test]
-fn a_program_that_was_let_go_is_one_attempt_more_too() {
+fn released_program_increments_the_generation() {
     for next in ["r0", "r1"] {
         let (mut world, id) = World::with_thread_in(Completed);
         world.run(&send(operator(), id));
@@ -126,7 +126,7 @@ fn a_program_that_was_let_go_is_one_attempt_more_too() {
 }
 
 #[test]
-fn a_runner_that_only_has_the_name_is_not_asked_to_stop() {
+fn new_runner_with_same_name_receives_no_stop() {
     let mut world = under(RestartPolicy::OnLost);
     let id = world.spawn_running(world.root());
     world.lose(id);
@@ -172,7 +172,7 @@ fn restart_intensity_closes_the_subtree() {
 }
 
 #[test]
-fn restarts_are_forgotten_in_time() {
+fn old_restarts_do_not_count() {
     let mut world = under(RestartPolicy::OnLost);
     let id = world.spawn_running(world.root());
     restart(&mut world, id, MAX_RESTARTS_IN_WINDOW);
@@ -198,7 +198,7 @@ fn only_turns_that_ran_count_as_restarts() {
 // ---- out of reach ----
 
 #[test]
-fn only_turns_that_somebody_has_can_be_out_of_reach() {
+fn only_dispatched_turns_can_be_unreachable() {
     for kind in StatusKind::ALL {
         let (mut world, id) = World::with_thread_in(kind);
         let expected: &[&str] = if kind == Running { &["ConditionChanged"] } else { &[] };
@@ -212,7 +212,7 @@ fn only_turns_that_somebody_has_can_be_out_of_reach() {
     let (mut world, id) = World::with_thread_in(PendingInit);
     world.dispatch(id);
     let command = out_of_reach(&world, id, true);
-    assert_eq!(world.run(&command), ["ConditionChanged"], "it was handed out");
+    assert_eq!(world.run(&command), ["ConditionChanged"], "it was dispatched");
 
     let (mut world, _) = World::with_thread_in(Running);
     let command = out_of_reach(&world, world.root(), true);
@@ -220,7 +220,7 @@ fn only_turns_that_somebody_has_can_be_out_of_reach() {
 }
 
 #[test]
-fn being_out_of_reach_ends_with_the_attempt_and_with_the_turn() {
+fn unreachable_ends_with_its_attempt_or_turn() {
     let unreachable = |policy| {
         let mut world = under(policy);
         let id = world.spawn_running(world.root());

@@ -104,7 +104,7 @@ fn limits_change_one_by_one() {
 }
 
 #[test]
-fn more_slots_let_the_queue_in_and_fewer_push_nobody_out() {
+fn changed_slots_admit_queue_and_stop_no_thread() {
     let mut world = World::with_slots(1);
     let root = world.root();
     let first = world.spawn_running(root);
@@ -130,7 +130,7 @@ fn more_slots_let_the_queue_in_and_fewer_push_nobody_out() {
 }
 
 #[test]
-fn a_closed_session_stays_as_it_is() {
+fn closed_session_rejects_changes() {
     let mut world = World::with_slots(1);
     let root = world.root();
     world.close(root);
@@ -153,7 +153,7 @@ fn unpausing_starts_pending_turns() {
         ["TurnEnded"],
         "running turns finish"
     );
-    assert!(!world.advance(starts), "no turn is handed out");
+    assert!(!world.advance(starts), "no turn is dispatched");
     assert_eq!((world.status(runs), world.status(waits)), (Completed, Queued));
 
     // A thread that continued before the pause is admitted first.
@@ -297,7 +297,7 @@ fn an_orchestrator_gets_one_turn_for_each_that_it_completes() {
 }
 
 #[test]
-fn the_loop_ends_by_a_mark_or_by_a_turn_that_does_not_complete() {
+fn auto_loop_ends_at_mark_or_incomplete_turn() {
     for (outcome, goes_on) in [
         (says("done\nTROUPE_COMPLETE\n"), false),
         (says("  TROUPE_STALLED  \nI know no way"), false),
@@ -322,7 +322,7 @@ fn a_mark_behind_the_excerpt_is_kept() {
 }
 
 #[test]
-fn only_an_orchestrator_and_only_in_auto() {
+fn only_orchestrators_loop_and_only_in_auto() {
     let (mut world, id) = orchestrated(role("worker"));
     world.end(id, says("done"));
     assert!(due(&world.session).is_empty());
@@ -337,7 +337,7 @@ fn only_an_orchestrator_and_only_in_auto() {
 }
 
 #[test]
-fn nothing_is_pending() {
+fn auto_loop_waits_for_descendants_and_mail() {
     // A descendant is running or waiting.
     let (mut world, id) = orchestrated(role("orchestrator"));
     let helper = world.spawn_running(id);
@@ -360,7 +360,7 @@ fn nothing_is_pending() {
 }
 
 #[test]
-fn nothing_holds_it_back() {
+fn auto_loop_stops_at_pause_budget_and_close() {
     let (mut world, id) = orchestrated(role("orchestrator"));
     world.end(id, says("more to do"));
     world.run(&pause(true));

@@ -11,7 +11,7 @@ use crate::{
 
 /// Within the append that closes a thread, what it asked an operator is not decided yet.
 #[test]
-fn a_snapshot_may_be_of_the_middle_of_an_append() {
+fn snapshot_may_split_an_append() {
     let (mut world, thread) = World::with_thread_in(StatusKind::AwaitingApproval);
     world.close(thread);
     for length in 1..=world.log.len() {
@@ -21,7 +21,7 @@ fn a_snapshot_may_be_of_the_middle_of_an_append() {
 
 proptest! {
     #[test]
-    fn a_snapshot_stands_for_the_log_up_to_it(setup in setups(), script in scripts(), place in any::<Index>()) {
+    fn snapshot_equals_fold_of_the_log(setup in setups(), script in scripts(), place in any::<Index>()) {
         let world = play(&setup, &script);
         let (before, after) = world.log.split_at(place.index(world.log.len()) + 1);
         let then = World::replay(before);
@@ -30,6 +30,6 @@ proptest! {
         for recorded in after {
             evolve(&mut restored, recorded);
         }
-        prop_assert!(restored == world.session, "the log goes on otherwise");
+        prop_assert!(restored == world.session, "the log continues differently");
     }
 }

@@ -45,7 +45,7 @@ const FAULTS: [Fault; 12] = [
     Fault::BadPattern,
 ];
 
-/// The number of faults that are detected before the registry is asked.
+/// Number of faults that are detected before the call to the registry.
 const BEFORE_THE_REGISTRY: usize = 8;
 
 /// A session with a thread, and a spawn by that thread that has these faults.
@@ -115,7 +115,7 @@ fn text_of(fault: Fault, lead: ThreadId) -> String {
 }
 
 #[test]
-fn the_first_check_that_fails_answers() {
+fn first_failing_check_decides_the_error() {
     for (position, fault) in FAULTS.into_iter().enumerate() {
         // This fault and all that are reported after it.
         let (mut world, lead, spawn) = faulty(&FAULTS[position..]);
@@ -130,7 +130,11 @@ fn the_first_check_that_fails_answers() {
         if position < BEFORE_THE_REGISTRY {
             assert_eq!(admitted.unwrap_err().to_string(), expected);
         } else {
-            assert_eq!(admitted, Ok(lead), "{fault:?} is told after the registry was asked");
+            assert_eq!(
+                admitted,
+                Ok(lead),
+                "{fault:?} is detected after the call to the registry"
+            );
         }
         assert_eq!(world.refusal(&Command::Spawn(Box::new(spawn))), expected);
     }
@@ -141,7 +145,7 @@ fn the_first_check_that_fails_answers() {
 }
 
 #[test]
-fn each_check_answers_alone() {
+fn each_check_has_its_own_error() {
     for fault in FAULTS {
         let (mut world, lead, spawn) = faulty(&[fault]);
         assert_eq!(world.refusal(&Command::Spawn(Box::new(spawn))), text_of(fault, lead));
@@ -149,18 +153,18 @@ fn each_check_answers_alone() {
 }
 
 #[test]
-fn operators_are_told_what_is_there() {
+fn operator_error_names_unknown_parent() {
     let (mut world, closed) = World::with_thread_in(StatusKind::Shutdown);
     let spawn = world.wanted(closed);
     assert_eq!(
         world.refusal(&Command::Spawn(Box::new(spawn))),
         format!("agent with id {closed} is closed")
     );
-    let nobody = thread_id(999);
-    let spawn = world.wanted(nobody);
+    let missing = thread_id(999);
+    let spawn = world.wanted(missing);
     assert_eq!(
         world.refusal(&Command::Spawn(Box::new(spawn))),
-        format!("agent with id {nobody} not found")
+        format!("agent with id {missing} not found")
     );
 }
 
@@ -242,7 +246,7 @@ fn a_spawn_list_binds_threads_and_not_operators() {
 }
 
 #[test]
-fn a_spawn_list_cannot_be_got_around_through_a_child() {
+fn spawn_list_also_binds_children() {
     let (mut world, lead) = gated(&["scout"]);
     let caller = world.caller(lead);
     let scout = by(caller.clone(), "scout", world.wanted(lead));
@@ -322,7 +326,7 @@ fn the_root_holds_no_slot() {
 }
 
 #[test]
-fn a_verdict_of_the_registry_is_one_record_and_no_thread() {
+fn registry_rejection_is_one_event_without_thread() {
     let mut world = World::with_slots(1);
     let root = world.root();
     let command = Command::FailSpawn {

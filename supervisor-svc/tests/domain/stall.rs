@@ -157,7 +157,7 @@ fn repetition_stall_is_recorded_once_until_output_differs() {
 }
 
 #[test]
-fn a_thread_that_goes_on_at_once_stalls_too() {
+fn thread_with_next_turn_at_once_can_stall() {
     let (mut world, id) = world_with(2, RestartPolicy::Never);
     turn(&mut world, id, Completed, Some(1));
     world.run(&send(operator(), id));
@@ -181,7 +181,7 @@ fn a_closed_thread_is_not_stalled() {
     assert_eq!(
         turn(&mut world, id, Completed, Some(1)),
         ["TurnEnded", "ConditionChanged"],
-        "it goes on as before"
+        "it continues as before"
     );
 }
 
@@ -202,7 +202,7 @@ fn only_a_running_turn_can_be_silent() {
 }
 
 #[test]
-fn silence_ends_with_a_word_a_turn_or_an_attempt() {
+fn silence_ends_with_message_turn_or_attempt() {
     let silent = || {
         let (mut world, id) = world_with(3, RestartPolicy::OnLost);
         world.begin(id);

@@ -201,7 +201,7 @@ fn a_native_name_is_judged_by_what_it_stands_for() {
 
 /// As in a role: what a program calls its tool, or what that is in all programs.
 #[test]
-fn either_name_of_a_tool_says_that_an_operator_must_agree() {
+fn either_tool_name_requires_approval() {
     for pattern in ["Bash", "exec_command", "Ba*", "exec_*"] {
         let (world, id) = world(Mode::Implementation, Sandbox::WorkspaceWrite, &[pattern]);
         let decided = |tool| {
@@ -218,7 +218,7 @@ fn either_name_of_a_tool_says_that_an_operator_must_agree() {
 
 /// The thread's role has a list, so an unknown tool name might stand for a tool that the list denies.
 #[test]
-fn a_tool_that_nobody_knows_must_be_allowed_by_name() {
+fn unknown_tool_must_be_allowed_by_name() {
     let (world, id) = world(Mode::Implementation, Sandbox::FullAccess, &[]);
     for (tool, allowed) in [("read_file", true), ("mcp__files__read", true), ("shell", false)] {
         let verdict = decide(&world.session, world.thread(id), &call(tool, &[], false));
@@ -268,7 +268,7 @@ fn a_call_that_needs_an_operator_asks_once_and_waits() {
 }
 
 #[test]
-fn a_denial_says_why_where_a_reason_was_given() {
+fn denial_contains_the_given_reason() {
     for (reason, text) in [
         ("", "an operator denied the call"),
         ("too late", "an operator denied the call: too late"),

@@ -62,7 +62,7 @@ fn a_chain_of_waits_comes_to_an_end() {
 }
 
 #[test]
-fn those_before_the_child_in_the_queue_come_first() {
+fn earlier_queued_threads_precede_the_child() {
     let mut world = world(1);
     let parent = world.spawn_running(world.root());
     let first = world.enqueue(world.root());
@@ -117,7 +117,7 @@ fn the_wait_of_an_earlier_attempt_lends_nothing() {
 }
 
 #[test]
-fn waits_are_no_part_of_the_state() {
+fn waits_do_not_change_the_state() {
     let mut world = world(1);
     let parent = world.spawn_running(world.root());
     let before = world.session.clone();
@@ -132,5 +132,5 @@ fn waits_are_no_part_of_the_state() {
     let mut waiting = enqueued.clone();
     waiting.waits = world.session.waits.clone();
     assert!(waiting == enqueued);
-    assert_eq!(active(&World::replay(&world.log)), 2, "after a restart nobody waits");
+    assert_eq!(active(&World::replay(&world.log)), 2, "no wait survives a restart");
 }

@@ -234,7 +234,7 @@ impl World {
 
     /// A wait is over.
     pub fn end_wait(&mut self, wait: WaitId) {
-        assert!(self.session.waits.end(wait).is_some(), "nobody waits");
+        assert!(self.session.waits.end(wait).is_some(), "the wait exists");
         self.follow_up();
     }
 

@@ -1,4 +1,4 @@
-//! Generates the stubs of both services. protox reads the protos, so that nobody needs protoc.
+//! Generates the stubs of both services. protox reads the protos, so protoc is not required.
 
 use std::error::Error;
 

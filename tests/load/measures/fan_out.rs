@@ -116,7 +116,7 @@ async fn read(streams: Streams, events: usize) {
         reading.spawn(async move {
             let mut read = 0;
             while read < events {
-                let response = stream.message().await.unwrap().expect("the stream goes on");
+                let response = stream.message().await.unwrap().expect("the stream continues");
                 if matches!(response.message, Some(Message::Event(_))) {
                     read += 1;
                 }
@@ -130,7 +130,7 @@ async fn read(streams: Streams, events: usize) {
 async fn sample(session: &Session, request: WatchThreadsRequest) -> WatchThreadsResponse {
     let mut watch = Watch::open(&session.connect(), request).await;
     loop {
-        let response = watch.next().await.unwrap().expect("the stream goes on");
+        let response = watch.next().await.unwrap().expect("the stream continues");
         if matches!(response.message, Some(Message::Event(_))) {
             return response;
         }

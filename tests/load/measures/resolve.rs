@@ -50,12 +50,12 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     assert_eq!(
         once(&echoes).await.len(),
         answer.encoded_len(),
-        "the echo answers what it was told to"
+        "the echo returns its configured response"
     );
     assert_eq!(
         ResolveSpawnResponse::decode(once(&resolves).await),
         Ok(answer.clone()),
-        "what is measured is an answer"
+        "the measured call succeeds"
     );
 
     let (mut figures, most) = loads::rates(plan, ("echo", &echoes), &resolves, 0.8).await;

@@ -17,7 +17,7 @@ pub struct Declared<'a, D> {
 /// All declarations of a file except services. Nested declarations follow their parent.
 #[derive(Default)]
 pub struct Declarations<'a> {
-    /// The messages, without those that only represent map entries.
+    /// Returns the messages, without messages that only represent map entries.
     pub messages: Vec<Declared<'a, DescriptorProto>>,
     /// The enums.
     pub enums: Vec<Declared<'a, EnumDescriptorProto>>,

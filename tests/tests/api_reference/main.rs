@@ -57,7 +57,7 @@ fn targets(page: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn the_pages_are_what_the_protos_and_the_code_say() {
+fn reference_pages_match_protos_and_code() {
     let directory = docs().join("reference");
     let pages = pages();
     if is_written_now() {

@@ -65,11 +65,11 @@ fn messages(source: &Source<'_>, streamed: bool, full_name: &str) -> String {
 fn callers(method: &str) -> String {
     let mut rows = registry_svc::AUTHORITY.iter().chain(supervisor_svc::AUTHORITY);
     let Some(row) = rows.find(|row| row.method == method) else {
-        panic!("{method} is in no table of who may call what");
+        panic!("{method} is missing in the table of callers");
     };
     let who: Vec<&str> = row.who.iter().map(|caller| plural(*caller)).collect();
     match who.as_slice() {
-        [] => panic!("nobody may call {method}"),
+        [] => panic!("{method} has no permitted callers"),
         [only] => (*only).to_owned(),
         [most @ .., last] => format!("{} and {last}", most.join(", ")),
     }

@@ -256,7 +256,7 @@ impl Callers {
 }
 
 /// Both services, and who calls them.
-struct Stage {
+struct TestCluster {
     authority: Authority,
     present: Version,
     mount: Mount,
@@ -269,8 +269,8 @@ struct Stage {
     home: Home,
 }
 
-impl Stage {
-    async fn set(way: Way) -> Self {
+impl TestCluster {
+    async fn start(way: Way) -> Self {
         let (home, authority) = (Home::default(), Authority::default());
         let mut mount = Mount::new(home.path(), way);
         let present = mount.make(&[&authority], &authority);
@@ -394,16 +394,16 @@ async fn is_served(url: &str, files: &ClientFiles) -> bool {
 }
 
 async fn no_call_fails(way: Way) {
-    let mut stage = Stage::set(way).await;
-    let tree = stage.tree().await;
+    let mut cluster = TestCluster::start(way).await;
+    let tree = cluster.tree().await;
     let begin = tree.head().await;
     let mut watch = tree.watch_after(begin).await;
-    stage.begin_calls(&tree).await;
+    cluster.begin_calls(&tree).await;
     for _ in 0..ROTATIONS {
-        let old = stage.rotate().await;
-        stage.is_rotated(&old).await;
+        let old = cluster.rotate().await;
+        cluster.is_rotated(&old).await;
     }
-    stage.callers.end().await;
+    cluster.callers.end().await;
 
     // The watch is still the same stream.
     let log = tree.log().await;
@@ -413,7 +413,7 @@ async fn no_call_fails(way: Way) {
 
     // The supervisor kept its connections to the registry. A spawn needs a new one now, where each believes the new
     // authority alone.
-    stage.relay.cut().await;
+    cluster.relay.cut().await;
     tree.spawn("worker").await;
 }
 
@@ -435,13 +435,13 @@ async fn files_that_are_written_fail_no_call() {
 /// While certificate and key do not match, the supervisor keeps using the pair that it read before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_replaced_certificate_keeps_registry_reachable() {
-    let mut stage = Stage::set(Way::Rename).await;
-    let tree = stage.tree().await;
+    let mut cluster = TestCluster::start(Way::Rename).await;
+    let tree = cluster.tree().await;
     tree.spawn("worker").await;
-    let next = stage.mount.make(&[&stage.authority], &stage.authority);
+    let next = cluster.mount.make(&[&cluster.authority], &cluster.authority);
     for file in ["service.crt", "service.key"] {
-        stage.mount.rename(&next, file);
-        stage.relay.cut().await;
+        cluster.mount.rename(&next, file);
+        cluster.relay.cut().await;
         tree.spawn("worker").await;
     }
 }

@@ -212,7 +212,7 @@ impl Peer {
     /// Waits for the answer on that stream: a message, or the code that the stream is reset with.
     async fn answered(&mut self, stream: u32) -> Result<(), u32> {
         loop {
-            let received = self.receive().await.expect("the connection goes on");
+            let received = self.receive().await.expect("the connection continues");
             match received.kind {
                 RST_STREAM if received.stream == stream => return Err(received.number(0)),
                 DATA if received.stream == stream => return Ok(()),
@@ -244,14 +244,14 @@ impl Peer {
 }
 
 /// Both services as a process, and a well-behaved client.
-struct Stage {
+struct TestCluster {
     up: Up,
     tree: Tree,
     _home: Home,
 }
 
-impl Stage {
-    async fn set() -> Self {
+impl TestCluster {
+    async fn start() -> Self {
         let home = Home::default();
         let up = Up::start(&home).await;
         let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
@@ -390,15 +390,15 @@ async fn a_malformed_frame_ends_its_connection() {
             &[FLOW_CONTROL_ERROR],
         ),
     ];
-    let stage = Stage::set().await;
-    for at in stage.services() {
+    let cluster = TestCluster::start().await;
+    for at in cluster.services() {
         for (what, bytes, reasons) in malformed {
             let ended = async {
                 let mut peer = Peer::greet(at).await;
                 peer.send(bytes).await;
                 peer.ended().await
             };
-            let reason = stage.beside(ended).await;
+            let reason = cluster.beside(ended).await;
             let is_named = reason.is_some_and(|reason| reasons.contains(&reason));
             assert!(is_named, "{what}: {reason:?}");
         }
@@ -407,8 +407,8 @@ async fn a_malformed_frame_ends_its_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_protocols_receive_only_settings() {
-    let stage = Stage::set().await;
-    for at in stage.services() {
+    let cluster = TestCluster::start().await;
+    for at in cluster.services() {
         for said in [
             &b"GET / HTTP/1.1\r\nHost: troupe\r\n\r\n"[..],
             &[0x16, 0x03, 0x01, 0x02, 0x00],
@@ -423,7 +423,7 @@ async fn other_protocols_receive_only_settings() {
                 kinds
             };
             // An HTTP/2 server sends its settings before it has received anything.
-            assert_eq!(stage.beside(answered).await, [SETTINGS]);
+            assert_eq!(cluster.beside(answered).await, [SETTINGS]);
         }
     }
 }
@@ -444,15 +444,15 @@ async fn a_flood_ends_its_connection() {
         ("fields without end", fields_without_end.concat()),
         ("data without content", data_without_content.concat()),
     ];
-    let stage = Stage::set().await;
-    for at in stage.services() {
+    let cluster = TestCluster::start().await;
+    for at in cluster.services() {
         for (what, bytes) in &floods {
             let ended = async {
                 let mut peer = Peer::greet(at).await;
                 peer.send(bytes).await;
                 peer.ended().await
             };
-            let reason = stage.beside(ended).await;
+            let reason = cluster.beside(ended).await;
             assert_eq!(reason, Some(ENHANCE_YOUR_CALM), "{what}");
         }
     }
@@ -460,8 +460,8 @@ async fn a_flood_ends_its_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_malformed_call_is_reset_alone() {
-    let stage = Stage::set().await;
-    for at in stage.services() {
+    let cluster = TestCluster::start().await;
+    for at in cluster.services() {
         let answers = async {
             let mut peer = Peer::greet(at).await;
             // HTTP/2 has no such field.
@@ -472,7 +472,7 @@ async fn a_malformed_call_is_reset_alone() {
             peer.send(&[begin(3), finish(3)].concat()).await;
             (first, peer.answered(3).await)
         };
-        let answers = stage.beside(answers).await;
+        let answers = cluster.beside(answers).await;
         assert_eq!(answers, (Err(PROTOCOL_ERROR), Ok(())));
     }
 }
@@ -489,8 +489,8 @@ async fn only_the_call_with_oversized_headers_is_rejected() {
         let begun = frame(HEADERS, END_HEADERS, stream, &[health(), more].concat());
         [begun, finish(stream)].concat()
     };
-    let stage = Stage::set().await;
-    for at in stage.services() {
+    let cluster = TestCluster::start().await;
+    for at in cluster.services() {
         let answers = async {
             let mut peer = Peer::greet(at).await;
             let mut answers = Vec::new();
@@ -501,17 +501,17 @@ async fn only_the_call_with_oversized_headers_is_rejected() {
             }
             answers
         };
-        let answers = stage.beside(answers).await;
+        let answers = cluster.beside(answers).await;
         assert_eq!(answers, [Ok(()), Err(PROTOCOL_ERROR), Ok(())]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_stream_too_many_is_refused_and_the_others_live() {
+async fn stream_above_the_limit_is_rejected_alone() {
     let bound = ServeLimits::default().max_streams_per_connection;
     let stream = |number: u32| FIRST + 2 * number;
-    let stage = Stage::set().await;
-    for at in stage.services() {
+    let cluster = TestCluster::start().await;
+    for at in cluster.services() {
         let answers = async {
             let mut peer = Peer::greet(at).await;
             for number in 0..=bound {
@@ -525,16 +525,16 @@ async fn one_stream_too_many_is_refused_and_the_others_live() {
             peer.send(&[begin(next), finish(next)].concat()).await;
             [last, first, peer.answered(next).await]
         };
-        let answers = stage.beside(answers).await;
+        let answers = cluster.beside(answers).await;
         assert_eq!(answers, [Err(REFUSED_STREAM), Ok(()), Ok(())]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_has_so_many_open_streams_and_operators_others() {
-    let stage = Stage::set().await;
-    let thread = client::supervisor(stage.up.supervisor, Some(&stage.tree.root_token));
-    let request = stage.tree.watch_request();
+async fn stream_limits_of_threads_and_operators_are_separate() {
+    let cluster = TestCluster::start().await;
+    let thread = client::supervisor(cluster.up.supervisor, Some(&cluster.tree.root_token));
+    let request = cluster.tree.watch_request();
     let watch = async || {
         let mut thread = thread.clone();
         let answer = within("a watch or a refusal", thread.watch_threads(request.clone())).await;
@@ -554,8 +554,8 @@ async fn a_thread_has_so_many_open_streams_and_operators_others() {
         assert!(retry_after(&refusal).is_some());
         watches
     };
-    let mut watches = stage.beside(opening).await;
-    Watch::open(&stage.up.client(), request.clone()).await;
+    let mut watches = cluster.beside(opening).await;
+    Watch::open(&cluster.up.client(), request.clone()).await;
 
     // An ended watch makes room.
     watches.pop();
@@ -563,9 +563,9 @@ async fn a_thread_has_so_many_open_streams_and_operators_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_have_so_many_open_streams_and_calls_all_the_same() {
-    let stage = Stage::set().await;
-    for at in stage.services() {
+async fn unauthenticated_streams_are_limited_but_calls_work() {
+    let cluster = TestCluster::start().await;
+    for at in cluster.services() {
         let health = HealthClient::new(client::endpoint(at).connect_lazy());
         let ask = HealthCheckRequest { service: String::new() };
         let opening = async {
@@ -585,12 +585,12 @@ async fn strangers_have_so_many_open_streams_and_calls_all_the_same() {
             assert_eq!(answer.get_ref().status(), ServingStatus::Serving);
             watches
         };
-        stage.beside(opening).await;
+        cluster.beside(opening).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_connection_is_asked_to_go_and_its_calls_end_as_ever() {
+async fn old_connection_gets_goaway_and_finishes_its_calls() {
     let limits = ServeLimits {
         max_connection_age: Some(Duration::from_secs(1)),
         ..ServeLimits::default()
@@ -631,7 +631,10 @@ async fn connection_without_ping_responses_is_closed() {
     let mut alive = Peer::greet(at).await;
     alive.send(&begin(FIRST)).await;
     for _ in 0..PINGS {
-        let ping = alive.pinged().await.expect("whoever answers stays");
+        let ping = alive
+            .pinged()
+            .await
+            .expect("a connection that answers pings stays open");
         alive.send(&frame(PING, ACK, CONNECTION, &ping)).await;
     }
     alive.send(&finish(FIRST)).await;
@@ -732,7 +735,7 @@ async fn hostile_threads_do_not_lock_out_operators() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_of_strangers_leave_room_for_operators() {
+async fn unauthenticated_connections_do_not_block_operators() {
     let limits = ServeLimits {
         max_connections: 16,
         ..ServeLimits::default()
@@ -752,7 +755,7 @@ async fn connections_of_strangers_leave_room_for_operators() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connection_of_a_stranger_is_asked_to_go() {
+async fn unauthenticated_connection_gets_goaway() {
     let limits = ServeLimits {
         known_within: Duration::from_secs(1),
         open_within: Duration::from_secs(3),

@@ -18,13 +18,13 @@ use troupe_tests::{
 };
 
 /// The processes in the test's directory.
-struct Stage {
+struct TestCluster {
     home: Home,
     ca: PathBuf,
     authority: Authority,
 }
 
-impl Stage {
+impl TestCluster {
     fn new() -> Self {
         let (home, authority) = (Home::default(), Authority::default());
         let ca = authority.publish(home.path(), "ca.crt");
@@ -86,8 +86,8 @@ fn stderr(output: &Output) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_alone_say_who_everybody_is() {
-    let stage = Stage::new();
-    let (_registry, registry) = stage.serve("registry", &[]).await;
+    let cluster = TestCluster::new();
+    let (_registry, registry) = cluster.serve("registry", &[]).await;
     let to_registry = ["--registry-url", &registry, "--registry-ca", "ca.crt"];
     let as_service = ["--registry-cert", "service.crt", "--registry-key", "service.key"];
     let arguments = [
@@ -96,8 +96,8 @@ async fn certificates_alone_say_who_everybody_is() {
         &["--require-token", "--data-dir", "data"],
     ]
     .concat();
-    let (_supervisor, supervisor) = stage.serve("supervisor", &arguments).await;
-    let mut runner = stage.troupe("runner", &["run", "--supervisor", &supervisor]);
+    let (_supervisor, supervisor) = cluster.serve("supervisor", &arguments).await;
+    let mut runner = cluster.troupe("runner", &["run", "--supervisor", &supervisor]);
     let _runner = runner.stdout(Stdio::null()).spawn().unwrap();
 
     let spawn = [
@@ -109,21 +109,21 @@ async fn certificates_alone_say_who_everybody_is() {
         "--supervisor",
         &supervisor,
     ];
-    let spawned = stage.run("admin", &spawn).await;
+    let spawned = cluster.run("admin", &spawn).await;
     assert!(spawned.status.success(), "{}", stderr(&spawned));
     let agents = ["agents", "--registry", &registry];
-    assert!(stage.run("viewer", &agents).await.status.success());
+    assert!(cluster.run("viewer", &agents).await.status.success());
 
-    let refused = stage.run("viewer", &spawn).await;
+    let refused = cluster.run("viewer", &spawn).await;
     assert!(stderr(&refused).contains("operator (viewer)"), "{}", stderr(&refused));
-    let refused = stage.run("stranger", &spawn).await;
+    let refused = cluster.run("stranger", &spawn).await;
     assert!(stderr(&refused).contains("UNAUTHENTICATED"), "{}", stderr(&refused));
 
     // A client that trusts another authority gets an error that explains why the connection failed.
-    stage.authority.publish(stage.home.path(), "same.crt");
-    Authority::default().publish(stage.home.path(), "other.crt");
+    cluster.authority.publish(cluster.home.path(), "same.crt");
+    Authority::default().publish(cluster.home.path(), "other.crt");
     for (ca, succeeds) in [("same.crt", true), ("other.crt", false)] {
-        let listed = stage.run("admin", &[&agents[..], &["--ca", ca]].concat()).await;
+        let listed = cluster.run("admin", &[&agents[..], &["--ca", ca]].concat()).await;
         assert_eq!(listed.status.success(), succeeds, "{}", stderr(&listed));
         if !succeeds {
             assert!(
@@ -137,8 +137,8 @@ async fn certificates_alone_say_who_everybody_is() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_says_which_client_cannot_connect_and_why() {
-    let stage = Stage::new();
-    let (mut command, ready) = service(&stage.home, "registry");
+    let cluster = TestCluster::new();
+    let (mut command, ready) = service(&cluster.home, "registry");
     command
         .args(["--tls-cert", "registry.crt", "--tls-key", "registry.key"])
         .stderr(Stdio::piped());

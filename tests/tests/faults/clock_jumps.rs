@@ -82,7 +82,7 @@ async fn until(tree: &Tree, thread: &str, kind: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_is_set_back_puts_no_end_off() {
+async fn clock_set_back_delays_no_deadline() {
     let machine = machine().await;
     let life = machine.start(&[]).await;
     let _runner = Runner::start(&machine, &life);
@@ -97,7 +97,7 @@ async fn a_clock_that_is_set_back_puts_no_end_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_is_set_forward_ends_nothing_early() {
+async fn clock_set_forward_ends_nothing_early() {
     let machine = machine().await;
     let life = machine.start(&[]).await;
     let _runner = Runner::start(&machine, &life);
@@ -119,7 +119,7 @@ async fn a_clock_that_is_set_forward_ends_nothing_early() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_from_the_future_puts_no_end_off() {
+async fn log_from_the_future_delays_no_deadline() {
     let machine = machine().await;
     machine.put(OFFSET, TOMORROW);
     let life = machine.start(&[]).await;

@@ -144,7 +144,7 @@ fn check(round: usize, promises: &Promises, log: &[Event], listed: &BTreeMap<Str
         assert_eq!(
             listed[thread],
             StatusKind::Interrupted,
-            "round {round}: {thread} goes on"
+            "round {round}: {thread} still works"
         );
     }
 }

@@ -11,12 +11,12 @@ use std::{
     fmt::Debug,
     future::Future,
     hash::{BuildHasher as _, Hasher as _, RandomState},
+    ops::RangeInclusive,
     str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use tokio::{sync::watch, task::JoinSet, time::sleep};
@@ -31,6 +31,7 @@ use troupe_proto::supervisor::v1::{
 use troupe_tests::{
     client::Supervisor,
     events::{assert_whole, statuses},
+    rng::Rng,
     service::{Ground, Service},
     tree::Tree,
     within,
@@ -41,32 +42,15 @@ const WATCHERS: usize = 4;
 /// How often the service dies over one session: a start replays it, and shall not take longer than a life.
 const DEATHS_PER_SESSION: usize = 25;
 /// How long a life lasts once the service serves, in milliseconds.
-const LIFE: (u64, u64) = (50, 400);
+const LIFE: RangeInclusive<u64> = 50..=400;
 /// One of so many calls is made twice, as by a client that missed the answer.
 const TWICE: u64 = 8;
 /// No writer shall ever be refused for want of room.
 const LIMITS: &[&str] = &["--max-threads", "10000", "--max-open-threads", "10000"];
 
-/// Numbers that a seed decides: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.draw() % bound
-    }
-}
-
 /// One thing that happened to a thread, as an answer promised it and as the log tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Deed {
+enum Change {
     Spawned { parent: String, task: String },
     Input { number: u32, text: String },
     Note(String),
@@ -77,7 +61,7 @@ enum Deed {
     Closed,
 }
 
-impl Deed {
+impl Change {
     fn of(event: &Event) -> Self {
         match event.kind.clone().unwrap() {
             Kind::ThreadSpawned(spawned) => Self::Spawned {
@@ -109,13 +93,13 @@ impl Deed {
             },
             Kind::CloseRequested(_) => Self::Fenced,
             Kind::ThreadClosed(_) => Self::Closed,
-            other => panic!("nobody asked for {other:?}"),
+            other => panic!("unexpected event: {other:?}"),
         }
     }
 }
 
 /// The events of each thread, in order.
-type Journal = BTreeMap<String, Vec<Deed>>;
+type Journal = BTreeMap<String, Vec<Change>>;
 
 /// A writer that continues across restarts of the service.
 struct Writer {
@@ -124,7 +108,7 @@ struct Writer {
     root: String,
     name: String,
     calls: usize,
-    random: Random,
+    rng: Rng,
     enough: Arc<AtomicBool>,
     cut_off: Arc<AtomicUsize>,
     journal: Journal,
@@ -147,22 +131,22 @@ impl Writer {
         let giver = self.spawn(&root).await;
         let taker = self.spawn(&root).await;
         let child = self.spawn(&giver).await;
-        for _ in 0..self.random.below(4) {
+        for _ in 0..self.rng.below(4) {
             self.send(&child).await;
         }
         self.note(&giver).await;
         self.connect(&giver, &taker).await;
-        for _ in 0..=self.random.below(2) {
+        for _ in 0..=self.rng.below(2) {
             let mut sent = Vec::new();
-            for _ in 0..=self.random.below(3) {
+            for _ in 0..=self.rng.below(3) {
                 sent.push(self.hand_off(&giver, &taker).await);
             }
             self.read_mail(&taker, &sent).await;
         }
         self.note(&giver).await;
         self.close(&giver).await;
-        self.promised(&child, Deed::Closed);
-        if self.random.below(2) == 0 {
+        self.promised(&child, Change::Closed);
+        if self.rng.one_in(2) {
             self.close(&taker).await;
         }
     }
@@ -184,7 +168,7 @@ impl Writer {
                 |answer: SpawnAgentResponse| answer.thread.unwrap().thread_id,
             )
             .await;
-        let spawned = Deed::Spawned {
+        let spawned = Change::Spawned {
             parent: parent.to_owned(),
             task: request_id,
         };
@@ -209,7 +193,7 @@ impl Writer {
             .await;
         self.promised(
             thread,
-            Deed::Input {
+            Change::Input {
                 number,
                 text: request_id,
             },
@@ -231,8 +215,8 @@ impl Writer {
                 |answer: SetThreadNoteResponse| answer.thread.unwrap().thread_note,
             )
             .await;
-        assert_eq!(note, request_id, "nobody else sets notes of {thread}");
-        self.promised(thread, Deed::Note(note));
+        assert_eq!(note, request_id, "the note of {thread} has another value");
+        self.promised(thread, Change::Note(note));
     }
 
     async fn connect(&mut self, from: &str, to: &str) {
@@ -250,7 +234,7 @@ impl Writer {
                 |answer: CreateEdgeResponse| answer.edge.unwrap().edge_id,
             )
             .await;
-        self.promised(from, Deed::Edge { id, to: to.to_owned() });
+        self.promised(from, Change::Edge { id, to: to.to_owned() });
     }
 
     async fn hand_off(&mut self, from: &str, to: &str) -> String {
@@ -269,7 +253,7 @@ impl Writer {
                 |answer: SendHandoffResponse| answer.handoff.unwrap().handoff_id,
             )
             .await;
-        let handoff = Deed::Handoff {
+        let handoff = Change::Handoff {
             id: id.clone(),
             to: to.to_owned(),
             text: request_id,
@@ -310,14 +294,14 @@ impl Writer {
             )
             .await;
         assert_eq!(remaining, 0, "all mail of {thread} is read");
-        self.promised(thread, Deed::MailRead { up_to });
+        self.promised(thread, Change::MailRead { up_to });
     }
 
     async fn close(&mut self, thread: &str) {
         let request = CloseAgentRequest {
             request_id: self.next_id(),
             thread_id: thread.to_owned(),
-            wait: self.random.below(2) == 0,
+            wait: self.rng.one_in(2),
             ..CloseAgentRequest::default()
         };
         self.ask(
@@ -326,8 +310,8 @@ impl Writer {
             |answer: CloseAgentResponse| answer.thread.unwrap().thread_id,
         )
         .await;
-        self.promised(thread, Deed::Fenced);
-        self.promised(thread, Deed::Closed);
+        self.promised(thread, Change::Fenced);
+        self.promised(thread, Change::Closed);
     }
 
     /// The request id of the next call, which stands for its text as well.
@@ -336,8 +320,8 @@ impl Writer {
         format!("{}-{}", self.name, self.calls)
     }
 
-    fn promised(&mut self, thread: &str, deed: Deed) {
-        self.journal.entry(thread.to_owned()).or_default().push(deed);
+    fn promised(&mut self, thread: &str, change: Change) {
+        self.journal.entry(thread.to_owned()).or_default().push(change);
     }
 
     /// Makes a call once or twice and returns its response. A repeated call gets the same response.
@@ -348,7 +332,7 @@ impl Writer {
         F: Future<Output = Result<Response<A>, Status>>,
     {
         let first = told(self.answer(&request, &call).await);
-        if self.random.below(TWICE) == 0 {
+        if self.rng.one_in(TWICE) {
             let again = told(self.answer(&request, &call).await);
             assert_eq!(again, first, "asked again: {request:?}");
         }
@@ -431,7 +415,7 @@ fn told(log: &[Event], root: &str) -> Journal {
             journal
                 .entry(event.thread_id.clone())
                 .or_default()
-                .push(Deed::of(event));
+                .push(Change::of(event));
         }
     }
     journal
@@ -443,18 +427,18 @@ fn check(log: &[Event], root: &str, promised: &Journal) {
     let statuses = statuses(log);
     assert!(statuses.values().all(|status| *status == StatusKind::Shutdown));
     let told = told(log, root);
-    for (thread, deeds) in promised {
-        assert_eq!(told.get(thread), Some(deeds), "{thread}: told, and promised");
+    for (thread, changes) in promised {
+        assert_eq!(told.get(thread), Some(changes), "{thread}: told, and promised");
     }
     for thread in told.keys() {
-        assert!(promised.contains_key(thread), "{thread} was spawned for nobody");
+        assert!(promised.contains_key(thread), "{thread} was spawned without a request");
     }
-    for (thread, deeds) in &told {
-        for deed in deeds {
-            if let Deed::MailRead { up_to } = deed {
-                let read = Deed::of(&log[usize::try_from(*up_to).unwrap() - 1]);
+    for (thread, changes) in &told {
+        for change in changes {
+            if let Change::MailRead { up_to } = change {
+                let read = Change::of(&log[usize::try_from(*up_to).unwrap() - 1]);
                 assert!(
-                    matches!(&read, Deed::Handoff { to, .. } if to == thread),
+                    matches!(&read, Change::Handoff { to, .. } if to == thread),
                     "{thread} read {read:?}"
                 );
             }
@@ -473,7 +457,7 @@ fn assert_same(seen: &[Event], log: &[Event]) {
 struct Run {
     ground: Ground,
     lives: watch::Sender<Supervisor>,
-    random: Random,
+    rng: Rng,
     cut_off: Arc<AtomicUsize>,
 }
 
@@ -491,7 +475,7 @@ impl Run {
                 root: tree.root.clone(),
                 name: number.to_string(),
                 calls: 0,
-                random: Random(self.random.draw()),
+                rng: Rng::new(self.rng.number(), "writer"),
                 enough: Arc::clone(&enough),
                 cut_off: Arc::clone(&self.cut_off),
                 journal: Journal::new(),
@@ -503,10 +487,8 @@ impl Run {
             watchers.spawn(follow(self.lives.subscribe(), tree.session.clone()));
         }
         for _ in 0..deaths {
-            // Nothing to wait for: the moment is the point.
-            let (shortest, longest) = LIFE;
-            let life = shortest + self.random.below(longest - shortest + 1);
-            sleep(Duration::from_millis(life)).await;
+            // The moment is random, so there is no event to wait for.
+            sleep(self.rng.millis(LIFE)).await;
             service.kill().await;
             service = self.ground.start(LIMITS).await;
             self.lives.send_replace(service.client());
@@ -526,10 +508,10 @@ impl Run {
         within("the session's end", tree.client().close_session(close))
             .await
             .unwrap();
-        for deeds in promised.values_mut() {
+        for changes in promised.values_mut() {
             // Whatever was still open went with the session.
-            if deeds.last() != Some(&Deed::Closed) {
-                deeds.push(Deed::Closed);
+            if changes.last() != Some(&Change::Closed) {
+                changes.push(Change::Closed);
             }
         }
         let log = tree.log().await;
@@ -559,7 +541,7 @@ async fn acknowledged_writes_survive_repeated_sigkill_in_order() {
     let mut run = Run {
         ground,
         lives: watch::Sender::new(service.client()),
-        random: Random(seed),
+        rng: Rng::new(seed, "run"),
         cut_off: Arc::default(),
     };
     let mut finished = Vec::new();

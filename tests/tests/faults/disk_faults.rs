@@ -236,7 +236,7 @@ async fn read_only_disk_ends_service_without_loss() {
     let spawned = Spawned::of(tree.try_spawn(spawn(&tree)).await.unwrap());
     let later = tree.log().await;
     assert_whole(&later);
-    assert!(later.starts_with(&log), "what was answered is there");
+    assert!(later.starts_with(&log), "acknowledged writes are in the log");
     let threads = tree.threads().await;
     let ids: Vec<&str> = threads.iter().map(|thread| thread.thread_id.as_str()).collect();
     assert_eq!(ids, [tree.root.as_str(), spawned.id.as_str()]);

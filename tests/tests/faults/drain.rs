@@ -122,7 +122,7 @@ impl Watcher {
             match watcher.next().await {
                 Some(ServingStatus::Serving) => return watcher,
                 Some(_) => {}
-                None => panic!("the watch of health ended while the service goes on"),
+                None => panic!("the health watch ended while the service runs"),
             }
         }
     }
@@ -200,7 +200,7 @@ async fn drain_under_load_loses_nothing_and_ends_every_watch() {
     let mut promised = BTreeSet::new();
     while promised.len() < ANSWERS {
         let thread = within("an answer", answers.recv()).await;
-        promised.insert(thread.expect("the callers go on"));
+        promised.insert(thread.expect("the callers continue"));
     }
     let last_answers = async {
         while let Some(thread) = answers.recv().await {

@@ -14,7 +14,7 @@ pub type Files = BTreeMap<String, Vec<u8>>;
 /// A disk writes so many bytes whole or not at all.
 const SECTOR: usize = 512;
 
-/// The size of what `disk.c` calls a record.
+/// Size of a record of `disk.c`.
 const RECORD: usize = 24;
 
 /// The write-ahead log of a database is the file with its name and this.
@@ -25,7 +25,7 @@ const WAL: &str = "-wal";
 pub enum Synchronous {
     /// When the journal says so.
     Full,
-    /// Only before it is copied into the database, as the setting of that name has it, whatever the journal says.
+    /// Only before a checkpoint, as with `synchronous = NORMAL`, independent of the journal.
     Normal,
 }
 
@@ -44,7 +44,7 @@ pub fn after_power_cut(
     disk.after_power_cut(&mut survives)
 }
 
-/// What was done to a file, or to the directory where the name is empty.
+/// Operation on a file, or on the directory if the name is empty.
 struct Record<'j> {
     name: &'j str,
     deed: Deed<'j>,
@@ -137,7 +137,7 @@ impl<'j> Disk<'j> {
             Deed::Flush if name.is_empty() => self.flushed = self.names.clone(),
             Deed::Flush if synchronous == Synchronous::Normal && name.ends_with(WAL) => {}
             Deed::Flush => self.file(name).settle(|| true),
-            // A name is there or not, whatever was tried.
+            // A name exists or not, independent of failed operations.
             Deed::FailedFlush if name.is_empty() => {}
             // The operating system takes what it could not write for written.
             Deed::FailedFlush => self.file(name).settle(survives),
@@ -171,7 +171,7 @@ impl<'j> Disk<'j> {
     }
 }
 
-/// A file: what is sure to be found, and what was done to it since.
+/// A file: its flushed content, and the operations since the flush.
 #[derive(Default)]
 struct File<'j> {
     flushed: Vec<u8>,
@@ -190,7 +190,7 @@ impl<'j> File<'j> {
         self.pending.extend(changes);
     }
 
-    /// Nothing is pending any more: what survives has come to pass, the rest is lost.
+    /// Ends all pending operations: the surviving ones are applied, the others are lost.
     fn settle(&mut self, mut survives: impl FnMut() -> bool) {
         for change in self.pending.drain(..) {
             if !survives() {

@@ -1,6 +1,5 @@
-//! A machine whose disk or clock does what a test says: a data directory, a registry, and the supervisor as a process
-//! with a library that stands in for that part. The libraries are the C files beside this one; they need Linux and
-//! its dynamic linker.
+//! A machine whose disk or clock a test controls: a data directory, a registry, and the supervisor as a process with a
+//! preloaded library. The libraries are the C files in `tests/faults/`; they need Linux and its dynamic linker.
 
 use std::{
     env, fs,
@@ -17,13 +16,13 @@ use troupe_tests::{
     within,
 };
 
-/// The data directory, in the machine's own.
+/// Name of the data directory.
 pub const DATA: &str = "data";
 
 /// A machine. It outlives the supervisors that are started on it.
 pub struct Machine {
     base: PathBuf,
-    /// What has a process use the library.
+    /// Environment of a process that uses the library.
     environment: Vec<(&'static str, PathBuf)>,
     registry_url: String,
     _registry: Child,
@@ -31,7 +30,7 @@ pub struct Machine {
     _files: TempDir,
 }
 
-/// One life of the supervisor. Calls from this machine are an operator's, and no runner is attached.
+/// One process of the supervisor. Calls from this machine are an operator's, and no runner is attached.
 pub struct Life {
     process: Child,
     address: SocketAddr,
@@ -39,7 +38,7 @@ pub struct Life {
 }
 
 impl Machine {
-    /// A machine with that library, which is told by variables where its files are, in the machine's directory.
+    /// Creates a machine with a library. Each variable is set to the path of a file in the machine's directory.
     pub async fn with(library: &str, files: &[(&'static str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         // The library compares paths, so there must be no links in them.
@@ -61,24 +60,24 @@ impl Machine {
         }
     }
 
-    /// A file of the machine's.
+    /// Returns the path of a file of the machine.
     pub fn path(&self, name: &str) -> PathBuf {
         self.base.join(name)
     }
 
-    /// Gives a file that the library reads another content. It is replaced whole.
+    /// Replaces a file that the library reads, atomically.
     pub fn put(&self, name: &str, text: &str) {
         let aside = self.path("aside");
         fs::write(&aside, text).unwrap();
         fs::rename(aside, self.path(name)).unwrap();
     }
 
-    /// Has the library in a process that is to be started.
+    /// Makes a process use the library when it starts.
     pub fn equip<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.envs(self.environment.iter().map(|(variable, value)| (*variable, value)))
     }
 
-    /// The supervisor, to be started in that home, and where it says that it is ready.
+    /// Returns the command of the supervisor in that home, and its ready file.
     pub fn supervisor(&self, home: &Home) -> (Command, Ready) {
         let (mut command, ready) = service(home, "supervisor");
         self.equip(&mut command)
@@ -87,7 +86,7 @@ impl Machine {
         (command, ready)
     }
 
-    /// Starts the supervisor with these arguments, and answers once it serves.
+    /// Starts the supervisor with these arguments and waits until it serves.
     pub async fn start(&self, arguments: &[&str]) -> Life {
         let home = Home::default();
         let (mut command, ready) = self.supervisor(&home);
@@ -102,44 +101,44 @@ impl Machine {
 }
 
 impl Life {
-    /// A client of it.
+    /// Returns a client without a token.
     pub fn client(&self) -> client::Supervisor {
         client::supervisor(self.address, None)
     }
 
-    /// A client of it that is the bearer of a token.
+    /// Returns a client with a token.
     pub fn with_token(&self, token: &str) -> client::Supervisor {
         client::supervisor(self.address, Some(token))
     }
 
-    /// A client of its runners' side.
+    /// Returns a client of the runner service.
     pub fn runners(&self) -> client::Runners {
         client::runners(self.address, None)
     }
 
-    /// Its URL.
+    /// Returns the supervisor's URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub async fn kill(mut self) {
         self.process.kill().await.unwrap();
     }
 
-    /// SIGTERM, and how it ended.
+    /// Sends SIGTERM and returns the exit status.
     pub async fn terminate(self) -> ExitStatus {
         terminate(&self.process);
         self.ended().await
     }
 
-    /// How it ended by itself.
+    /// Waits for the exit status.
     pub async fn ended(mut self) -> ExitStatus {
         within("the end of the supervisor", self.process.wait()).await.unwrap()
     }
 }
 
-/// A library, made of its source by the compiler that the build needs as well.
+/// Compiles a library with the C compiler of the build.
 fn compiled(name: &str, into: &Path) -> PathBuf {
     let library = into.join(format!("{name}.so"));
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());

@@ -2,7 +2,6 @@
 //! lists the promises.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
-mod cascade;
 #[cfg(target_os = "linux")]
 mod clock_jumps;
 mod crash;
@@ -14,7 +13,6 @@ mod drain;
 mod journal;
 #[cfg(target_os = "linux")]
 mod machine;
-mod many_watchers;
 #[cfg(target_os = "linux")]
 mod power_loss;
 mod takeover;

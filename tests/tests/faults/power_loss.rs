@@ -52,13 +52,13 @@ const INDEX: &str = "troupe.db-shm";
 type Promises = BTreeMap<String, String>;
 
 /// A machine whose power fails.
-struct Stage {
+struct FaultyMachine {
     machine: Machine,
     /// The state of the disk when the machine started.
     before: Files,
 }
 
-impl Stage {
+impl FaultyMachine {
     async fn new() -> Self {
         let files = [("DISK_ROOT", DATA), ("DISK_JOURNAL", JOURNAL), ("DISK_FAULT", FAULT)];
         Self {
@@ -174,10 +174,10 @@ fn rng() -> Rng {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_power_cut_takes_nothing_that_was_answered() {
+async fn acknowledged_writes_survive_power_cuts() {
     let mut rng = rng();
-    let mut stage = Stage::new().await;
-    let mut life = stage.machine.start(LIMITS).await;
+    let mut faulty = FaultyMachine::new().await;
+    let mut life = faulty.machine.start(LIMITS).await;
     let mut tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
     let eldest = tree.spawn("worker").await;
     let mut promises = Promises::new();
@@ -185,9 +185,9 @@ async fn a_power_cut_takes_nothing_that_was_answered() {
         let enough = 1 + rng.below(MOST_ANSWERS);
         promises.extend(written(&tree, &cut.to_string(), enough, life.kill()).await);
         // Alternately none and about half of the unflushed data survives.
-        stage.cut_power(Synchronous::Full, || cut % 2 == 1 && rng.one_in(2));
+        faulty.cut_power(Synchronous::Full, || cut % 2 == 1 && rng.one_in(2));
 
-        life = stage.machine.start(LIMITS).await;
+        life = faulty.machine.start(LIMITS).await;
         tree = tree.by(life.client());
         let log = tree.log().await;
         assert_whole(&log);
@@ -223,19 +223,19 @@ async fn failed_checkpoint_ends_service_without_loss() {
 /// Has many write while flushes fail like that, until the service is gone; then the power fails.
 async fn ends_the_service_and_takes_nothing(fault: &str) {
     let mut rng = rng();
-    let mut stage = Stage::new().await;
-    let life = stage.machine.start(LIMITS).await;
+    let mut faulty = FaultyMachine::new().await;
+    let life = faulty.machine.start(LIMITS).await;
     let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
     let end = async {
-        stage.machine.put(FAULT, fault);
+        faulty.machine.put(FAULT, fault);
         let status = life.ended().await;
         assert!(!status.success(), "it says that it did not end in order: {status}");
     };
     let promises = written(&tree, fault, 50, end).await;
-    stage.machine.put(FAULT, "");
-    stage.cut_power(Synchronous::Full, || rng.one_in(2));
+    faulty.machine.put(FAULT, "");
+    faulty.cut_power(Synchronous::Full, || rng.one_in(2));
 
-    let life = stage.machine.start(LIMITS).await;
+    let life = faulty.machine.start(LIMITS).await;
     let log = tree.by(life.client()).log().await;
     assert_whole(&log);
     assert_eq!(lost(&promises, &log), Vec::<&str>::new());
@@ -246,19 +246,19 @@ async fn ends_the_service_and_takes_nothing(fault: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_with_synchronous_normal_loses_acknowledged_writes() {
-    let mut stage = Stage::new().await;
-    let life = stage.machine.start(LIMITS).await;
+    let mut faulty = FaultyMachine::new().await;
+    let life = faulty.machine.start(LIMITS).await;
     let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
     assert!(life.terminate().await.success());
-    stage.shut_down();
+    faulty.shut_down();
 
-    let life = stage.machine.start(LIMITS).await;
+    let life = faulty.machine.start(LIMITS).await;
     let tree = tree.by(life.client());
     // Too few for a checkpoint, which flushes in any case.
     let promises = written(&tree, "normal", 5, life.kill()).await;
-    stage.cut_power(Synchronous::Normal, || false);
+    faulty.cut_power(Synchronous::Normal, || false);
 
-    let life = stage.machine.start(LIMITS).await;
+    let life = faulty.machine.start(LIMITS).await;
     let log = tree.by(life.client()).log().await;
     assert_whole(&log);
     assert!(!lost(&promises, &log).is_empty(), "the checks would not have seen it");
@@ -266,17 +266,17 @@ async fn log_with_synchronous_normal_loses_acknowledged_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_journal_tells_all_that_the_service_does_to_its_disk() {
-    let stage = Stage::new().await;
-    let life = stage.machine.start(LIMITS).await;
+async fn journal_contains_all_writes_of_the_service() {
+    let faulty = FaultyMachine::new().await;
+    let life = faulty.machine.start(LIMITS).await;
     let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
     let end = async {
         assert!(life.terminate().await.success());
     };
     written(&tree, "all", MOST_ANSWERS, end).await;
 
-    let mut told = stage.after_power_cut(Synchronous::Full, || true);
-    let mut found = files(&stage.machine.path(DATA));
+    let mut told = faulty.after_power_cut(Synchronous::Full, || true);
+    let mut found = files(&faulty.machine.path(DATA));
     told.remove(INDEX);
     found.remove(INDEX);
     assert!(told.keys().eq(found.keys()), "{:?}, {:?}", told.keys(), found.keys());
@@ -316,18 +316,18 @@ async fn database_keeps_commits_only_with_synchronous_full() {
         commit_and_end(Path::new(&directory), synchronous.to_str().unwrap());
     }
     for (synchronous, kept) in [("FULL", COMMITS), ("NORMAL", 0)] {
-        let mut stage = Stage::new().await;
+        let mut faulty = FaultyMachine::new().await;
         let mut again = Command::new(env::current_exe().unwrap());
-        stage
+        faulty
             .machine
             .equip(&mut again)
             .args(["--exact", TEST])
             .env(SYNCHRONOUS, synchronous);
         let output = within("the end of a database", again.output()).await.unwrap();
         assert!(output.status.success(), "{output:?}");
-        stage.cut_power(Synchronous::Full, || false);
+        faulty.cut_power(Synchronous::Full, || false);
 
-        let database = Connection::open(stage.machine.path(DATA).join("numbers.db")).unwrap();
+        let database = Connection::open(faulty.machine.path(DATA).join("numbers.db")).unwrap();
         let found: i64 = database
             .query_row("SELECT count(*) FROM numbers", [], |row| row.get(0))
             .unwrap();

@@ -51,7 +51,7 @@ async fn all_read(watches: Vec<Watch>, expected: Vec<Event>) -> Vec<Watch> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_watchers_miss_nothing_and_come_back_at_once() {
+async fn ten_thousand_watchers_miss_nothing_and_reconnect() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     let watches = open(&pair, &tree, tree.head().await).await;

@@ -468,7 +468,7 @@ impl Play {
         }
     }
 
-    /// The thread's runner performs a pending effect. Returns `false` if there is none.
+    /// The thread's runner performs a pending effect. Returns `false` if no effect is pending.
     async fn discharge(&mut self, id: ThreadId) -> bool {
         let Some(owed) = pending_effect(&self.mirror.session, id) else {
             return false;

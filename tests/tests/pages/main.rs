@@ -4,5 +4,6 @@
 mod limits;
 mod operating_page;
 mod reliability_page;
+mod requested_features;
 mod security_page;
 mod service_config;

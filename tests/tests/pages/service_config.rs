@@ -138,7 +138,7 @@ fn timeout_exceeds_service_time_and_watches_have_none() {
         match timeout(&entry) {
             Some(timeout) => {
                 assert!(timeout > longest_wait(&method.name), "{path} has only {timeout:?}");
-                assert!(!waits_for_ready, "{path} would not say that nobody answers");
+                assert!(!waits_for_ready, "{path} would not report an unavailable service");
             }
             None => {
                 assert!(method.streams, "{path} would wait for ever");

@@ -30,7 +30,7 @@ async fn change_or_denial_writes_one_audit_line() {
     let mut thread = client::supervisor(at, Some(&tree.root_token));
     let note = SetThreadNoteRequest {
         thread_id: tree.root.clone(),
-        thread_note: String::from("what is said is told nobody"),
+        thread_note: String::from("a private text"),
         ..SetThreadNoteRequest::default()
     };
     within("an answer", thread.set_thread_note(note)).await.unwrap();
@@ -78,5 +78,5 @@ async fn change_or_denial_writes_one_audit_line() {
     ]
     .map(|(who, name, code)| [who.to_owned(), method(name), code.to_owned()]);
     assert_eq!(entries, expected);
-    assert!(!log.contains("what is said"), "{log}");
+    assert!(!log.contains("a private text"), "{log}");
 }

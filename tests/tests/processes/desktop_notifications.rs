@@ -67,7 +67,7 @@ async fn desktop_gets_title_and_text_as_arguments() {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stdout).contains("agent-turn-complete"));
-    assert_eq!(output.stderr, b"", "the terminal is left alone");
+    assert_eq!(output.stderr, b"", "nothing is written to the terminal");
 
     let said = fs::read_to_string(record).unwrap();
     let arguments: Vec<&str> = said.split_terminator('\0').collect();

@@ -202,7 +202,7 @@ async fn mcp_session_ends_with_its_client() {
     let asked = json!({"agent_type": " Bug_Hunter", "expanded": true});
     let hunters = client.call("list_agents", asked).await.unwrap();
     let [hunter] = &hunters["agents"].as_array().unwrap()[..] else {
-        panic!("one role is asked for: {hunters}")
+        panic!("one role is requested: {hunters}")
     };
     assert_eq!(hunter["agent_type"], "bug-hunter");
     assert!(hunter["default_prompt"].is_string(), "{hunter}");
@@ -264,7 +264,7 @@ async fn mcp_session_ends_with_its_client() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_threads_token_gives_the_tools_of_that_thread_and_no_more() {
+async fn thread_token_offers_only_tools_of_its_thread() {
     let home = Home::default();
     let up = Up::start(&home).await;
     let request = CreateSessionRequest {

@@ -77,7 +77,7 @@ fn every_metric_that_rules_and_panels_name_exists() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
+async fn admin_port_serves_health_and_metrics() {
     let home = Home::default();
     let arguments = [
         Up::WITH_RUNNER,
@@ -150,7 +150,7 @@ async fn the_admin_port_says_how_the_pair_is_and_what_it_does() {
     ] {
         assert!(has(line), "{line}\n{answer}");
     }
-    assert!(!answer.contains(&first), "no ids, which nobody could count");
+    assert!(!answer.contains(&first), "no ids, which are unbounded");
 }
 
 /// Writes the certificate of a server that ends with that year's beginning, and its key.
@@ -164,7 +164,7 @@ fn write_certificate(directory: &Path, year: i32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_tells_when_its_certificate_ends() {
+async fn certificate_expiry_is_a_metric() {
     let home = Home::default();
     write_certificate(home.path(), 2100);
     let (mut command, ready) = service(&home, "registry");

@@ -172,7 +172,7 @@ async fn skipped_seeding_is_logged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pair_that_is_asked_to_stop_stops_and_forgets_nothing() {
+async fn stopped_pair_keeps_its_state() {
     let home = Home::default();
     let up = Up::start(&home).await;
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
@@ -349,7 +349,7 @@ async fn a_data_directory_has_one_pair() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_opens_to_the_network_by_accident() {
+async fn open_listener_without_authentication_is_rejected() {
     let home = Home::default();
     for (registry, supervisor) in [("127.0.0.1:0", "0.0.0.0:0"), ("0.0.0.0:0", "127.0.0.1:0")] {
         let output = home

@@ -83,7 +83,7 @@ async fn missing_program_is_an_error_at_start() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn up_says_what_it_found_of_each_program() {
+async fn up_reports_each_program() {
     let home = Home::default();
     install(&home, "claude", "2.1.400 (Claude Code)");
     install(&home, "codex", "codex-cli 0.9.1");
@@ -198,7 +198,7 @@ async fn doctor_checks_programs_and_runs_a_dry_turn_on_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn run_says_what_it_found_of_each_program() {
+async fn run_reports_each_program() {
     let home = Home::default();
     install(&home, "gemini", "0.61.7");
     let mut run = troupe(

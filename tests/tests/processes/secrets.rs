@@ -1,4 +1,4 @@
-//! Secrets are planted wherever a pair accepts any, and everything that can be is logged, traced and rejected. No
+//! Secrets are planted in every input of a pair, with all logs and traces enabled, in accepted and rejected calls. No
 //! secret appears in any output.
 
 use std::{
@@ -251,7 +251,7 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
     collector
         .until("metrics", |collector| is_measured(collector).then_some(()))
         .await;
-    found.push(("what the collector was told", format!("{:?}", collector.seen)));
+    found.push(("the collector's data", format!("{:?}", collector.seen)));
     found.push(("the errors", errors.iter().map(said).collect()));
     found.push((
         "the metrics",

@@ -124,7 +124,7 @@ async fn a_spawn_is_one_trace_through_all_processes() {
         );
     }
     let text = format!("{:?}", collector.seen);
-    assert!(!text.contains("secret plan"), "nothing that was said is told");
+    assert!(!text.contains("secret plan"), "spans contain no texts");
 
     // A later watcher of the session can still find the trace.
     assert_eq!(kind(&settled(&tree, &worker).await), StatusKind::Completed);
@@ -182,7 +182,7 @@ async fn otel_variables_set_service_name_and_instance() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_behind_tls_is_told_spans_and_metrics() {
+async fn collector_behind_tls_receives_spans_and_metrics() {
     let home = Home::default();
     let mut collector = Collector::start().await;
     let authority = Authority::default();
@@ -258,7 +258,7 @@ async fn keep_noting(tree: Tree) -> Infallible {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_none_is_said_at_the_start() {
+async fn invalid_collector_is_reported_at_start() {
     let home = Home::default();
     for (variable, value, said) in [
         (

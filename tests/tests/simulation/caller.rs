@@ -15,7 +15,7 @@ use troupe_tests::{
 
 use crate::{
     net,
-    stage::{SUPERVISOR, Stage},
+    shared::{SUPERVISOR, SharedState},
 };
 
 /// How long an answer is waited for.
@@ -24,7 +24,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_millis(600);
 /// A caller on a host of its own.
 pub struct Caller {
     pub rng: Rng,
-    pub stage: Rc<Stage>,
+    pub shared: Rc<SharedState>,
     pub client: Supervisor,
     /// The session that all callers of a simulation share; empty until it is open.
     pub session: Session,
@@ -32,10 +32,10 @@ pub struct Caller {
 
 impl Caller {
     /// A caller who has the session open. All ask for it under one request_id, so they get the same one.
-    pub async fn with_session(name: &'static str, seed: u64, stage: Rc<Stage>) -> Self {
+    pub async fn with_session(name: &'static str, seed: u64, shared: Rc<SharedState>) -> Self {
         let mut caller = Self {
             rng: Rng::new(seed, name),
-            stage,
+            shared,
             client: client::supervisor_over(net::channel(SUPERVISOR), Some(OPERATOR)),
             session: Session::default(),
         };

@@ -9,7 +9,7 @@ use troupe_proto::supervisor::v1::{
 
 use crate::{
     caller::Caller,
-    stage::{Promise, Stage},
+    shared::{Promise, SharedState},
 };
 
 /// How many requests a client makes.
@@ -22,19 +22,19 @@ struct Client {
 }
 
 /// Makes its requests one after the other, each until it is answered.
-pub async fn run(name: &'static str, seed: u64, stage: Rc<Stage>) -> turmoil::Result {
+pub async fn run(name: &'static str, seed: u64, shared: Rc<SharedState>) -> turmoil::Result {
     let mut client = Client {
-        caller: Caller::with_session(name, seed, Rc::clone(&stage)).await,
+        caller: Caller::with_session(name, seed, Rc::clone(&shared)).await,
         threads: Vec::new(),
     };
     for number in 0..REQUESTS {
         let request_id = format!("{name} {number}");
         let promise = client.request(request_id).await;
-        stage.promises.borrow_mut().extend(promise);
+        shared.promises.borrow_mut().extend(promise);
         let pause = client.caller.rng.millis(10..=120);
         sleep(pause).await;
     }
-    stage.done.set(stage.done.get() + 1);
+    shared.done.set(shared.done.get() + 1);
     Ok(())
 }
 

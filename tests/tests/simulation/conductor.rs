@@ -10,26 +10,26 @@ use troupe_tests::tree::{has, kind};
 
 use crate::{
     caller::Caller,
-    stage::{CLIENTS, CONDUCTOR, Picture, Stage},
+    shared::{CLIENTS, CONDUCTOR, Picture, SharedState},
 };
 
 /// Interval between two checks without calls in between.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Waits until the faults are over, all clients are done and all work has come to its end; then closes the session.
-pub async fn run(seed: u64, stage: Rc<Stage>) -> turmoil::Result {
-    let mut conductor = Conductor(Caller::with_session(CONDUCTOR, seed, Rc::clone(&stage)).await);
-    while !stage.calm.get() || stage.done.get() < CLIENTS.len() {
+pub async fn run(seed: u64, shared: Rc<SharedState>) -> turmoil::Result {
+    let mut conductor = Conductor(Caller::with_session(CONDUCTOR, seed, Rc::clone(&shared)).await);
+    while !shared.calm.get() || shared.done.get() < CLIENTS.len() {
         sleep(PAUSE).await;
     }
     let quiet = conductor
         .picture_where(|picture| picture.threads.iter().all(rests))
         .await;
-    stage.pictures.borrow_mut().push(quiet);
+    shared.pictures.borrow_mut().push(quiet);
     conductor.close().await;
     let closed = conductor.picture_where(|picture| picture.session.closed).await;
-    stage.end.set(Some(closed.session.sequence));
-    stage.pictures.borrow_mut().push(closed);
+    shared.end.set(Some(closed.session.sequence));
+    shared.pictures.borrow_mut().push(closed);
     Ok(())
 }
 

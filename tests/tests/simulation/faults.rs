@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, rc::Rc, time::Duration};
 use troupe_tests::rng::Rng;
 use turmoil::Sim;
 
-use crate::stage::{CLIENTS, CONDUCTOR, REGISTRY, RUNNERS, SUPERVISOR, Stage, WATCHER};
+use crate::shared::{CLIENTS, CONDUCTOR, REGISTRY, RUNNERS, SUPERVISOR, SharedState, WATCHER};
 
 /// How long things go wrong.
 const CHAOS: Duration = Duration::from_millis(2_500);
@@ -18,7 +18,7 @@ const OTHERS: [&str; 7] = [
 /// The faults of one simulation.
 pub struct Faults {
     rng: Rng,
-    stage: Rc<Stage>,
+    shared: Rc<SharedState>,
     /// When the next one comes.
     next: Duration,
     /// The hosts that are cut off from the supervisor, and until when.
@@ -29,12 +29,12 @@ pub struct Faults {
 
 impl Faults {
     /// The faults that the seed decides.
-    pub fn new(seed: u64, stage: Rc<Stage>) -> Self {
+    pub fn new(seed: u64, shared: Rc<SharedState>) -> Self {
         let mut rng = Rng::new(seed, "faults");
         Self {
             next: rng.millis(50..=400),
             rng,
-            stage,
+            shared,
             apart: BTreeMap::new(),
             dead: BTreeMap::new(),
         }
@@ -45,7 +45,7 @@ impl Faults {
         let now = sim.elapsed();
         self.heal(sim, now);
         if now >= CHAOS {
-            if !self.stage.calm.replace(true) {
+            if !self.shared.calm.replace(true) {
                 sim.set_fail_rate(0.0);
                 // Links that broke by themselves too.
                 for host in OTHERS {

@@ -20,7 +20,7 @@ use troupe_tests::{
     tree::kind,
 };
 
-use crate::stage::{Picture, Promise, Stage};
+use crate::shared::{Picture, Promise, SharedState};
 
 /// The log of the one session of a simulation.
 pub struct Log {
@@ -67,13 +67,13 @@ impl Log {
     }
 
     /// Checks that the log explains everything that the hosts of its simulation saw, and breaks no rule.
-    pub fn check(&self, stage: &Stage) {
+    pub fn check(&self, shared: &SharedState) {
         self.keeps_the_limits();
-        self.was_seen_once_and_in_order(stage);
-        for picture in stage.pictures.borrow().iter() {
+        self.was_seen_once_and_in_order(shared);
+        for picture in shared.pictures.borrow().iter() {
             self.explains(picture);
         }
-        self.keeps(&stage.promises.borrow(), &stage.pictures.borrow()[0]);
+        self.keeps(&shared.promises.borrow(), &shared.pictures.borrow()[0]);
         self.has_each_effect_once();
         let end = self.state_at(u64::MAX);
         assert!(end.closed, "the session is open");
@@ -122,8 +122,8 @@ impl Log {
 
     /// Asserts that the watcher, over all its streams, saw the log: every event, once, in order, and no others. The
     /// events form legal steps, and every thread reaches its end.
-    fn was_seen_once_and_in_order(&self, stage: &Stage) {
-        let seen = stage.seen.borrow();
+    fn was_seen_once_and_in_order(&self, shared: &SharedState) {
+        let seen = shared.seen.borrow();
         assert_whole(&seen);
         let logged = self.records.iter().map(|recorded| event_to_pb(self.session, recorded));
         for (seen, logged) in seen.iter().zip(logged) {

@@ -22,7 +22,7 @@ mod log;
 mod net;
 mod registry;
 mod runner;
-mod stage;
+mod shared;
 mod supervisor;
 mod watcher;
 mod world;

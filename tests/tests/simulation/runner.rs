@@ -23,7 +23,7 @@ use troupe_tests::{
 
 use crate::{
     net,
-    stage::{SUPERVISOR, Stage},
+    shared::{SUPERVISOR, SharedState},
 };
 
 /// Interval of the runner's heartbeats.
@@ -53,19 +53,19 @@ struct Runner {
     id: &'static str,
     capacity: u32,
     rng: Rng,
-    stage: Rc<Stage>,
+    shared: Rc<SharedState>,
     held: BTreeMap<String, Attempt>,
 }
 
 /// Attaches again and again.
-pub async fn run(id: &'static str, seed: u64, stage: Rc<Stage>) -> turmoil::Result {
+pub async fn run(id: &'static str, seed: u64, shared: Rc<SharedState>) -> turmoil::Result {
     let mut rng = Rng::new(seed, id);
     let mut runner = Runner {
         id,
         // None: as many as there are.
         capacity: rng.pick(&[0, 2]),
         rng,
-        stage,
+        shared,
         held: BTreeMap::new(),
     };
     let mut client = client::runners_over(net::channel(SUPERVISOR), Some(RUNNER));
@@ -98,7 +98,7 @@ impl Runner {
                 () = until(next_end) => self.end_turns(),
                 _ = heartbeat.tick() => vec![ToSupervisor::Heartbeat(RunnerHeartbeat {})],
             };
-            if !self.stage.calm.get() && self.rng.one_in(60) {
+            if !self.shared.calm.get() && self.rng.one_in(60) {
                 return;
             }
             for message in news {
@@ -192,7 +192,7 @@ impl Runner {
             // A report arrives twice if the supervisor cannot know that it arrived before.
             return Vec::new();
         }
-        if !self.stage.calm.get() && self.rng.one_in(12) {
+        if !self.shared.calm.get() && self.rng.one_in(12) {
             return vec![ToSupervisor::StartRefused(StartRefused {
                 thread_id: start.thread_id,
                 generation: start.generation,

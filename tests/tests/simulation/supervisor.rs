@@ -7,7 +7,7 @@ use supervisor_svc::{Config, Supervisor, Surroundings, clock::Clock, registry::R
 use svc_kit::{serve::ServeLimits, shutdown::Shutdown};
 use troupe_tests::pair::authenticator;
 
-use crate::{net, stage::REGISTRY};
+use crate::{net, shared::REGISTRY};
 
 /// How long a runner is trusted without a word from it.
 const LEASE: Duration = Duration::from_millis(1_500);

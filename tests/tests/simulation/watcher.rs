@@ -8,17 +8,17 @@ use troupe_proto::supervisor::v1::{WatchThreadsRequest, watch_threads_response::
 
 use crate::{
     caller::{ANSWER_WITHIN, Caller},
-    stage::{Stage, WATCHER},
+    shared::{SharedState, WATCHER},
 };
 
 /// How long a stream may be silent: longer than the supervisor leaves one without a bookmark.
 const SILENCE: Duration = Duration::from_millis(900);
 
 /// Watches until the end of the session.
-pub async fn run(seed: u64, stage: Rc<Stage>) -> turmoil::Result {
-    let mut caller = Caller::with_session(WATCHER, seed, Rc::clone(&stage)).await;
+pub async fn run(seed: u64, shared: Rc<SharedState>) -> turmoil::Result {
+    let mut caller = Caller::with_session(WATCHER, seed, Rc::clone(&shared)).await;
     let mut position = 0;
-    while stage.end.get().is_none_or(|end| position < end) {
+    while shared.end.get().is_none_or(|end| position < end) {
         watch(&mut caller, &mut position).await;
         let pause = caller.rng.millis(10..=100);
         sleep(pause).await;
@@ -37,20 +37,20 @@ async fn watch(caller: &mut Caller, position: &mut u64) {
         return;
     };
     let mut stream = answer.into_inner();
-    while caller.stage.end.get() != Some(*position) {
+    while caller.shared.end.get() != Some(*position) {
         let Ok(Ok(Some(response))) = timeout(SILENCE, stream.message()).await else {
             return;
         };
         match response.message.unwrap() {
             Message::Event(event) => {
                 *position = response.sequence;
-                caller.stage.seen.borrow_mut().push(event);
+                caller.shared.seen.borrow_mut().push(event);
             }
             // The stream has passed this point: an event that it has not sent is lost for good.
             Message::Bookmark(_) => *position = response.sequence,
             Message::Telemetry(_) => {}
             other @ (Message::Snapshot(_) | Message::Reset(_) | Message::Output(_)) => {
-                panic!("a watch that goes on after a position was sent {other:?}")
+                panic!("a watch that resumed at a position received {other:?}")
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     faults::Faults,
     log::Log,
     registry, runner,
-    stage::{CLIENTS, CONDUCTOR, REGISTRY, RUNNERS, SUPERVISOR, Stage, WATCHER},
+    shared::{CLIENTS, CONDUCTOR, REGISTRY, RUNNERS, SUPERVISOR, SharedState, WATCHER},
     supervisor::{self, Remains},
     watcher,
 };
@@ -34,7 +34,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// Simulates a seed, checks what came of it, and answers the log.
 pub fn simulate(seed: u64) -> Log {
-    let stage = Rc::new(Stage::default());
+    let shared = Rc::new(SharedState::default());
     let store = Arc::new(MemoryStore::new());
     let keys = tempfile::tempdir().unwrap();
     let remains = Remains {
@@ -47,16 +47,16 @@ pub fn simulate(seed: u64) -> Log {
     sim.host(SUPERVISOR, move || supervisor::run(remains.clone()));
     sim.host(REGISTRY, registry::run);
     for host in RUNNERS {
-        let stage = Rc::clone(&stage);
-        sim.host(host, move || runner::run(host, seed, Rc::clone(&stage)));
+        let shared = Rc::clone(&shared);
+        sim.host(host, move || runner::run(host, seed, Rc::clone(&shared)));
     }
     for host in CLIENTS {
-        sim.client(host, client::run(host, seed, Rc::clone(&stage)));
+        sim.client(host, client::run(host, seed, Rc::clone(&shared)));
     }
-    sim.client(WATCHER, watcher::run(seed, Rc::clone(&stage)));
-    sim.client(CONDUCTOR, conductor::run(seed, Rc::clone(&stage)));
+    sim.client(WATCHER, watcher::run(seed, Rc::clone(&shared)));
+    sim.client(CONDUCTOR, conductor::run(seed, Rc::clone(&shared)));
 
-    let mut faults = Faults::new(seed, Rc::clone(&stage));
+    let mut faults = Faults::new(seed, Rc::clone(&shared));
     loop {
         faults.pass(&mut sim);
         match sim.step() {
@@ -66,7 +66,7 @@ pub fn simulate(seed: u64) -> Log {
         }
     }
     let log = Log::of(&store);
-    log.check(&stage);
+    log.check(&shared);
     log
 }
 

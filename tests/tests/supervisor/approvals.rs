@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use tonic::Code;
 use troupe_proto::{
-    common::v1::{Dialect, EdgeManagement, Scope},
+    common::v1::{EdgeManagement, Scope},
     reason::Reason,
     supervisor::v1::{
         Approval, ApprovalDecision, ApprovalKind, CreateSessionRequest, DescribeToolsRequest, GetThreadRequest,
@@ -88,41 +88,6 @@ fn decision(tree: &Tree, approval: &Approval, grant: bool) -> ResolveApprovalReq
 async fn decide(tree: &Tree, request: ResolveApprovalRequest) -> Approval {
     let answer = within("a decision", tree.client().resolve_approval(request)).await;
     answer.unwrap().into_inner().approval.unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_orchestrator_of_the_system_spawns_without_asking() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let orchestrator = spawn(&tree, node(&tree, "orchestrator")).await;
-    assert_eq!(orchestrator.thread.agent_type, "orchestrator");
-    assert_eq!(orchestrator.thread.edge_management(), EdgeManagement::All);
-    let source = orchestrator.thread.source.clone().unwrap();
-    assert_eq!((source.dialect(), source.scope()), (Dialect::Graph, Scope::System));
-
-    let planner = spawn_by(&pair, &orchestrator, own_node("planner")).await;
-    assert_eq!(kind(&planner.thread), StatusKind::PendingInit);
-    assert_eq!(planner.thread.edge_management(), EdgeManagement::None);
-    assert!(pending(&tree).await.is_empty());
-
-    // The agent type of the same name is another template.
-    let role = tree.spawn("orchestrator").await;
-    assert_eq!(role.thread.source.unwrap().dialect(), Dialect::Role);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_template_without_edge_management_does_not_spawn() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let planner = spawn(&tree, node(&tree, "planner")).await;
-    let head = tree.head().await;
-    refused(
-        pair.with_token(&planner.token).spawn_agent(own_node("reviewer")).await,
-        Code::PermissionDenied,
-        Reason::NotPermitted,
-        "edgeManagement capability is disabled: role_template \"planner\" may not spawn",
-    );
-    assert_eq!(tree.head().await, head);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,7 +208,7 @@ async fn a_decision_is_made_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_denied_spawn_is_over_for_good() {
+async fn denied_spawn_cannot_be_resumed() {
     let pair = Pair::start().await;
     write_lead(&pair);
     let tree = pair.tree().await;
@@ -304,20 +269,6 @@ async fn pending_approvals_survive_restart_and_end_with_parent() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_may_have_its_orchestrators_ask_too() {
-    let pair = Pair::start().await;
-    let tree = pair
-        .tree_with(CreateSessionRequest {
-            approve_orchestrators: true,
-            ..CreateSessionRequest::default()
-        })
-        .await;
-    let orchestrator = spawn(&tree, node(&tree, "orchestrator")).await;
-    let planner = spawn_by(&pair, &orchestrator, own_node("planner")).await;
-    assert_eq!(kind(&planner.thread), StatusKind::AwaitingApproval);
-}
-
 async fn update(tree: &Tree, request: UpdateSessionRequest) -> Session {
     let request = UpdateSessionRequest {
         session_id: tree.session.clone(),
@@ -369,7 +320,7 @@ async fn a_session_narrows_the_edges_of_all_its_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_says_who_is_an_orchestrator() {
+async fn operator_names_orchestrators_over_the_api() {
     let pair = Pair::start().await;
     write_lead(&pair);
     let tree = pair

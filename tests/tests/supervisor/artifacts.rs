@@ -215,7 +215,7 @@ async fn pieces_make_one_artifact() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runner_that_attaches_anew_sends_every_piece_again() {
+async fn reattached_runner_resends_every_piece() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let (worker, mut runner, attempt) = running(&pair, &tree).await;
@@ -279,7 +279,7 @@ async fn another_report_of_the_thread_ends_an_unfinished_artifact() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_artifact_has_16_mib_or_is_none() {
+async fn artifact_above_16_mib_is_dropped() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let (worker, mut runner, attempt) = running(&pair, &tree).await;
@@ -361,7 +361,7 @@ fn names(artifacts: &[Artifact]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn artifacts_are_listed_to_whom_they_belong() {
+async fn artifacts_are_listed_within_the_subtree() {
     let pair = Pair::start().await;
     let Branches { tree, a, child, b, .. } = Branches::of(&pair).await;
     let (by_a, by_b) = (pair.with_token(&a.token), pair.with_token(&b.token));
@@ -407,7 +407,7 @@ async fn artifacts_are_listed_to_whom_they_belong() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn content_is_read_by_whom_it_belongs_to() {
+async fn content_is_readable_only_within_the_subtree() {
     let pair = Pair::start().await;
     let Branches {
         tree,

@@ -38,15 +38,15 @@ use troupe_tests::{
 };
 
 /// What there is to be wrong about.
-struct Stage {
+struct TestCluster {
     pair: Pair,
     tree: Tree,
     worker: Spawned,
     closed: String,
 }
 
-impl Stage {
-    async fn set() -> Self {
+impl TestCluster {
+    async fn start() -> Self {
         let pair = Pair::start().await;
         let tree = pair.tree().await;
         let worker = tree.spawn("worker").await;
@@ -75,10 +75,10 @@ impl Stage {
 
 /// Makes each call and checks how it is refused, and that the session can be read after it.
 macro_rules! refuses {
-    ($stage:expr, $client:expr; $($method:ident($request:expr) => $code:ident $reason:ident $text:expr;)+) => {$(
+    ($cluster:expr, $client:expr; $($method:ident($request:expr) => $code:ident $reason:ident $text:expr;)+) => {$(
         let answer = within("an answer", $client.clone().$method($request)).await;
         refused(answer, Code::$code, Reason::$reason, $text);
-        $stage.tree.head().await;
+        $cluster.tree.head().await;
     )+};
 }
 
@@ -106,7 +106,7 @@ fn piece(text: &str) -> InputItem {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions() {
-    let stage = Stage::set().await;
+    let cluster = TestCluster::start().await;
     let limits = |max_depth, max_threads| CreateSessionRequest {
         limits: Some(Limits {
             max_depth,
@@ -126,8 +126,8 @@ async fn sessions() {
         allow_list: vec![String::new()],
         ..ToolCeiling::default()
     };
-    let of = |stage: &Stage| UpdateSessionRequest {
-        session_id: stage.tree.session.clone(),
+    let of = |cluster: &TestCluster| UpdateSessionRequest {
+        session_id: cluster.tree.session.clone(),
         ..UpdateSessionRequest::default()
     };
     let webhook = |url: &str, secret| Webhook {
@@ -135,12 +135,12 @@ async fn sessions() {
         secret: long(secret),
         ..Webhook::default()
     };
-    let hooked = |stage: &Stage, webhooks| UpdateSessionRequest {
+    let hooked = |cluster: &TestCluster, webhooks| UpdateSessionRequest {
         webhooks,
         replace_webhooks: true,
-        ..of(stage)
+        ..of(cluster)
     };
-    refuses! { stage, stage.tree.client();
+    refuses! { cluster, cluster.tree.client();
         create_session(CreateSessionRequest { cwd: "a/b".into(), ..Default::default() })
             => InvalidArgument InvalidArgument "cwd \"a/b\" is relative; give an absolute path";
         create_session(CreateSessionRequest { cwd: "/a/../b".into(), ..Default::default() })
@@ -189,23 +189,23 @@ async fn sessions() {
             => InvalidArgument InvalidArgument "orchestrators has 129 bytes; at most 128 are allowed";
         create_session(CreateSessionRequest { orchestrators: vec![" ".into()], ..Default::default() })
             => InvalidArgument InvalidArgument "orchestrators has an empty name; give the name of a graph template";
-        update_session(UpdateSessionRequest { edge_management: Some(0), ..of(&stage) })
+        update_session(UpdateSessionRequest { edge_management: Some(0), ..of(&cluster) })
             => InvalidArgument InvalidArgument "edge_management";
-        update_session(UpdateSessionRequest { orchestrators: vec!["lead".into()], ..of(&stage) })
+        update_session(UpdateSessionRequest { orchestrators: vec!["lead".into()], ..of(&cluster) })
             => InvalidArgument InvalidArgument "orchestrators are given without replace_orchestrators";
         update_session(UpdateSessionRequest::default()) => InvalidArgument InvalidArgument "session_id is required";
-        update_session(UpdateSessionRequest { mode: Some(0), ..of(&stage) }) => InvalidArgument InvalidArgument "mode";
-        update_session(UpdateSessionRequest { limits: limits(None, Some(99)).limits, ..of(&stage) })
+        update_session(UpdateSessionRequest { mode: Some(0), ..of(&cluster) }) => InvalidArgument InvalidArgument "mode";
+        update_session(UpdateSessionRequest { limits: limits(None, Some(99)).limits, ..of(&cluster) })
             => InvalidArgument InvalidArgument "limits.max_threads 99 is more than this service allows (12)";
-        update_session(UpdateSessionRequest { budget: Some(negative()), ..of(&stage) })
+        update_session(UpdateSessionRequest { budget: Some(negative()), ..of(&cluster) })
             => InvalidArgument InvalidArgument "budget.wall_time must not be negative";
-        update_session(UpdateSessionRequest { webhooks: vec![webhook("https://h", 16)], ..of(&stage) })
+        update_session(UpdateSessionRequest { webhooks: vec![webhook("https://h", 16)], ..of(&cluster) })
             => InvalidArgument InvalidArgument "webhooks are given without replace_webhooks";
-        update_session(hooked(&stage, vec![webhook("https://h", 16); 9]))
+        update_session(hooked(&cluster, vec![webhook("https://h", 16); 9]))
             => InvalidArgument InvalidArgument "9 webhooks; at most 8 are allowed";
-        update_session(hooked(&stage, vec![webhook("ftp://h", 16)]))
+        update_session(hooked(&cluster, vec![webhook("ftp://h", 16)]))
             => InvalidArgument InvalidArgument "webhooks.url \"ftp://h\": its scheme is neither http nor https";
-        update_session(hooked(&stage, vec![webhook("https://h", 15)]))
+        update_session(hooked(&cluster, vec![webhook("https://h", 15)]))
             => InvalidArgument InvalidArgument "webhooks.secret has 15 bytes; give 16 to 256";
 
         get_session(GetSessionRequest::default()) => InvalidArgument InvalidArgument "session_id is required";
@@ -223,7 +223,7 @@ async fn sessions() {
         close_session(CloseSessionRequest { session_id: UNKNOWN.into(), ..Default::default() })
             => NotFound SessionNotFound UNKNOWN;
         close_session(CloseSessionRequest {
-            session_id: stage.tree.session.clone(),
+            session_id: cluster.tree.session.clone(),
             deadline: Some(Duration { seconds: -1, nanos: 0 }),
             ..Default::default()
         }) => InvalidArgument InvalidArgument "deadline must not be negative";
@@ -237,24 +237,24 @@ async fn sessions() {
         delete_session(DeleteSessionRequest::default()) => InvalidArgument InvalidArgument "session_id is required";
         delete_session(DeleteSessionRequest { session_id: UNKNOWN.into(), ..Default::default() })
             => NotFound SessionNotFound UNKNOWN;
-        delete_session(DeleteSessionRequest { session_id: stage.tree.session.clone(), ..Default::default() })
+        delete_session(DeleteSessionRequest { session_id: cluster.tree.session.clone(), ..Default::default() })
             => FailedPrecondition IllegalTransition "is open; close it with CloseSession before it is deleted";
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spawns() {
-    let stage = Stage::set().await;
-    let spawn = || stage.tree.request("worker");
-    refuses! { stage, stage.tree.client();
+    let cluster = TestCluster::start().await;
+    let spawn = || cluster.tree.request("worker");
+    refuses! { cluster, cluster.tree.client();
         spawn_agent(SpawnAgentRequest { session_id: String::new(), ..spawn() })
             => InvalidArgument InvalidArgument "give session_id or thread_id";
         spawn_agent(SpawnAgentRequest { parent_thread_id: "x".into(), ..spawn() })
             => InvalidArgument InvalidArgument "invalid parent_thread_id \"x\"";
         spawn_agent(SpawnAgentRequest { parent_thread_id: UNKNOWN.into(), ..spawn() })
             => NotFound ThreadNotFound &format!("agent with id {UNKNOWN} not found");
-        spawn_agent(SpawnAgentRequest { parent_thread_id: stage.closed(), ..spawn() })
-            => FailedPrecondition ThreadClosed &stage.is_closed();
+        spawn_agent(SpawnAgentRequest { parent_thread_id: cluster.closed(), ..spawn() })
+            => FailedPrecondition ThreadClosed &cluster.is_closed();
         spawn_agent(SpawnAgentRequest { message: None, ..spawn() })
             => InvalidArgument InvalidInput "Provide one of: message or items";
         spawn_agent(SpawnAgentRequest { items: vec![piece("x")], ..spawn() })
@@ -301,19 +301,19 @@ async fn spawns() {
             => InvalidArgument InvalidArgument "alias \"Parent\" is reserved";
         spawn_agent(SpawnAgentRequest { alias: "SELF".into(), ..spawn() })
             => InvalidArgument InvalidArgument "alias \"SELF\" is reserved";
-        spawn_agent(SpawnAgentRequest { alias: stage.worker(), ..spawn() })
+        spawn_agent(SpawnAgentRequest { alias: cluster.worker(), ..spawn() })
             => InvalidArgument InvalidArgument "has the form of an id; choose another";
-        spawn_agent(SpawnAgentRequest { alias: stage.worker().to_uppercase().replace('-', ""), ..spawn() })
+        spawn_agent(SpawnAgentRequest { alias: cluster.worker().to_uppercase().replace('-', ""), ..spawn() })
             => InvalidArgument InvalidArgument "has the form of an id; choose another";
         spawn_agent(SpawnAgentRequest { thread_note: text(&long(1_025)), ..spawn() })
             => InvalidArgument InvalidArgument "thread_note has 1025 bytes; at most 1024 are allowed";
         spawn_agent(SpawnAgentRequest { working_directory: "here".into(), ..spawn() })
             => InvalidArgument InvalidArgument "working_directory \"here\" is relative; give an absolute path";
-        spawn_agent(SpawnAgentRequest { working_directory: format!("{}/..", stage.pair.project()), ..spawn() })
+        spawn_agent(SpawnAgentRequest { working_directory: format!("{}/..", cluster.pair.project()), ..spawn() })
             => InvalidArgument InvalidArgument "goes up by \"..\"; give the path that it leads to";
-        spawn_agent(SpawnAgentRequest { working_directory: stage.pair.elsewhere(), ..spawn() })
+        spawn_agent(SpawnAgentRequest { working_directory: cluster.pair.elsewhere(), ..spawn() })
             => PermissionDenied CwdOutsideRoots "lies outside the workspace roots";
-        spawn_agent(SpawnAgentRequest { working_directory: format!("{}/none", stage.pair.project()), ..spawn() })
+        spawn_agent(SpawnAgentRequest { working_directory: format!("{}/none", cluster.pair.project()), ..spawn() })
             => NotFound CwdNotFound "is not an existing directory";
         spawn_agent(SpawnAgentRequest { on_limit: 9, ..spawn() }) => InvalidArgument InvalidArgument "on_limit";
         spawn_agent(SpawnAgentRequest { budget: Some(negative()), ..spawn() })
@@ -330,22 +330,22 @@ async fn spawns() {
         spawn_agent(SpawnAgentRequest { capabilities: vec!["delegate".into()], ..spawn() })
             => InvalidArgument InvalidArgument "capability \"delegate\" is not declared by \"worker\"; it declares: none";
     }
-    stage.tree.spawn("worker").await;
+    cluster.tree.spawn("worker").await;
     // White space at the ends of a name was never a part of it.
     let request = SpawnAgentRequest {
         label: String::from(" Docs\n"),
         alias: String::from("scout\n"),
         ..spawn()
     };
-    let spawned = Spawned::of(stage.tree.try_spawn(request).await.unwrap()).thread;
+    let spawned = Spawned::of(cluster.tree.try_spawn(request).await.unwrap()).thread;
     assert_eq!((spawned.label.as_str(), spawned.alias.as_str()), ("Docs", "scout"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn verbs_on_threads() {
-    let stage = Stage::set().await;
-    let (worker, closed) = (|| stage.worker(), || stage.closed());
-    refuses! { stage, stage.tree.client();
+    let cluster = TestCluster::start().await;
+    let (worker, closed) = (|| cluster.worker(), || cluster.closed());
+    refuses! { cluster, cluster.tree.client();
         send_input(SendInputRequest { message: text("x"), ..Default::default() })
             => InvalidArgument InvalidArgument "thread_id is required";
         send_input(SendInputRequest { thread_id: worker(), ..Default::default() })
@@ -357,8 +357,8 @@ async fn verbs_on_threads() {
         send_input(SendInputRequest { thread_id: UNKNOWN.into(), message: text("x"), ..Default::default() })
             => NotFound ThreadNotFound &format!("agent with id {UNKNOWN} not found");
         send_input(SendInputRequest { thread_id: closed(), message: text("x"), ..Default::default() })
-            => FailedPrecondition ThreadClosed &stage.is_closed();
-        send_input(SendInputRequest { thread_id: stage.tree.root.clone(), message: text("x"), ..Default::default() })
+            => FailedPrecondition ThreadClosed &cluster.is_closed();
+        send_input(SendInputRequest { thread_id: cluster.tree.root.clone(), message: text("x"), ..Default::default() })
             => FailedPrecondition IllegalTransition "its client executes it itself";
 
         interrupt_agent(InterruptAgentRequest::default()) => InvalidArgument InvalidArgument "thread_id is required";
@@ -367,7 +367,7 @@ async fn verbs_on_threads() {
         interrupt_agent(InterruptAgentRequest { thread_id: UNKNOWN.into(), ..Default::default() })
             => NotFound ThreadNotFound UNKNOWN;
         interrupt_agent(InterruptAgentRequest { thread_id: closed(), ..Default::default() })
-            => FailedPrecondition ThreadClosed &stage.is_closed();
+            => FailedPrecondition ThreadClosed &cluster.is_closed();
 
         wait_agents(WaitAgentsRequest::default()) => InvalidArgument InvalidArgument "ids must be non-empty";
         wait_agents(WaitAgentsRequest { thread_ids: vec!["x".into()], ..Default::default() })
@@ -400,7 +400,7 @@ async fn verbs_on_threads() {
         update_thread_budget(UpdateThreadBudgetRequest { thread_id: worker(), budget: Some(negative()), ..Default::default() })
             => InvalidArgument InvalidArgument "budget.wall_time must not be negative";
         update_thread_budget(UpdateThreadBudgetRequest { thread_id: closed(), budget: Some(Budget::default()), ..Default::default() })
-            => FailedPrecondition ThreadClosed &stage.is_closed();
+            => FailedPrecondition ThreadClosed &cluster.is_closed();
 
         resume_agent(ResumeAgentRequest::default()) => InvalidArgument InvalidArgument "thread_id is required";
         resume_agent(ResumeAgentRequest { thread_id: UNKNOWN.into(), ..Default::default() })
@@ -417,9 +417,9 @@ async fn verbs_on_threads() {
     }
 
     // A closed session has no thread that could be opened again.
-    let tree = &stage.tree;
+    let tree = &cluster.tree;
     tree.close(&tree.root).await;
-    refuses! { stage, tree.client();
+    refuses! { cluster, tree.client();
         resume_agent(ResumeAgentRequest { thread_id: tree.root.clone(), ..Default::default() })
             => FailedPrecondition SessionClosed "the session is closed";
         resume_agent(ResumeAgentRequest { thread_id: closed(), ..Default::default() })
@@ -429,9 +429,9 @@ async fn verbs_on_threads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads() {
-    let stage = Stage::set().await;
-    let (session, worker) = (|| stage.tree.session.clone(), || stage.worker());
-    refuses! { stage, stage.tree.client();
+    let cluster = TestCluster::start().await;
+    let (session, worker) = (|| cluster.tree.session.clone(), || cluster.worker());
+    refuses! { cluster, cluster.tree.client();
         get_thread(GetThreadRequest::default()) => InvalidArgument InvalidArgument "thread_id is required";
         get_thread(GetThreadRequest { thread_id: UNKNOWN.into(), ..Default::default() })
             => NotFound ThreadNotFound &format!("agent with id {UNKNOWN} not found");
@@ -507,26 +507,26 @@ async fn reads() {
 
     // The only read that answers for missing and existing threads alike, in any order.
     for thread_ids in [
-        vec![stage.closed(), UNKNOWN.to_owned()],
-        vec![UNKNOWN.to_owned(), stage.closed()],
+        vec![cluster.closed(), UNKNOWN.to_owned()],
+        vec![UNKNOWN.to_owned(), cluster.closed()],
     ] {
         let request = WaitAgentsRequest {
             thread_ids,
             ..WaitAgentsRequest::default()
         };
-        let answer = within("an answer", stage.tree.client().wait_agents(request)).await;
+        let answer = within("an answer", cluster.tree.client().wait_agents(request)).await;
         let answer = answer.unwrap().into_inner();
         assert_eq!(answer.not_found_ids, [UNKNOWN]);
         assert_eq!(answer.statuses.len(), 1, "{answer:?}");
-        assert_eq!(answer.statuses[0].thread_id, stage.closed());
+        assert_eq!(answer.statuses[0].thread_id, cluster.closed());
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_registry() {
-    let stage = Stage::set().await;
+    let cluster = TestCluster::start().await;
     let relative = || String::from("a/b");
-    let missing = || format!("{}/none", stage.pair.project());
+    let missing = || format!("{}/none", cluster.pair.project());
     let file = |scope: Scope, path: &str| PutWorkspaceRequest {
         files: vec![WorkspaceFile {
             scope: scope.into(),
@@ -539,12 +539,12 @@ async fn the_registry() {
         agent_type: text("worker"),
         ..ResolveSpawnRequest::default()
     };
-    refuses! { stage, stage.pair.registry(OPERATOR);
+    refuses! { cluster, cluster.pair.registry(OPERATOR);
         list_agents(ListAgentsRequest { cwd: relative(), ..Default::default() })
             => InvalidArgument InvalidArgument "cwd \"a/b\" is relative; give an absolute path";
         list_agents(ListAgentsRequest { cwd: missing(), ..Default::default() })
             => NotFound CwdNotFound "is not an existing directory";
-        list_agents(ListAgentsRequest { cwd: stage.pair.elsewhere(), ..Default::default() })
+        list_agents(ListAgentsRequest { cwd: cluster.pair.elsewhere(), ..Default::default() })
             => PermissionDenied CwdOutsideRoots "lies outside the workspace roots";
         list_agents(ListAgentsRequest { cwd: format!("/{}", long(4096)), ..Default::default() })
             => InvalidArgument InvalidArgument "cwd has 4097 bytes; at most 4096 are allowed";
@@ -602,7 +602,7 @@ fn says(message: Message) -> Vec<AttachRequest> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runners() {
-    let stage = Stage::set().await;
+    let cluster = TestCluster::start().await;
     let bad = [
         (Vec::new(), "the first message of a runner must be hello"),
         (
@@ -647,36 +647,36 @@ async fn runners() {
         ),
     ];
     for (messages, text) in bad {
-        let answer = attach(&stage.pair, RUNNER, messages).await;
+        let answer = attach(&cluster.pair, RUNNER, messages).await;
         refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
-        stage.tree.head().await;
+        cluster.tree.head().await;
     }
     let greeting = || says(Message::Hello(hello("r")));
-    for token in [VIEWER, SERVICE, &stage.worker.token] {
-        let answer = attach(&stage.pair, token, greeting()).await;
+    for token in [VIEWER, SERVICE, &cluster.worker.token] {
+        let answer = attach(&cluster.pair, token, greeting()).await;
         refused(answer, Code::PermissionDenied, Reason::NotPermitted, "may not call");
     }
-    attach(&stage.pair, RUNNER, greeting()).await.unwrap();
+    attach(&cluster.pair, RUNNER, greeting()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers() {
-    let stage = Stage::set().await;
-    let Stage { pair, tree, worker, .. } = &stage;
+    let cluster = TestCluster::start().await;
+    let TestCluster { pair, tree, worker, .. } = &cluster;
     let session = || GetSessionRequest {
         session_id: tree.session.clone(),
     };
-    refuses! { stage, pair.stranger();
+    refuses! { cluster, pair.stranger();
         get_session(session()) => Unauthenticated Unauthenticated "send \"authorization: Bearer TOKEN\"";
         create_session(CreateSessionRequest::default()) => Unauthenticated Unauthenticated "missing, malformed or stale";
     }
     let forged = format!("{}x", worker.token);
     for token in ["nonsense", &forged] {
-        refuses! { stage, pair.with_token(token);
+        refuses! { cluster, pair.with_token(token);
             get_session(session()) => Unauthenticated Unauthenticated "missing, malformed or stale";
         }
     }
-    refuses! { stage, pair.with_token(VIEWER);
+    refuses! { cluster, pair.with_token(VIEWER);
         spawn_agent(tree.request("worker"))
             => PermissionDenied NotPermitted "a caller of kind operator (viewer) may not call";
         create_session(CreateSessionRequest::default()) => PermissionDenied NotPermitted "operator (viewer)";
@@ -685,12 +685,12 @@ async fn callers() {
     }
     pair.with_token(VIEWER).get_session(session()).await.unwrap();
     for token in [RUNNER, SERVICE] {
-        refuses! { stage, pair.with_token(token);
+        refuses! { cluster, pair.with_token(token);
             get_session(session()) => PermissionDenied NotPermitted "a caller of kind";
             spawn_agent(tree.request("worker")) => PermissionDenied NotPermitted "may not call";
         }
     }
-    refuses! { stage, pair.with_token(&worker.token);
+    refuses! { cluster, pair.with_token(&worker.token);
         create_session(CreateSessionRequest::default())
             => PermissionDenied NotPermitted "a caller of kind thread may not call";
         list_sessions(ListSessionsRequest::default()) => PermissionDenied NotPermitted "a caller of kind thread";
@@ -698,17 +698,17 @@ async fn callers() {
             => PermissionDenied NotPermitted "a caller of kind thread";
     }
     // Fields that are operators' alone, on a call that threads may make.
-    refuses! { stage, pair.with_token(&tree.root_token);
+    refuses! { cluster, pair.with_token(&tree.root_token);
         spawn_agent(SpawnAgentRequest { r#override: "obey".into(), ..tree.request("worker") })
             => PermissionDenied NotPermitted "override may be set by operators only; leave it out";
         spawn_agent(SpawnAgentRequest { custom_system_prompt: "obey".into(), ..tree.request("worker") })
             => PermissionDenied NotPermitted "custom_system_prompt may be set by operators only; leave it out";
     }
     // The registry knows operators and the supervisor, and no agent.
-    refuses! { stage, pair.registry(RUNNER);
+    refuses! { cluster, pair.registry(RUNNER);
         list_agents(ListAgentsRequest::default()) => PermissionDenied NotPermitted "a caller of kind runner";
     }
-    refuses! { stage, pair.registry(&worker.token);
+    refuses! { cluster, pair.registry(&worker.token);
         list_agents(ListAgentsRequest::default()) => Unauthenticated Unauthenticated "missing, malformed or stale";
     }
     pair.registry(SERVICE)
@@ -786,8 +786,8 @@ async fn undecodable_message_ends_the_stream_of_its_runner() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_over_the_bound_are_rejected_everywhere() {
-    let stage = Stage::set().await;
-    let head = stage.tree.head().await;
+    let cluster = TestCluster::start().await;
+    let head = cluster.tree.head().await;
     for path in methods() {
         let has_bundle = path.ends_with("/PutWorkspace") || path.ends_with("/GetWorkspace");
         let bound = if has_bundle {
@@ -795,7 +795,7 @@ async fn messages_over_the_bound_are_rejected_everywhere() {
         } else {
             MAX_MESSAGE_BYTES
         };
-        let status = send_bytes(&stage.pair, &path, vec![0; bound + 1]).await;
+        let status = send_bytes(&cluster.pair, &path, vec![0; bound + 1]).await;
         refused::<()>(
             Err(status),
             Code::ResourceExhausted,
@@ -803,19 +803,19 @@ async fn messages_over_the_bound_are_rejected_everywhere() {
             &format!("has {} bytes; at most {bound} are allowed", bound + 1),
         );
     }
-    assert_eq!(stage.tree.head().await, head);
+    assert_eq!(cluster.tree.head().await, head);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn approvals() {
-    let stage = Stage::set().await;
-    let session_id = || stage.tree.session.clone();
+    let cluster = TestCluster::start().await;
+    let session_id = || cluster.tree.session.clone();
     let resolve = || ResolveApprovalRequest {
         session_id: session_id(),
         approval_id: UNKNOWN.into(),
         ..Default::default()
     };
-    refuses! { stage, stage.tree.client();
+    refuses! { cluster, cluster.tree.client();
         list_approvals(ListApprovalsRequest::default())
             => InvalidArgument InvalidArgument "give session_id or thread_id";
         list_approvals(ListApprovalsRequest { session_id: UNKNOWN.into(), ..Default::default() })
@@ -835,8 +835,8 @@ async fn approvals() {
             => InvalidArgument InvalidArgument "reason has 257 bytes; at most 256 are allowed";
         resolve_approval(resolve()) => NotFound NotFound &format!("approval {UNKNOWN} not found");
     }
-    let own = stage.pair.with_token(&stage.worker.token);
-    refuses! { stage, own;
+    let own = cluster.pair.with_token(&cluster.worker.token);
+    refuses! { cluster, own;
         resolve_approval(resolve()) => PermissionDenied NotPermitted "a caller of kind thread may not call";
     }
 }

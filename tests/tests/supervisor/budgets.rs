@@ -106,7 +106,7 @@ async fn lived(tree: &Tree, thread: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_that_telemetry_tells_stop_the_turn() {
+async fn token_budget_stops_turn_by_telemetry() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -215,7 +215,7 @@ async fn wall_time_budget_stops_turn_of_silent_runner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_gives_what_it_has() {
+async fn session_budget_limits_its_threads() {
     let pair = Pair::start().await;
     let tree = pair
         .tree_with(CreateSessionRequest {

@@ -1,7 +1,7 @@
 //! How threads are stopped: each as its spawn says, unless the close says otherwise, and of several closes over a thread
 //! the strictest counts.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use tonic::Code;
 use troupe_proto::{
@@ -94,7 +94,7 @@ async fn a_thread_that_may_finish_its_turn_is_closed_after_it() {
     assert_eq!(
         tree.status(&worker.thread).await,
         StatusKind::Running,
-        "its turn goes on"
+        "its turn continues"
     );
     let more = SendInputRequest {
         thread_id: worker.thread.clone(),
@@ -148,24 +148,6 @@ async fn a_turn_that_may_finish_has_as_long_as_the_cascade() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unfinished_turn_is_closed_at_the_deadline() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let worker = working(&tree, &mut runner, &tree.root, ClosePolicy::FinishTurn).await;
-    let request = CloseAgentRequest {
-        thread_id: worker.thread.clone(),
-        wait: true,
-        deadline: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-        ..CloseAgentRequest::default()
-    };
-    let answer = within("the end of a cascade", tree.client().close_agent(request)).await;
-    let status = answer.unwrap().into_inner().thread.unwrap().status.unwrap();
-    assert_eq!(status.kind(), StatusKind::Shutdown);
-    assert_eq!(end(&tree.log().await, &worker.thread), (String::new(), true));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_policy_overrides_policy_of_spawn() {
     let policies = [ClosePolicy::Terminate, ClosePolicy::FinishTurn, ClosePolicy::Kill];
     let pair = Pair::start().await;
@@ -201,73 +183,4 @@ async fn close_policy_overrides_policy_of_spawn() {
             runner.stop(worker).await;
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_closes_the_stricter_counts_whichever_came_first() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    for (below, above, counts) in [
-        (ClosePolicy::FinishTurn, ClosePolicy::Kill, ClosePolicy::Kill),
-        (ClosePolicy::FinishTurn, ClosePolicy::Terminate, ClosePolicy::Terminate),
-        (ClosePolicy::Kill, ClosePolicy::FinishTurn, ClosePolicy::Kill),
-        // A close that says nothing leaves it at what the other one said.
-        (ClosePolicy::Kill, ClosePolicy::Unspecified, ClosePolicy::Kill),
-    ] {
-        let parent = tree.spawn("orchestrator").await.id;
-        let parent = runner.run(&parent).await;
-        let child = working(&tree, &mut runner, &parent.thread, ClosePolicy::Terminate).await;
-        close(&tree, &child.thread, below).await;
-        assert_eq!(asked(&mut runner, &child).await.close_policy(), below);
-        close(&tree, &parent.thread, above).await;
-        // The second request contains the new deadline.
-        assert_eq!(
-            asked(&mut runner, &child).await.close_policy(),
-            counts,
-            "{below:?} under {above:?}"
-        );
-        runner.stop(&child).await;
-        let own = if above == ClosePolicy::Unspecified {
-            ClosePolicy::Terminate
-        } else {
-            above
-        };
-        assert_eq!(
-            asked(&mut runner, &parent).await.close_policy(),
-            own,
-            "the fence below does not reach up"
-        );
-        runner.stop(&parent).await;
-        assert_eq!(tree.status(&parent.thread).await, StatusKind::Shutdown);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn how_to_stop_is_still_known_after_a_restart() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let own = working(&tree, &mut runner, &tree.root, ClosePolicy::FinishTurn).await;
-    let said = working(&tree, &mut runner, &tree.root, ClosePolicy::FinishTurn).await;
-    close(&tree, &own.thread, ClosePolicy::Unspecified).await;
-    close(&tree, &said.thread, ClosePolicy::Kill).await;
-    pair.restart().await;
-
-    let tree = tree.by(pair.operator());
-    // The session comes to memory: its fences are due.
-    tree.now().await;
-    let mut runner = runner.come_back(&pair, &[own.clone(), said.clone()]).await;
-    // Levels may be told more than once.
-    let mut orders = BTreeMap::new();
-    while orders.len() < 2 {
-        let order = runner.shutdown().await;
-        let policy = order.close_policy();
-        let before = orders.insert(order.thread_id, policy);
-        assert!(before.is_none_or(|before| before == policy));
-    }
-    assert_eq!(
-        orders,
-        BTreeMap::from([(own.thread, ClosePolicy::FinishTurn), (said.thread, ClosePolicy::Kill)])
-    );
 }

@@ -16,9 +16,12 @@ use troupe_tests::{
     pair::Pair,
     refusal::refused,
     runner::{Attempt, Runner},
-    tree::{Tree, has, kind},
+    tree::{Spawned, Tree, has, kind},
     within,
 };
+
+/// Number of concurrent spawns.
+const AT_ONCE: usize = 8;
 
 fn close(thread: &str) -> CloseAgentRequest {
     CloseAgentRequest {
@@ -109,7 +112,7 @@ async fn a_session_closes_leaf_first_and_then_is_closed() {
     assert_eq!(
         closed(&log),
         [second, right, left, first, &tree.root],
-        "the newest first among those that are ready"
+        "the newest first among the threads that are ready"
     );
     let fences: Vec<&Event> = log
         .iter()
@@ -127,20 +130,6 @@ async fn a_session_closes_leaf_first_and_then_is_closed() {
         Reason::ThreadClosed,
         &format!("agent with id {} is closed", tree.root),
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn closing_again_changes_nothing() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let worker = tree.spawn("worker").await.id;
-    let first = tree.close(&worker).await;
-    assert_eq!(first.status_before.unwrap().kind(), StatusKind::PendingInit);
-    assert_eq!(kind(&first.thread.unwrap()), StatusKind::Shutdown);
-    let head = tree.head().await;
-    let again = tree.close(&worker).await;
-    assert_eq!(again.status_before.unwrap().kind(), StatusKind::Shutdown);
-    assert_eq!(tree.head().await, head);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,7 +185,7 @@ async fn cascade_stops_leaves_first_and_starts_nothing() {
     assert_eq!(
         tree.status(&family.second).await,
         StatusKind::PendingInit,
-        "beside the fence"
+        "outside of the fence"
     );
     let log = tree.log().await;
     assert_eq!(closed(&log), [&family.left, &family.right, &family.first]);
@@ -204,7 +193,7 @@ async fn cascade_stops_leaves_first_and_starts_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_runner_is_not_waited_for_beyond_the_deadline() {
+async fn silent_runner_is_closed_at_the_deadline() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -254,7 +243,7 @@ async fn close_without_deadline_still_sends_stop() {
 
 /// An agent that reports all the time delays no close, not even its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn steady_traffic_puts_no_deadline_off() {
+async fn steady_traffic_delays_no_deadline() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -290,7 +279,7 @@ async fn steady_traffic_puts_no_deadline_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cascade_goes_on_after_a_restart() {
+async fn cascade_continues_after_restart() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -353,4 +342,33 @@ async fn stopping_the_service_closes_no_thread() {
         lived,
         ["ThreadSpawned", "ThreadPlaced", "TurnDispatched", "TurnStarted"]
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spawns_during_a_close_are_closed_or_rejected() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let parent = tree.spawn("orchestrator").await.id;
+    let request = tree.request_under(&parent, "worker");
+    let (spawned, _) = tokio::join!(tree.try_spawn_concurrently(&request, AT_ONCE), tree.close(&parent));
+    let mut children = BTreeSet::new();
+    for answer in spawned {
+        match answer {
+            Ok(spawned) => {
+                children.insert(Spawned::of(spawned).id);
+            }
+            Err(status) => assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}"),
+        }
+    }
+    let log = tree.log().await;
+    let closed = closed(&log);
+    let (last, before) = closed.split_last().unwrap();
+    assert_eq!(*last, parent, "leaf first");
+    assert_eq!(
+        before.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>(),
+        children
+    );
+    let open = tree.threads().await;
+    let open = open.iter().filter(|thread| kind(thread) != StatusKind::Shutdown);
+    assert_eq!(open.count(), 1, "only the root");
 }

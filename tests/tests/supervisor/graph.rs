@@ -27,15 +27,15 @@ const NO_ACTING: &str = "Not permitted to act on agents outside your subtree.";
 const NO_EDGE: &str = "send_handoff requires an edge between";
 
 /// A session with two workers, one with an alias.
-struct Stage {
+struct TestCluster {
     pair: Pair,
     tree: Tree,
     scout: Spawned,
     other: Spawned,
 }
 
-impl Stage {
-    async fn set() -> Self {
+impl TestCluster {
+    async fn start() -> Self {
         let pair = Pair::start().await;
         let tree = pair.tree().await;
         let request = SpawnAgentRequest {
@@ -103,14 +103,14 @@ fn task(turn: &Turn) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handoff_goes_along_an_edge_into_the_next_turn() {
-    let stage = Stage::set().await;
-    let Stage {
+async fn handoff_along_an_edge_is_in_the_next_turn() {
+    let cluster = TestCluster::start().await;
+    let TestCluster {
         pair,
         tree,
         scout,
         other,
-    } = &stage;
+    } = &cluster;
     let mut runner = Runner::attach(pair, "r").await;
     let attempt = runner.run(&other.id).await;
     runner.complete(&attempt, "done").await;
@@ -128,7 +128,7 @@ async fn a_handoff_goes_along_an_edge_into_the_next_turn() {
         ok: Some(true),
         expectation: ResponseExpectation::Required.into(),
         context_ref: String::from("ticket 7"),
-        ..stage.handoff()
+        ..cluster.handoff()
     };
     let own = pair.with_token(&scout.token);
     refused(
@@ -139,7 +139,7 @@ async fn a_handoff_goes_along_an_edge_into_the_next_turn() {
     );
 
     let head = tree.head().await;
-    let edge = connect(pair.operator(), stage.edge()).await.unwrap();
+    let edge = connect(pair.operator(), cluster.edge()).await.unwrap();
     assert_eq!((&edge.from_thread_id, &edge.to_thread_id), (&scout.id, &other.id));
     let sent = send(own.clone(), request.clone()).await.unwrap();
     assert_eq!((&sent.from_thread_id, &sent.to_thread_id), (&scout.id, &other.id));
@@ -181,17 +181,17 @@ async fn a_handoff_goes_along_an_edge_into_the_next_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_without_an_edge_looks_like_nothing_at_all() {
-    let stage = Stage::set().await;
-    let Stage { pair, other, .. } = &stage;
+async fn receiver_without_edge_is_like_unknown_thread() {
+    let cluster = TestCluster::start().await;
+    let TestCluster { pair, other, .. } = &cluster;
     let stranger = pair.tree().await.spawn("worker").await;
-    let head = stage.tree.head().await;
+    let head = cluster.tree.head().await;
     let mut told = Vec::new();
-    for receiver in ["SCOUT", "wolf", UNKNOWN, &stage.scout.id, &stranger.id] {
+    for receiver in ["SCOUT", "wolf", UNKNOWN, &cluster.scout.id, &stranger.id] {
         let request = SendHandoffRequest {
             from_thread_id: String::new(),
             to_thread_id: receiver.to_owned(),
-            ..stage.handoff()
+            ..cluster.handoff()
         };
         let status = refused(
             send(pair.with_token(&other.token), request).await,
@@ -205,7 +205,7 @@ async fn a_receiver_without_an_edge_looks_like_nothing_at_all() {
 
     let request = SendHandoffRequest {
         to_thread_id: String::from("wolf"),
-        ..stage.handoff()
+        ..cluster.handoff()
     };
     refused(
         send(pair.operator(), request).await,
@@ -213,13 +213,13 @@ async fn a_receiver_without_an_edge_looks_like_nothing_at_all() {
         Reason::ThreadNotFound,
         "agent with id wolf not found",
     );
-    assert_eq!(stage.tree.head().await, head);
+    assert_eq!(cluster.tree.head().await, head);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_joins_what_is_below_it_if_it_has_the_tool() {
-    let stage = Stage::set().await;
-    let Stage { pair, tree, scout, .. } = &stage;
+async fn thread_with_the_tool_creates_edges_in_its_subtree() {
+    let cluster = TestCluster::start().await;
+    let TestCluster { pair, tree, scout, .. } = &cluster;
     let lead = tree.spawn("orchestrator").await;
     let (one, two) = (
         tree.spawn_under(&lead.id, "worker").await,
@@ -251,7 +251,7 @@ async fn a_thread_joins_what_is_below_it_if_it_has_the_tool() {
     let handoff = SendHandoffRequest {
         from_thread_id: String::new(),
         to_thread_id: two.id.clone(),
-        ..stage.handoff()
+        ..cluster.handoff()
     };
     send(pair.with_token(&one.token), handoff).await.unwrap();
 
@@ -288,14 +288,20 @@ async fn a_thread_joins_what_is_below_it_if_it_has_the_tool() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn threads_are_offered_the_tools_that_they_have() {
-    let stage = Stage::set().await;
-    let lead = stage.tree.spawn("orchestrator").await;
-    for (thread, may_create) in [(&lead, true), (&stage.scout, false)] {
+    let cluster = TestCluster::start().await;
+    let lead = cluster.tree.spawn("orchestrator").await;
+    for (thread, may_create) in [(&lead, true), (&cluster.scout, false)] {
         let request = DescribeToolsRequest {
             thread_id: thread.id.clone(),
             ..DescribeToolsRequest::default()
         };
-        let answer = stage.tree.client().describe_tools(request).await.unwrap().into_inner();
+        let answer = cluster
+            .tree
+            .client()
+            .describe_tools(request)
+            .await
+            .unwrap()
+            .into_inner();
         let offered = |tool: &str| answer.tools.iter().any(|described| described.name == tool);
         assert_eq!((offered("create_edge"), offered("send_handoff")), (may_create, true));
     }
@@ -342,68 +348,68 @@ async fn spawn_node_is_offered_only_to_permitted_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_retry_is_answered_as_the_first_call_was() {
-    let mut stage = Stage::set().await;
+async fn retried_graph_calls_return_the_first_response() {
+    let mut cluster = TestCluster::start().await;
     let edge = CreateEdgeRequest {
         request_id: String::from("edge"),
         label: String::from("findings"),
-        ..stage.edge()
+        ..cluster.edge()
     };
     let handoff = SendHandoffRequest {
         request_id: String::from("handoff"),
-        ..stage.handoff()
+        ..cluster.handoff()
     };
-    let head = stage.tree.head().await;
-    let made = connect(stage.pair.operator(), edge.clone()).await.unwrap();
+    let head = cluster.tree.head().await;
+    let made = connect(cluster.pair.operator(), edge.clone()).await.unwrap();
     assert_eq!(made.label, "findings");
-    let sent = send(stage.pair.operator(), handoff.clone()).await.unwrap();
+    let sent = send(cluster.pair.operator(), handoff.clone()).await.unwrap();
     let deletion = DeleteEdgeRequest {
         request_id: String::from("deletion"),
-        session_id: stage.tree.session.clone(),
+        session_id: cluster.tree.session.clone(),
         edge_id: made.edge_id.clone(),
     };
-    disconnect(stage.pair.operator(), deletion.clone()).await.unwrap();
+    disconnect(cluster.pair.operator(), deletion.clone()).await.unwrap();
     for restarts in [false, true] {
         if restarts {
-            stage.pair.restart().await;
+            cluster.pair.restart().await;
         }
-        assert_eq!(connect(stage.pair.operator(), edge.clone()).await.unwrap(), made);
-        assert_eq!(send(stage.pair.operator(), handoff.clone()).await.unwrap(), sent);
-        disconnect(stage.pair.operator(), deletion.clone()).await.unwrap();
-        assert_eq!(stage.tree.by(stage.pair.operator()).head().await, head + 3);
+        assert_eq!(connect(cluster.pair.operator(), edge.clone()).await.unwrap(), made);
+        assert_eq!(send(cluster.pair.operator(), handoff.clone()).await.unwrap(), sent);
+        disconnect(cluster.pair.operator(), deletion.clone()).await.unwrap();
+        assert_eq!(cluster.tree.by(cluster.pair.operator()).head().await, head + 3);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_edge_again_is_the_one_that_is_there() {
-    let stage = Stage::set().await;
-    let made = connect(stage.pair.operator(), stage.edge()).await.unwrap();
+async fn repeated_edge_returns_the_existing_edge() {
+    let cluster = TestCluster::start().await;
+    let made = connect(cluster.pair.operator(), cluster.edge()).await.unwrap();
     let backwards = CreateEdgeRequest {
-        from_thread_id: stage.other.id.clone(),
-        to_thread_id: stage.scout.id.clone(),
+        from_thread_id: cluster.other.id.clone(),
+        to_thread_id: cluster.scout.id.clone(),
         ..CreateEdgeRequest::default()
     };
-    let head = stage.tree.head().await;
-    assert_eq!(connect(stage.pair.operator(), stage.edge()).await.unwrap(), made);
-    assert_eq!(connect(stage.pair.operator(), backwards).await.unwrap(), made);
+    let head = cluster.tree.head().await;
+    assert_eq!(connect(cluster.pair.operator(), cluster.edge()).await.unwrap(), made);
+    assert_eq!(connect(cluster.pair.operator(), backwards).await.unwrap(), made);
     let of_the_tree = CreateEdgeRequest {
-        from_thread_id: stage.tree.root.clone(),
-        to_thread_id: stage.scout.id.clone(),
+        from_thread_id: cluster.tree.root.clone(),
+        to_thread_id: cluster.scout.id.clone(),
         ..CreateEdgeRequest::default()
     };
-    let implied = connect(stage.pair.operator(), of_the_tree).await.unwrap();
-    assert_eq!(implied.edge_id, stage.scout.id, "its id is the child's");
-    assert_eq!(stage.tree.head().await, head);
+    let implied = connect(cluster.pair.operator(), of_the_tree).await.unwrap();
+    assert_eq!(implied.edge_id, cluster.scout.id, "its id is the child's");
+    assert_eq!(cluster.tree.head().await, head);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn edge_pages_are_stable_while_edges_are_deleted() {
-    let Stage {
+    let TestCluster {
         pair,
         tree,
         scout,
         other,
-    } = Stage::set().await;
+    } = TestCluster::start().await;
     let request = ListEdgesRequest {
         session_id: tree.session.clone(),
         page_size: 1,
@@ -417,16 +423,16 @@ async fn edge_pages_are_stable_while_edges_are_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn edges_are_listed_in_pages_as_far_as_one_sees() {
-    let stage = Stage::set().await;
-    let Stage {
+async fn edge_pages_contain_only_visible_edges() {
+    let cluster = TestCluster::start().await;
+    let TestCluster {
         pair,
         tree,
         scout,
         other,
-    } = &stage;
+    } = &cluster;
     let helper = tree.spawn_under(&scout.id, "worker").await;
-    let made = connect(pair.operator(), stage.edge()).await.unwrap();
+    let made = connect(pair.operator(), cluster.edge()).await.unwrap();
 
     let mut found = Vec::new();
     let mut request = ListEdgesRequest {
@@ -475,14 +481,14 @@ async fn edges_are_listed_in_pages_as_far_as_one_sees() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn malformed_requests_are_rejected_without_effect() {
-    let stage = Stage::set().await;
-    connect(stage.pair.operator(), stage.edge()).await.unwrap();
-    let head = stage.tree.head().await;
+    let cluster = TestCluster::start().await;
+    connect(cluster.pair.operator(), cluster.edge()).await.unwrap();
+    let head = cluster.tree.head().await;
     let artifact = |kind: &str, reference: &str| ArtifactRef {
         r#type: kind.to_owned(),
         r#ref: reference.to_owned(),
     };
-    let handoff = || stage.handoff();
+    let handoff = || cluster.handoff();
     for (request, text) in [
         (
             SendHandoffRequest {
@@ -562,7 +568,7 @@ async fn malformed_requests_are_rejected_without_effect() {
             "expectation",
         ),
     ] {
-        let status = send(stage.pair.operator(), request).await.unwrap_err();
+        let status = send(cluster.pair.operator(), request).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{text}: {status}");
         assert!(status.message().contains(text), "{:?} lacks {text:?}", status.message());
     }
@@ -570,57 +576,57 @@ async fn malformed_requests_are_rejected_without_effect() {
         (
             CreateEdgeRequest {
                 from_thread_id: String::new(),
-                ..stage.edge()
+                ..cluster.edge()
             },
             "from_thread_id is required; give an id or an alias",
         ),
         (
             CreateEdgeRequest {
                 to_thread_id: "x".repeat(65),
-                ..stage.edge()
+                ..cluster.edge()
             },
             "to_thread_id has 65 bytes; at most 64 are allowed",
         ),
         (
             CreateEdgeRequest {
                 to_thread_id: String::from("Scout"),
-                ..stage.edge()
+                ..cluster.edge()
             },
             "an edge joins two agents",
         ),
         (
             CreateEdgeRequest {
                 label: "x".repeat(129),
-                ..stage.edge()
+                ..cluster.edge()
             },
             "label has 129 bytes; at most 128 are allowed",
         ),
         (
             CreateEdgeRequest {
                 label: String::from("findings\nand more"),
-                ..stage.edge()
+                ..cluster.edge()
             },
             "label has control characters; remove them",
         ),
         (
             CreateEdgeRequest {
                 kind: 77,
-                ..stage.edge()
+                ..cluster.edge()
             },
             "kind",
         ),
     ] {
-        let status = connect(stage.pair.operator(), request).await.unwrap_err();
+        let status = connect(cluster.pair.operator(), request).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{text}: {status}");
         assert!(status.message().contains(text), "{:?} lacks {text:?}", status.message());
     }
-    assert_eq!(stage.tree.head().await, head);
+    assert_eq!(cluster.tree.head().await, head);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_largest_handoff_fits_into_a_record() {
-    let stage = Stage::set().await;
-    connect(stage.pair.operator(), stage.edge()).await.unwrap();
+    let cluster = TestCluster::start().await;
+    connect(cluster.pair.operator(), cluster.edge()).await.unwrap();
     // Of two bytes each, with previews of the longest characters.
     let reference = ArtifactRef {
         r#type: "é".repeat(32),
@@ -633,11 +639,11 @@ async fn the_largest_handoff_fits_into_a_record() {
         ok: Some(false),
         ok_reason: "x".repeat(256),
         expectation: ResponseExpectation::Required.into(),
-        reply_to_thread_id: stage.tree.root.clone(),
+        reply_to_thread_id: cluster.tree.root.clone(),
         context_ref: "x".repeat(1_024),
-        ..stage.handoff()
+        ..cluster.handoff()
     };
-    let sent = send(stage.pair.operator(), request).await.unwrap();
+    let sent = send(cluster.pair.operator(), request).await.unwrap();
     assert_eq!(sent.artifacts.len(), 64);
     assert_eq!(sent.message.unwrap().size, 1_048_576);
 }

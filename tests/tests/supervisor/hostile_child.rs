@@ -23,9 +23,10 @@ use troupe_proto::{
     fault::reason_of,
     reason::Reason,
     supervisor::v1::{
-        AuthorizeToolRequest, Budget, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest,
-        GetThreadRequest, ListSpawnableAgentsRequest, OnLimit, RestartPolicy, ResumeAgentRequest, SendHandoffRequest,
-        SpawnAgentRequest, StartRefusal, StatusKind, ToolCeiling, UpdateThreadBudgetRequest,
+        AuthorizeToolRequest, Budget, CloseAgentRequest, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest,
+        DeleteSessionRequest, GetThreadRequest, ListActiveAgentsRequest, ListSpawnableAgentsRequest, RestartPolicy,
+        ResumeAgentRequest, SendHandoffRequest, SetThreadNoteRequest, SpawnAgentRequest, StartRefusal, StatusKind,
+        ToolCeiling, UpdateThreadBudgetRequest,
     },
 };
 use troupe_tests::{
@@ -40,7 +41,6 @@ use troupe_tests::{
 
 use self::table::{NO_ACTING, NO_TOKEN, Rule, Target, by_itself, every_method, words};
 
-const TOO_DEEP: &str = "Agent depth limit reached. Solve the task yourself.";
 /// The alias of the sibling.
 const SIBLING: &str = "sister";
 
@@ -75,7 +75,7 @@ async fn every_method_of_the_api_is_in_the_table() {
 // ---- objects of other threads ----
 
 /// The child and all threads around it. Each has every tool, so that no call is rejected for the lack of one.
-struct Cast {
+struct Family {
     pair: Pair,
     tree: Tree,
     parent: Spawned,
@@ -89,8 +89,8 @@ struct Cast {
     stranger: Spawned,
 }
 
-impl Cast {
-    async fn assemble() -> Self {
+impl Family {
+    async fn spawn() -> Self {
         let pair = Pair::start().await;
         let tree = pair.tree().await;
         let parent = tree.spawn("orchestrator").await;
@@ -145,13 +145,13 @@ impl Cast {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_method_on_everything_else_is_refused_alike() {
-    let cast = Box::pin(Cast::assemble()).await;
-    let heads = cast.heads().await;
+async fn target_outside_subtree_is_indistinguishable_from_unknown() {
+    let family = Box::pin(Family::spawn()).await;
+    let heads = family.heads().await;
     let mut first = BTreeMap::new();
-    for (whom, target) in cast.others() {
-        for told in every_method(&cast.pair, &cast.child.token, target).await {
-            let names_its_session = target.session.is_empty() || target.session == cast.tree.session;
+    for (whom, target) in family.others() {
+        for told in every_method(&family.pair, &family.child.token, target).await {
+            let names_its_session = target.session.is_empty() || target.session == family.tree.session;
             if told.rule == Rule::Session && names_its_session {
                 continue;
             }
@@ -161,23 +161,23 @@ async fn every_method_on_everything_else_is_refused_alike() {
             assert_eq!(*expected, words, "{} says more of {whom}", told.method);
         }
     }
-    assert_eq!(cast.heads().await, heads);
+    assert_eq!(family.heads().await, heads);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn edges_and_their_ends_look_like_nothing_either() {
-    let cast = Box::pin(Cast::assemble()).await;
-    let child = || cast.child.id.clone();
+async fn foreign_edges_are_like_unknown_edges() {
+    let family = Box::pin(Family::spawn()).await;
+    let child = || family.child.id.clone();
     let join = |from: &str, to: &str| CreateEdgeRequest {
         from_thread_id: from.to_owned(),
         to_thread_id: to.to_owned(),
         ..CreateEdgeRequest::default()
     };
-    let between_others = join(&cast.sibling.id, &cast.uncle.id);
-    let created = cast.tree.client().create_edge(between_others).await.unwrap();
+    let between_others = join(&family.sibling.id, &family.uncle.id);
+    let created = family.tree.client().create_edge(between_others).await.unwrap();
     let created = created.into_inner().edge.unwrap().edge_id;
-    let heads = cast.heads().await;
-    let mut by_child = cast.by(&cast.child).client();
+    let heads = family.heads().await;
+    let mut by_child = family.by(&family.child).client();
 
     let mut first = None;
     for edge_id in [UNKNOWN, &created] {
@@ -195,17 +195,17 @@ async fn edges_and_their_ends_look_like_nothing_either() {
         UNKNOWN,
         "nobody",
         SIBLING,
-        &cast.sibling.id,
-        &cast.uncle.id,
-        &cast.tree.root,
-        &cast.stranger.id,
+        &family.sibling.id,
+        &family.uncle.id,
+        &family.tree.root,
+        &family.stranger.id,
     ];
     let mut first = None;
     for name in names {
         let to = by_child.create_edge(join(&child(), name)).await;
         let from = by_child.create_edge(join(name, &child())).await;
         let answered = SendHandoffRequest {
-            to_thread_id: cast.parent.id.clone(),
+            to_thread_id: family.parent.id.clone(),
             message: String::from("look at this"),
             reply_to_thread_id: name.to_owned(),
             ..SendHandoffRequest::default()
@@ -220,16 +220,16 @@ async fn edges_and_their_ends_look_like_nothing_either() {
         let told = told.map(|status| words(&status));
         assert_eq!(*first.get_or_insert_with(|| told.clone()), told, "{name}");
     }
-    assert_eq!(cast.heads().await, heads);
+    assert_eq!(family.heads().await, heads);
 }
 
 /// A handoff with another fault is rejected with the same text for every receiver and every handoff to answer, whether
 /// or not such a thread exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handoff_that_is_wrong_says_nothing_of_whom_it_names() {
-    let cast = Box::pin(Cast::assemble()).await;
+async fn invalid_handoff_does_not_reveal_threads() {
+    let family = Box::pin(Family::spawn()).await;
     let to_parent = || SendHandoffRequest {
-        to_thread_id: cast.parent.id.clone(),
+        to_thread_id: family.parent.id.clone(),
         message: String::from("look at this"),
         ..SendHandoffRequest::default()
     };
@@ -237,13 +237,13 @@ async fn a_handoff_that_is_wrong_says_nothing_of_whom_it_names() {
         request_id: String::from("once"),
         ..to_parent()
     };
-    let mut by_child = cast.by(&cast.child).client();
+    let mut by_child = family.by(&family.child).client();
     within("the answer to a handoff", by_child.send_handoff(sent))
         .await
         .unwrap();
     // One that its parent may act for, and that takes no part any more.
-    cast.tree.close(&cast.sibling.id).await;
-    let heads = cast.heads().await;
+    family.tree.close(&family.sibling.id).await;
+    let heads = family.heads().await;
 
     let invalid = |text| (Code::InvalidArgument, Reason::InvalidArgument, text);
     let wrong = [
@@ -284,20 +284,20 @@ async fn a_handoff_that_is_wrong_says_nothing_of_whom_it_names() {
         ),
         (
             SendHandoffRequest {
-                from_thread_id: cast.sibling.id.clone(),
+                from_thread_id: family.sibling.id.clone(),
                 ..to_parent()
             },
             (Code::FailedPrecondition, Reason::ThreadClosed, "is closed"),
         ),
     ];
-    let names = [UNKNOWN, "nobody", &cast.uncle.id, &cast.stranger.id];
+    let names = [UNKNOWN, "nobody", &family.uncle.id, &family.stranger.id];
     for (request, (code, reason, text)) in wrong {
         let by = if request.from_thread_id.is_empty() {
-            &cast.child
+            &family.child
         } else {
-            &cast.parent
+            &family.parent
         };
-        let mut client = cast.by(by).client();
+        let mut client = family.by(by).client();
         let mut first = None;
         for name in names {
             let to = SendHandoffRequest {
@@ -315,47 +315,47 @@ async fn a_handoff_that_is_wrong_says_nothing_of_whom_it_names() {
             }
         }
     }
-    assert_eq!(cast.heads().await, heads);
+    assert_eq!(family.heads().await, heads);
 }
 
 /// That an alias is taken has to be said, since aliases are unique in a session. By whom has not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_alias_that_is_taken_does_not_say_by_whom() {
-    let cast = Box::pin(Cast::assemble()).await;
+async fn taken_alias_does_not_reveal_its_thread() {
+    let family = Box::pin(Family::spawn()).await;
     let request = SpawnAgentRequest {
         alias: SIBLING.to_owned(),
-        ..cast.tree.request("worker")
+        ..family.tree.request("worker")
     };
-    let answer = cast.by(&cast.uncle).try_spawn(request).await;
+    let answer = family.by(&family.uncle).try_spawn(request).await;
     let status = refused(answer, Code::AlreadyExists, Reason::AliasInUse, SIBLING);
     let details = String::from_utf8_lossy(status.details()).into_owned();
     for told in [status.message(), details.as_str()] {
-        assert!(!told.contains(&cast.sibling.id), "{status:?}");
+        assert!(!told.contains(&family.sibling.id), "{status:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_token_is_returned_only_to_its_parent() {
-    let cast = Box::pin(Cast::assemble()).await;
+    let family = Box::pin(Family::spawn()).await;
     let request = SpawnAgentRequest {
         request_id: String::from("once"),
-        ..cast.tree.request_under(&cast.parent.id, "worker")
+        ..family.tree.request_under(&family.parent.id, "worker")
     };
-    let by_parent = cast.by(&cast.parent);
+    let by_parent = family.by(&family.parent);
     let spawned = Spawned::of(by_parent.try_spawn(request.clone()).await.unwrap());
     assert!(!spawned.token.is_empty(), "the parent is");
-    for replayer in [&cast.child, &cast.sibling, &cast.uncle] {
-        let answer = cast.by(replayer).try_spawn(request.clone()).await;
+    for replayer in [&family.child, &family.sibling, &family.uncle] {
+        let answer = family.by(replayer).try_spawn(request.clone()).await;
         refused(answer, Code::PermissionDenied, Reason::OutsideSubtree, NO_ACTING);
     }
 
     // An ancestor of the parent may spawn and resume there, and it too cannot act as the child.
-    let by_root = cast.tree.by(cast.pair.with_token(&cast.tree.root_token));
-    let request = cast.tree.request_under(&cast.parent.id, "worker");
+    let by_root = family.tree.by(family.pair.with_token(&family.tree.root_token));
+    let request = family.tree.request_under(&family.parent.id, "worker");
     assert_eq!(by_root.try_spawn(request).await.unwrap().thread_token, "");
-    cast.tree.close(&cast.child.id).await;
+    family.tree.close(&family.child.id).await;
     let request = ResumeAgentRequest {
-        thread_id: cast.child.id.clone(),
+        thread_id: family.child.id.clone(),
         ..ResumeAgentRequest::default()
     };
     let resumed = by_root.client().resume_agent(request).await.unwrap().into_inner();
@@ -420,7 +420,7 @@ async fn a_call_needs_its_tool_even_on_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn roles_that_a_thread_may_not_spawn_do_not_exist_for_it() {
+async fn roles_outside_the_spawn_list_are_hidden() {
     let pair = Pair::start().await;
     pair.write_role("picky", PICKY);
     let picky = pair.tree().await.spawn("picky").await;
@@ -447,7 +447,7 @@ async fn roles_that_a_thread_may_not_spawn_do_not_exist_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_spawn_gives_nothing_that_its_parent_has_not() {
+async fn spawn_never_exceeds_its_parents_permissions() {
     let pair = Pair::start().await;
     pair.write_role("narrow", NARROW);
     let tree = pair.tree().await;
@@ -542,32 +542,7 @@ async fn a_spawn_gives_nothing_that_its_parent_has_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_it_asks_nobody_is_spawned_below_the_limit() {
-    let cast = Box::pin(Cast::assemble()).await;
-    let heads = cast.heads().await;
-    let plain = || cast.tree.request("worker");
-    let requests = [
-        plain(),
-        cast.tree.request_under(&cast.child.id, ""),
-        SpawnAgentRequest {
-            on_limit: OnLimit::Queue.into(),
-            ..plain()
-        },
-        SpawnAgentRequest {
-            role_template: String::from("orchestrator"),
-            ..cast.tree.request("")
-        },
-    ];
-    for request in requests {
-        let answer = cast.by(&cast.child).try_spawn(request).await;
-        let status = refused(answer, Code::FailedPrecondition, Reason::DepthLimit, TOO_DEEP);
-        assert_eq!(status.message(), TOO_DEEP);
-    }
-    assert_eq!(cast.heads().await, heads);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_token_of_a_spawn_that_nobody_approved_opens_nothing() {
+async fn token_of_unapproved_spawn_is_rejected() {
     let pair = Pair::start().await;
     let templates = Path::new(&pair.project()).join("docs/templates");
     fs::create_dir_all(&templates).unwrap();
@@ -637,7 +612,7 @@ async fn a_token_ends_with_its_attempt_for_every_method() {
     for (whose, token, thread) in [
         ("a closed thread", &closed.token, &closed.id),
         ("a thread that was resumed since", &resumed.token, &resumed.id),
-        ("a thread that was placed anew", &placed.token, &placed.id),
+        ("a thread that was placed again", &placed.token, &placed.id),
         ("the root of a closed session", &ended.root_token, &ended.root),
         ("the root of a deleted session", &deleted.root_token, &deleted.root),
     ] {
@@ -665,9 +640,9 @@ fn with_a_flipped_bit(token: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forged_token_is_as_good_as_none() {
-    let cast = Box::pin(Cast::assemble()).await;
-    let good = &cast.child.token;
+async fn forged_token_is_rejected() {
+    let family = Box::pin(Family::spawn()).await;
+    let good = &family.child.token;
     let parts = |token: &str| token.split('.').map(str::to_owned).collect::<Vec<String>>();
     let [version, kid, payload, mac] = &parts(good)[..] else {
         panic!("a token has four parts: {good}")
@@ -676,7 +651,7 @@ async fn a_forged_token_is_as_good_as_none() {
     let spliced = |other: &str| format!("{version}.{kid}.{}.{mac}", parts(other)[2]);
 
     // The service's own key, which no thread has, over what the child's token says, for another purpose.
-    let data = Path::new(&cast.pair.project()).with_file_name("data");
+    let data = Path::new(&family.pair.project()).with_file_name("data");
     let keys = fs::read_to_string(data.join(KEYS_FILE)).unwrap();
     let mut keys = keys.lines().filter_map(|line| line.strip_prefix(&format!("{kid} ")));
     let key = keys.next().unwrap();
@@ -688,16 +663,16 @@ async fn a_forged_token_is_as_good_as_none() {
     assert_eq!(made_for("troupe/supervisor/thread-token/v1\0"), *good, "how it is made");
 
     let itself = ThreadPrincipal {
-        session: cast.tree.session.parse().unwrap(),
-        thread: cast.child.id.parse().unwrap(),
+        session: family.tree.session.parse().unwrap(),
+        thread: family.child.id.parse().unwrap(),
         generation: 1,
     };
     let another_pair = Pair::start().await;
     let mut forged = vec![
-        spliced(&cast.sibling.token),
-        spliced(&cast.parent.token),
-        spliced(&cast.tree.root_token),
-        spliced(&cast.elsewhere.root_token),
+        spliced(&family.sibling.token),
+        spliced(&family.parent.token),
+        spliced(&family.tree.root_token),
+        spliced(&family.elsewhere.root_token),
         made_for(""),
         made_for("troupe/supervisor/webhook/v1\0"),
         TokenKeys::generate().unwrap().mint(&itself),
@@ -717,15 +692,59 @@ async fn a_forged_token_is_as_good_as_none() {
     forged.extend(with_a_flipped_bit(good));
 
     let own = GetThreadRequest {
-        thread_id: cast.child.id.clone(),
+        thread_id: family.child.id.clone(),
         ..GetThreadRequest::default()
     };
-    let answer = cast.pair.stranger().get_thread(own.clone()).await;
+    let answer = family.pair.stranger().get_thread(own.clone()).await;
     let (code, reason, text) = NO_TOKEN;
     let without = words(&refused(answer, code, reason, text));
     for token in forged {
-        let answer = within("an answer", cast.pair.with_token(&token).get_thread(own.clone())).await;
+        let answer = within("an answer", family.pair.with_token(&token).get_thread(own.clone())).await;
         assert_eq!(words(&refused(answer, code, reason, text)), without, "{token}");
     }
-    cast.pair.with_token(good).get_thread(own).await.unwrap();
+    family.pair.with_token(good).get_thread(own).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thread_acts_on_its_subtree_with_its_own_tools() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let a = tree.spawn("orchestrator").await;
+    let child = tree.spawn_under(&a.id, "worker").await;
+    tree.spawn("orchestrator").await;
+    let mut client = pair.with_token(&a.token);
+
+    let everything = ListActiveAgentsRequest {
+        include_self: true,
+        ..ListActiveAgentsRequest::default()
+    };
+    let listed = client
+        .list_active_agents(everything)
+        .await
+        .unwrap()
+        .into_inner()
+        .threads;
+    let listed: Vec<&str> = listed.iter().map(|thread| thread.thread_id.as_str()).collect();
+    assert_eq!(listed, [&a.id, &child.id], "ALL is its own subtree");
+    for target in [&a.id, &child.id] {
+        let request = SetThreadNoteRequest {
+            thread_id: target.clone(),
+            thread_note: String::from("mine"),
+            ..SetThreadNoteRequest::default()
+        };
+        client.set_thread_note(request).await.unwrap();
+    }
+
+    // A worker may do less with itself: its role has no close_agent.
+    let request = CloseAgentRequest {
+        thread_id: child.id.clone(),
+        ..CloseAgentRequest::default()
+    };
+    refused(
+        pair.with_token(&child.token).close_agent(request.clone()).await,
+        Code::PermissionDenied,
+        Reason::ToolDenied,
+        "tool \"close_agent\" is not allowed for agent_type \"worker\"",
+    );
+    client.close_agent(request).await.unwrap();
 }

@@ -85,7 +85,7 @@ async fn create_session_happens_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_many_created_at_once_works_at_once() {
+async fn concurrently_created_session_works_at_once() {
     let pair = Pair::start().await;
     for round in 0..20 {
         let mut calls = JoinSet::new();
@@ -261,7 +261,7 @@ async fn close_agent_and_resume_agent_happen_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_close_answers_what_the_agent_had_said_also_once_it_is_down() {
+async fn close_returns_last_status_also_after_close() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -336,7 +336,7 @@ async fn an_id_is_its_callers_and_its_methods_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_request_may_be_made_again() {
+async fn rejected_request_id_can_be_reused() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let request = SpawnAgentRequest {

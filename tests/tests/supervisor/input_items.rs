@@ -174,16 +174,3 @@ async fn each_kind_of_piece_is_input_by_itself() {
         assert_eq!(turn.inputs, [input(vec![item])]);
     }
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pieces_outlive_a_restart() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let request = in_pieces(tree.request("worker"), pieces());
-    let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
-    pair.restart().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    tree.by(pair.operator()).now().await;
-    let turn = runner.start_of(&worker).await.turn.unwrap();
-    assert_eq!(turn.inputs, [input(pieces())]);
-}

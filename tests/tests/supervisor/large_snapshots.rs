@@ -33,7 +33,7 @@ async fn parts(watch: &mut Watch) -> (u64, Vec<Snapshot>) {
     let mut parts: Vec<Snapshot> = Vec::new();
     let mut sequence = None;
     loop {
-        let response = watch.next().await.unwrap().expect("the stream goes on");
+        let response = watch.next().await.unwrap().expect("the stream continues");
         assert_eq!(*sequence.get_or_insert(response.sequence), response.sequence);
         let Some(Message::Snapshot(part)) = response.message else {
             panic!("a part of the snapshot comes first, not {response:?}")

@@ -69,7 +69,7 @@ async fn closed(tree: &Tree, thread: &str) {
 // ---- leases ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_a_lease_without_its_runner_puts_a_thread_out_of_reach() {
+async fn half_a_lease_without_runner_sets_unreachable() {
     let pair = with_lease().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -110,7 +110,7 @@ async fn half_a_lease_without_its_runner_puts_a_thread_out_of_reach() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_of_the_service_puts_nobody_out_of_reach() {
+async fn service_start_sets_no_thread_unreachable() {
     let mut pair = with_lease().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -145,7 +145,7 @@ async fn expired_lease_settles_thread_and_clears_unreachable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runner_that_stays_and_says_nothing_is_lost_after_one_lease() {
+async fn silent_runner_is_lost_after_one_lease() {
     // Long enough that other load on the machine does not matter.
     let pair = Pair::with(|config| config.lease = Duration::from_secs(8)).await;
     let tree = pair.tree().await;
@@ -163,30 +163,6 @@ async fn a_runner_that_stays_and_says_nothing_is_lost_after_one_lease() {
 }
 
 // ---- attempts and restarts ----
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_replacement_is_one_attempt_more() {
-    let pair = Pair::start().await;
-    let tree = pair.tree_with(restarting()).await;
-    let mut a = Runner::attach(&pair, "a").await;
-    let worker = tree.spawn("worker").await.id;
-    let first = Attempt::of(&a.start_of(&worker).await);
-    assert_eq!(first.generation, 1);
-
-    // Before the turn began, to another runner.
-    let mut b = Runner::attach(&pair, "b").await;
-    a.refuse(&first, StartRefusal::NoCapacity, "full").await;
-    let second = Attempt::of(&b.start_of(&worker).await);
-    assert_eq!(second.generation, 2);
-
-    // While it runs: its runner comes back without it.
-    b.begin(&second).await;
-    let mut b = b.come_back(&pair, &[]).await;
-    let third = b.run(&worker).await;
-    assert_eq!(third.generation, 3);
-    b.complete(&third, "done").await;
-    assert_eq!(tree.thread(&worker).await.generation, 3);
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_runner_loss_closes_the_subtree() {
@@ -224,7 +200,7 @@ async fn repeated_runner_loss_closes_the_subtree() {
 // ---- places ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_program_that_rested_longest_makes_place() {
+async fn longest_idle_program_is_stopped_for_capacity() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let two_places = RunnerHello {
@@ -271,7 +247,7 @@ async fn the_program_that_rested_longest_makes_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runner_that_drains_takes_no_more_and_lets_go_what_rests() {
+async fn draining_runner_takes_no_turns_and_releases_idle() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -301,7 +277,7 @@ async fn a_runner_that_drains_takes_no_more_and_lets_go_what_rests() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn threads_go_where_the_labels_are() {
+async fn threads_are_placed_by_labels() {
     let pair = Pair::start().await;
     let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let labels = |size: &str| BTreeMap::from([label("size", size), label("os", "linux")]);
@@ -328,7 +304,7 @@ async fn threads_go_where_the_labels_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_that_no_runner_can_be_held_to_is_refused() {
+async fn role_that_no_runner_can_enforce_is_rejected() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     // Without any runner it waits for one.
@@ -368,7 +344,7 @@ async fn a_role_that_no_runner_can_be_held_to_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_place_of_a_start_that_was_refused_is_given_to_who_waits() {
+async fn capacity_of_rejected_start_goes_to_next_thread() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let one_place = RunnerHello {
@@ -389,28 +365,7 @@ async fn the_place_of_a_start_that_was_refused_is_given_to_who_waits() {
 // ---- stalls ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_equal_outputs_in_a_row_are_a_stall() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let worker = tree.spawn("worker").await.id;
-    let mut attempt = runner.run(&worker).await;
-    let same = "ab".repeat(32);
-    for turn in 1..=3 {
-        runner.report(&attempt, ended_with(&attempt, &same)).await;
-        assert_eq!(has(&tree.thread(&worker).await, ConditionKind::Stalled), turn == 3);
-        // The prompt is another one each time, and the stall stays while the next turn runs.
-        tree.send(&worker, &format!("again, for the {turn}. time")).await;
-        attempt.turn = runner.turn_of(&attempt).await.turn;
-        runner.begin(&attempt).await;
-    }
-    assert!(has(&tree.thread(&worker).await, ConditionKind::Stalled));
-    runner.report(&attempt, ended_with(&attempt, &"cd".repeat(32))).await;
-    assert!(!has(&tree.thread(&worker).await, ConditionKind::Stalled));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn silence_is_a_stall_until_the_next_word() {
+async fn silence_is_a_stall_until_the_next_message() {
     let pair = Pair::with(|config| config.stall.silence = Duration::from_millis(200)).await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -438,7 +393,7 @@ async fn silence_is_a_stall_until_the_next_word() {
 // ---- waits ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parent_that_waits_for_a_queued_child_gives_way_to_it() {
+async fn waiting_parent_lends_its_slot_to_queued_child() {
     let pair = Pair::start().await;
     let tree = pair.tree_of(1).await;
     let mut runner = Runner::attach(&pair, "r").await;

@@ -6,7 +6,7 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         AcknowledgeMailboxRequest, Event, ListMailboxRequest, ListMailboxResponse, Mail, SpawnAgentRequest, StatusKind,
-        TurnOutcome, WakePolicy, event::Kind, mail::Body,
+        WakePolicy, event::Kind, mail::Body,
     },
 };
 use troupe_tests::{
@@ -79,7 +79,7 @@ async fn next_turn(runner: &mut Runner, attempt: &Attempt) -> (Attempt, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mail_waits_until_it_is_acknowledged_also_over_a_restart() {
+async fn mail_is_kept_until_acknowledged_across_restart() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     let first = tree.spawn("worker").await.id;
@@ -207,7 +207,7 @@ async fn pages_miss_nothing_while_mail_is_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_log_that_was_compacted_the_mail_that_is_left_is_listed() {
+async fn remaining_mail_of_compacted_log_is_listed() {
     let pair = Pair::with(|config| {
         config.upkeep = UpkeepLimits {
             snapshot_every: 20,
@@ -246,30 +246,7 @@ async fn of_a_log_that_was_compacted_the_mail_that_is_left_is_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mail_is_read_by_a_turn_that_completes() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let parent = tree.spawn("orchestrator").await.id;
-    let attempt = runner.run(&parent).await;
-    runner.complete(&attempt, "delegated").await;
-    completed_child(&tree, &mut runner, &parent).await;
-    let waiting = mailbox(&tree, &parent).await;
-    assert_eq!(waiting.len(), 1);
-
-    tree.send(&parent, "go on").await;
-    let (attempt, _) = next_turn(&mut runner, &attempt).await;
-    runner.end(&attempt, TurnOutcome::Errored, "no").await;
-    assert_eq!(mailbox(&tree, &parent).await, waiting, "who knows what it has read");
-
-    tree.send(&parent, "once more").await;
-    let (attempt, _) = next_turn(&mut runner, &attempt).await;
-    runner.complete(&attempt, "all done").await;
-    assert!(mailbox(&tree, &parent).await.is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mail_wakes_who_wants_to_be_woken() {
+async fn mail_wakes_threads_by_wake_policy() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;

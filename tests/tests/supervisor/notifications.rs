@@ -40,7 +40,7 @@ impl Notes {
 
     async fn next(&mut self) -> Notification {
         let message = within("a notification", self.0.message()).await.unwrap();
-        message.expect("the stream goes on").notification.unwrap()
+        message.expect("the stream continues").notification.unwrap()
     }
 
     /// The next notification: about whom, and as what.
@@ -95,7 +95,7 @@ async fn completed(tree: &Tree, runner: &mut Runner) -> String {
 // ---- streams ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_is_one_message_with_everything_that_it_is() {
+async fn event_is_one_notification_with_all_kinds() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -178,20 +178,6 @@ async fn returning_runner_without_thread_notifies_loss() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_cascade_only_the_top_is_told_of() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut notes = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
-    let top = tree.spawn("orchestrator").await.id;
-    tree.spawn_under(&top, "worker").await;
-    let other = tree.spawn("worker").await.id;
-    tree.close(&top).await;
-    tree.close(&other).await;
-    assert_eq!(notes.about().await, (top, vec![SubAgentComplete]));
-    assert_eq!(notes.about().await, (other, vec![SubAgentComplete]));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missed_notifications_are_delivered_after_restart() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
@@ -207,7 +193,7 @@ async fn missed_notifications_are_delivered_after_restart() {
     pair.restart().await;
     let status = within("the end of the stream", async {
         match notes.0.message().await {
-            Ok(Some(again)) => panic!("nothing is told twice on one stream: {again:?}"),
+            Ok(Some(again)) => panic!("a notification was sent twice on one stream: {again:?}"),
             Ok(None) => panic!("a stream that is cut off says why"),
             Err(status) => status,
         }
@@ -232,7 +218,7 @@ async fn missed_notifications_are_delivered_after_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_may_say_where_it_goes_on() {
+async fn client_may_choose_its_resume_position() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -491,19 +477,23 @@ async fn kept_webhook_continues_and_readded_webhook_restarts() {
     assert_eq!(told(&stays).await, first);
     let second = completed(&tree, &mut runner).await;
     assert_eq!(told(&stays).await, second, "each once");
-    assert_eq!(told(&leaves).await, second, "it begins with what comes");
+    assert_eq!(told(&leaves).await, second, "it starts with later notifications");
 
     replace_webhooks(&tree, vec![staying.clone()]).await;
     let third = completed(&tree, &mut runner).await;
     assert_eq!(told(&stays).await, third);
     replace_webhooks(&tree, vec![staying, leaving]).await;
     let fourth = completed(&tree, &mut runner).await;
-    assert_eq!(told(&leaves).await, fourth, "what came meanwhile is not its own");
+    assert_eq!(
+        told(&leaves).await,
+        fourth,
+        "notifications from its absence are not sent to it"
+    );
     assert_eq!(told(&stays).await, fourth);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_webhook_goes_on_after_what_was_compacted() {
+async fn webhook_continues_after_compaction() {
     let mut pair = pair_with_webhooks().await;
     let receiver = Receiver::start().await;
     let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
@@ -516,7 +506,7 @@ async fn a_webhook_goes_on_after_what_was_compacted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn webhooks_that_may_not_be_are_refused() {
+async fn forbidden_webhooks_are_rejected() {
     let pair = Pair::start().await;
     let public = "https://example.com/hook";
     let many = (0..9)

@@ -55,7 +55,7 @@ async fn pages(mut client: Supervisor, request: ListSessionsRequest) -> Vec<Vec<
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_was_put_away_is_as_it_was() {
+async fn passivated_session_is_unchanged_on_activation() {
     let pair = restless().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -87,7 +87,7 @@ async fn a_session_that_was_put_away_is_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_at_work_stays() {
+async fn working_session_is_not_passivated() {
     let pair = restless().await;
     let (busy, idle) = (pair.tree().await, pair.tree().await);
     let worker = busy.spawn("worker").await;
@@ -103,7 +103,7 @@ async fn a_session_at_work_stays() {
 
 /// Until then the session is active, and later events are delivered too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_rests_when_its_webhooks_were_told_everything() {
+async fn session_is_passivated_after_its_webhook_deliveries() {
     let pair = Pair::with(|config| {
         config.upkeep.idle = Duration::from_millis(20);
         config.webhooks.allow_private = true;
@@ -160,7 +160,7 @@ async fn a_watch_keeps_its_session_and_resumes_without_a_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_that_nobody_reads_end_and_let_their_session_go() {
+async fn unread_streams_end_and_allow_passivation() {
     // More than wait for the reader of either stream.
     const CLOSED: usize = 70;
     let pair = Pair::with(|config| {
@@ -197,7 +197,7 @@ async fn streams_that_nobody_reads_end_and_let_their_session_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_threads_stream_that_nobody_reads_ends_with_its_token() {
+async fn unread_stream_of_a_thread_ends_with_its_token() {
     // More than wait for a reader.
     const NOTES: usize = 70;
     let pair = Pair::with(|config| {
@@ -221,7 +221,7 @@ async fn a_threads_stream_that_nobody_reads_ends_with_its_token() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_call_falls_into_the_moment_of_rest() {
+async fn no_call_fails_during_passivation() {
     const CALLERS: usize = 4;
     const ROUNDS: usize = 30;
     // Each pause between two rounds is long enough.
@@ -341,7 +341,11 @@ async fn sessions_are_listed_without_being_loaded() {
         listed.iter().map(Vec::len).collect::<Vec<_>>(),
         [50, 50, 50, 50, 50, 50, 1]
     );
-    assert_eq!(listed[0][0], newest.now().await, "what is in memory as it is there");
+    assert_eq!(
+        listed[0][0],
+        newest.now().await,
+        "loaded sessions as they are in memory"
+    );
     let labelled = ListSessionsRequest {
         page_size: 30,
         labels: [(String::from("team"), String::from("red"))].into(),

@@ -173,7 +173,7 @@ async fn the_effective_prompt_is_kept_whole() {
 
     let second = prompt(&client, &worker, 2).await.unwrap();
     assert_eq!(second.extent(), PromptExtent::Delta);
-    assert_eq!(kinds(&second), kinds(&first), "what was not sent again counts as well");
+    assert_eq!(kinds(&second), kinds(&first), "values that were not resent count too");
     assert!(changed.iter().all(|block| second.blocks.contains(block)) && changed.len() < second.blocks.len());
     assert_eq!(second.sha256, sha256_of(&second.blocks));
     assert_ne!(second.sha256, first.sha256);
@@ -240,7 +240,7 @@ async fn objective_is_in_every_prompt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_words_of_all_that_waits_are_one_block() {
+async fn overrides_of_waiting_inputs_are_one_block() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -330,7 +330,7 @@ async fn prompts_that_are_too_large_are_read_but_not_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_prompt_that_a_full_session_left_out_is_not_taken_for_lost() {
+async fn prompt_omitted_by_full_session_is_not_lost() {
     let mut pair = Pair::with(|config| config.session_content_bytes = 400_000).await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -393,7 +393,7 @@ async fn a_session_that_keeps_hashes_keeps_no_texts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_keeps_no_prompts_keeps_that_there_were_some() {
+async fn session_without_prompts_still_records_turns() {
     let pair = Pair::start().await;
     let tree = tree_that_keeps(&pair, PromptLog::Off).await;
     let (worker, _runner, sent, _) = two_turns(&pair, &tree).await;
@@ -485,10 +485,10 @@ async fn a_thread_reads_the_prompts_of_its_subtree() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_prompt_as_the_program_was_given_it_is_an_artifact() {
+async fn rendered_prompt_is_an_artifact() {
     let pair = Pair::start().await;
     let mut runner = Runner::attach(&pair, "r").await;
-    let told = "what the program was told";
+    let told = "the program's prompt";
     for (log, text) in [
         (PromptLog::Full, Some(json!(told))),
         (PromptLog::Hashes, Some(Value::Null)),

@@ -323,12 +323,12 @@ async fn retry_delays_are_randomized() {
     assert!(told.len() > 1, "{told:?}");
     assert!(
         *told.first().unwrap() >= Duration::from_secs(1),
-        "nobody comes too soon: {told:?}"
+        "no retry comes too soon: {told:?}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_registry_is_told_how_long_the_caller_waits() {
+async fn registry_receives_the_callers_deadline() {
     let (fake, pair) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
     let tree = tree(&pair).await;
     tree.spawn("worker").await;
@@ -368,7 +368,7 @@ async fn spawn_retries_after_goaway_of_the_registry() {
 
 /// As where the registry's machine has vanished. TCP alone would send again for a quarter of an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_fell_silent_is_given_up() {
+async fn silent_registry_connection_is_dropped() {
     let (_fake, address) = Fake::serve(Answer::Resolved(Box::new(worker()))).await;
     let mut relay = Relay::to(address).await;
     let pair = asking(relay.address()).await;
@@ -399,7 +399,7 @@ async fn spawns_again(tree: &Tree) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_cannot_be_understood_or_kept_spawns_nothing() {
+async fn unparsable_registry_response_spawns_nothing() {
     let (fake, pair) = Fake::start(Answer::Nothing).await;
     let tree = tree(&pair).await;
     let head = tree.head().await;
@@ -424,7 +424,7 @@ async fn an_answer_that_cannot_be_understood_or_kept_spawns_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_gives_no_thread_more_than_its_parent_has() {
+async fn registry_response_never_exceeds_the_parent() {
     let looser = ResolvedSpawn {
         sandbox: Sandbox::FullAccess.into(),
         ..worker()

@@ -77,7 +77,7 @@ async fn a_closed_session_can_be_deleted_and_nothing_of_it_is_left() {
     refused(answer, Code::Unauthenticated, Reason::Unauthenticated, "");
     let answer = pair.operator().get_thread(own).await;
     refused(answer, Code::NotFound, Reason::ThreadNotFound, &worker.id);
-    assert!(is_there(&pair, &other.session).await, "others are left alone");
+    assert!(is_there(&pair, &other.session).await, "others are not deleted");
 
     // A retry gets the same response, also after a restart. Another request finds no session.
     delete(&pair, deletion(&tree, "first")).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_closed_session_can_be_deleted_and_nothing_of_it_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_is_kept_as_long_as_it_says() {
+async fn session_is_kept_for_its_retention() {
     let pair = Pair::start().await;
     let retention = |nanos| CreateSessionRequest {
         retention: Some(prost_types::Duration { seconds: 0, nanos }),
@@ -163,7 +163,7 @@ async fn an_open_session_outlives_its_retention() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_holds_so_much_content_and_says_when_it_is_full() {
+async fn session_content_is_limited_with_a_condition() {
     const PIECE: usize = 100_000;
     let pair = Pair::with(|config| config.session_content_bytes = 300_000).await;
     let tree = pair.tree().await;

@@ -27,7 +27,7 @@ impl Sessions {
 
     async fn next(&mut self) -> WatchSessionsResponse {
         let next = within("news of a session", self.0.message()).await;
-        next.unwrap().expect("the stream goes on")
+        next.unwrap().expect("the stream continues")
     }
 
     /// Returns the initial sessions in the order of their ids.
@@ -127,7 +127,7 @@ async fn session_watch_reports_existing_changed_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_changes_are_told_as_one() {
+async fn many_changes_are_sent_as_one() {
     const NOTES: usize = 200;
     let pair = Pair::start().await;
     let tree = pair.tree().await;

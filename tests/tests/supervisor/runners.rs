@@ -273,7 +273,7 @@ async fn input_that_steers_is_given_to_the_running_turn() {
 
 /// A last word is for a turn that begins, and what was sent after it must not be read before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_overtakes_a_last_word() {
+async fn steering_input_does_not_overtake_an_override() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -380,7 +380,7 @@ async fn an_interrupt_names_the_threads_that_it_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_waits_until_a_runner_is_there() {
+async fn thread_waits_for_a_runner() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let worker = tree.spawn("worker").await.id;
@@ -394,24 +394,6 @@ async fn a_thread_waits_until_a_runner_is_there() {
     let thread = tree.thread(&worker).await;
     assert!(!has(&thread, ConditionKind::NoRunner));
     assert_eq!(thread.runner_id, "late");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runner_that_does_not_fit_is_none() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let elsewhere = RunnerHello {
-        session_id: pair.tree().await.session,
-        ..hello("elsewhere")
-    };
-    let _elsewhere = Runner::greet(&pair, elsewhere).await;
-    let worker = tree.spawn("worker").await.id;
-    assert!(
-        has(&tree.thread(&worker).await, ConditionKind::NoRunner),
-        "no attached runner fits"
-    );
-    let mut fitting = Runner::attach(&pair, "fitting").await;
-    assert_eq!(fitting.start().await.thread_id, worker);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -497,7 +479,7 @@ async fn turn_lost_before_its_start_is_dispatched_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_returning_runner_goes_on_with_what_it_holds() {
+async fn returning_runner_continues_its_turns() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -529,7 +511,7 @@ async fn a_returning_runner_goes_on_with_what_it_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_that_never_arrived_is_handed_out_again() {
+async fn undelivered_turn_is_dispatched_again() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -560,7 +542,7 @@ async fn a_second_stream_of_a_runner_ends_the_first() {
     assert_eq!(second.start().await.thread_id, worker);
 }
 
-/// Messages on the first stream are ignored: they no longer speak for the runner.
+/// Messages on the first stream are ignored, because the second stream has replaced it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_on_replaced_runner_stream_are_ignored() {
     let pair = Pair::start().await;
@@ -605,7 +587,7 @@ async fn unknown_runner_messages_are_ignored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runners_are_told_that_the_service_goes_away() {
+async fn draining_service_notifies_runners() {
     let mut pair = Pair::start().await;
     let runner = Runner::attach(&pair, "r").await;
     pair.restart().await;
@@ -679,7 +661,7 @@ async fn a_tool_may_run_if_the_threads_policy_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_that_is_stopped_ends_for_the_reason_that_was_given() {
+async fn stopped_turn_ends_with_the_given_reason() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -719,5 +701,25 @@ async fn stopped_program_of_lost_runner_closes_at_once() {
         Some(Kind::ThreadClosed(closed)) => Some(closed.forced),
         _ => None,
     });
-    assert_eq!(forced, Some(false), "nobody was waited for");
+    assert_eq!(forced, Some(false), "the close did not wait");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_runner_gets_only_threads_of_its_session() {
+    let pair = Pair::start().await;
+    let (tree, other) = (pair.tree().await, pair.tree().await);
+    let own = RunnerHello {
+        session_id: tree.session.clone(),
+        ..hello("a client")
+    };
+    let mut client = Runner::greet(&pair, own).await;
+    let not_its_own = other.spawn("worker").await.id;
+    let own = tree.spawn("worker").await.id;
+    let attempt = client.run(&own).await;
+    client.complete(&attempt, "from outside").await;
+    let thread = tree.thread(&own).await;
+    assert_eq!(&*thread.runner_id, "a client");
+    assert_eq!(thread.status.unwrap().message, "from outside");
+    let thread = other.thread(&not_its_own).await;
+    assert!(has(&thread, ConditionKind::NoRunner), "{thread:?}");
 }

@@ -5,9 +5,8 @@ use troupe_proto::{
     common::v1::{BlockKind, Mode},
     reason::Reason,
     supervisor::v1::{
-        Budget, CloseSessionRequest, ConditionKind, CreateSessionRequest, GetThreadRequest, Limits,
-        ListActiveAgentsRequest, OnLimit, Orchestration, ResumeAgentRequest, Session, SetThreadNoteRequest,
-        SpawnAgentRequest, StatusKind, Turn, UpdateSessionRequest,
+        Budget, CloseSessionRequest, CreateSessionRequest, GetThreadRequest, Limits, ListActiveAgentsRequest, OnLimit,
+        Orchestration, Session, SetThreadNoteRequest, SpawnAgentRequest, StatusKind, Turn, UpdateSessionRequest,
     },
 };
 use troupe_tests::{
@@ -15,7 +14,7 @@ use troupe_tests::{
     pair::Pair,
     refusal::refused,
     runner::{Attempt, Runner},
-    tree::{Tree, has, kind},
+    tree::Tree,
     within,
 };
 
@@ -56,35 +55,6 @@ async fn next(runner: &mut Runner, attempt: &Attempt) -> (Attempt, Turn) {
 }
 
 // ---- pause ----
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unpausing_starts_pending_turns() {
-    let pair = Pair::start().await;
-    let tree = pair.tree_of(2).await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
-    tree.send(&worker, "and the tests").await;
-
-    pause(&tree, true).await;
-    runner.complete(&attempt, "done").await;
-    assert_eq!(
-        tree.status(&worker).await,
-        StatusKind::Completed,
-        "running turns finish"
-    );
-    refused(
-        tree.try_spawn(tree.request("worker")).await,
-        Code::FailedPrecondition,
-        Reason::SessionPaused,
-        "the session is paused",
-    );
-    pause(&tree, false).await;
-    let (second, turn) = next(&mut runner, &attempt).await;
-    assert!(task(&turn).contains("and the tests"));
-    runner.begin(&second).await;
-    runner.complete(&second, "tested").await;
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn undispatched_turn_waits_for_end_of_pause() {
@@ -136,7 +106,7 @@ async fn limits_and_their_absent_fields() {
 
     let head = tree.head().await;
     update(&tree, more.clone()).await.unwrap();
-    assert_eq!(tree.head().await, head, "what is so already is not recorded");
+    assert_eq!(tree.head().await, head, "unchanged values are not recorded");
 
     let close = CloseSessionRequest {
         session_id: tree.session.clone(),
@@ -212,7 +182,7 @@ async fn lived(tree: &Tree, thread: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_loop_goes_on_until_the_mark() {
+async fn auto_loop_continues_until_the_mark() {
     let pair = Pair::start().await;
     let tree = orchestrated(&pair, None).await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -237,107 +207,10 @@ async fn the_loop_goes_on_until_the_mark() {
     assert_eq!(tree.status(&lead).await, StatusKind::Completed);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_loop_goes_on_until_the_budget_is_spent() {
-    let pair = Pair::start().await;
-    let two_turns = Budget {
-        turns: 2,
-        ..Budget::default()
-    };
-    let tree = orchestrated(&pair, Some(two_turns)).await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let lead = tree.spawn("orchestrator").await.id;
-    let attempt = runner.run(&lead).await;
-    runner.complete(&attempt, "one").await;
-    let (second, _) = next(&mut runner, &attempt).await;
-    runner.begin(&second).await;
-    runner.complete(&second, "two").await;
-    assert_eq!(lived(&tree, &lead).await.last().unwrap(), "TurnEnded");
-    assert!(has(&tree.thread(&tree.root).await, ConditionKind::BudgetExhausted));
-
-    // With more budget it continues by itself.
-    let three = UpdateSessionRequest {
-        budget: Some(Budget {
-            turns: 3,
-            ..Budget::default()
-        }),
-        ..UpdateSessionRequest::default()
-    };
-    update(&tree, three).await.unwrap();
-    let (third, turn) = next(&mut runner, &second).await;
-    assert_eq!(turn.turn, 3);
-    runner.begin(&third).await;
-    assert_eq!(tree.status(&lead).await, StatusKind::Running);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_auto_nobody_goes_on_by_himself() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let lead = tree.spawn("orchestrator").await.id;
-    let attempt = runner.run(&lead).await;
-    runner.complete(&attempt, "more to do").await;
-    assert_eq!(lived(&tree, &lead).await.last().unwrap(), "TurnEnded");
-
-    let auto = UpdateSessionRequest {
-        orchestration: Some(Orchestration::Auto.into()),
-        ..UpdateSessionRequest::default()
-    };
-    update(&tree, auto).await.unwrap();
-    next(&mut runner, &attempt).await;
-}
-
 // ---- eviction ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn evicted_thread_can_be_resumed() {
-    let pair = Pair::start().await;
-    let tree = pair
-        .tree_with(CreateSessionRequest {
-            limits: Some(Limits {
-                max_open_threads: Some(2),
-                ..Limits::default()
-            }),
-            ..CreateSessionRequest::default()
-        })
-        .await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let first = tree.spawn("worker").await.id;
-    let attempt = runner.run(&first).await;
-    refused(
-        tree.try_spawn(tree.request("worker")).await,
-        Code::ResourceExhausted,
-        Reason::OpenLimit,
-        "open agent thread limit reached (max 2)",
-    );
-    runner.complete(&attempt, "done").await;
-
-    let second = tree.spawn("worker").await.id;
-    assert_eq!(runner.shutdown().await.thread_id, first);
-    runner.stop(&attempt).await;
-    let evicted = tree.thread(&first).await;
-    let status = evicted.status.as_ref().unwrap();
-    assert_eq!(kind(&evicted), StatusKind::Shutdown);
-    assert!(status.reason.starts_with("EVICTED: "), "{}", status.reason);
-
-    let again = runner.run(&second).await;
-    runner.complete(&again, "done too").await;
-    let resume = ResumeAgentRequest {
-        thread_id: first.clone(),
-        ..ResumeAgentRequest::default()
-    };
-    let resumed = within("a resumed thread", tree.client().resume_agent(resume)).await;
-    let resumed = resumed.unwrap().into_inner().thread.unwrap();
-    assert_eq!(kind(&resumed), StatusKind::Completed);
-    assert!(
-        has(&tree.thread(&second).await, ConditionKind::Closing),
-        "now the other one goes"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_is_read_with_what_is_below_it() {
+async fn thread_can_be_read_with_its_subtree() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let lead = tree.spawn("worker").await.id;

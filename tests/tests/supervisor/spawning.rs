@@ -13,10 +13,13 @@ use supervisor_log::{
 use tonic::Code;
 use tonic_types::StatusExt as _;
 use troupe_proto::{
-    common::v1::{Sandbox, Scope},
+    common::v1::{BlockKind, Sandbox, Scope, ValueOrigin},
     fault::{metadata_of, retry_after},
     reason::Reason,
-    supervisor::v1::{CreateSessionRequest, ListSessionsRequest, OnLimit, SpawnAgentRequest, StatusKind, event::Kind},
+    supervisor::v1::{
+        CreateSessionRequest, GetQuotaRequest, ListSessionsRequest, OnLimit, Quota, SpawnAgentRequest, StatusKind,
+        event::Kind,
+    },
 };
 use troupe_tests::{
     events::{about, names},
@@ -24,8 +27,11 @@ use troupe_tests::{
     refusal::refused,
     runner::Runner,
     tree::{Spawned, Tree, kind},
+    within,
 };
 
+/// Number of concurrent spawns.
+const AT_ONCE: usize = 8;
 const TOO_DEEP: &str = "Agent depth limit reached. Solve the task yourself.";
 
 /// A role of the project that may do everything.
@@ -102,7 +108,7 @@ async fn spawn_below_max_depth_is_rejected() {
     let facts = metadata_of(&status);
     assert_eq!((facts["depth"].as_str(), facts["max_depth"].as_str()), ("3", "2"));
 
-    // The limit applies to operators too, and before the registry is asked: it is stopped.
+    // The limit applies to operators too, and is checked before the call to the registry, which is stopped here.
     pair.stop_registry().await;
     let by_operator = tree.try_spawn(tree.request_under(&second.id, "worker")).await;
     refused(by_operator, Code::FailedPrecondition, Reason::DepthLimit, TOO_DEEP);
@@ -110,7 +116,7 @@ async fn spawn_below_max_depth_is_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_session_says_what_would_free_a_slot() {
+async fn full_session_error_names_remedies() {
     let pair = Pair::start().await;
     let tree = pair.tree_of(2).await;
     tree.spawn("worker").await;
@@ -167,25 +173,6 @@ async fn queued_threads_are_admitted_in_order() {
         Reason::ThreadLimit,
         "(max 1)",
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_cannot_spawn() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let worker = tree.spawn("worker").await;
-    let head = tree.head().await;
-    let status = refused(
-        pair.with_token(&worker.token).spawn_agent(own_child("worker")).await,
-        Code::PermissionDenied,
-        Reason::ToolDenied,
-        "",
-    );
-    assert_eq!(
-        status.message(),
-        "tool \"spawn_agent\" is not allowed for agent_type \"worker\""
-    );
-    assert_eq!(tree.head().await, head);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -270,7 +257,7 @@ async fn oversized_role_is_rejected_with_its_size() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_template_that_was_edited_counts_for_the_next_spawn() {
+async fn edited_template_applies_to_next_spawn() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut seen = Vec::new();
@@ -287,11 +274,11 @@ async fn a_template_that_was_edited_counts_for_the_next_spawn() {
     }
     seen.sort();
     seen.dedup();
-    assert_eq!(seen.len(), 3, "each spawn is pinned to what it got");
+    assert_eq!(seen.len(), 3, "each spawn is pinned to its template");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_verdict_of_the_registry_is_one_record() {
+async fn registry_rejection_is_one_event() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let before = tree.log().await;
@@ -315,7 +302,7 @@ async fn a_verdict_of_the_registry_is_one_record() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn earlier_refusals_record_nothing() {
+async fn rejections_before_the_registry_record_nothing() {
     let pair = Pair::start().await;
     let tree = pair.tree_of(2).await;
     let named = SpawnAgentRequest {
@@ -381,7 +368,7 @@ async fn earlier_refusals_record_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_alias_is_one_threads_even_when_two_ask_at_once() {
+async fn concurrent_spawns_cannot_share_an_alias() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let request = |alias: &str| SpawnAgentRequest {
@@ -404,7 +391,7 @@ async fn an_alias_is_one_threads_even_when_two_ask_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registry_that_is_away_is_no_verdict() {
+async fn unavailable_registry_spawns_and_records_nothing() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     let head = tree.head().await;
@@ -442,7 +429,7 @@ async fn a_registry_that_is_away_is_no_verdict() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_without_a_note_gets_one_that_says_what_it_is() {
+async fn thread_without_note_gets_a_default_note() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     pair.write_role(
@@ -475,7 +462,7 @@ async fn noted(tree: &Tree, agent_name: &str, note: Option<&str>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_says_which_event_let_a_thread_in() {
+async fn admission_records_its_cause() {
     let mut pair = Pair::start().await;
     let tree = pair.tree_of(1).await;
     let first = tree.spawn("worker").await;
@@ -512,4 +499,90 @@ async fn the_log_says_which_event_let_a_thread_in() {
     }
     assert!(closed.is_some());
     assert_eq!(admitted, Some(closed));
+}
+
+async fn quota(tree: &Tree) -> Quota {
+    let request = GetQuotaRequest {
+        session_id: tree.session.clone(),
+        ..GetQuotaRequest::default()
+    };
+    let answer = within("a quota", tree.client().get_quota(request)).await;
+    answer.unwrap().into_inner().quota.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_spawns_do_not_exceed_max_threads() {
+    let pair = Pair::start().await;
+    let tree = pair.tree_of(3).await;
+    let (admitted, others): (Vec<_>, Vec<_>) = tree
+        .try_spawn_concurrently(&tree.request("worker"), AT_ONCE)
+        .await
+        .into_iter()
+        .partition(Result::is_ok);
+    assert_eq!((admitted.len(), others.len()), (3, AT_ONCE - 3));
+    for answer in others {
+        refused(
+            answer,
+            Code::ResourceExhausted,
+            Reason::ThreadLimit,
+            "agent thread limit reached (max 3)",
+        );
+    }
+    assert_eq!(quota(&tree).await.active_threads, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn quota_reports_the_use_of_each_limit() {
+    let pair = Pair::start().await;
+    let tree = pair.tree_of(1).await;
+    tree.spawn("worker").await;
+    tree.try_spawn(queued(tree.request("worker"))).await.unwrap();
+    let quota = quota(&tree).await;
+    assert_eq!(quota.limits.unwrap().max_threads, Some(1));
+    assert_eq!((quota.active_threads, quota.queued_threads), (1, 1));
+    assert_eq!((quota.open_threads, quota.total_threads), (3, 3));
+    assert_eq!(quota.remaining_depth, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runner_receives_resolved_values_and_origins() {
+    let pair = Pair::start().await;
+    pair.write_role(
+        "scout",
+        "---\ndescription: Looks around.\nmodel: of-the-role\nreasoning_effort: low\nagent_names:\n  - name: fast\n    \
+         description: Looks once.\n    model: of-the-persona\n---\nYou look around.\n\n<!-- agent_name: fast -->\n\
+         You look once.\n",
+    );
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let request = SpawnAgentRequest {
+        agent_name: String::from("fast"),
+        reasoning_effort: String::from("high"),
+        ..tree.request("scout")
+    };
+    let scout = Spawned::of(tree.try_spawn(request).await.unwrap());
+    let start = runner.start_of(&scout.id).await;
+    let resolved = start.resolved.unwrap();
+    assert_eq!((&*resolved.agent_type, &*resolved.agent_name), ("scout", "fast"));
+    assert_eq!(
+        (&*resolved.model, &*resolved.reasoning_effort),
+        ("of-the-persona", "high")
+    );
+    assert_eq!(
+        (&scout.thread.model, &scout.thread.source),
+        (&resolved.model, &resolved.source)
+    );
+    for (field, origin) in [
+        ("model", ValueOrigin::Persona),
+        ("reasoning_effort", ValueOrigin::Explicit),
+    ] {
+        assert_eq!(resolved.origins[field], i32::from(origin), "{field}");
+    }
+    let turn = start.turn.unwrap();
+    let role = turn
+        .blocks
+        .iter()
+        .find(|block| block.kind() == BlockKind::Role)
+        .unwrap();
+    assert!(role.text.contains("You look once."), "{}", role.text);
 }

@@ -99,7 +99,10 @@ async fn plan_tool_and_usage_are_shown_with_the_thread() {
             _ => None,
         })
         .await;
-    assert_eq!(own, first, "a subtree's watcher is told of its own only");
+    assert_eq!(
+        own, first,
+        "a subtree's watcher receives values of its own threads only"
+    );
     assert_shows(&tree.thread(&worker).await, &first);
     for thread in tree.threads().await {
         if thread.thread_id == worker {
@@ -183,7 +186,7 @@ async fn viewers_see_the_latest_tool_without_its_detail() {
 
 /// Fails as long as every text of telemetry has the same bound: the proto promises less than that for these two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn values_are_cut_to_what_is_promised() {
+async fn telemetry_values_are_truncated_to_limits() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;

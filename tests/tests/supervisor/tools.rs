@@ -18,7 +18,7 @@ use troupe_proto::{
     },
 };
 use troupe_tests::{
-    PATIENCE,
+    MAX_WAIT,
     client::Supervisor,
     content::read,
     pair::{Pair, VIEWER},
@@ -30,7 +30,7 @@ use troupe_tests::{
 };
 
 /// A session of whose calls of some tools an operator hears, with a thread at work.
-struct Stage {
+struct TestCluster {
     pair: Pair,
     tree: Tree,
     runner: Runner,
@@ -38,8 +38,8 @@ struct Stage {
     attempt: Attempt,
 }
 
-impl Stage {
-    async fn set() -> Self {
+impl TestCluster {
+    async fn start() -> Self {
         Self::with("worker", "exec_*").await
     }
 
@@ -124,113 +124,119 @@ fn call(tool: &str, arguments: &str) -> AuthorizeToolRequest {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_waits_for_an_operator_and_for_nothing_else() {
-    let stage = Stage::set().await;
-    assert!(stage.ask(call("read_file", "{}")).await.allowed);
+async fn gated_call_waits_only_for_an_operator() {
+    let cluster = TestCluster::start().await;
+    assert!(cluster.ask(call("read_file", "{}")).await.allowed);
 
     let make = call("exec_command", r#"{"cmd":"make"}"#);
-    let asked = stage.ask(make.clone()).await;
+    let asked = cluster.ask(make.clone()).await;
     assert!(!asked.allowed && !asked.approval_id.is_empty(), "{asked:?}");
-    assert_eq!(stage.ask(make.clone()).await, asked, "asking again asks nobody anew");
-    assert_eq!(stage.waiting().await, std::slice::from_ref(&asked.approval_id));
-    assert!(stage.waits_for_an_operator().await);
+    assert_eq!(
+        cluster.ask(make.clone()).await,
+        asked,
+        "a repeated call causes no second approval"
+    );
+    assert_eq!(cluster.waiting().await, std::slice::from_ref(&asked.approval_id));
+    assert!(cluster.waits_for_an_operator().await);
 
-    stage.resolve(&asked.approval_id, true).await;
-    let granted = stage.ask(make).await;
+    cluster.resolve(&asked.approval_id, true).await;
+    let granted = cluster.ask(make).await;
     assert!(granted.allowed, "{granted:?}");
     assert_eq!(granted.approval_id, asked.approval_id);
-    assert!(!stage.waits_for_an_operator().await);
+    assert!(!cluster.waits_for_an_operator().await);
 
     // The grant was for that call, not for its tool.
-    let other = stage.ask(call("exec_command", r#"{"cmd":"rm -r ."}"#)).await;
+    let other = cluster.ask(call("exec_command", r#"{"cmd":"rm -r ."}"#)).await;
     assert!(!other.allowed && other.approval_id != asked.approval_id, "{other:?}");
-    stage.resolve(&other.approval_id, false).await;
-    let denied = stage.ask(call("exec_command", r#"{"cmd":"rm -r ."}"#)).await;
+    cluster.resolve(&other.approval_id, false).await;
+    let denied = cluster.ask(call("exec_command", r#"{"cmd":"rm -r ."}"#)).await;
     assert!(!denied.allowed);
     assert_eq!(denied.reason, "an operator denied the call: looked at");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn approval_decision_completes_waiting_calls() {
-    let mut stage = Stage::set().await;
+    let mut cluster = TestCluster::start().await;
     let patient = AuthorizeToolRequest {
         wait: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
         ..call("exec_command", r#"{"cmd":"make"}"#)
     };
-    let waiting = tokio::spawn(authorize(stage.agent(), patient));
-    stage.runner.say(ToSupervisor::ToolRequest(question(&stage))).await;
-    let mut watch = stage.tree.watch_after(0).await;
+    let waiting = tokio::spawn(authorize(cluster.agent(), patient));
+    cluster.runner.say(ToSupervisor::ToolRequest(question(&cluster))).await;
+    let mut watch = cluster.tree.watch_after(0).await;
     for _ in 0..2 {
         let asked = watch.approval().await;
-        stage.resolve(&asked.approval_id, true).await;
+        cluster.resolve(&asked.approval_id, true).await;
     }
     assert!(waiting.await.unwrap().unwrap().allowed);
-    let decision = decided(&mut stage.runner).await;
+    let decision = decided(&mut cluster.runner).await;
     assert!(decision.allowed, "{decision:?}");
     assert_eq!(decision.request_id, "q");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_mode_binds_the_next_call() {
-    let stage = Stage::set().await;
+    let cluster = TestCluster::start().await;
     let write = |path: &str| AuthorizeToolRequest {
-        resolved_paths: vec![format!("{}/{path}", stage.pair.project())],
+        resolved_paths: vec![format!("{}/{path}", cluster.pair.project())],
         ..call("apply_patch", "{}")
     };
-    assert!(stage.ask(write("src/main.rs")).await.allowed);
+    assert!(cluster.ask(write("src/main.rs")).await.allowed);
     let request = UpdateSessionRequest {
-        session_id: stage.tree.session.clone(),
+        session_id: cluster.tree.session.clone(),
         mode: Some(Mode::Planning.into()),
         ..UpdateSessionRequest::default()
     };
-    stage.tree.client().update_session(request).await.unwrap();
-    let refused = stage.ask(write("src/main.rs")).await;
+    cluster.tree.client().update_session(request).await.unwrap();
+    let refused = cluster.ask(write("src/main.rs")).await;
     assert_eq!(refused.reason, "write restricted to docs/ in PLANNING mode");
-    assert!(stage.ask(write("docs/plan.md")).await.allowed);
+    assert!(cluster.ask(write("docs/plan.md")).await.allowed);
     assert!(
-        !stage.ask(call("apply_patch", "{}")).await.allowed,
+        !cluster.ask(call("apply_patch", "{}")).await.allowed,
         "where it writes is not known"
     );
 }
 
 /// The whole call that an approval covers, as an operator reads it.
-async fn covered(stage: &Stage, approval: &Approval) -> Value {
+async fn covered(cluster: &TestCluster, approval: &Approval) -> Value {
     let digest = &approval.content.as_ref().expect("the call is content").digest;
-    let bytes = read(&stage.tree.client(), &stage.tree.session, digest).await.unwrap();
+    let bytes = read(&cluster.tree.client(), &cluster.tree.session, digest)
+        .await
+        .unwrap();
     serde_json::from_slice(&bytes).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grant_covers_one_digest_of_redacted_arguments() {
-    let mut stage = Stage::set().await;
-    let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
+    let mut cluster = TestCluster::start().await;
+    let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
     let ask = |id: &str, digit: &str| ToolRequest {
         request_id: id.to_owned(),
         arguments_json: String::from(r#"{"cmd":"<redacted>"}"#),
         arguments_sha256: digit.repeat(64),
-        ..question(&stage)
+        ..question(&cluster)
     };
     let (first, same, other) = (ask("first", "a"), ask("same", "a"), ask("other", "b"));
-    stage.runner.say(ToSupervisor::ToolRequest(first)).await;
+    cluster.runner.say(ToSupervisor::ToolRequest(first)).await;
     let asked = watch.approval().await;
-    stage.resolve(&asked.approval_id, true).await;
-    assert!(decided(&mut stage.runner).await.allowed);
-    stage.runner.say(ToSupervisor::ToolRequest(same)).await;
-    assert!(decided(&mut stage.runner).await.allowed, "the same call is granted");
+    cluster.resolve(&asked.approval_id, true).await;
+    assert!(decided(&mut cluster.runner).await.allowed);
+    cluster.runner.say(ToSupervisor::ToolRequest(same)).await;
+    assert!(decided(&mut cluster.runner).await.allowed, "the same call is granted");
 
-    stage.runner.say(ToSupervisor::ToolRequest(other)).await;
+    cluster.runner.say(ToSupervisor::ToolRequest(other)).await;
     let second = watch.approval().await;
     assert_ne!(second.approval_id, asked.approval_id);
     assert_ne!(second.call_sha256, asked.call_sha256);
-    stage.resolve(&second.approval_id, false).await;
-    assert!(!decided(&mut stage.runner).await.allowed);
+    cluster.resolve(&second.approval_id, false).await;
+    assert!(!decided(&mut cluster.runner).await.allowed);
 
     let malformed = ToolRequest {
         arguments_sha256: String::from("A"),
-        ..question(&stage)
+        ..question(&cluster)
     };
-    stage.runner.say(ToSupervisor::ToolRequest(malformed)).await;
-    let refused = decided(&mut stage.runner).await;
+    cluster.runner.say(ToSupervisor::ToolRequest(malformed)).await;
+    let refused = decided(&mut cluster.runner).await;
     assert_eq!(
         refused.reason,
         "arguments_sha256 must be 64 lower-case hexadecimal digits or empty"
@@ -239,34 +245,34 @@ async fn grant_covers_one_digest_of_redacted_arguments() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grant_covers_one_set_of_paths() {
-    let stage = Stage::with("worker", "apply_patch").await;
+    let cluster = TestCluster::with("worker", "apply_patch").await;
     let write = |path: &str| AuthorizeToolRequest {
-        resolved_paths: vec![format!("{}/{path}", stage.pair.project())],
+        resolved_paths: vec![format!("{}/{path}", cluster.pair.project())],
         ..call("apply_patch", "{}")
     };
-    let asked = stage.ask(write("a")).await;
-    stage.resolve(&asked.approval_id, true).await;
-    assert!(stage.ask(write("a")).await.allowed);
-    let other = stage.ask(write("b")).await;
+    let asked = cluster.ask(write("a")).await;
+    cluster.resolve(&asked.approval_id, true).await;
+    assert!(cluster.ask(write("a")).await.allowed);
+    let other = cluster.ask(write("b")).await;
     assert!(!other.allowed && other.approval_id != asked.approval_id, "{other:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operator_sees_the_whole_call_and_its_threads() {
-    let stage = Stage::set().await;
+    let cluster = TestCluster::start().await;
     let command = format!("echo {} && rm -r .", "x".repeat(10_000));
-    let path = format!("{}/a", stage.pair.project());
+    let path = format!("{}/a", cluster.pair.project());
     let ask = AuthorizeToolRequest {
         resolved_paths: vec![path.clone()],
         ..call("exec_command", &json!({"cmd": command}).to_string())
     };
-    stage.ask(ask).await;
-    let approvals = stage.approvals(stage.tree.client()).await;
+    cluster.ask(ask).await;
+    let approvals = cluster.approvals(cluster.tree.client()).await;
     let [approval] = &approvals[..] else {
         panic!("one waits, not {approvals:?}");
     };
     assert_eq!(
-        covered(&stage, approval).await,
+        covered(&cluster, approval).await,
         json!({
             "tool": "exec_command",
             "runner_kind": "",
@@ -279,18 +285,18 @@ async fn operator_sees_the_whole_call_and_its_threads() {
         .iter()
         .map(|thread| thread.thread_id.as_str())
         .collect();
-    assert_eq!(threads, [stage.worker.id.as_str(), stage.tree.root.as_str()]);
+    assert_eq!(threads, [cluster.worker.id.as_str(), cluster.tree.root.as_str()]);
     assert_eq!(approval.threads[0].agent_type, "worker");
 
-    let viewer = stage.pair.with_token(VIEWER);
-    let seen = stage.approvals(viewer.clone()).await;
+    let viewer = cluster.pair.with_token(VIEWER);
+    let seen = cluster.approvals(viewer.clone()).await;
     assert_eq!(
         (&seen[0].call_sha256, &seen[0].content),
         (&approval.call_sha256, &approval.content)
     );
     let digest = &approval.content.as_ref().unwrap().digest;
     refused(
-        read(&viewer, &stage.tree.session, digest).await,
+        read(&viewer, &cluster.tree.session, digest).await,
         Code::PermissionDenied,
         Reason::NotPermitted,
         "viewers read the contents of artifacts only; ask an operator for this one",
@@ -299,28 +305,28 @@ async fn operator_sees_the_whole_call_and_its_threads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_too_large_to_show_is_denied_only_if_gated() {
-    let mut stage = Stage::set().await;
+    let mut cluster = TestCluster::start().await;
     let large = ToolRequest {
         arguments_json: String::new(),
         arguments_sha256: "a".repeat(64),
         omitted_bytes: 100_000,
-        ..question(&stage)
+        ..question(&cluster)
     };
     let ungated = ToolRequest {
         tool: String::from("write_file"),
-        resolved_paths: vec![format!("{}/a", stage.pair.project())],
+        resolved_paths: vec![format!("{}/a", cluster.pair.project())],
         ..large.clone()
     };
-    stage.runner.say(ToSupervisor::ToolRequest(ungated)).await;
-    let allowed = decided(&mut stage.runner).await;
+    cluster.runner.say(ToSupervisor::ToolRequest(ungated)).await;
+    let allowed = decided(&mut cluster.runner).await;
     assert!(allowed.allowed, "{allowed:?}");
-    stage.runner.say(ToSupervisor::ToolRequest(large)).await;
-    let denied = decided(&mut stage.runner).await;
+    cluster.runner.say(ToSupervisor::ToolRequest(large)).await;
+    let denied = decided(&mut cluster.runner).await;
     assert!(
         !denied.allowed && denied.reason.contains("100000 bytes of arguments"),
         "{denied:?}"
     );
-    assert!(stage.waiting().await.is_empty());
+    assert!(cluster.waiting().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -419,28 +425,28 @@ async fn thread_does_not_choose_the_kind_of_its_call() {
 
 /// Each would be one more record when the agent is closed, and no operator could decide them all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_many_calls_of_an_agent_wait_for_an_operator() {
-    let stage = Stage::set().await;
+async fn waiting_calls_of_an_agent_are_limited() {
+    let cluster = TestCluster::start().await;
     for number in 0..64 {
-        let asked = stage.ask(call("exec_command", &number.to_string())).await;
+        let asked = cluster.ask(call("exec_command", &number.to_string())).await;
         assert!(!asked.approval_id.is_empty(), "{asked:?}");
     }
     refused(
-        authorize(stage.agent(), call("exec_command", "64")).await,
+        authorize(cluster.agent(), call("exec_command", "64")).await,
         Code::ResourceExhausted,
         Reason::LimitExceeded,
         "has 64 tool calls that wait for an operator; wait until some are decided",
     );
-    stage.resolve(&stage.waiting().await[0], false).await;
-    assert!(!stage.ask(call("exec_command", "64")).await.approval_id.is_empty());
+    cluster.resolve(&cluster.waiting().await[0], false).await;
+    assert!(!cluster.ask(call("exec_command", "64")).await.approval_id.is_empty());
 }
 
 /// A question of the runner's about the thread at work, which an operator has to decide.
-fn question(stage: &Stage) -> ToolRequest {
+fn question(cluster: &TestCluster) -> ToolRequest {
     ToolRequest {
         request_id: String::from("q"),
-        thread_id: stage.worker.id.clone(),
-        generation: stage.attempt.generation,
+        thread_id: cluster.worker.id.clone(),
+        generation: cluster.attempt.generation,
         tool: String::from("command"),
         arguments_json: String::from(r#"{"cmd":"ls"}"#),
         runner_kind: String::from("process"),
@@ -458,18 +464,18 @@ async fn decided(runner: &mut Runner) -> ToolDecision {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_many_calls_of_a_runner_wait_to_be_decided() {
-    let mut stage = Stage::set().await;
-    let mut watch = stage.tree.watch_after(0).await;
-    let call = question(&stage);
+async fn undecided_calls_of_a_runner_are_limited() {
+    let mut cluster = TestCluster::start().await;
+    let mut watch = cluster.tree.watch_after(0).await;
+    let call = question(&cluster);
     for number in 0..=1_024 {
         let call = ToolRequest {
             request_id: number.to_string(),
             ..call.clone()
         };
-        stage.runner.say(ToSupervisor::ToolRequest(call)).await;
+        cluster.runner.say(ToSupervisor::ToolRequest(call)).await;
     }
-    let refused = decided(&mut stage.runner).await;
+    let refused = decided(&mut cluster.runner).await;
     assert_eq!(
         (refused.request_id.as_str(), refused.allowed),
         ("1024", false),
@@ -480,13 +486,13 @@ async fn so_many_calls_of_a_runner_wait_to_be_decided() {
         "1024 tool calls of this runner are not decided yet, which is the limit; call again later"
     );
     // The others wait for one and the same operator's word.
-    assert_eq!(stage.waiting().await, [watch.approval().await.approval_id]);
+    assert_eq!(cluster.waiting().await, [watch.approval().await.approval_id]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oversized_call_fields_are_named() {
-    let mut stage = Stage::set().await;
-    let call = question(&stage);
+    let mut cluster = TestCluster::start().await;
+    let call = question(&cluster);
     let long = |bytes: usize| "x".repeat(bytes);
     let of_paths = |resolved_paths: Vec<String>| ToolRequest {
         resolved_paths,
@@ -529,32 +535,32 @@ async fn oversized_call_fields_are_named() {
     ];
     for (call, what) in too_large {
         let request_id = call.request_id.clone();
-        stage.runner.say(ToSupervisor::ToolRequest(call)).await;
-        let refused = decided(&mut stage.runner).await;
+        cluster.runner.say(ToSupervisor::ToolRequest(call)).await;
+        let refused = decided(&mut cluster.runner).await;
         assert_eq!((refused.request_id, refused.allowed), (request_id, false));
         let reason = format!("the tool call is too large to be decided: {what}");
         assert_eq!(refused.reason, reason);
     }
-    assert!(stage.waiting().await.is_empty(), "nobody is asked about it");
+    assert!(cluster.waiting().await.is_empty(), "no approval is requested");
 }
 
 /// It names its tools as it likes, and must not fill the log with names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_kinds_of_refusals_are_told_as_one() {
-    let mut stage = Stage::set().await;
+async fn many_kinds_of_denials_record_one_event() {
+    let mut cluster = TestCluster::start().await;
     let request = SpawnAgentRequest {
         permissions: Some(ToolCeiling {
             deny_list: vec![String::from("denied_*")],
             ..ToolCeiling::default()
         }),
-        ..stage.tree.request("worker")
+        ..cluster.tree.request("worker")
     };
-    stage.worker = Spawned::of(stage.tree.try_spawn(request).await.unwrap());
-    stage.runner.run(&stage.worker.id).await;
-    let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
+    cluster.worker = Spawned::of(cluster.tree.try_spawn(request).await.unwrap());
+    cluster.runner.run(&cluster.worker.id).await;
+    let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
     for number in 0..100 {
         let call = call(&format!("denied_{number}"), "{}");
-        assert!(!stage.ask(call).await.allowed);
+        assert!(!cluster.ask(call).await.allowed);
     }
     let mut tools = Vec::new();
     while tools.last().is_none_or(|tool| tool != "other tools") {
@@ -567,17 +573,17 @@ async fn many_kinds_of_refusals_are_told_as_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_tool_denials_record_one_event() {
-    let stage = Stage::set().await;
-    let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
+    let cluster = TestCluster::start().await;
+    let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
     for _ in 0..100 {
-        assert!(!stage.ask(call("spawn_agent", "{}")).await.allowed);
+        assert!(!cluster.ask(call("spawn_agent", "{}")).await.allowed);
     }
     let event = watch.event().await;
     match event.kind {
         Some(Kind::ToolDenied(denied)) => assert_eq!((denied.tool.as_str(), denied.count), ("spawn_agent", 1)),
-        other => panic!("the first refusal is told at once: {other:?}"),
+        other => panic!("the first denial is recorded at once: {other:?}"),
     }
-    assert_eq!(stage.tree.head().await, event.sequence, "the others are counted");
+    assert_eq!(cluster.tree.head().await, event.sequence, "the others are counted");
 }
 
 /// Returns the error of a call that is not decided and that has half a second.
@@ -597,33 +603,33 @@ async fn undecided<T: Debug, F: Future<Output = Result<T, Status>>>(call: impl F
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_tool_call_awaits_approval_on_every_path() {
-    let stage = Stage::with("orchestrator", "close_*").await;
-    let child = stage.tree.spawn_under(&stage.worker.id, "worker").await;
+    let cluster = TestCluster::with("orchestrator", "close_*").await;
+    let child = cluster.tree.spawn_under(&cluster.worker.id, "worker").await;
     let close = |reason: &str| CloseAgentRequest {
         thread_id: child.id.clone(),
         reason: reason.to_owned(),
         ..CloseAgentRequest::default()
     };
     let calling = |reason: &str| {
-        let (mut agent, request) = (stage.agent(), close(reason));
+        let (mut agent, request) = (cluster.agent(), close(reason));
         tokio::spawn(async move { agent.close_agent(request).await })
     };
     // A call that it may not make at all causes no approval request.
     let root = CloseAgentRequest {
-        thread_id: stage.tree.root.clone(),
+        thread_id: cluster.tree.root.clone(),
         ..CloseAgentRequest::default()
     };
     refused(
-        stage.agent().close_agent(root).await,
+        cluster.agent().close_agent(root).await,
         Code::PermissionDenied,
         Reason::OutsideSubtree,
         "Not permitted to close agents outside your subtree.",
     );
-    assert!(stage.waiting().await.is_empty());
+    assert!(cluster.waiting().await.is_empty());
 
-    let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
+    let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
     let status = undecided(|time| {
-        let (mut agent, mut hurried) = (stage.agent(), Request::new(close("done")));
+        let (mut agent, mut hurried) = (cluster.agent(), Request::new(close("done")));
         hurried.set_timeout(time);
         async move { agent.close_agent(hurried).await }
     })
@@ -640,49 +646,49 @@ async fn own_tool_call_awaits_approval_on_every_path() {
         first.subject,
         format!("Tool call: close_agent {{\"id\":\"{}\"}}", child.id)
     );
-    assert!(stage.waits_for_an_operator().await);
-    assert_ne!(stage.tree.status(&child.id).await, StatusKind::Shutdown);
+    assert!(cluster.waits_for_an_operator().await);
+    assert_ne!(cluster.tree.status(&child.id).await, StatusKind::Shutdown);
 
     // A repeated call keeps waiting, and a different call needs a separate approval.
     let (same, other) = (calling("done"), calling("not needed"));
     let second = watch.approval().await;
     assert_eq!(
-        stage.waiting().await,
+        cluster.waiting().await,
         [first.approval_id.as_str(), second.approval_id.as_str()]
     );
-    stage.resolve(&second.approval_id, false).await;
+    cluster.resolve(&second.approval_id, false).await;
     refused(
         within("an answer", other).await.unwrap(),
         Code::PermissionDenied,
         Reason::ToolDenied,
         "an operator denied the call: looked at",
     );
-    stage.resolve(&first.approval_id, true).await;
+    cluster.resolve(&first.approval_id, true).await;
     within("an answer", same).await.unwrap().unwrap();
-    let closed = stage.tree.thread(&child.id).await;
+    let closed = cluster.tree.thread(&child.id).await;
     assert!(has(&closed, ConditionKind::Closing) || kind(&closed) == StatusKind::Shutdown);
 
     // Operators need no approval.
-    stage.tree.client().close_agent(close("mine")).await.unwrap();
-    assert!(stage.waiting().await.is_empty());
+    cluster.tree.client().close_agent(close("mine")).await.unwrap();
+    assert!(cluster.waiting().await.is_empty());
 }
 
 /// The client that executes a root has no turns. Its repeated request counts as another call and needs an operator
 /// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_turns_a_decision_is_for_the_call_that_hears_it() {
-    let stage = Stage::with("orchestrator", "list_active_agents").await;
-    let root = stage.pair.with_token(&stage.tree.root_token);
+async fn without_turns_decision_is_used_by_one_call() {
+    let cluster = TestCluster::with("orchestrator", "list_active_agents").await;
+    let root = cluster.pair.with_token(&cluster.tree.root_token);
     let list = |time: Duration| {
         let (mut root, mut request) = (root.clone(), Request::new(ListActiveAgentsRequest::default()));
         request.set_timeout(time);
         async move { root.list_active_agents(request).await }
     };
-    let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
+    let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
 
-    let first_call = tokio::spawn(list(PATIENCE));
+    let first_call = tokio::spawn(list(MAX_WAIT));
     let first = watch.approval().await;
-    stage.resolve(&first.approval_id, true).await;
+    cluster.resolve(&first.approval_id, true).await;
     within("an answer", first_call).await.unwrap().unwrap();
 
     // No call waits when this one is decided: the next call gets the decision.
@@ -690,9 +696,9 @@ async fn without_turns_a_decision_is_for_the_call_that_hears_it() {
     let second = watch.approval().await;
     assert_ne!(second.approval_id, first.approval_id);
     assert_eq!(metadata_of(&status)["approval_id"], second.approval_id);
-    stage.resolve(&second.approval_id, false).await;
+    cluster.resolve(&second.approval_id, false).await;
     refused(
-        within("an answer", list(PATIENCE)).await,
+        within("an answer", list(MAX_WAIT)).await,
         Code::PermissionDenied,
         Reason::ToolDenied,
         "an operator denied the call: looked at",
@@ -706,24 +712,24 @@ async fn without_turns_a_decision_is_for_the_call_that_hears_it() {
 
 /// One decision lets one call run, however many say the same at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_turns_a_grant_is_for_one_of_those_who_wait_for_it() {
+async fn without_turns_grant_is_used_by_one_waiting_call() {
     const CALLS: usize = 8;
-    let stage = Stage::with("orchestrator", "list_active_agents").await;
-    let root = stage.pair.with_token(&stage.tree.root_token);
-    let mut watch = stage.tree.watch_after(stage.tree.head().await).await;
+    let cluster = TestCluster::with("orchestrator", "list_active_agents").await;
+    let root = cluster.pair.with_token(&cluster.tree.root_token);
+    let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
     let mut calls = JoinSet::new();
     for _ in 0..CALLS {
         let mut root = root.clone();
         calls.spawn(async move { root.list_active_agents(ListActiveAgentsRequest::default()).await });
     }
     let asked = watch.approval().await;
-    stage.resolve(&asked.approval_id, true).await;
+    cluster.resolve(&asked.approval_id, true).await;
 
     // A call that waited at the same time is rejected. A later call requests a new approval, and that rejects it.
     let refusing = async {
         loop {
             let asked = watch.approval().await;
-            stage.resolve(&asked.approval_id, false).await;
+            cluster.resolve(&asked.approval_id, false).await;
         }
     };
     let answered = async {
@@ -738,7 +744,7 @@ async fn without_turns_a_grant_is_for_one_of_those_who_wait_for_it() {
     };
     let granted = tokio::select! {
         granted = within("all answers", answered) => granted,
-        () = refusing => unreachable!("it goes on for ever"),
+        () = refusing => unreachable!("it never ends"),
     };
     assert_eq!(granted, 1);
 }
@@ -746,74 +752,53 @@ async fn without_turns_a_grant_is_for_one_of_those_who_wait_for_it() {
 /// A call that fails in any case needs no approval.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_call_causes_no_approval() {
-    let stage = Stage::with("orchestrator", "send_input").await;
-    let child = stage.tree.spawn_under(&stage.worker.id, "worker").await;
+    let cluster = TestCluster::with("orchestrator", "send_input").await;
+    let child = cluster.tree.spawn_under(&cluster.worker.id, "worker").await;
     let blank = SendInputRequest {
         thread_id: child.id,
         message: Some(String::from(" ")),
         ..SendInputRequest::default()
     };
     refused(
-        within("an answer", stage.agent().send_input(blank)).await,
+        within("an answer", cluster.agent().send_input(blank)).await,
         Code::InvalidArgument,
         Reason::InvalidInput,
         "Empty message can't be sent to an agent",
     );
-    assert!(stage.waiting().await.is_empty());
+    assert!(cluster.waiting().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_threads_spawns_wait_where_the_session_names_the_tool() {
-    let stage = Stage::with("orchestrator", "spawn_agent").await;
-    let request = SpawnAgentRequest {
-        agent_type: String::from("worker"),
-        message: Some(String::from("the task")),
-        return_token: true,
-        ..SpawnAgentRequest::default()
-    };
-    let answer = within("the answer to a spawn", stage.agent().spawn_agent(request)).await;
-    let child = Spawned::of(answer.unwrap().into_inner());
-    assert_eq!(kind(&child.thread), StatusKind::AwaitingApproval);
-    let [approval] = &stage.approvals(stage.tree.client()).await[..] else {
-        panic!("one waits");
-    };
-    assert_eq!((approval.kind(), &approval.thread_id), (ApprovalKind::Spawn, &child.id));
-    assert!(
-        approval.subject.starts_with("Spawn node: worker (worker)"),
-        "{approval:?}"
-    );
-    stage.resolve(&approval.approval_id, true).await;
-    assert_eq!(stage.tree.status(&child.id).await, StatusKind::PendingInit);
-
-    let by_operator = stage.tree.spawn_under(&stage.worker.id, "worker").await;
-    assert_eq!(kind(&by_operator.thread), StatusKind::PendingInit);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn viewers_see_which_tool_and_nothing_of_its_arguments() {
-    let stage = Stage::set().await;
-    stage.ask(call("exec_command", r#"{"cmd":"make s3cret"}"#)).await;
-    let head = stage.tree.head().await;
+async fn viewers_see_the_tool_without_arguments() {
+    let cluster = TestCluster::start().await;
+    cluster.ask(call("exec_command", r#"{"cmd":"make s3cret"}"#)).await;
+    let head = cluster.tree.head().await;
     for (client, seen) in [
-        (stage.tree.client(), r#"Tool call: exec_command {"cmd":"make s3cret"}"#),
-        (stage.pair.with_token(VIEWER), "Tool call: exec_command"),
+        (
+            cluster.tree.client(),
+            r#"Tool call: exec_command {"cmd":"make s3cret"}"#,
+        ),
+        (cluster.pair.with_token(VIEWER), "Tool call: exec_command"),
     ] {
-        assert_eq!(stage.approvals(client.clone()).await[0].subject, seen);
+        assert_eq!(cluster.approvals(client.clone()).await[0].subject, seen);
 
         let request = GetThreadRequest {
-            thread_id: stage.worker.id.clone(),
+            thread_id: cluster.worker.id.clone(),
             ..GetThreadRequest::default()
         };
         let thread = client.clone().get_thread(request).await.unwrap().into_inner().thread;
-        let (_, threads) = Watch::open(&client, stage.tree.watch_request()).await.snapshot().await;
-        let watched = threads.into_iter().find(|thread| thread.thread_id == stage.worker.id);
+        let (_, threads) = Watch::open(&client, cluster.tree.watch_request())
+            .await
+            .snapshot()
+            .await;
+        let watched = threads.into_iter().find(|thread| thread.thread_id == cluster.worker.id);
         for thread in [thread, watched] {
             assert_eq!(thread.unwrap().conditions[0].reason, seen);
         }
 
         let from_the_beginning = WatchThreadsRequest {
             after_sequence: Some(0),
-            ..stage.tree.watch_request()
+            ..cluster.tree.watch_request()
         };
         let events = Watch::open(&client, from_the_beginning).await.up_to(head).await;
         let told: Vec<String> = events

@@ -59,7 +59,7 @@ fn told(answer: &WaitAgentsResponse) -> Vec<(&str, StatusKind, &str)> {
 
 /// A thread at work that has a child at work, in a session with two slots, and a second child that waits for one. As
 /// soon as the parent waits for the second child, that is admitted: so a test sees that a wait has begun.
-struct Stage {
+struct TestCluster {
     tree: Tree,
     runner: Runner,
     parent: Spawned,
@@ -68,8 +68,8 @@ struct Stage {
     queued: String,
 }
 
-impl Stage {
-    async fn set(pair: &Pair) -> Self {
+impl TestCluster {
+    async fn start(pair: &Pair) -> Self {
         let tree = pair.tree_of(2).await;
         let mut runner = Runner::attach(pair, "r").await;
         let parent = tree.spawn("orchestrator").await;
@@ -104,9 +104,9 @@ impl Stage {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_of_several_to_settle_ends_the_wait() {
     let pair = Pair::start().await;
-    let mut stage = Stage::set(&pair).await;
-    let (waiting, second) = stage.wait(&pair).await;
-    stage.runner.complete(&second, "found it").await;
+    let mut cluster = TestCluster::start(&pair).await;
+    let (waiting, second) = cluster.wait(&pair).await;
+    cluster.runner.complete(&second, "found it").await;
     let answer = answered(waiting).await.unwrap();
     assert_eq!(
         told(&answer),
@@ -114,23 +114,23 @@ async fn the_first_of_several_to_settle_ends_the_wait() {
         "the other one is at work"
     );
     assert!(!answer.timed_out && answer.not_found_ids.is_empty());
-    assert_eq!(stage.tree.status(&stage.first.thread).await, StatusKind::Running);
+    assert_eq!(cluster.tree.status(&cluster.first.thread).await, StatusKind::Running);
 
     // However it settles.
-    stage
+    cluster
         .runner
-        .end(&stage.first, TurnOutcome::Errored, "no such file")
+        .end(&cluster.first, TurnOutcome::Errored, "no such file")
         .await;
-    let answer = waited(&stage.tree.client(), wait_for(&[&stage.first.thread])).await;
+    let answer = waited(&cluster.tree.client(), wait_for(&[&cluster.first.thread])).await;
     assert_eq!(
         told(&answer),
-        [(stage.first.thread.as_str(), StatusKind::Errored, "no such file")]
+        [(cluster.first.thread.as_str(), StatusKind::Errored, "no such file")]
     );
-    stage.runner.complete(&stage.busy, "done").await;
+    cluster.runner.complete(&cluster.busy, "done").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_who_are_settled_already_are_told_at_once() {
+async fn already_settled_threads_end_the_wait_at_once() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -167,7 +167,7 @@ async fn all_who_are_settled_already_are_told_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_settle_at_once_are_told_together() {
+async fn threads_settled_together_are_returned_together() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     // They have no runner, so their turns end while they wait: all of them in the append of the interrupt.
@@ -197,7 +197,7 @@ async fn those_who_settle_at_once_are_told_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn time_that_passes_is_an_answer() {
+async fn wait_returns_at_its_timeout() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let worker = tree.spawn("worker").await.id;
@@ -207,7 +207,11 @@ async fn time_that_passes_is_an_answer() {
     };
     let answer = waited(&tree.client(), request).await;
     assert!(answer.timed_out && answer.statuses.is_empty(), "{answer:?}");
-    assert_eq!(tree.status(&worker).await, StatusKind::PendingInit, "it goes on");
+    assert_eq!(
+        tree.status(&worker).await,
+        StatusKind::PendingInit,
+        "the wait continues"
+    );
 }
 
 /// A caller with a deadline gets a response before it, not an error at it. The response says that the time is over.
@@ -248,8 +252,8 @@ async fn a_wait_ends_before_its_callers_deadline() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drain_ends_wait_that_can_be_repeated() {
     let mut pair = Pair::start().await;
-    let mut stage = Stage::set(&pair).await;
-    let (waiting, second) = stage.wait(&pair).await;
+    let mut cluster = TestCluster::start(&pair).await;
+    let (waiting, second) = cluster.wait(&pair).await;
     pair.restart().await;
     let status = refused(
         answered(waiting).await,
@@ -259,10 +263,10 @@ async fn drain_ends_wait_that_can_be_repeated() {
     );
     assert!(retry_after(&status).is_some());
 
-    let held = [stage.busy.clone(), stage.first.clone(), second.clone()];
-    let mut runner = stage.runner.come_back(&pair, &held).await;
-    let request = wait_for(&[&stage.first.thread, &stage.queued]);
-    let waiting = begin(pair.with_token(&stage.parent.token), request);
+    let held = [cluster.busy.clone(), cluster.first.clone(), second.clone()];
+    let mut runner = cluster.runner.come_back(&pair, &held).await;
+    let request = wait_for(&[&cluster.first.thread, &cluster.queued]);
+    let waiting = begin(pair.with_token(&cluster.parent.token), request);
     runner.complete(&second, "found it").await;
     let answer = answered(waiting).await.unwrap();
     assert_eq!(

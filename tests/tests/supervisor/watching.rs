@@ -41,7 +41,7 @@ fn below(thread: &str) -> WatchThreadsRequest {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_and_then_what_comes_after_it() {
+async fn watch_sends_snapshot_then_later_events() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let worker = tree.spawn("worker").await;
@@ -74,7 +74,7 @@ async fn a_snapshot_and_then_what_comes_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_resumes_from_any_position_with_exactly_the_rest() {
+async fn watch_resumes_at_any_position_without_gap() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -97,7 +97,7 @@ async fn a_watch_resumes_from_any_position_with_exactly_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_position_ahead_of_the_log_says_where_it_ends() {
+async fn position_ahead_of_the_log_is_rejected_with_head() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let head = tree.head().await;
@@ -117,7 +117,7 @@ async fn a_position_ahead_of_the_log_says_where_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_position_of_another_log_is_no_position() {
+async fn position_of_another_log_is_rejected() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let request = |log_id: String| WatchThreadsRequest {
@@ -142,7 +142,7 @@ async fn a_position_of_another_log_is_no_position() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subtrees_watcher_learns_of_its_own_and_of_fences_above() {
+async fn subtree_watch_has_own_events_and_fences_above() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mine = tree.spawn("orchestrator").await.id;
@@ -194,7 +194,7 @@ async fn only_the_kinds_that_were_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_watcher_loses_nothing_and_slows_nobody() {
+async fn slow_watcher_misses_nothing_and_delays_none() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let worker = tree.spawn("worker").await.id;
@@ -227,7 +227,7 @@ async fn to_its_end(watch: &mut Watch) -> Vec<Event> {
                     assert_eq!(message.sequence, last.sequence);
                 }
             }
-            other => panic!("nobody asked for {other:?}"),
+            other => panic!("unexpected message: {other:?}"),
         }
     }
     events
@@ -252,7 +252,7 @@ async fn watch_ends_at_its_lifetime_without_loss() {
     }
     let mut seen = to_its_end(&mut unread).await;
     let mut position = unread.position();
-    assert!(position < head, "it went on beyond its time");
+    assert!(position < head, "the stream outlived its lifetime");
     while position < head {
         let mut rest = tree.watch_after(position).await;
         seen.extend(to_its_end(&mut rest).await);
@@ -263,24 +263,7 @@ async fn watch_ends_at_its_lifetime_without_loss() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_watchers_see_the_same() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let (mut one, mut other) = (tree.watch_after(0).await, tree.watch_after(0).await);
-    let mut runner = Runner::attach(&pair, "r").await;
-    for _ in 0..4 {
-        let worker = tree.spawn("worker").await.id;
-        let attempt = runner.run(&worker).await;
-        runner.complete(&attempt, "done").await;
-    }
-    let head = tree.head().await;
-    let seen = one.up_to(head).await;
-    assert_whole(&seen);
-    assert_eq!(other.up_to(head).await, seen);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_stream_says_where_it_is_and_ends_by_itself() {
+async fn idle_watch_sends_positions_and_ends() {
     let pair = Pair::with(|config| {
         config.watch = WatchLimits {
             bookmark_every: Duration::from_millis(20),
@@ -308,7 +291,7 @@ async fn an_idle_stream_says_where_it_is_and_ends_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drained_stream_can_be_taken_up_where_it_was() {
+async fn drained_watch_can_be_resumed() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut watch = tree.watch_after(0).await;
@@ -358,7 +341,7 @@ async fn a_threads_stream_ends_with_its_token() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn telemetry_comes_beside_the_log() {
+async fn telemetry_is_sent_next_to_events() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;

@@ -54,7 +54,7 @@ fn over(digest: &str) -> CreateSessionRequest {
     }
 }
 
-/// Replaces the present registry with one that has no bundle.
+/// Replaces the registry with a registry without bundles.
 async fn forget(pair: &mut Pair, digest: &str) {
     pair.stop_registry().await;
     pair.start_registry().await;
@@ -90,7 +90,7 @@ async fn described(tree: &Tree) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registry_that_forgot_a_bundle_is_given_it_again() {
+async fn lost_bundle_is_uploaded_again() {
     let mut pair = Pair::start().await;
     let files = vec![role("clerk", "You file."), role("scribe", "You write.")];
     let digest = put(&pair, files.clone()).await;
@@ -120,7 +120,7 @@ async fn a_registry_that_forgot_a_bundle_is_given_it_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_may_notice_at_once_that_a_bundle_is_gone() {
+async fn concurrent_spawns_reupload_a_lost_bundle() {
     let mut pair = Pair::start().await;
     let digest = put(&pair, vec![role("clerk", "You file.")]).await;
     let other = put(&pair, vec![role("scribe", "You write.")]).await;
@@ -137,7 +137,7 @@ async fn many_may_notice_at_once_that_a_bundle_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_verdict_is_passed_on_whether_or_not_the_bundle_was_gone() {
+async fn registry_error_is_returned_after_bundle_upload() {
     let mut pair = Pair::start().await;
     // In the project on disk only, which a session over a bundle does not read.
     pair.write_role("local", "---\ndescription: d\n---\nx\n");
@@ -177,7 +177,7 @@ async fn an_unknown_bundle_opens_no_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_retry_needs_the_bundle_no_more() {
+async fn retried_session_does_not_need_the_bundle() {
     let mut pair = Pair::start().await;
     let digest = put(&pair, vec![role("clerk", "You file.")]).await;
     let request = CreateSessionRequest {
@@ -212,7 +212,7 @@ async fn a_bundle_of_the_largest_size_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_who_may_upload_bundles_reads_them() {
+async fn only_principals_that_upload_bundles_can_read_them() {
     let pair = Pair::start().await;
     let digest = put(&pair, vec![role("clerk", "You file.")]).await;
     let tree = pair.tree_with(over(&digest)).await;

@@ -87,7 +87,7 @@ async fn follow(client: &Client, session: &str, scout: &str) -> Result<(), Statu
     }
 }
 
-/// The name of what happened. There will be kinds that the protos of this client do not know yet.
+/// Returns the event's name. Later releases may send kinds that the protos of this client do not contain.
 fn kind(event: &Event) -> String {
     match &event.kind {
         // It begins with the variant's name, and then its fields.

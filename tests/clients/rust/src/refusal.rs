@@ -8,17 +8,17 @@ use tonic_types::StatusExt as _;
 /// The thread would be deeper than the session's limits allow.
 pub const DEPTH_LIMIT: &str = "DEPTH_LIMIT";
 
-/// Tells Troupe's reasons from those of whatever stands between.
+/// Domain of Troupe's reasons, as opposed to those of proxies.
 const DOMAIN: &str = "troupe.dev";
 
 /// Why the call was refused. Texts may change between releases, reasons do not; docs/api.md points to their list.
-/// `None`: the call failed without a word of the service.
+/// `None` if the error does not come from the service.
 pub fn reason(status: &Status) -> Option<String> {
     let info = status.get_details_error_info()?;
     (info.domain == DOMAIN).then_some(info.reason)
 }
 
-/// How long the service asks to be left alone before the call is tried again.
+/// Minimum delay before a retry, as requested by the service.
 pub(crate) fn retry_delay(status: &Status) -> Duration {
     status
         .get_details_retry_info()

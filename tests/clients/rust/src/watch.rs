@@ -10,12 +10,12 @@ use crate::{
     supervisor::v1::{WatchThreadsRequest, WatchThreadsResponse, watch_threads_response::Message},
 };
 
-/// The pause before the first new stream. tonic answers at once while the service is away, so this loop has to wait.
+/// The pause before the first new stream. tonic fails at once while the service is unavailable, so this loop waits.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// It is doubled with each stream that brings nothing, up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How far a watch has come. Whoever keeps it can go on from there in another process. The default one knows nothing: a
+/// Position of a watch. Store it to resume the watch in another process. The default position is empty: a
 /// snapshot comes first.
 #[derive(Clone, Debug, Default)]
 pub struct Position {
@@ -61,7 +61,7 @@ impl Watch {
         &self.position
     }
 
-    /// Gives up the present stream. The next message comes from another one, which goes on where this one was.
+    /// Drops the current stream. The next message comes from a new stream, which continues at the same position.
     pub fn disconnect(&mut self) {
         self.stream = None;
     }
@@ -89,7 +89,7 @@ impl Watch {
         }
     }
 
-    /// Reads from the present stream, or from a new one if there is none.
+    /// Reads from the current stream, or opens a new one.
     async fn receive(&mut self) -> Result<Option<WatchThreadsResponse>, Status> {
         let stream = match &mut self.stream {
             Some(stream) => stream,

@@ -76,7 +76,7 @@ impl Rule {
         }
     }
 
-    /// Returns the response to a thread whose token is rejected like this wherever the call could open something.
+    /// Returns the expected error for a thread whose token is rejected with `refusal` by every method that requires a token.
     pub(crate) const fn refusal_or(self, of_token: Refusal<'_>) -> Refusal<'_> {
         match self {
             Self::Operators | Self::Registry => self.refusal(),

@@ -10,7 +10,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-/// The tasks that carry a connection each, those that are over too.
+/// One task per connection, including ended ones.
 type Connections = Arc<Mutex<Vec<AbortHandle>>>;
 
 pub struct Relay {
@@ -55,7 +55,7 @@ async fn accept(listener: TcpListener, service: String, connections: Connections
     }
 }
 
-/// Copies until either end is closed. Whoever aborts it closes both.
+/// Copies until either end is closed. Aborting the task closes both ends.
 async fn carry(mut client: TcpStream, service: String) -> io::Result<(u64, u64)> {
     let mut server = TcpStream::connect(service).await?;
     tokio::io::copy_bidirectional(&mut client, &mut server).await

@@ -1,4 +1,4 @@
-//! A session of the running pair, and waiting with a deadline for what happens in it.
+//! A session of the running pair, and waits with a deadline for its events.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use troupe_client::{
 };
 use uuid::Uuid;
 
-/// How long a test waits for whatever it waits for.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum wait of a test for one response or event.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// What the future ends with, which it has to do in time.
 pub async fn within<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, future)
+    tokio::time::timeout(MAX_WAIT, future)
         .await
         .expect("it happens in time")
 }

@@ -89,7 +89,7 @@ async fn assert_loses_nothing(session: &TestSession, watch: &mut Watch, disconne
     assert_whole(0, &events);
 }
 
-/// The events up to the one that starts the thread's turn.
+/// Returns the events up to the start of the thread's turn.
 async fn until_turn_starts(watch: &mut Watch, thread: &str) -> Vec<Event> {
     let mut events = Vec::new();
     loop {

@@ -20,7 +20,7 @@ pub const CONDUCTOR: &str = "conductor";
 
 /// The board on which hosts write what happened to them. All of them run on one thread.
 #[derive(Default)]
-pub struct Stage {
+pub struct SharedState {
     /// Whether the faults are over.
     pub calm: Cell<bool>,
     /// How many clients have done all that they wanted.

@@ -59,14 +59,14 @@ const WAITING_BYTES: usize = 64 * 1024;
 const WAITING_MESSAGES: usize = 64;
 
 /// A supervisor with one session.
-pub struct Stage {
+pub struct FuzzHarness {
     channel: Channel,
     /// The root's token.
     root_token: String,
 }
 
 /// Runs a scene with a session created by this request.
-pub fn play<F: Future<Output = ()>>(opening: CreateSessionRequest, scene: impl FnOnce(Stage) -> F) {
+pub fn play<F: Future<Output = ()>>(opening: CreateSessionRequest, scene: impl FnOnce(FuzzHarness) -> F) {
     calls::run(async {
         let (connect, incoming) = mpsc::channel(1);
         let to_supervisor = channel(move |far| {
@@ -80,7 +80,7 @@ pub fn play<F: Future<Output = ()>>(opening: CreateSessionRequest, scene: impl F
             ServeLimits::default(),
             Shutdown::new(),
         );
-        let playing = async { scene(Stage::open(to_supervisor, opening).await).await };
+        let playing = async { scene(FuzzHarness::open(to_supervisor, opening).await).await };
         tokio::select! {
             ended = serving => panic!("the service has ended: {ended:?}"),
             () = playing => {}
@@ -88,7 +88,7 @@ pub fn play<F: Future<Output = ()>>(opening: CreateSessionRequest, scene: impl F
     });
 }
 
-impl Stage {
+impl FuzzHarness {
     async fn open(channel: Channel, opening: CreateSessionRequest) -> Self {
         let mut operator = client::supervisor_over(channel.clone(), Some(OPERATOR));
         let opened = operator.create_session(opening).await.expect("the session is opened");
@@ -141,7 +141,7 @@ impl Stage {
         let mut heard = attached.expect("the runner attaches");
         loop {
             let message = heard.message().await.expect("nothing breaks off");
-            let said = AttachResponse::decode(message.expect("the stream goes on")).expect("a message of the API");
+            let said = AttachResponse::decode(message.expect("the stream continues")).expect("a message of the API");
             if let Some(FromSupervisor::StartThread(start)) = said.message {
                 assert_eq!(
                     (start.thread_id.as_str(), start.generation),
