@@ -90,7 +90,7 @@ async fn program_writes_docs_only(lab: &Lab, program: &str, sandbox: Sandbox) {
     let seen = results(lab, program);
     assert!(is_written(&code), "{program} {sandbox:?}: {seen:?}");
     assert!(
-        seen.len() == 2 && seen[0].contains("first"),
+        seen.len() >= 2 && seen[0].contains("first"),
         "{program} {sandbox:?} does not remember: {seen:?}"
     );
 
@@ -109,7 +109,7 @@ async fn program_writes_docs_only(lab: &Lab, program: &str, sandbox: Sandbox) {
         "{program} {sandbox:?}: {seen:?}"
     );
     assert!(
-        seen.len() == 3 && seen[0].contains("first"),
+        seen.len() >= 3 && seen[0].contains("first"),
         "{program} {sandbox:?} does not remember: {seen:?}"
     );
     tree.end().await;
