@@ -9,10 +9,7 @@ use std::{
 
 use uuid::Uuid;
 
-use crate::domain::{
-    ids::{ApprovalId, ArtifactId, EdgeId, HandoffId, SessionId, ThreadId, WaitId},
-    time::UnixMillis,
-};
+use crate::domain::{ids::{ApprovalId, ArtifactId, EdgeId, HandoffId, SessionId, ThreadId, WaitId}, time::UnixMillis};
 
 /// What a clock rests on.
 pub trait TimeSource: Send + Sync + 'static {

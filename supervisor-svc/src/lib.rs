@@ -1,31 +1,31 @@
 //! supervisor-svc: owns the tree of threads. It implements limits, mailboxes, notifications and cascade shutdown, asks
 //! the registry on every spawn, and streams every change to clients.
 //!
-//! Dependencies point one way: `grpc -> session, watch, notify, runner_hub -> supervisor_log -> supervisor_core`. `wire`
-//! converts between the domain and the API's messages.
+//! Dependencies point one way: `rpc -> use_cases -> runners -> engine -> domain`, and `projections` read the engine's
+//! commit feed. The log's store and codecs are the crate `supervisor-log`; the rules are the crate `supervisor-core`.
 #![forbid(unsafe_code)]
 
-pub mod authority;
 pub mod clock;
-pub mod grpc;
-mod limits_table;
-mod measures;
-pub mod notify;
+mod convert;
+mod engine;
+mod limits;
 mod options;
 pub mod program;
-pub mod registry;
-pub mod runner_hub;
+mod projections;
+mod registry_client;
+mod rpc;
+mod runners;
 mod service;
-pub mod session;
-pub mod watch;
-pub mod wire;
-pub mod workspace;
+mod use_cases;
 
-use supervisor_core as domain;
+pub use supervisor_core as domain;
 
 pub use self::{
-    authority::AUTHORITY,
-    limits_table::limits,
+    engine::UpkeepLimits,
+    limits::limits,
     options::SessionOptions,
+    projections::{watch::WatchLimits, webhooks::WebhookLimits},
+    registry_client::RegistryClient,
+    rpc::AUTHORITY,
     service::{Config, OpenError, RunError, SERVICES, Supervisor, Surroundings},
 };

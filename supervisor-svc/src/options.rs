@@ -4,14 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::{
-    Config,
-    domain::{
-        rules::rate::EventRate,
-        settings::{Limits, StallRule},
-    },
-    session::UpkeepLimits,
-};
+use crate::{Config, domain::{rules::rate::EventRate, settings::{Limits, StallRule}}, engine::UpkeepLimits};
 
 /// What sessions may do, and when their agents count as stalled.
 #[derive(Clone, Copy, Debug, Args)]

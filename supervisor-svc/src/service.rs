@@ -36,21 +36,7 @@ use troupe_proto::{
     },
 };
 
-use crate::{
-    authority::AUTHORITY,
-    clock::Clock,
-    domain::{
-        rules::rate::EventRate,
-        settings::{Limits, StallRule},
-    },
-    grpc::{ServiceConfig, SupervisorService, WaitLimits},
-    measures::{self, Measures},
-    notify::{WebhookLimits, Webhooks},
-    registry::RegistryClient,
-    runner_hub::{LEASE, RunnerGate, RunnerHub},
-    session::{Context, Deletions, Denials, Directory, HeardDecisions, News, UpkeepLimits},
-    watch::{OutputBoard, TelemetryBoard, WatchLimits, WatchMethod},
-};
+use crate::{clock::Clock, domain::{rules::rate::EventRate, settings::{Limits, StallRule}}, engine::{Context, Deletions, Directory, UpkeepLimits}, projections::{changes::News, metrics::{self, Measures}, watch::{WatchLimits, WatchMethod}, webhooks::{WebhookLimits, Webhooks}}, registry_client::RegistryClient, rpc::{ServiceConfig, SupervisorService, WaitLimits, table::AUTHORITY}, runners::{LEASE, RunnerGate, RunnerHub, output::OutputBoard, telemetry::TelemetryBoard}, use_cases::{claims::HeardDecisions, denials::Denials}};
 
 /// Interval at which expired stored requests are deleted.
 const FORGET_EVERY: Duration = Duration::from_secs(60 * 60);

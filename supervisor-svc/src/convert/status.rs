@@ -1,0 +1,162 @@
+//! Conversion of rejections to client errors: code and reason follow the table in API.md, and every fact in the text
+//! is also included as data.
+
+use supervisor_log::codec::error::UnknownValue;
+use tonic::Code;
+use troupe_proto::{fault::Fault, reason::Reason};
+
+use crate::domain::{ids::ThreadId, rejection::{GuardedVerb, Refusal}, rules::limits::MAX_PENDING_INPUTS};
+
+const THREAD: &str = "troupe.supervisor.v1.Thread";
+
+/// The error of a refusal.
+#[must_use]
+pub fn fault(refusal: &Refusal) -> Fault {
+    let text = refusal.to_string();
+    let new = |code, reason| Fault::new(code, reason, text.clone());
+    match refusal {
+        Refusal::StaleToken => new(Code::Unauthenticated, Reason::Unauthenticated),
+        Refusal::OutsideSubtree(verb) => {
+            new(Code::PermissionDenied, Reason::OutsideSubtree).with("verb", verb_name(*verb))
+        }
+        Refusal::ToolDenied { tool, agent_type } => new(Code::PermissionDenied, Reason::ToolDenied)
+            .with("tool", tool)
+            .with("agent_type", agent_type),
+        Refusal::OperatorsOnly { field } => new(Code::PermissionDenied, Reason::NotPermitted).with("field", field),
+        Refusal::ThreadNotFound(id) => new(Code::NotFound, Reason::ThreadNotFound)
+            .with("thread_id", id)
+            .resource(THREAD, id, &text),
+        Refusal::ThreadClosed(id) => about_thread(new(Code::FailedPrecondition, Reason::ThreadClosed), *id)
+            .precondition(id.to_string(), "the thread must be open; ResumeAgent opens it again"),
+        Refusal::ThreadClosing(id) => about_thread(new(Code::FailedPrecondition, Reason::ThreadClosing), *id)
+            .precondition(id.to_string(), "neither the thread nor one above it may be closing"),
+        Refusal::SessionPaused => new(Code::FailedPrecondition, Reason::SessionPaused).precondition(
+            "session",
+            "the session must not be paused; UpdateSession with paused = false resumes it",
+        ),
+        Refusal::SessionClosed => new(Code::FailedPrecondition, Reason::SessionClosed)
+            .precondition("session", "the session must be open; a closed one stays closed"),
+        Refusal::DepthLimit { depth, max_depth } => new(Code::FailedPrecondition, Reason::DepthLimit)
+            .with("depth", depth)
+            .with("max_depth", max_depth)
+            .precondition(
+                "max_depth",
+                format!("the child would have depth {depth}; the deepest allowed is {max_depth}"),
+            ),
+        Refusal::SpawnNotAllowed {
+            caller,
+            wanted,
+            allowed,
+        } => new(Code::PermissionDenied, Reason::SpawnNotAllowed)
+            .with("caller_agent_type", caller)
+            .with("agent_type", wanted)
+            .with("spawn_list", allowed.join(",")),
+        Refusal::ThreadLimit { max_threads, active } => new(Code::ResourceExhausted, Reason::ThreadLimit)
+            .with("max_threads", max_threads)
+            .with("active", active)
+            .quota(
+                "max_threads",
+                format!(
+                    "{active} of {max_threads} slots are taken. One is free once an active agent settles (with \
+                     slot_release = CLOSE: is closed): wait for one with WaitAgents, stop one with InterruptAgent or \
+                     CloseAgent, or call with on_limit = QUEUE"
+                ),
+            ),
+        Refusal::OpenLimit { what, max, remedy } => new(Code::ResourceExhausted, Reason::OpenLimit)
+            .with("limit", what)
+            .with("max", max)
+            .quota(*what, *remedy),
+        Refusal::InvalidInput(text) => Fault::bad_field(Reason::InvalidInput, "message", *text),
+        Refusal::InvalidArgument { field, message } => {
+            Fault::bad_field(Reason::InvalidArgument, *field, message).with("field", field)
+        }
+        Refusal::AliasInUse { alias, by } => {
+            let fault = new(Code::AlreadyExists, Reason::AliasInUse).with("alias", alias);
+            match by {
+                Some(by) => about_thread(fault, *by).resource(THREAD, by.to_string(), "it has the alias"),
+                None => fault,
+            }
+        }
+        Refusal::IllegalTransition { thread, status, wanted } => {
+            about_thread(new(Code::FailedPrecondition, Reason::IllegalTransition), *thread)
+                .with("status", status)
+                .with("wanted", wanted)
+                .precondition(thread.to_string(), format!("a thread that is {status} cannot {wanted}"))
+        }
+        Refusal::Policy(detail) => new(Code::InvalidArgument, Reason::InvalidArgument).with("detail", detail),
+        Refusal::RequestIdReused(id) => new(Code::AlreadyExists, Reason::RequestIdReused).with("request_id", id),
+        Refusal::TooMuchInput {
+            thread,
+            waiting,
+            newest,
+        } => about_thread(new(Code::ResourceExhausted, Reason::LimitExceeded), *thread)
+            .with("waiting", waiting)
+            .with("max_waiting", MAX_PENDING_INPUTS)
+            .with("newest", newest)
+            .quota(
+                thread.to_string(),
+                format!("{waiting} inputs wait, at most {MAX_PENDING_INPUTS} may; its next turn reads them"),
+            ),
+        Refusal::Missing { what, id } => new(Code::NotFound, Reason::NotFound)
+            .with("kind", what)
+            .with("id", id)
+            .resource(what, id, &text),
+        Refusal::IllegalState(_) => new(Code::FailedPrecondition, Reason::IllegalTransition),
+        Refusal::NotPermitted(_) => new(Code::PermissionDenied, Reason::NotPermitted),
+        Refusal::LimitExceeded { limit, message } => new(Code::ResourceExhausted, Reason::LimitExceeded)
+            .with("limit", limit)
+            .quota(*limit, message),
+        Refusal::RateLimited {
+            thread,
+            per_second,
+            retry_after,
+        } => {
+            let fault = new(Code::ResourceExhausted, Reason::RateLimited)
+                .with("per_second", per_second)
+                .retry_after(*retry_after);
+            match thread {
+                Some(id) => about_thread(fault, *id),
+                None => fault,
+            }
+        }
+        Refusal::BudgetExhausted { thread, what } => {
+            about_thread(new(Code::ResourceExhausted, Reason::BudgetExhausted), *thread)
+                .with("budget", what)
+                .quota(thread.to_string(), format!("the budget of {what} is spent"))
+        }
+        Refusal::HistoryCompacted { oldest, head } => new(Code::OutOfRange, Reason::HistoryCompacted)
+            .with("oldest", oldest)
+            .with("head", head),
+        Refusal::OverBudget(shortage) => {
+            let field = format!("budget.{}", shortage.resource.as_str());
+            about_thread(Fault::bad_field(Reason::LimitExceeded, field, &text), shortage.thread)
+                .with("budget", shortage.resource.as_str())
+                .with("asked", shortage.asked)
+                .with("left", shortage.left)
+        }
+        Refusal::AheadOfHead { after, oldest, head } => new(Code::OutOfRange, Reason::AheadOfHead)
+            .with("after_sequence", after)
+            .with("oldest", oldest)
+            .with("head", head),
+    }
+}
+
+fn about_thread(fault: Fault, id: ThreadId) -> Fault {
+    fault.with("thread_id", id)
+}
+
+const fn verb_name(verb: GuardedVerb) -> &'static str {
+    match verb {
+        GuardedVerb::Close => "close",
+        GuardedVerb::Act => "act",
+    }
+}
+
+/// Converts an unknown enumeration number in a request to an error that names the enumeration.
+#[must_use]
+pub fn unknown_value(unknown: UnknownValue) -> Fault {
+    let text = format!("{unknown}; give one of the values that the API lists");
+    Fault::bad_field(Reason::InvalidArgument, unknown.name, text)
+        .with("enumeration", unknown.name)
+        .with("value", unknown.number)
+}

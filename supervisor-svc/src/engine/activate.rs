@@ -1,0 +1,188 @@
+//! Loading of a session: take ownership, restore the snapshot, fold the rest of the log and restore the request log.
+
+use futures::TryFutureExt as _;
+use supervisor_log::{
+    codec::{decode_snapshot, record},
+    store::{EventStore, ReadError, Snapshot, StoredRecord, WriteError, limits::MAX_PAGE},
+};
+use tokio::task::{spawn_blocking, yield_now};
+
+use super::{error::Failure, requests::Requests};
+use crate::domain::{evolve, ids::{Epoch, Sequence, SessionId}, state::session::Session};
+
+/// The number of records folded without yielding. This takes a few tenths of a millisecond.
+const STINT: usize = 128;
+
+/// The size of the first page. It is small, because folding cannot start before it arrives.
+const FIRST_PAGE: usize = 128;
+
+/// A session rebuilt from its log.
+pub(super) struct Loaded {
+    pub session: Session,
+    pub epoch: Epoch,
+    pub requests: Requests,
+    /// The sequence of the store's readable snapshot; zero if there is none.
+    pub snapshot: Sequence,
+    /// The size of the stored content, in bytes.
+    pub content_bytes: u64,
+}
+
+/// The state where folding begins.
+enum Base {
+    /// At the first event: there is no snapshot.
+    Beginning,
+    /// After the snapshot.
+    Snapshot(Box<Session>),
+    /// At the first event: the snapshot is unusable for this reason.
+    Useless(Failure),
+}
+
+/// Takes ownership of the session, which fences off an earlier owner, and loads it. Both start concurrently. Events
+/// that the earlier owner still appended are folded afterwards.
+pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded, Failure> {
+    let (epoch, early) = tokio::join!(store.claim(id), bring_back(store, id));
+    let epoch = epoch.map_err(|error| match error {
+        WriteError::NotFound { session } => Failure::SessionNotFound(session),
+        other => supervisor_log::store::AppendError::from(other).into(),
+    })?;
+    // From here on there are no other writers.
+    let ((session, snapshot), requests, head) = tokio::try_join!(
+        catch_up(store, id, early),
+        requests(store, id),
+        store.head(id).map_err(Failure::from)
+    )?;
+    let head = head.ok_or(Failure::SessionNotFound(id))?;
+    Ok(Loaded {
+        session,
+        epoch,
+        requests,
+        snapshot,
+        content_bytes: head.content_bytes,
+    })
+}
+
+/// Updates a session that was loaded while another owner could write.
+async fn catch_up(
+    store: &dyn EventStore,
+    id: SessionId,
+    early: Result<(Session, Sequence), Failure>,
+) -> Result<(Session, Sequence), Failure> {
+    let Ok((session, snapshot)) = early else {
+        return bring_back(store, id).await;
+    };
+    match store.read(id, session.sequence, FIRST_PAGE).await {
+        // The log was compacted in the meantime, so there is a later snapshot.
+        Err(ReadError::Compacted { .. }) => bring_back(store, id).await,
+        page => Ok((fold_from(store, id, Some(session), page?).await?, snapshot)),
+    }
+}
+
+/// Returns the session at the end of its log, and the sequence of its snapshot.
+async fn bring_back(store: &dyn EventStore, id: SessionId) -> Result<(Session, Sequence), Failure> {
+    let snapshot = store.snapshot(id).await;
+    let after = match &snapshot {
+        Ok(Some(snapshot)) => snapshot.sequence,
+        Ok(None) | Err(_) => Sequence::ZERO,
+    };
+    let (base, mut page) = tokio::join!(base(id, snapshot), store.read(id, after, FIRST_PAGE));
+    let (session, useless) = match base? {
+        Base::Beginning => (None, None),
+        Base::Snapshot(session) => (Some(*session), None),
+        Base::Useless(failure) => {
+            tracing::warn!(session = %id, %failure, "a snapshot cannot be used; the log is replayed");
+            if after > Sequence::ZERO {
+                page = store.read(id, Sequence::ZERO, FIRST_PAGE).await;
+            }
+            (None, Some(failure))
+        }
+    };
+    let snapshot = session.as_ref().map_or(Sequence::ZERO, |session| session.sequence);
+    let page = match page {
+        Err(ReadError::Compacted { oldest, .. }) => {
+            // Compacted records exist only in the snapshot.
+            let missing = || Failure::Corrupt(format!("session {id} is compacted up to {oldest} without a snapshot"));
+            return Err(useless.unwrap_or_else(missing));
+        }
+        read => read?,
+    };
+    Ok((fold_from(store, id, session, page).await?, snapshot))
+}
+
+/// Folds this page, which was requested with [`FIRST_PAGE`], and the rest of the log into the session. Reads the next
+/// page while one is folded.
+async fn fold_from(
+    store: &dyn EventStore,
+    id: SessionId,
+    mut session: Option<Session>,
+    mut page: Vec<StoredRecord>,
+) -> Result<Session, Failure> {
+    let mut wanted = FIRST_PAGE;
+    // A partial page is the last one.
+    while let Some(last) = page.last().filter(|_| page.len() >= wanted) {
+        let after = last.sequence;
+        wanted = MAX_PAGE;
+        let (next, folded) = tokio::join!(store.read(id, after, wanted), fold_page(id, session, &page));
+        (session, page) = (folded?, next?);
+    }
+    let session = fold_page(id, session, &page).await?;
+    session.ok_or(Failure::SessionNotFound(id))
+}
+
+/// Reads the session's remembered requests.
+async fn requests(store: &dyn EventStore, id: SessionId) -> Result<Requests, Failure> {
+    let mut requests = Requests::default();
+    let mut after = None;
+    loop {
+        let page = store.requests(id, after, MAX_PAGE).await?;
+        page.iter().for_each(|record| requests.restore(record));
+        after = match page.last() {
+            Some(last) if page.len() == MAX_PAGE => Some(last.key()),
+            Some(_) | None => return Ok(requests),
+        };
+    }
+}
+
+/// Folds these records into the session. Stays on this thread for cache locality, but yields to other tasks in between.
+async fn fold_page(
+    id: SessionId,
+    mut session: Option<Session>,
+    records: &[StoredRecord],
+) -> Result<Option<Session>, Failure> {
+    for (stint, records) in records.chunks(STINT).enumerate() {
+        if stint > 0 {
+            yield_now().await;
+        }
+        session = fold(id, session, records)?;
+    }
+    Ok(session)
+}
+
+fn fold(id: SessionId, mut session: Option<Session>, records: &[StoredRecord]) -> Result<Option<Session>, Failure> {
+    for stored in records {
+        let recorded = record::decode_record(id, &stored.bytes)?;
+        match &mut session {
+            Some(session) => evolve::evolve(session, &recorded),
+            none => *none = evolve::open(id, &recorded),
+        }
+    }
+    Ok(session)
+}
+
+/// Decides where folding begins, given the store's snapshot.
+async fn base(id: SessionId, snapshot: Result<Option<Snapshot>, ReadError>) -> Result<Base, Failure> {
+    let snapshot = match snapshot {
+        Ok(Some(snapshot)) => snapshot,
+        Ok(None) => return Ok(Base::Beginning),
+        Err(error @ (ReadError::CorruptSide { .. } | ReadError::Corrupt { .. } | ReadError::Compacted { .. })) => {
+            return Ok(Base::Useless(error.into()));
+        }
+        Err(error @ ReadError::Engine(_)) => return Err(error.into()),
+    };
+    // The snapshot may be large.
+    let decoded = spawn_blocking(move || decode_snapshot(id, snapshot.sequence, &snapshot.bytes)).await;
+    Ok(match decoded {
+        Ok(Ok(session)) => Base::Snapshot(Box::new(session)),
+        Ok(Err(error)) => Base::Useless(error.into()),
+        Err(error) => Base::Useless(Failure::Corrupt(format!("the snapshot of session {id}: {error}"))),
+    })
+}

@@ -1,0 +1,401 @@
+//! Construction of one append. Each command is decided on a working copy that includes the earlier commands of the
+//! batch.
+
+use std::sync::Arc;
+
+use supervisor_log::{codec::record, store};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::{error::Failure, message::{Done, Outcome, Remember, Request}, quota::ContentRoom, requests::{self, Requests}, stored_contents::StoredContents};
+use crate::domain::{command::Command, decide::{self, tick}, event::{Event, EventMetadata, Recorded, ThreadEvent}, evolve, ids::{Digest, Epoch, Generation, ReportSequence, ThreadId}, rules::{graph, rate::EventRates}, state::{session::Session, wait::Waits}, time::UnixMillis};
+
+type Reply = oneshot::Sender<Result<Done, Failure>>;
+
+/// The due time of a session that is active or has webhooks. It is always in the past, whatever the clock says after a
+/// restart.
+pub(super) const DUE_AT_ONCE: UnixMillis = UnixMillis::new(0);
+
+/// Returns when a session must be activated or deleted without a request. The progress of webhook deliveries is unknown
+/// here, so a session with webhooks is always loaded when the service starts.
+pub(super) fn due(session: &Session) -> Option<UnixMillis> {
+    if session.is_at_work() || !session.settings.webhooks.is_empty() {
+        return Some(DUE_AT_ONCE);
+    }
+    tick::next(session).into_iter().chain(session.expires()).min()
+}
+
+/// The number of records above which a command waits for the next append.
+const FULL_RECORDS: usize = 256;
+
+/// The same for requests, rejected ones included.
+const FULL_REQUESTS: usize = 1_024;
+
+/// The same for bytes of content.
+const FULL_CONTENT_BYTES: usize = 8 * 1024 * 1024;
+
+/// A reply that is sent when the append is durable. Even a rejection may depend on earlier changes of the batch.
+#[derive(Debug)]
+struct Answer {
+    reply: Reply,
+    result: Result<(Outcome, bool), Failure>,
+}
+
+/// A batch under construction.
+#[derive(Debug)]
+pub(super) struct Draft {
+    /// The session's state before the batch.
+    before: Arc<Session>,
+    working: Session,
+    now: UnixMillis,
+    recorded: Vec<Recorded>,
+    encoded: Vec<store::NewRecord>,
+    contents: Vec<store::Content>,
+    /// Digests of contents that commands refer to and that are already durable.
+    stored: Vec<Digest>,
+    room: ContentRoom,
+    marks: Vec<store::Mark>,
+    new_threads: Vec<ThreadId>,
+    remembered: Vec<(Remember, Outcome)>,
+    reports: Vec<(ThreadId, Generation, ReportSequence)>,
+    answers: Vec<Answer>,
+}
+
+/// The work that remains when the append is durable or has failed.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub session: Arc<Session>,
+    pub recorded: Vec<Recorded>,
+    pub remembered: Vec<(Remember, Outcome)>,
+    pub now: UnixMillis,
+    /// The runner reports that the append contains.
+    pub reports: Vec<(ThreadId, Generation, ReportSequence)>,
+    pub room: ContentRoom,
+    /// The contents that the append refers to. They are durable together with it.
+    pub stored: Vec<Digest>,
+    answers: Vec<Answer>,
+}
+
+impl Draft {
+    pub fn new(session: &Arc<Session>, now: UnixMillis, room: ContentRoom) -> Self {
+        Self {
+            before: Arc::clone(session),
+            working: Session::clone(session),
+            // The log's time never decreases, whatever the clock does.
+            now: now.max(session.updated),
+            recorded: Vec::new(),
+            encoded: Vec::new(),
+            contents: Vec::new(),
+            stored: Vec::new(),
+            room,
+            marks: Vec::new(),
+            new_threads: Vec::new(),
+            remembered: Vec::new(),
+            reports: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        // Rejections record nothing but wait for the append too. Without this limit, a flood of them could delay the
+        // append without bound.
+        if self.answers.len() >= FULL_REQUESTS {
+            return true;
+        }
+        let content: usize = self.contents.iter().map(|content| content.bytes.len()).sum();
+        self.recorded.len() >= FULL_RECORDS || content >= FULL_CONTENT_BYTES
+    }
+
+    /// Decides one request and applies its events to the working copy.
+    pub fn take(&mut self, request: Request, requests: &Requests, stored: &StoredContents, rates: &mut EventRates) {
+        let Request {
+            command,
+            origin,
+            remember,
+            contents,
+            reply,
+        } = request;
+        let (known, contents): (Vec<_>, Vec<_>) = contents.into_iter().partition(|content| stored.has(content.digest));
+        self.stored.extend(known.into_iter().map(|content| content.digest));
+        if let Command::Report {
+            thread,
+            generation,
+            sequence,
+            ..
+        } = &command
+        {
+            self.reports.push((*thread, *generation, *sequence));
+        }
+        let result = self.carry_out(&command, &origin, remember, contents, requests, rates);
+        self.answers.push(Answer { reply, result });
+    }
+
+    fn carry_out(
+        &mut self,
+        command: &Command,
+        origin: &super::Origin,
+        remember: Option<Remember>,
+        contents: Vec<store::Content>,
+        requests: &Requests,
+        rates: &mut EventRates,
+    ) -> Result<(Outcome, bool), Failure> {
+        if let Some(remember) = &remember
+            && let Some(outcome) = self.recall(remember, requests)?
+        {
+            return Ok((outcome, false));
+        }
+        let mut outcome = self.outcome_of(command);
+        let events = decide::decide(&self.working, command, self.now)?;
+        if matches!(command, Command::Interrupt { .. }) {
+            outcome.stopped = events.iter().filter_map(Event::thread).collect();
+        }
+        rates.charge(command, &origin.actor, events.len(), remember.is_some(), self.now)?;
+        let recorded = !events.is_empty();
+        // The contents of a command without effect are dropped, because no event refers to them.
+        let keeps_contents = recorded && self.has_room(command, &contents)?;
+        let metadata = EventMetadata {
+            contents_left_out: recorded && !keeps_contents,
+            ..origin.metadata()
+        };
+        self.record_all(events, &metadata)?;
+        if keeps_contents {
+            self.room.add(&contents);
+            self.contents.extend(contents);
+        }
+        if let Some(remember) = remember {
+            self.remembered.push((remember, outcome.clone()));
+        }
+        Ok((outcome, recorded))
+    }
+
+    /// Returns the waits of the working copy.
+    pub fn waits(&mut self) -> &mut Waits {
+        &mut self.working.waits
+    }
+
+    /// Records follow-up events without a command: new waits can free slots.
+    pub fn follow_up(&mut self) {
+        let events = decide::follow_ups(&self.working);
+        if let Err(error) = self.record_all(events, &super::Origin::service().metadata()) {
+            tracing::error!(session = %self.working.id, %error, "what follows by itself cannot be recorded");
+        }
+    }
+
+    /// Records events and their follow-up events, or none of them.
+    fn record_all(&mut self, mut events: Vec<Event>, metadata: &EventMetadata) -> Result<(), record::EncodeError> {
+        let waits = self.working.waits.clone();
+        let (recorded, new_threads, marks) = (self.recorded.len(), self.new_threads.len(), self.marks.len());
+        let mut metadata = metadata.clone();
+        while !events.is_empty() {
+            for event in events {
+                if let Err(error) = self.record(event, &metadata) {
+                    // Usually the first event fails to encode, and the working copy is unchanged.
+                    if self.recorded.len() > recorded {
+                        self.recorded.truncate(recorded);
+                        self.encoded.truncate(recorded);
+                        self.new_threads.truncate(new_threads);
+                        self.marks.truncate(marks);
+                        self.fold_anew(waits);
+                    }
+                    return Err(error);
+                }
+            }
+            // The earlier state had no pending follow-up events, so the first of these events is the cause.
+            metadata.cause = self.recorded.get(recorded).map(|first| first.sequence);
+            events = decide::follow_ups(&self.working);
+        }
+        Ok(())
+    }
+
+    /// Rebuilds the working copy from the earlier state and the recorded events. This is rare, so no backup copy is
+    /// kept: a copy that shares nodes with the working copy would force each command to clone the nodes that it
+    /// changes.
+    fn fold_anew(&mut self, waits: Waits) {
+        self.working = Session::clone(&self.before);
+        for recorded in &self.recorded {
+            evolve::evolve(&mut self.working, recorded);
+        }
+        self.working.waits = waits;
+    }
+
+    /// Returns whether the session has room for a command's contents. A client's command is rejected. Contents of the
+    /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded.
+    fn has_room(&mut self, command: &Command, contents: &[store::Content]) -> Result<bool, Failure> {
+        let Err(refusal) = self.room.check(contents) else {
+            return Ok(true);
+        };
+        if !matches!(command, Command::Dispatch(_) | Command::Report { .. }) {
+            return Err(refusal.into());
+        }
+        if self.room.leave_out() {
+            tracing::warn!(session = %self.working.id, %refusal, "prompts and results are kept without their content");
+        }
+        Ok(false)
+    }
+
+    fn recall(&self, remember: &Remember, requests: &Requests) -> Result<Option<Outcome>, Failure> {
+        for (earlier, outcome) in &self.remembered {
+            if earlier.key == remember.key {
+                if earlier.hash == remember.hash {
+                    return Ok(Some(outcome.clone()));
+                }
+                return Err(crate::domain::rejection::Refusal::RequestIdReused(remember.key.request_id.clone()).into());
+            }
+        }
+        Ok(requests.recall(remember, self.now)?)
+    }
+
+    fn record(&mut self, event: Event, metadata: &EventMetadata) -> Result<(), record::EncodeError> {
+        let mut metadata = metadata.clone();
+        // An event without a calling request belongs to the trace of its thread's current request.
+        if metadata.traceparent.is_none() {
+            let thread = event.thread().and_then(|id| self.working.thread(id));
+            metadata.traceparent = thread.and_then(|thread| thread.traceparent.clone());
+        }
+        let recorded = Recorded {
+            sequence: self.working.sequence.next(),
+            time: self.now,
+            metadata,
+            event,
+        };
+        let bytes = record::encode_record(self.working.id, &recorded)?;
+        evolve::evolve(&mut self.working, &recorded);
+        if let Event::Thread(id, ThreadEvent::Spawned(_)) = &recorded.event {
+            self.new_threads.push(*id);
+        }
+        self.marks.extend(mark(&recorded));
+        self.encoded.push(store::NewRecord {
+            sequence: recorded.sequence,
+            bytes,
+        });
+        self.recorded.push(recorded);
+        Ok(())
+    }
+
+    /// Returns the parts of the reply that the later state does not contain.
+    fn outcome_of(&self, command: &Command) -> Outcome {
+        let about = |thread: ThreadId| Outcome {
+            thread: Some(thread),
+            status_before: self.working.thread(thread).map(|thread| thread.status.kind()),
+            ..Outcome::default()
+        };
+        let made = |id: Uuid| Outcome {
+            other: Some(id),
+            ..Outcome::default()
+        };
+        match command {
+            Command::Spawn(spawn) => Outcome {
+                thread: Some(spawn.id),
+                ..Outcome::default()
+            },
+            Command::SendInput { target, .. } => Outcome {
+                input: self.working.thread(*target).map(|thread| thread.last_input.next()),
+                ..about(*target)
+            },
+            Command::Close { target, .. }
+            | Command::Interrupt { target, .. }
+            | Command::Resume { target, .. }
+            | Command::SetNote { target, .. }
+            | Command::UpdateBudget { target, .. }
+            | Command::AcknowledgeMail { target, .. } => about(*target),
+            Command::CreateEdge { caller, edge, .. } => made(graph::answer_to(&self.working, caller, edge).as_uuid()),
+            Command::SendHandoff { handoff, .. } => made(handoff.id.as_uuid()),
+            Command::ResolveApproval { approval, .. } => made(approval.as_uuid()),
+            Command::FailSpawn { .. }
+            | Command::Dispatch(_)
+            | Command::Report { .. }
+            | Command::LoseRunner { .. }
+            | Command::RefuseStart { .. }
+            | Command::RefuseTurn { .. }
+            | Command::FinishClose { .. }
+            | Command::UpdateSession(_)
+            | Command::DeleteEdge { .. }
+            | Command::RequestToolApproval { .. }
+            | Command::DenyTool { .. }
+            | Command::SetCondition { .. }
+            | Command::RecordUsage { .. }
+            | Command::AutoTurn { .. }
+            | Command::Tick => Outcome::default(),
+        }
+    }
+
+    /// Returns the batch, or `None` if there is nothing to write. In that case all replies are sent from the present
+    /// state.
+    pub fn finish(self, epoch: Epoch, present: &Arc<Session>) -> Option<(store::Batch, Pending)> {
+        if self.recorded.is_empty() && self.remembered.is_empty() {
+            answer(self.answers, present);
+            return None;
+        }
+        let due = due(&self.working);
+        let mut stored = self.stored;
+        stored.extend(self.contents.iter().map(|content| content.digest));
+        let requests = self
+            .remembered
+            .iter()
+            .map(|(remember, outcome)| remembered::record(remember, outcome, self.now))
+            .collect();
+        let batch = store::Batch {
+            session: self.working.id,
+            expected: self.before.sequence,
+            epoch,
+            records: self.encoded,
+            contents: self.contents,
+            marks: self.marks,
+            new_threads: self.new_threads,
+            requests,
+            due,
+        };
+        let pending = Pending {
+            session: Arc::new(self.working),
+            stored,
+            recorded: self.recorded,
+            remembered: self.remembered,
+            now: self.now,
+            reports: self.reports,
+            room: self.room,
+            answers: self.answers,
+        };
+        Some((batch, pending))
+    }
+}
+
+/// Returns the index entry by which a record is found without reading the log.
+fn mark(recorded: &Recorded) -> Option<store::Mark> {
+    let (kind, thread) = match &recorded.event {
+        Event::Thread(id, ThreadEvent::TurnDispatched { .. }) => (store::MarkKind::Prompt, *id),
+        Event::Thread(id, ThreadEvent::ArtifactRecorded { .. }) => (store::MarkKind::Artifact, *id),
+        Event::Thread(_, ThreadEvent::HandoffSent(handoff)) => (store::MarkKind::Mail, handoff.to),
+        Event::Session(_) | Event::Thread(..) => return None,
+    };
+    Some(store::Mark {
+        kind,
+        sequence: recorded.sequence,
+        thread,
+    })
+}
+
+impl Pending {
+    /// Sends all replies after a durable append. Takes the replies, so a second call does nothing.
+    pub fn answer(&mut self) {
+        answer(std::mem::take(&mut self.answers), &self.session);
+    }
+
+    /// Reports a failed append, or one with an unknown outcome, to all callers.
+    pub fn fail(self, failure: &Failure) {
+        // Rejections fail too, because they may depend on earlier changes of the batch.
+        for Answer { reply, .. } in self.answers {
+            let _ = reply.send(Err(failure.clone()));
+        }
+    }
+}
+
+fn answer(answers: Vec<Answer>, session: &Arc<Session>) {
+    for Answer { reply, result } in answers {
+        let done = result.map(|(outcome, recorded)| Done {
+            session: Arc::clone(session),
+            outcome,
+            recorded,
+        });
+        let _ = reply.send(done);
+    }
+}

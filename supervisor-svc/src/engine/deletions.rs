@@ -1,0 +1,125 @@
+//! Deletion of sessions, and the record of deletions. A retry of DeleteSession succeeds for 24 hours, although the
+//! session no longer exists. The record is stored in cursors outside any session: a fixed number of slots with a
+//! bounded number of entries, so it never grows.
+
+use bytes::Bytes;
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
+use supervisor_log::{
+    codec::parts::{time_from_pb, time_to_pb},
+    store::{AppendError, CursorKey, EventStore},
+};
+use tokio::sync::Mutex;
+use troupe_proto::store::v1 as pb;
+
+use super::{directory::Directory, error::Failure, message::Remember};
+use crate::domain::{ids::SessionId, rejection::Refusal, time::{REQUESTS_REMEMBERED, UnixMillis}};
+
+/// The maximum number of deletions per slot. Beyond it, the oldest is forgotten early. A full slot is below 4 KiB.
+const PER_SLOT: usize = 40;
+
+/// The stored record of deletions. There is one instance per store, so that slots are not changed concurrently.
+#[derive(Debug, Default)]
+pub struct Deletions {
+    // Held while a slot is read, changed and written.
+    changing: Mutex<()>,
+}
+
+impl Directory {
+    /// Deletes a closed session and all its data. A retry of a successful deletion succeeds.
+    ///
+    /// # Errors
+    /// [`Failure::SessionNotFound`]; a refusal if the session is open or the request id was used for another request;
+    /// otherwise the store's error.
+    pub async fn delete(&self, id: SessionId, remember: Option<&Remember>) -> Result<(), Failure> {
+        let store = self.context().store.as_ref();
+        let now = self.context().clock.now();
+        let was_asked_before = match remember {
+            Some(remember) => recall(store, remember, now).await?,
+            None => false,
+        };
+        let session = match self.session(id).await {
+            Err(Failure::SessionNotFound(_)) if was_asked_before => return Ok(()),
+            found => found?,
+        };
+        if !session.state().closed {
+            return Err(still_open(id).into());
+        }
+        if let Some(remember) = remember {
+            self.context().deletions.remember(store, remember, now).await?;
+        }
+        session.delete().await
+    }
+}
+
+/// Returns the refusal to delete an open session.
+pub(super) fn still_open(id: SessionId) -> Refusal {
+    Refusal::IllegalState(format!(
+        "session with id {id} is open; close it with CloseSession before it is deleted"
+    ))
+}
+
+/// Returns whether the same request is in the record.
+async fn recall(store: &dyn EventStore, remember: &Remember, now: UnixMillis) -> Result<bool, Failure> {
+    let key = key_of(remember);
+    let slot = read(store, &slot_of(key)).await?;
+    match slot.deletions.iter().rev().find(|deletion| deletion.key[..] == key) {
+        Some(deletion) if has_expired(deletion, now) => Ok(false),
+        Some(deletion) if deletion.hash[..] == remember.hash => Ok(true),
+        Some(_) => Err(Refusal::RequestIdReused(remember.key.request_id.clone()).into()),
+        None => Ok(false),
+    }
+}
+
+impl Deletions {
+    /// Records a request before it is carried out. The record applies only after its session is deleted.
+    async fn remember(&self, store: &dyn EventStore, remember: &Remember, now: UnixMillis) -> Result<(), Failure> {
+        let key = key_of(remember);
+        let name = slot_of(key);
+        let _changing = self.changing.lock().await;
+        let mut slot = read(store, &name).await?;
+        slot.deletions
+            .retain(|deletion| deletion.key[..] != key && !has_expired(deletion, now));
+        let too_many = (slot.deletions.len() + 1).saturating_sub(PER_SLOT);
+        slot.deletions.drain(..too_many);
+        slot.deletions.push(pb::Deletion {
+            key: Bytes::copy_from_slice(&key),
+            hash: Bytes::copy_from_slice(&remember.hash),
+            expire_time: Some(time_to_pb(now.plus(REQUESTS_REMEMBERED))),
+        });
+        store
+            .put_cursor(name, Some(slot.encode_to_vec().into()))
+            .await
+            .map_err(|error| AppendError::from(error).into())
+    }
+}
+
+async fn read(store: &dyn EventStore, name: &CursorKey) -> Result<pb::Deletions, Failure> {
+    let value = store.cursor(name.clone()).await?.unwrap_or_default();
+    // A slot that cannot be decoded counts as empty. The next deletion overwrites it.
+    Ok(pb::Deletions::decode(value).unwrap_or_default())
+}
+
+fn has_expired(deletion: &pb::Deletion, now: UnixMillis) -> bool {
+    deletion
+        .expire_time
+        .and_then(time_from_pb)
+        .is_none_or(|expires| expires <= now)
+}
+
+fn key_of(remember: &Remember) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in [&remember.key.scope, &remember.key.request_id] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    hash.finalize().into()
+}
+
+/// Returns the key of one of 256 slots.
+fn slot_of([first, ..]: [u8; 32]) -> CursorKey {
+    CursorKey {
+        session: None,
+        name: format!("deletions:{first:02x}"),
+    }
+}

@@ -1,0 +1,307 @@
+//! Handles to a session's actor: commands go through a mailbox, reads use the published state.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use supervisor_log::store::Content;
+use tokio::{
+    sync::{broadcast, mpsc, oneshot, watch},
+    time::Instant,
+};
+
+use super::{error::Failure, message::{Done, Message, Origin, Remember, Request}};
+use crate::{clock::SessionClock, convert::Sight, domain::{command::Command, event::Recorded, ids::{SessionId, WaitId}, state::{session::Session, wait::Wait}, time::UnixMillis}, projections::watch::{encoded::EncodedEvents, snapshot::Snapshots}};
+
+/// The maximum number of waiting messages per class. Beyond it, senders wait.
+pub(super) const MAILBOX: usize = 1_024;
+
+/// The number of appends that a watcher may lag behind before it reads the log instead.
+pub(super) const FEED: usize = 256;
+
+/// The events of one append, in order. A watcher's position never falls inside it.
+#[derive(Debug)]
+pub struct Commit {
+    /// The events.
+    pub events: Vec<Recorded>,
+    /// When the events became visible.
+    pub published: Instant,
+    encoded: EncodedEvents,
+}
+
+impl Commit {
+    pub(super) fn new(events: Vec<Recorded>) -> Self {
+        Self {
+            events,
+            published: Instant::now(),
+            encoded: EncodedEvents::default(),
+        }
+    }
+
+    /// Returns the events as watchers receive them, in the same order.
+    #[must_use]
+    pub fn messages(&self, session: SessionId, sight: Sight) -> &[Bytes] {
+        self.encoded.of(session, &self.events, sight)
+    }
+}
+
+/// A handle to a loaded session. Each handle keeps the session in memory, so drop it as soon as possible.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(super) id: SessionId,
+    pub(super) control: mpsc::Sender<Message>,
+    pub(super) spawns: mpsc::Sender<Message>,
+    pub(super) state: watch::Receiver<Arc<Session>>,
+    /// The actor owns the feed, so it ends with the actor and not with the last handle.
+    pub(super) feed: broadcast::WeakSender<Arc<Commit>>,
+    pub(super) snapshots: Snapshots,
+    pub(super) clock: SessionClock,
+    /// Shared by all handles to one actor. Dropped after the other fields: when it is unshared, all messages were sent.
+    pub(super) pin: Arc<()>,
+}
+
+/// Whether a request is new.
+#[derive(Debug)]
+pub enum Begun {
+    /// The request is new. Carry it out with this value, or drop the value to release the request id.
+    New(InFlight),
+    /// The request was carried out before.
+    Before(Done),
+}
+
+/// A request that has begun but not recorded anything yet. Equal requests wait for it.
+#[derive(Debug)]
+pub struct InFlight {
+    handle: Handle,
+    remember: Option<Remember>,
+}
+
+/// Marks a thread as waiting for others until it is dropped.
+#[derive(Debug)]
+pub struct Waiting {
+    control: mpsc::Sender<Message>,
+    id: WaitId,
+}
+
+impl Handle {
+    /// Returns the current time by the session's clock.
+    #[must_use]
+    pub fn now(&self) -> UnixMillis {
+        self.clock.now()
+    }
+
+    /// Returns the session's id.
+    #[must_use]
+    pub const fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// Returns the snapshots that watchers receive first.
+    #[must_use]
+    pub const fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
+    }
+
+    /// Returns whether both handles belong to the same actor.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.pin, &other.pin)
+    }
+
+    /// Returns whether there are no other handles to the actor.
+    pub(super) fn is_alone(&mut self) -> bool {
+        Arc::get_mut(&mut self.pin).is_some()
+    }
+
+    /// Returns the present durable state.
+    #[must_use]
+    pub fn state(&self) -> Arc<Session> {
+        Arc::clone(&self.state.borrow())
+    }
+
+    /// Returns a receiver of the durable state after each append.
+    #[must_use]
+    pub fn states(&self) -> watch::Receiver<Arc<Session>> {
+        self.state.clone()
+    }
+
+    /// Returns a receiver of the appends from now on, until the actor ends. Subscribe first, then call [`Self::state`]:
+    /// no event is missed, because the actor publishes the state before the events.
+    #[must_use]
+    pub fn follow(&self) -> broadcast::Receiver<Arc<Commit>> {
+        match self.feed.upgrade() {
+            Some(feed) => feed.subscribe(),
+            None => broadcast::channel(1).1,
+        }
+    }
+
+    /// Waits until the session's actor has ended. The session may be looked up again then.
+    pub async fn ended(&self) {
+        self.control.closed().await;
+    }
+
+    /// Executes a command and returns when its events are durable.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn execute(
+        &self,
+        command: Command,
+        origin: Origin,
+        remember: Option<Remember>,
+        contents: Vec<Content>,
+    ) -> Result<Done, Failure> {
+        self.submit(command, origin, remember, contents)
+            .await?
+            .await
+            .map_err(|_| Failure::Gone)?
+    }
+
+    /// Executes a command as [`Self::execute`], but returns when it is in the mailbox. Commands submitted in sequence
+    /// are executed in this order and share appends.
+    ///
+    /// # Errors
+    /// [`Failure::Gone`].
+    pub async fn submit(
+        &self,
+        command: Command,
+        origin: Origin,
+        remember: Option<Remember>,
+        contents: Vec<Content>,
+    ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Failure> {
+        let class = match &command {
+            Command::Spawn(_) | Command::FailSpawn { .. } => &self.spawns,
+            Command::SendInput { .. }
+            | Command::Interrupt { .. }
+            | Command::Close { .. }
+            | Command::Resume { .. }
+            | Command::SetNote { .. }
+            | Command::Dispatch(_)
+            | Command::Report { .. }
+            | Command::LoseRunner { .. }
+            | Command::RefuseStart { .. }
+            | Command::RefuseTurn { .. }
+            | Command::FinishClose { .. }
+            | Command::UpdateSession(_)
+            | Command::UpdateBudget { .. }
+            | Command::CreateEdge { .. }
+            | Command::DeleteEdge { .. }
+            | Command::SendHandoff { .. }
+            | Command::AcknowledgeMail { .. }
+            | Command::ResolveApproval { .. }
+            | Command::RequestToolApproval { .. }
+            | Command::DenyTool { .. }
+            | Command::SetCondition { .. }
+            | Command::RecordUsage { .. }
+            | Command::AutoTurn { .. }
+            | Command::Tick => &self.control,
+        };
+        let (reply, answer) = oneshot::channel();
+        let request = Request {
+            command,
+            origin,
+            remember,
+            contents,
+            reply,
+        };
+        class
+            .send(Message::Request(Box::new(request)))
+            .await
+            .map_err(|_| Failure::Gone)?;
+        Ok(answer)
+    }
+
+    /// Deletes the session and all its data. Other handles stop working.
+    ///
+    /// # Errors
+    /// A refusal unless the session is closed; otherwise the store's error.
+    pub(super) async fn delete(&self) -> Result<(), Failure> {
+        let (reply, answer) = oneshot::channel();
+        self.control
+            .send(Message::Delete(reply))
+            .await
+            .map_err(|_| Failure::Gone)?;
+        answer.await.map_err(|_| Failure::Gone)?
+    }
+
+    /// Checks whether a request was made before. If not, reserves its id. For requests with slow work before their
+    /// command; other requests are recognised by the command itself.
+    ///
+    /// # Errors
+    /// [`Refusal::RequestIdReused`](crate::domain::rejection::Refusal::RequestIdReused) and [`Failure::Gone`].
+    pub async fn begin(&self, remember: Option<Remember>) -> Result<Begun, Failure> {
+        let Some(remember) = remember else {
+            return Ok(Begun::New(InFlight::new(self, None)));
+        };
+        let (reply, answer) = oneshot::channel();
+        self.control
+            .send(Message::Begin { remember, reply })
+            .await
+            .map_err(|_| Failure::Gone)?;
+        answer.await.map_err(|_| Failure::Gone)?
+    }
+
+    /// Marks a thread as waiting for others, under a separate id. Its slot is lent to those of them that are queued
+    /// below it.
+    ///
+    /// # Errors
+    /// [`Failure::Gone`].
+    pub async fn waiting(&self, id: WaitId, wait: Wait) -> Result<Waiting, Failure> {
+        self.control
+            .send(Message::Waiting { id, wait })
+            .await
+            .map_err(|_| Failure::Gone)?;
+        Ok(Waiting {
+            control: self.control.clone(),
+            id,
+        })
+    }
+}
+
+impl InFlight {
+    pub(super) fn new(handle: &Handle, remember: Option<Remember>) -> Self {
+        Self {
+            handle: handle.clone(),
+            remember,
+        }
+    }
+
+    /// Executes the request's command.
+    ///
+    /// # Errors
+    /// See [`Handle::execute`].
+    pub async fn execute(self, command: Command, origin: Origin, contents: Vec<Content>) -> Result<Done, Failure> {
+        let remember = self.remember.clone();
+        self.handle.execute(command, origin, remember, contents).await
+    }
+
+    /// Executes a command that does not complete the request, so that a retry begins again.
+    ///
+    /// # Errors
+    /// See [`Handle::execute`].
+    pub async fn execute_unremembered(self, command: Command, origin: Origin) -> Result<Done, Failure> {
+        self.handle.execute(command, origin, None, Vec::new()).await
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Some(remember) = self.remember.take() {
+            // Release the request id regardless of how the request ended.
+            send_in_any_case(&self.handle.control, Message::Abandon(remember.key));
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // End the wait regardless of how the call ended, including a disconnected client.
+        send_in_any_case(&self.control, Message::WaitOver(self.id));
+    }
+}
+
+/// Sends without waiting. If the mailbox is full, a task waits for capacity.
+fn send_in_any_case(control: &mpsc::Sender<Message>, message: Message) {
+    if let Err(mpsc::error::TrySendError::Full(message)) = control.try_send(message) {
+        let control = control.clone();
+        tokio::spawn(async move { control.send(message).await });
+    }
+}

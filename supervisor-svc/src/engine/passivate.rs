@@ -1,0 +1,263 @@
+//! Snapshots and summaries of a session, which make it fast to find, list and load. Both are derived data. They are
+//! made concurrently with the actor, which never waits for them.
+
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use prost::Message as _;
+use supervisor_log::{
+    codec::{self, record},
+    store::{
+        AppendError, EventStore, Evidence, Mark, MarkKind, Snapshot, WriteError,
+        limits::{MAX_COMPACTED, MAX_PAGE},
+    },
+};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::error::Failure;
+use crate::{convert, domain::{event::Recorded, ids::{Sequence, SessionId}, state::session::Session}};
+
+/// Limits of passivation, snapshots and compaction.
+#[derive(Clone, Copy, Debug)]
+pub struct UpkeepLimits {
+    /// How long a session without pending work stays in memory after its last use.
+    pub idle: Duration,
+    /// The number of events between two snapshots of a session in memory. This bounds the events that are folded after
+    /// a crash, beyond the snapshot.
+    pub snapshot_every: u64,
+    /// The number of events above which a log is compacted.
+    pub compact_above: u64,
+    /// The number of events before its snapshot that a compacted log keeps, for watchers that resume.
+    pub keep_before_snapshot: u64,
+    /// How long a compacted log keeps security events.
+    pub keep_security_events: Duration,
+}
+
+impl Default for UpkeepLimits {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(60),
+            snapshot_every: 10_000,
+            compact_above: 100_000,
+            keep_before_snapshot: 50_000,
+            keep_security_events: days(Self::SECURITY_EVENT_DAYS),
+        }
+    }
+}
+
+impl UpkeepLimits {
+    /// The default number of days for which a compacted log keeps security events.
+    pub const SECURITY_EVENT_DAYS: u32 = 90;
+    /// The configurable range of days: long enough to notice an attack, and at most about a hundred years.
+    const DAYS: RangeInclusive<u32> = 7..=36_500;
+
+    /// Returns these limits with a different retention of security events.
+    ///
+    /// # Errors
+    /// A sentence with the number and its bounds.
+    pub fn keep_security_events_for(self, number: u32) -> Result<Self, String> {
+        if Self::DAYS.contains(&number) {
+            Ok(Self {
+                keep_security_events: days(number),
+                ..self
+            })
+        } else {
+            let (least, most) = (Self::DAYS.start(), Self::DAYS.end());
+            Err(format!(
+                "keep_security_events is {number}; it must be {least} to {most} days"
+            ))
+        }
+    }
+}
+
+fn days(number: u32) -> Duration {
+    Duration::from_secs(24 * 60 * 60) * number
+}
+
+/// The maintenance of one session. It runs one task at a time.
+pub(super) struct Upkeep {
+    store: Arc<dyn EventStore>,
+    limits: UpkeepLimits,
+    /// The sequence of the last snapshot. A failed snapshot is made again when the next one is due.
+    snapshot: Sequence,
+    /// The sequence of the last summary.
+    summary: Option<Sequence>,
+    under_way: Option<JoinHandle<()>>,
+}
+
+impl Upkeep {
+    /// Creates the maintenance of a session whose log has a snapshot at `snapshot`.
+    pub fn new(store: Arc<dyn EventStore>, limits: UpkeepLimits, snapshot: Sequence) -> Self {
+        Self {
+            store,
+            limits,
+            snapshot,
+            summary: None,
+            under_way: None,
+        }
+    }
+
+    /// Makes a snapshot after an append if the last one is too old.
+    pub fn after_append(&mut self, session: &Arc<Session>) {
+        let since = session.sequence.get().saturating_sub(self.snapshot.get());
+        if since < self.limits.snapshot_every || self.under_way.is_some() {
+            return;
+        }
+        self.snapshot = session.sequence;
+        let (store, limits, session) = (Arc::clone(&self.store), self.limits, Arc::clone(session));
+        self.under_way = Some(tokio::spawn(async move {
+            keep_snapshot(store.as_ref(), limits, &session).await;
+        }));
+    }
+
+    /// Makes the snapshot and summary that passivation needs. Returns whether both are done and no task is running.
+    pub fn prepare_rest(&mut self, session: &Arc<Session>) -> bool {
+        if self.under_way.is_some() {
+            return false;
+        }
+        if self.is_prepared(session) {
+            return true;
+        }
+        let needs_snapshot = self.snapshot != session.sequence;
+        self.snapshot = session.sequence;
+        self.summary = Some(session.sequence);
+        let (store, limits, session) = (Arc::clone(&self.store), self.limits, Arc::clone(session));
+        self.under_way = Some(tokio::spawn(async move {
+            if needs_snapshot {
+                keep_snapshot(store.as_ref(), limits, &session).await;
+            }
+            keep_summary(store.as_ref(), &session).await;
+        }));
+        false
+    }
+
+    /// Returns whether the snapshot and summary are current.
+    pub fn is_prepared(&self, session: &Session) -> bool {
+        self.under_way.is_none() && self.snapshot == session.sequence && self.summary == Some(session.sequence)
+    }
+
+    /// Clears the running task if it has ended.
+    pub fn see_end(&mut self) {
+        self.under_way.take_if(|task| task.is_finished());
+    }
+
+    /// Waits until the running task has ended; forever if there is none.
+    pub async fn ended(&mut self) {
+        match &mut self.under_way {
+            Some(task) => {
+                if let Err(error) = task.await {
+                    tracing::error!(%error, "the upkeep of a session broke");
+                }
+                self.under_way = None;
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn keep_snapshot(store: &dyn EventStore, limits: UpkeepLimits, session: &Arc<Session>) {
+    let (id, sequence) = (session.id, session.sequence);
+    let state = Arc::clone(session);
+    let Ok(bytes) = spawn_blocking(move || codec::encode_snapshot(&state)).await else {
+        tracing::error!(session = %id, "the snapshot of a session could not be encoded");
+        return;
+    };
+    match store.put_snapshot(id, Snapshot { sequence, bytes }).await {
+        Ok(()) => compact(store, limits, session).await,
+        Err(error) => report(id, "the snapshot of a session was not kept", &error),
+    }
+}
+
+/// Removes the oldest part of a long log that its snapshot covers, except for recent security events.
+async fn compact(store: &dyn EventStore, limits: UpkeepLimits, session: &Session) {
+    let (id, snapshot) = (session.id, session.sequence);
+    let Ok(Some(head)) = store.head(id).await else { return };
+    let held = head.sequence.get().saturating_sub(head.oldest.get());
+    let until = Sequence::new(snapshot.get().saturating_sub(limits.keep_before_snapshot));
+    if held <= limits.compact_above || until <= head.oldest {
+        return;
+    }
+    let is_old = |recorded: &Recorded| session.updated.since(recorded.time) >= limits.keep_security_events;
+    if let Err(failure) = compact_up_to(store, id, head.oldest, until, &is_old).await {
+        tracing::warn!(session = %id, %failure, "the log of a session was not compacted");
+    }
+}
+
+/// Compacts page by page, so that other sessions can write in between.
+async fn compact_up_to(
+    store: &dyn EventStore,
+    id: SessionId,
+    mut done: Sequence,
+    until: Sequence,
+    is_old: &(dyn Fn(&Recorded) -> bool + Sync),
+) -> Result<(), Failure> {
+    // One call can remove a whole page.
+    const { assert!(MAX_PAGE <= MAX_COMPACTED) };
+    while done < until {
+        let mut keep = Vec::new();
+        let page = store.read(id, done, MAX_PAGE).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        let end = last.sequence.min(until);
+        for stored in page.iter().filter(|stored| stored.sequence <= end) {
+            let recorded = record::decode_record(id, &stored.bytes)?;
+            if let Some(thread) = recorded.event.evidence_about()
+                && !is_old(&recorded)
+            {
+                keep.push(Mark {
+                    kind: MarkKind::Evidence,
+                    sequence: stored.sequence,
+                    thread,
+                });
+            }
+        }
+        let evidence = Evidence {
+            after: done,
+            keep,
+            expired: expired_evidence(store, id, is_old).await?,
+        };
+        let removed = match store.compact(id, end, evidence).await {
+            // The session was deleted.
+            Err(WriteError::NotFound { .. }) => return Ok(()),
+            removed => removed.map_err(AppendError::from)?,
+        };
+        tracing::debug!(session = %id, until = %end, removed, "a log is being compacted");
+        done = end;
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+/// Returns the sequence up to which the oldest page of retained security events has expired.
+async fn expired_evidence(
+    store: &dyn EventStore,
+    id: SessionId,
+    is_old: &(dyn Fn(&Recorded) -> bool + Sync),
+) -> Result<Sequence, Failure> {
+    let mut expired = Sequence::ZERO;
+    let page = store.marked(id, MarkKind::Evidence, None, Sequence::ZERO, MAX_PAGE);
+    for stored in page.await? {
+        if !is_old(&record::decode_record(id, &stored.bytes)?) {
+            break;
+        }
+        expired = stored.sequence;
+    }
+    Ok(expired)
+}
+
+/// Writes the summary of a session, so that a listing need not load the session.
+pub(super) async fn keep_summary(store: &dyn EventStore, session: &Session) {
+    let bytes = Bytes::from(wire::thread::session(session).encode_to_vec());
+    if let Err(error) = store.put_summary(session.id, session.sequence, bytes).await {
+        report(session.id, "the summary of a session was not kept", &error);
+    }
+}
+
+fn report(id: SessionId, what: &'static str, error: &WriteError) {
+    match error {
+        // The session was deleted in the meantime.
+        WriteError::NotFound { .. } => {}
+        WriteError::Invalid(_) | WriteError::Refused(_) | WriteError::Stopped | WriteError::Unknown(_) => {
+            tracing::warn!(session = %id, %error, "{what}");
+        }
+    }
+}

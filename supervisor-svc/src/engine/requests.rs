@@ -1,0 +1,130 @@
+//! The request log: a retry gets the result of the first call. Only successes are remembered, for 24 hours.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use prost::Message as _;
+use supervisor_log::store::{RequestHash, RequestKey, RequestRecord, limits::MAX_OUTCOME_BYTES};
+use tokio::sync::oneshot;
+use troupe_proto::store::v1 as pb;
+use uuid::Uuid;
+
+use super::{error::Failure, handle::Begun, message::{Outcome, Remember}};
+use crate::domain::{ids::{InputNumber, ThreadId}, rejection::Refusal, settings::Limits, status::StatusKind, time::{REQUESTS_REMEMBERED, UnixMillis}};
+
+/// The encoded size of a stopped thread in an outcome: an id with its tag and length.
+const STOPPED_BYTES: usize = 18;
+/// An upper bound of the rest of an outcome.
+const REST_BYTES: usize = 1_024;
+
+// Only open threads are stopped.
+const _: () = assert!(Limits::CEILING.max_open_threads as usize * STOPPED_BYTES + REST_BYTES <= MAX_OUTCOME_BYTES);
+
+type Waiter = (Remember, oneshot::Sender<Result<Begun, Failure>>);
+
+/// The number of requests below which expired ones are not removed.
+const FEW: usize = 1_024;
+
+/// The requests of one session.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    done: HashMap<RequestKey, (RequestHash, Outcome, UnixMillis)>,
+    /// The number of requests after the last removal of expired ones.
+    kept: usize,
+    in_flight: HashMap<RequestKey, Vec<Waiter>>,
+}
+
+impl Requests {
+    /// Restores requests from the store.
+    pub fn restore(&mut self, record: &RequestRecord) {
+        self.done
+            .insert(record.key(), (record.hash, decode(&record.outcome), record.expires));
+    }
+
+    /// Returns the outcome of the same request, if it was made before.
+    pub fn recall(&self, remember: &Remember, now: UnixMillis) -> Result<Option<Outcome>, Refusal> {
+        match self.done.get(&remember.key) {
+            Some((_, _, expires)) if *expires <= now => Ok(None),
+            Some((hash, outcome, _)) if *hash == remember.hash => Ok(Some(outcome.clone())),
+            Some(_) => Err(Refusal::RequestIdReused(remember.key.request_id.clone())),
+            None => Ok(None),
+        }
+    }
+
+    /// Begins a request and returns its waiter. If an equal request is in flight, queues the waiter and returns `None`.
+    pub fn begin(&mut self, waiter: Waiter) -> Option<Waiter> {
+        if let Some(waiting) = self.in_flight.get_mut(&waiter.0.key) {
+            waiting.push(waiter);
+            return None;
+        }
+        self.in_flight.insert(waiter.0.key.clone(), Vec::new());
+        Some(waiter)
+    }
+
+    /// Ends a request, however it ended. Returns the requests that waited for it, to be checked again.
+    pub fn end(&mut self, key: &RequestKey) -> Vec<Waiter> {
+        self.in_flight.remove(key).unwrap_or_default()
+    }
+
+    /// Remembers a request whose events are now durable.
+    pub fn remember(&mut self, key: RequestKey, hash: RequestHash, outcome: Outcome, now: UnixMillis) {
+        // Runs when the number has doubled. The cost per request is constant, and at most half of the entries are
+        // expired.
+        if self.done.len() >= FEW.max(2 * self.kept) {
+            self.done.retain(|_, (.., expires)| *expires > now);
+            self.kept = self.done.len();
+        }
+        self.done.insert(key, (hash, outcome, now.plus(REQUESTS_REMEMBERED)));
+    }
+}
+
+pub(super) fn record(remember: &Remember, outcome: &Outcome, now: UnixMillis) -> RequestRecord {
+    RequestRecord {
+        scope: remember.key.scope.clone(),
+        request_id: remember.key.request_id.clone(),
+        hash: remember.hash,
+        outcome: encode(outcome),
+        expires: now.plus(REQUESTS_REMEMBERED),
+    }
+}
+
+fn encode(outcome: &Outcome) -> Bytes {
+    let status_before = outcome
+        .status_before
+        .and_then(|kind| StatusKind::ALL.iter().position(|other| *other == kind))
+        .and_then(|place| u32::try_from(place + 1).ok());
+    pb::Outcome {
+        session_id: String::new(),
+        thread_id: outcome.thread.map(|id| id.to_string()).unwrap_or_default(),
+        status_before: status_before.unwrap_or_default(),
+        other_id: outcome.other.map(|id| id.to_string()).unwrap_or_default(),
+        input_number: outcome.input.map(InputNumber::get).unwrap_or_default(),
+        stopped_threads: outcome
+            .stopped
+            .iter()
+            .map(|id| Bytes::copy_from_slice(id.as_uuid().as_bytes()))
+            .collect(),
+    }
+    .encode_to_vec()
+    .into()
+}
+
+/// Decodes an outcome. An undecodable outcome is returned as empty, but its request still counts as done.
+fn decode(bytes: &Bytes) -> Outcome {
+    let stored = pb::Outcome::decode(bytes.clone()).unwrap_or_default();
+    let place = usize::try_from(stored.status_before).unwrap_or_default();
+    Outcome {
+        thread: stored.thread_id.parse().ok(),
+        status_before: place
+            .checked_sub(1)
+            .and_then(|place| StatusKind::ALL.get(place).copied()),
+        input: (stored.input_number > 0).then(|| InputNumber::new(stored.input_number)),
+        other: stored.other_id.parse().ok(),
+        stopped: stored
+            .stopped_threads
+            .iter()
+            .filter_map(|id| Uuid::from_slice(id).ok())
+            .map(ThreadId::from_uuid)
+            .collect(),
+    }
+}

@@ -1,0 +1,271 @@
+//! Session metrics for operators; `docs/monitoring.md` lists them. Recording a metric does not change state. Except for
+//! write durations, all values can also be derived from the log.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use opentelemetry::{
+    KeyValue,
+    metrics::{Counter, Histogram, UpDownCounter},
+};
+use svc_kit::metrics::{counter, meter};
+
+use crate::{domain::{event::{Event, Recorded, ThreadEvent}, ids::ThreadId, rules::limits, state::session::Session, status::StatusKind, time::UnixMillis}, engine::Directory};
+
+/// How a label names the status that a count is of.
+const STATUS: &str = "status";
+
+/// The kinds of tokens that are counted.
+const TOKENS: [&str; 2] = ["input", "output"];
+
+/// The instruments of a supervisor.
+#[derive(Debug)]
+pub struct Measures {
+    append: Histogram<f64>,
+    start: Histogram<f64>,
+    queue: Histogram<f64>,
+    cascade: Histogram<f64>,
+    turns: Counter<u64>,
+    tokens: Counter<u64>,
+    refusals: Counter<u64>,
+    denials: Counter<u64>,
+    watchers: UpDownCounter<i64>,
+    lags: Counter<u64>,
+    passed_over: Counter<u64>,
+    delay: Histogram<f64>,
+    /// Start times of running cascades. Cascades that started before a restart are not timed.
+    cascades: Mutex<HashMap<ThreadId, UnixMillis>>,
+}
+
+impl Default for Measures {
+    fn default() -> Self {
+        let new = Self::new();
+        // There from the start, so that the first increase of each is seen.
+        for status in [StatusKind::Completed, StatusKind::Errored, StatusKind::Interrupted] {
+            new.turns.add(0, &[KeyValue::new(STATUS, status.as_str())]);
+        }
+        for kind in TOKENS {
+            new.tokens.add(0, &[KeyValue::new("kind", kind)]);
+        }
+        new
+    }
+}
+
+impl Measures {
+    fn new() -> Self {
+        let meter = meter();
+        let time = |name, what| meter.f64_histogram(name).with_unit("s").with_description(what).build();
+        let count = |name, what| meter.u64_counter(name).with_description(what).build();
+        Self {
+            append: time(
+                "troupe.log.append.duration",
+                "How long appends to the log take, on the disk",
+            ),
+            start: time("troupe.thread.start.duration", "From a spawn to the first turn"),
+            queue: time("troupe.thread.queue.duration", "How long threads wait for a slot"),
+            cascade: time("troupe.thread.cascade.duration", "How long subtrees take to close"),
+            turns: count("troupe.turns", "Turns that ended, by how"),
+            tokens: count("troupe.tokens", "Tokens that agents have spent, by kind"),
+            refusals: count("troupe.spawns.refused", "Spawns that the registry refused, by reason"),
+            denials: counter("troupe.tools.denied", "Tool calls that were refused"),
+            watchers: meter
+                .i64_up_down_counter("troupe.watchers")
+                .with_description("Streams that watch a session")
+                .build(),
+            lags: counter(
+                "troupe.watchers.lagged",
+                "Times that a watcher fell behind and read on in the log",
+            ),
+            passed_over: counter(
+                "troupe.runners.passed_over",
+                "Messages and reports of runners that this release does not know",
+            ),
+            delay: time(
+                "troupe.watchers.delay.duration",
+                "How long what was appended waits for each watcher that follows",
+            ),
+            cascades: Mutex::default(),
+        }
+    }
+
+    /// Records the duration of an append, whether it succeeded or failed.
+    pub fn appended(&self, elapsed: Duration) {
+        self.append.record(elapsed.as_secs_f64(), &[]);
+    }
+
+    /// Events were recorded, after which the session is as it is, and before which it was as it was.
+    pub fn happened(&self, before: &Session, after: &Session, events: &[Recorded]) {
+        let mut spenders = BTreeSet::new();
+        for recorded in events {
+            if let Event::Thread(id, event) = &recorded.event {
+                self.of_thread(before, after, *id, event, recorded.time);
+                if matches!(event, ThreadEvent::UsageRecorded { .. } | ThreadEvent::TurnEnded { .. }) {
+                    spenders.insert(*id);
+                }
+            }
+        }
+        let total = |session: &Session, id| {
+            session
+                .thread(id)
+                .map(|thread| thread.total_usage())
+                .unwrap_or_default()
+        };
+        for id in spenders {
+            let spent = total(after, id).since(total(before, id));
+            for (kind, tokens) in TOKENS.into_iter().zip([spent.input_tokens, spent.output_tokens]) {
+                self.tokens.add(tokens, &[KeyValue::new("kind", kind)]);
+            }
+        }
+    }
+
+    /// A watcher fell behind.
+    pub fn lagged(&self) {
+        self.lags.add(1, &[]);
+    }
+
+    /// Records a runner message that this release does not know.
+    pub fn passed_over(&self) {
+        self.passed_over.add(1, &[]);
+    }
+
+    /// Records the delay between the publication of an event and its delivery to a watcher.
+    pub fn followed(&self, delay: Duration) {
+        self.delay.record(delay.as_secs_f64(), &[]);
+    }
+
+    /// Counts a watcher as long as it lives.
+    pub fn watching(&self) -> Watching {
+        self.watchers.add(1, &[]);
+        Watching(self.watchers.clone())
+    }
+
+    fn of_thread(&self, before: &Session, after: &Session, id: ThreadId, event: &ThreadEvent, time: UnixMillis) {
+        let since = |earlier: UnixMillis| time.since(earlier).as_secs_f64();
+        match event {
+            ThreadEvent::Admitted => {
+                let waited = before
+                    .thread(id)
+                    .filter(|thread| thread.status.kind() == StatusKind::Queued);
+                if let Some(thread) = waited {
+                    self.queue.record(since(thread.since), &[]);
+                }
+            }
+            ThreadEvent::TurnStarted { .. } => {
+                // A turn that was dispatched but never started has a number too.
+                let is_first = before.thread(id).is_none_or(|thread| thread.total_usage().turns == 0);
+                if let Some(thread) = after.thread(id).filter(|_| is_first) {
+                    self.start.record(since(thread.created), &[]);
+                }
+            }
+            ThreadEvent::TurnEnded { outcome, .. } => {
+                self.turns.add(1, &[KeyValue::new(STATUS, outcome.kind().as_str())]);
+            }
+            ThreadEvent::SpawnFailed { reason, .. } => {
+                self.refusals.add(1, &[KeyValue::new("reason", reason.clone())]);
+            }
+            ThreadEvent::ToolDenied { .. } => self.denials.add(1, &[]),
+            ThreadEvent::CloseRequested(_) => {
+                self.cascades().insert(id, time);
+            }
+            ThreadEvent::Closed { .. } => {
+                let begun = self.cascades().remove(&id);
+                if let Some(begun) = begun {
+                    self.cascade.record(since(begun), &[]);
+                }
+            }
+            ThreadEvent::Spawned(_)
+            | ThreadEvent::Placed { .. }
+            | ThreadEvent::InputQueued { .. }
+            | ThreadEvent::TurnDispatched { .. }
+            | ThreadEvent::InputDelivered { .. }
+            | ThreadEvent::InterruptRequested { .. }
+            | ThreadEvent::NoteSet(_)
+            | ThreadEvent::ConditionChanged { .. }
+            | ThreadEvent::UsageRecorded { .. }
+            | ThreadEvent::BudgetUpdated(_)
+            | ThreadEvent::ArtifactRecorded { .. }
+            | ThreadEvent::Resumed(_)
+            | ThreadEvent::EdgeCreated(_)
+            | ThreadEvent::EdgeDeleted(_)
+            | ThreadEvent::HandoffSent(_)
+            | ThreadEvent::MailAcknowledged(_)
+            | ThreadEvent::ApprovalRequested { .. }
+            | ThreadEvent::ApprovalResolved { .. } => {}
+        }
+    }
+
+    fn cascades(&self) -> std::sync::MutexGuard<'_, HashMap<ThreadId, UnixMillis>> {
+        // Whole after any panic: every change is one call.
+        self.cascades.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A watcher that is counted.
+#[derive(Debug)]
+pub struct Watching(UpDownCounter<i64>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.add(-1, &[]);
+    }
+}
+
+/// Registers gauges that are computed whenever the metrics are read: sessions in memory, their threads and slots, and
+/// the runners. Each reading inspects every session in memory.
+pub fn observe(directory: &Directory) {
+    let meter = meter();
+    let loaded = directory.clone();
+    meter
+        .u64_observable_gauge("troupe.sessions.loaded")
+        .with_description("Sessions in memory")
+        .with_callback(move |gauge| gauge.observe(loaded.loaded() as u64, &[]))
+        .build();
+    let counted = directory.clone();
+    meter
+        .u64_observable_gauge("troupe.threads")
+        .with_description("Threads of sessions in memory, by status")
+        .with_callback(move |gauge| {
+            let mut counts = StatusKind::ALL.map(|kind| (kind, 0_u64));
+            for session in counted.states() {
+                for (kind, count) in &mut counts {
+                    *count += u64::from(session.count(*kind));
+                }
+            }
+            for (kind, count) in counts {
+                gauge.observe(count, &[KeyValue::new(STATUS, kind.as_str())]);
+            }
+        })
+        .build();
+    let counted = directory.clone();
+    meter
+        .u64_observable_gauge("troupe.slots")
+        .with_description("Slots of sessions in memory, by whether a thread has them")
+        .with_callback(move |gauge| {
+            let (mut taken, mut all) = (0_u64, 0_u64);
+            for session in counted.states() {
+                let active = limits::active(&session);
+                taken += u64::from(active);
+                // Lowering a limit does not revoke slots that are in use.
+                all += u64::from(session.settings.limits.max_threads.max(active));
+            }
+            for (state, count) in [("taken", taken), ("free", all - taken)] {
+                gauge.observe(count, &[KeyValue::new("state", state)]);
+            }
+        })
+        .build();
+    let away = directory.context().runners.clone();
+    meter
+        .u64_observable_gauge("troupe.runners.away")
+        .with_description("Runners that are not attached, and whose lease runs")
+        .with_callback(move |gauge| gauge.observe(away.away() as u64, &[]))
+        .build();
+    let runners = directory.context().runners.clone();
+    meter
+        .u64_observable_gauge("troupe.runners")
+        .with_description("Runners that are attached")
+        .with_callback(move |gauge| gauge.observe(runners.attached() as u64, &[]))
+        .build();
+}

@@ -1,0 +1,9 @@
+//! Readers of the commit feed and of the sessions' state: watches, notifications, webhooks, the overview of all sessions,
+//! and metrics. A projection never changes a session.
+
+pub mod metrics;
+pub mod notifications;
+pub mod overview;
+pub mod thread_view;
+pub mod watch;
+pub mod webhooks;

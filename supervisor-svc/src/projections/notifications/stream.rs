@@ -1,0 +1,166 @@
+//! One notification stream: first the notifications that the client missed, then new ones. The cursor is stored after
+//! the transport has taken a message, so a broken stream loses nothing. At worst, a notification is delivered twice.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use supervisor_log::store::EventStore;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use troupe_proto::supervisor::v1 as pb;
+
+use super::clients::Client;
+use crate::{convert, domain::{event::Recorded, ids::Sequence, rules::notify::Notification, state::session::Session}, engine::{Failure, Handle, tail::Tail}, projections::watch::{RESUME, draining}};
+
+/// Maximum number of unread notifications before a stream waits for its client.
+pub const OUTBOX: usize = 64;
+
+/// Minimum time between two writes of a stream's position.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+
+type Outbox = mpsc::Sender<Result<pb::WatchNotificationsResponse, Status>>;
+
+/// A stream about to run.
+pub struct NotificationStream {
+    /// The log.
+    pub store: Arc<dyn EventStore>,
+    /// The session.
+    pub handle: Handle,
+    /// The watching client.
+    pub client: Arc<Client>,
+    /// The position after which the stream starts.
+    pub after: Sequence,
+    /// Whether notifications include texts of agents and callers.
+    pub details: bool,
+    /// Maximum lifetime of the stream.
+    pub lifetime: Duration,
+    /// Maximum time that an ending stream waits for the client to take the sent messages.
+    pub last_word: Duration,
+    /// Cancelled when the service drains.
+    pub draining: CancellationToken,
+}
+
+/// The progress of a stream.
+struct Progress {
+    /// The last event that was processed, and sent if it causes a notification.
+    position: Sequence,
+    /// The position before the first message that the transport may not have taken yet.
+    unread_after: Option<Sequence>,
+}
+
+impl Progress {
+    /// The position up to which the client needs no telling any more.
+    fn safe(&self) -> Sequence {
+        self.unread_after.unwrap_or(self.position)
+    }
+}
+
+/// Why a stream ended.
+enum End {
+    /// The client disconnected.
+    Gone,
+    /// Planned end. The client watches again.
+    Planned,
+    /// Ended with this error.
+    Failed(Status),
+}
+
+impl NotificationStream {
+    /// Runs the stream until it ends.
+    pub async fn run(self, outbox: Outbox) {
+        let mut progress = Progress {
+            position: self.after,
+            unread_after: None,
+        };
+        // Every reason to end a stream also applies while the stream waits for its client.
+        let end = tokio::select! {
+            biased;
+            () = self.draining.cancelled() => End::Failed(draining(RESUME)),
+            () = outbox.closed() => End::Gone,
+            () = sleep(self.lifetime) => End::Planned,
+            ended = self.follow(&outbox, &mut progress) => match ended {
+                Ok(never) => match never {},
+                Err(end) => end,
+            },
+        };
+        let is_open = !matches!(end, End::Gone);
+        if is_open && timeout(self.last_word, all_taken(&outbox)).await.unwrap_or_default() {
+            progress.unread_after = None;
+        }
+        self.save(&progress).await;
+        if let End::Failed(status) = end {
+            // A client that has read everything has room for the status. A client that does not read misses it.
+            let _ = outbox.try_send(Err(status));
+        }
+    }
+
+    async fn follow(&self, outbox: &Outbox, progress: &mut Progress) -> Result<Infallible, End> {
+        let mut tail = Tail::after(Arc::clone(&self.store), self.handle.clone(), self.after);
+        let mut save_at = Instant::now();
+        loop {
+            let taken = async move {
+                sleep_until(save_at).await;
+                all_taken(outbox).await
+            };
+            tokio::select! {
+                biased;
+                taken = taken, if progress.unread_after.is_some() => {
+                    if taken {
+                        progress.unread_after = None;
+                        self.save(progress).await;
+                        save_at = Instant::now() + SAVE_EVERY;
+                    }
+                }
+                events = tail.next() => match events {
+                    Ok(events) => self.send(outbox, &events, progress).await?,
+                    Err(Failure::Gone) => return Err(End::Planned),
+                    Err(failure) => return Err(End::Failed(failure.into())),
+                },
+            }
+        }
+    }
+
+    async fn send(&self, outbox: &Outbox, events: &[Recorded], progress: &mut Progress) -> Result<(), End> {
+        let session = self.handle.state();
+        for recorded in events {
+            if let Some(message) = self.message(&session, recorded).await {
+                outbox.send(Ok(message)).await.map_err(|_| End::Gone)?;
+                // The sent message and the progress change together: there is no await between them.
+                progress.unread_after.get_or_insert(progress.position);
+            }
+            progress.position = recorded.sequence;
+        }
+        Ok(())
+    }
+
+    /// Builds the client's notification for an event. Returns `None` if the event causes no notification or the client
+    /// does not want it.
+    async fn message(&self, session: &Session, recorded: &Recorded) -> Option<pb::WatchNotificationsResponse> {
+        let notification = Notification::of(session, recorded)?;
+        let kinds = self.client.attention().await.kinds_of(&notification)?;
+        let notification = wire::notify::notification_to_pb(session.id, &notification, &kinds, self.details);
+        Some(pb::WatchNotificationsResponse {
+            notification: Some(notification),
+        })
+    }
+
+    /// Stores the client's progress. A failed write only causes a repeated notification.
+    async fn save(&self, progress: &Progress) {
+        let safe = progress.safe();
+        let saved = self
+            .client
+            .update(safe, |kept| kept.sequence = kept.sequence.max(safe))
+            .await;
+        if let Err(failure) = saved {
+            tracing::warn!(session = %self.handle.id(), %failure, "a client's position was not written down");
+        }
+    }
+}
+
+/// Waits until the transport has taken all sent messages. Returns false if the client disconnected.
+async fn all_taken(outbox: &Outbox) -> bool {
+    outbox.reserve_many(outbox.max_capacity()).await.is_ok()
+}

@@ -1,0 +1,140 @@
+//! A watch of all sessions: first all matching sessions, then each session that changes, with its current state. Each
+//! session is sent at most once a second. A slow watcher therefore gets fewer messages, and there is no queue per
+//! watcher.
+
+use std::{collections::BTreeMap, convert::Infallible, time::Duration};
+
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use troupe_proto::supervisor::v1 as pb;
+
+use super::draining;
+use crate::{convert::Sight, domain::ids::SessionId, engine::Directory, projections::overview::Filter};
+
+/// Minimum time between two messages about the same session.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
+
+/// A watch about to run.
+pub struct SessionsWatch {
+    /// The directory of sessions.
+    pub directory: Directory,
+    /// Which sessions the watch includes.
+    pub filter: Filter,
+    /// Which data is visible.
+    pub sight: Sight,
+    /// Maximum lifetime. The caller adds jitter so that streams do not end together.
+    pub lifetime: Duration,
+    /// Maximum time that an ending stream waits for its reader to take the final status.
+    pub last_word: Duration,
+    /// Cancelled when the service drains.
+    pub draining: CancellationToken,
+}
+
+type Outbox = mpsc::Sender<Result<pb::WatchSessionsResponse, Status>>;
+
+/// The last sent sequence of each session that was sent and not removed.
+type Told = BTreeMap<SessionId, u64>;
+
+/// The reason why a watch ends.
+enum End {
+    /// The client disconnected.
+    Gone,
+    /// Ended with this error.
+    Failed(Status),
+}
+
+impl SessionsWatch {
+    /// Runs the watch until it ends.
+    pub async fn run(self, outbox: Outbox) {
+        let end = tokio::select! {
+            biased;
+            () = self.draining.cancelled() => Some(End::Failed(draining("watch the sessions again"))),
+            () = outbox.closed() => None,
+            // Planned end: the client starts a new watch.
+            () = sleep(self.lifetime) => None,
+            ended = self.follow(&outbox) => ended.err(),
+        };
+        if let Some(End::Failed(status)) = end {
+            let _ = timeout(self.last_word, outbox.send(Err(status))).await;
+        }
+    }
+
+    async fn follow(&self, outbox: &Outbox) -> Result<Infallible, End> {
+        // Subscribes before the first read, so that no change is missed between the two.
+        let follower = self.directory.context().news.follow();
+        let mut told = Told::new();
+        let mut before = None;
+        loop {
+            let (sessions, next) = self
+                .directory
+                .sessions_before(before)
+                .await
+                .map_err(|failure| End::Failed(failure.into()))?;
+            for (id, session) in sessions {
+                self.tell(outbox, &mut told, id, Some(session)).await?;
+            }
+            if next.is_none() {
+                break;
+            }
+            before = next;
+        }
+        let synced = pb::WatchSessionsResponse {
+            synced: true,
+            ..pb::WatchSessionsResponse::default()
+        };
+        send(outbox, synced).await?;
+        loop {
+            let next = Instant::now() + EVERY;
+            for id in follower.take() {
+                match self.directory.session_now(id).await {
+                    Ok(session) => self.tell(outbox, &mut told, id, session).await?,
+                    Err(failure) => tracing::error!(session = %id, %failure, "a session cannot be followed"),
+                }
+            }
+            sleep_until(next).await;
+            follower.changed().await;
+        }
+    }
+
+    /// Sends the current state of a session. `None` means that it was deleted.
+    async fn tell(
+        &self,
+        outbox: &Outbox,
+        told: &mut Told,
+        id: SessionId,
+        session: Option<pb::Session>,
+    ) -> Result<(), End> {
+        let (session, removed) = match session {
+            Some(session) if self.filter.shows(&session) => {
+                if told.insert(id, session.sequence) == Some(session.sequence) {
+                    return Ok(());
+                }
+                (session, false)
+            }
+            hidden => {
+                if told.remove(&id).is_none() {
+                    return Ok(());
+                }
+                let deleted = || pb::Session {
+                    session_id: id.to_string(),
+                    ..pb::Session::default()
+                };
+                (hidden.unwrap_or_else(deleted), true)
+            }
+        };
+        let news = pb::WatchSessionsResponse {
+            session: Some(self.sight.session(session)),
+            removed,
+            synced: false,
+        };
+        send(outbox, news).await
+    }
+}
+
+async fn send(outbox: &Outbox, message: pb::WatchSessionsResponse) -> Result<(), End> {
+    outbox.send(Ok(message)).await.map_err(|_| End::Gone)
+}

@@ -1,0 +1,430 @@
+//! A watch of one session: a snapshot or a position, then the log until the watcher has caught up, then new events. A
+//! watcher that lags reads from the log again, so it loses no events and does not slow others.
+
+use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use prost::Message as _;
+use supervisor_log::codec;
+use svc_kit::{auth::unauthenticated, identity::ThreadPrincipal};
+use tokio::{
+    sync::{broadcast::error::RecvError, mpsc},
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+use troupe_proto::{
+    fault::Fault,
+    reason::Reason,
+    supervisor::v1::{self as pb, watch_threads_response::Message},
+};
+
+use super::{encoded, snapshot::Shown};
+use crate::{convert::{self, Sight}, domain::{event::{Event, Recorded, ThreadEvent}, ids::{Generation, Sequence, ThreadId}, principal::Caller, rejection::Refusal, rules::authority, state::session::Session}, engine::{Directory, Failure, Handle, tail::read_log}};
+
+/// Minimum time between two telemetry messages to a watcher.
+pub(super) const TELEMETRY_EVERY: Duration = Duration::from_millis(250);
+
+/// Minimum time between two output messages to a watcher.
+pub(super) const OUTPUT_EVERY: Duration = Duration::from_millis(50);
+
+/// The times of a watch.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchLimits {
+    /// Maximum silence of a stream before it sends a bookmark.
+    pub bookmark_every: Duration,
+    /// Maximum lifetime of a stream. The caller adds jitter so that streams do not end together.
+    pub lifetime: Duration,
+    /// How long a stream that ends waits for its reader to take the final status.
+    pub last_word: Duration,
+}
+
+impl Default for WatchLimits {
+    fn default() -> Self {
+        Self {
+            bookmark_every: Duration::from_secs(15),
+            lifetime: Duration::from_secs(20 * 60),
+            // Longer than a drain: it is not this that cuts a slow reader off from where it was.
+            last_word: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Where a watch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// With a snapshot.
+    Snapshot {
+        /// Closed threads too.
+        include_closed: bool,
+    },
+    /// Starts with the event after this one.
+    After(Sequence),
+}
+
+/// The scope of a watch.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// The top of the subtree; `None`: the whole session.
+    pub top: Option<ThreadId>,
+    /// Groups of events; empty: all.
+    pub kinds: BTreeSet<pb::EventKind>,
+    /// The watching thread, if the watcher is a thread. Its stream ends when its token becomes stale.
+    pub watcher: Option<ThreadPrincipal>,
+    /// Which texts are visible.
+    pub sight: Sight,
+    /// Whether the watch includes the output of threads.
+    pub output: bool,
+}
+
+/// A watch about to run.
+pub struct ThreadWatch {
+    /// The directory of sessions.
+    pub directory: Directory,
+    /// The session.
+    pub handle: Handle,
+    /// The start position.
+    pub position: Position,
+    /// Which threads and events are visible.
+    pub scope: Scope,
+    /// Its times.
+    pub limits: WatchLimits,
+    /// Cancelled when the service drains.
+    pub draining: CancellationToken,
+}
+
+type Outbox = mpsc::Sender<Result<Bytes, Status>>;
+
+/// The reason why a watch ends.
+enum End {
+    /// The client disconnected.
+    Gone,
+    /// Ended with this error.
+    Failed(Status),
+    /// Planned end, after a final bookmark.
+    Planned,
+    /// The service drains. Ends after a final bookmark with an error that reports it.
+    Draining,
+}
+
+impl ThreadWatch {
+    /// Runs the watch until it ends.
+    pub async fn run(self, outbox: Outbox) {
+        let _counted = self.directory.context().measures.watching();
+        // The watcher's position, once it has one. A part of a snapshot is not a position.
+        let mut position = match self.position {
+            Position::Snapshot { .. } => None,
+            Position::After(after) => Some(after),
+        };
+        // Every reason to end a watch also applies while the watch waits for its reader.
+        let end = tokio::select! {
+            biased;
+            () = self.draining.cancelled() => End::Draining,
+            () = outbox.closed() => End::Gone,
+            () = sleep(self.limits.lifetime) => End::Planned,
+            ended = self.follow(&outbox, &mut position) => match ended {
+                Ok(never) => match never {},
+                Err(end) => end,
+            },
+            () = self.overdue() => End::Failed(unauthenticated()),
+        };
+        let (position, failure) = match end {
+            End::Gone => return,
+            End::Failed(status) => (None, Some(status)),
+            End::Planned => (position, None),
+            End::Draining => (position, Some(draining(RESUME))),
+        };
+        let last_word = async {
+            if let Some(position) = position {
+                let _ = send(&outbox, &bookmark(position, true)).await;
+            }
+            if let Some(status) = failure {
+                let _ = outbox.send(Err(status)).await;
+            }
+        };
+        // A reader that does not read misses the final status.
+        let _ = timeout(self.limits.last_word, last_word).await;
+    }
+
+    /// Sends the available events, then new ones. Cancel safe: the watcher has received every visible event up to
+    /// `position` and none after it.
+    async fn follow(&self, outbox: &Outbox, position: &mut Option<Sequence>) -> Result<Infallible, End> {
+        // Subscribes before the state is read, so that no event is missed between the two.
+        let mut feed = self.handle.follow();
+        let mut telemetry_seen = 0;
+        let position = position.insert(self.begin(outbox).await?);
+        self.catch_up(outbox, position).await?;
+
+        let mut idle = interval(self.limits.bookmark_every);
+        idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        idle.reset();
+        let mut telemetry = self.directory.context().telemetry.changes(self.handle.id());
+        telemetry.mark_changed();
+        let mut telemetry_at = Instant::now();
+        let mut output_seen = 0;
+        let mut output = self.directory.context().output.changes(self.handle.id());
+        output.mark_changed();
+        let mut output_at = Instant::now();
+        let mut told = *position;
+        loop {
+            tokio::select! {
+                biased;
+                commit = feed.recv() => {
+                    match commit {
+                        Ok(commit) => {
+                            self.directory.context().measures.followed(commit.published.elapsed());
+                            let messages = commit.messages(self.handle.id(), self.scope.sight);
+                            let before = told;
+                            self.send_events(outbox, commit.events.iter().zip(messages.iter().cloned()), position, &mut told)
+                                .await?;
+                            // Only sent messages count as activity. Events outside the scope do not.
+                            if told > before {
+                                idle.reset();
+                            }
+                        }
+                        Err(RecvError::Lagged(_)) => {
+                            self.directory.context().measures.lagged();
+                            self.catch_up(outbox, position).await?;
+                        }
+                        // The actor ended. The client locates the session again.
+                        Err(RecvError::Closed) => return Err(End::Planned),
+                    }
+                    self.check_watcher()?;
+                }
+                () = news_at(&mut telemetry, telemetry_at) => {
+                    self.send_telemetry(outbox, &mut telemetry_seen).await?;
+                    telemetry_at = Instant::now() + TELEMETRY_EVERY;
+                }
+                () = news_at(&mut output, output_at), if self.scope.output => {
+                    self.send_output(outbox, &mut output_seen).await?;
+                    output_at = Instant::now() + OUTPUT_EVERY;
+                }
+                _ = idle.tick() => send(outbox, &bookmark(*position, false)).await?,
+            }
+        }
+    }
+
+    /// Sends the start of the watch and returns the watcher's position after it.
+    async fn begin(&self, outbox: &Outbox) -> Result<Sequence, End> {
+        match self.position {
+            Position::Snapshot { include_closed } => {
+                let (sequence, parts) = self.snapshot(include_closed);
+                for part in parts.iter() {
+                    outbox.send(Ok(part.clone())).await.map_err(|_| End::Gone)?;
+                }
+                Ok(sequence)
+            }
+            Position::After(after) => {
+                let head = self.handle.state().sequence;
+                if after <= head {
+                    return Ok(after);
+                }
+                let log = self.directory.context().store.head(self.handle.id()).await;
+                let log = log.map_err(|error| failed(error.into()))?;
+                let ahead = Refusal::AheadOfHead {
+                    after,
+                    oldest: log.map_or(Sequence::ZERO, |log| log.oldest),
+                    head,
+                };
+                Err(End::Failed(wire::status::fault(&ahead).into()))
+            }
+        }
+    }
+
+    /// Sends the log from the position to its end.
+    async fn catch_up(&self, outbox: &Outbox, position: &mut Sequence) -> Result<(), End> {
+        let store = &self.directory.context().store;
+        // Read only published records. A record may be durable shortly before it is published.
+        let until = self.handle.state().sequence;
+        let mut told = *position;
+        loop {
+            let events = read_log(store.as_ref(), self.handle.id(), *position, until)
+                .await
+                .map_err(failed)?;
+            if events.is_empty() {
+                break;
+            }
+            let messages = events
+                .iter()
+                .map(|recorded| encoded::event(self.handle.id(), recorded, self.scope.sight));
+            self.send_events(outbox, events.iter().zip(messages), position, &mut told)
+                .await?;
+        }
+        if told < *position {
+            send(outbox, &bookmark(*position, false)).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_events<'e>(
+        &self,
+        outbox: &Outbox,
+        events: impl Iterator<Item = (&'e Recorded, Bytes)>,
+        position: &mut Sequence,
+        told: &mut Sequence,
+    ) -> Result<(), End> {
+        for (recorded, message) in events {
+            if recorded.sequence <= *position {
+                continue;
+            }
+            if self.shows(&recorded.event) {
+                outbox.send(Ok(message)).await.map_err(|_| End::Gone)?;
+                *told = recorded.sequence;
+            }
+            *position = recorded.sequence;
+        }
+        Ok(())
+    }
+
+    /// Whether an event is in the scope. A subtree's watcher also learns that an ancestor is fenced or interrupted.
+    fn shows(&self, event: &Event) -> bool {
+        let wanted = self.scope.kinds.is_empty() || self.scope.kinds.contains(&codec::event::group(event));
+        let Some(top) = self.scope.top else { return wanted };
+        let within = match event {
+            Event::Session(_) => true,
+            Event::Thread(id, event) => {
+                let session = self.handle.state();
+                let reaches_down = matches!(
+                    event,
+                    ThreadEvent::CloseRequested(_) | ThreadEvent::InterruptRequested { .. }
+                );
+                session.is_within(*id, top) || (reaches_down && session.is_within(top, *id))
+            }
+        };
+        wanted && within
+    }
+
+    /// Returns a snapshot and the sequence number of the last event that it includes. The underlying state is not
+    /// retained while the snapshot is sent.
+    fn snapshot(&self, include_closed: bool) -> (Sequence, Arc<[Bytes]>) {
+        let state = self.handle.state();
+        let shown = Shown {
+            top: self.scope.top,
+            include_closed,
+            sight: self.scope.sight,
+        };
+        let parts = self.handle.snapshots().of(self.directory.context(), &state, shown);
+        (state.sequence, parts)
+    }
+
+    async fn send_telemetry(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), End> {
+        let (newest, changed) = self.directory.context().telemetry.since(self.handle.id(), *seen);
+        *seen = newest;
+        for (thread, values) in changed {
+            let within = self
+                .scope
+                .top
+                .is_none_or(|top| self.handle.state().is_within(thread, top));
+            if within {
+                let mut values = pb::Telemetry::clone(&values);
+                self.scope.sight.tool_use(&mut values.last_tool);
+                let message = pb::WatchThreadsResponse {
+                    sequence: 0,
+                    message: Some(Message::Telemetry(values)),
+                };
+                send(outbox, &message).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_output(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), End> {
+        let (newest, pieces) = self.directory.context().output.since(self.handle.id(), *seen);
+        *seen = newest;
+        for piece in pieces {
+            let within = self
+                .scope
+                .top
+                .is_none_or(|top| self.handle.state().is_within(piece.thread, top));
+            if within {
+                let chunk = pb::ThreadOutputChunk {
+                    thread_id: piece.thread.to_string(),
+                    generation: piece.generation.get(),
+                    text: piece.text.to_string(),
+                };
+                let message = pb::WatchThreadsResponse {
+                    sequence: 0,
+                    message: Some(Message::Output(chunk)),
+                };
+                send(outbox, &message).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if a watching thread's token is stale: a thread's stream must not outlive its token.
+    fn check_watcher(&self) -> Result<(), End> {
+        match &self.scope.watcher {
+            Some(watcher) if is_stale(watcher, &self.handle.state()) => Err(End::Failed(unauthenticated())),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Waits until a watching thread's token is stale, plus the time that a reader may need to take the events that
+    /// report it. A reader that keeps up receives these events, and [`Self::check_watcher`] ends its stream.
+    async fn overdue(&self) {
+        let Some(watcher) = &self.scope.watcher else {
+            return pending().await;
+        };
+        let mut states = self.handle.states();
+        if states.wait_for(|session| is_stale(watcher, session)).await.is_err() {
+            // The actor has ended, and the feed with it: the stream ends as planned.
+            pending::<()>().await;
+        }
+        sleep(self.limits.last_word).await;
+    }
+}
+
+/// Returns whether the identity under which the thread's stream began is no longer valid.
+fn is_stale(watcher: &ThreadPrincipal, session: &Session) -> bool {
+    let caller = Caller::Thread {
+        id: ThreadId::from_uuid(watcher.thread),
+        generation: Generation::new(watcher.generation),
+    };
+    authority::fresh(session, &caller).is_err()
+}
+
+/// Waits for a change, and then until the given time.
+async fn news_at(changes: &mut tokio::sync::watch::Receiver<()>, at: Instant) {
+    match changes.has_changed() {
+        Ok(true) => {}
+        Ok(false) if changes.changed().await.is_ok() => {
+            // This wait may be cancelled by another event, so the change stays marked until it is sent.
+            changes.mark_changed();
+        }
+        // The session's values were removed. The stream ends for another reason.
+        Ok(false) | Err(_) => pending().await,
+    }
+    sleep_until(at).await;
+    changes.mark_unchanged();
+}
+
+async fn send(outbox: &Outbox, message: &pb::WatchThreadsResponse) -> Result<(), End> {
+    let message = Bytes::from(message.encode_to_vec());
+    outbox.send(Ok(message)).await.map_err(|_| End::Gone)
+}
+
+fn bookmark(position: Sequence, ending: bool) -> pb::WatchThreadsResponse {
+    pb::WatchThreadsResponse {
+        sequence: position.get(),
+        message: Some(Message::Bookmark(pb::Bookmark { ending })),
+    }
+}
+
+fn failed(failure: Failure) -> End {
+    End::Failed(failure.into())
+}
+
+/// What a watcher of a log can do whose stream ends.
+pub(crate) const RESUME: &str = "watch again from the last sequence";
+
+/// The service drains. What the client can do, elsewhere or later, ends the sentence.
+pub(crate) fn draining(advice: &str) -> Status {
+    Fault::new(
+        Code::Unavailable,
+        Reason::Draining,
+        format!("the supervisor is shutting down; {advice}"),
+    )
+    .retry_after(Duration::from_secs(1))
+    .into()
+}

@@ -1,0 +1,336 @@
+//! Webhook delivery. Each receiver of a session is sent its notifications in order, one at a time, each until it is
+//! accepted. A receiver's progress is a cursor in the store, which moves when a delivery is accepted. A crash
+//! therefore causes a repeated delivery and loses nothing.
+
+mod backoff;
+mod delivery;
+mod post;
+mod target;
+
+use std::{
+    convert::Infallible,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use prost::Message as _;
+use supervisor_log::store::{AppendError, CursorKey, EventStore};
+use tokio::time::{Instant, sleep};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{self, ClientConfig, RootCertStore, crypto::ring},
+};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use troupe_proto::store::v1 as pb;
+
+pub use self::target::{BadUrl, Target};
+use self::{backoff::Backoff, delivery::{Delivery, Signer}, post::Sending};
+use crate::{clock::Clock, domain::{ids::{Digest, Sequence}, rejection::Refusal, rules::notify::{Attention, Notification}, settings::Webhook, state::{session::Session, webhook::WebhookStart}}, engine::{Failure, Handle, tail::Tail}};
+
+/// Delivery settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WebhookLimits {
+    /// Whether private, loopback and link-local receiver addresses are permitted.
+    pub allow_private: bool,
+    /// Maximum time of one attempt, including name resolution and connecting.
+    pub timeout: Duration,
+    /// Delay after the first failed attempt. Each further failure doubles it.
+    pub first_retry: Duration,
+    /// The longest wait.
+    pub longest_retry: Duration,
+}
+
+impl Default for WebhookLimits {
+    fn default() -> Self {
+        Self {
+            allow_private: false,
+            timeout: Duration::from_secs(10),
+            first_retry: Duration::from_secs(1),
+            longest_retry: Duration::from_secs(5 * 60),
+        }
+    }
+}
+
+/// The webhooks of this process.
+#[derive(Clone)]
+pub struct Webhooks {
+    limits: WebhookLimits,
+    tls: TlsConnector,
+    clock: Clock,
+    stopped: CancellationToken,
+}
+
+impl Webhooks {
+    /// Webhooks that trust the public certificate authorities, and sign with the time of that clock.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up.
+    pub fn new(limits: WebhookLimits, clock: Clock) -> Result<Self, rustls::Error> {
+        let roots: RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self {
+            limits,
+            tls: TlsConnector::from(Arc::new(config)),
+            clock,
+            stopped: CancellationToken::new(),
+        })
+    }
+
+    /// Returns whether private, loopback and link-local receiver addresses are permitted.
+    #[must_use]
+    pub const fn allow_private(&self) -> bool {
+        self.limits.allow_private
+    }
+
+    /// Stops all deliveries. Unaccepted notifications are sent after the next start.
+    pub fn stop(&self) {
+        self.stopped.cancel();
+    }
+
+    /// Sends a session's notifications to its receivers, each from its own position. Returns `None` if the session has
+    /// no receivers. Running deliveries to unchanged receivers continue, and the others end.
+    #[must_use]
+    pub fn deliver(
+        &self,
+        store: &Arc<dyn EventStore>,
+        handle: &Handle,
+        session: &Session,
+        under_way: Option<Deliveries>,
+    ) -> Option<Deliveries> {
+        let mut under_way = under_way.map_or_else(Vec::new, |deliveries| deliveries.0);
+        // Runs before any delivery starts, because a receiver gets one delivery at a time.
+        under_way.retain(|told| session.receivers().any(|(webhook, start)| told.is(webhook, start)));
+        let told: Vec<Told> = session
+            .receivers()
+            .filter_map(
+                |(webhook, start)| match under_way.iter().position(|told| told.is(webhook, start)) {
+                    Some(place) => Some(under_way.swap_remove(place)),
+                    None => self.begin(store, handle, webhook, start),
+                },
+            )
+            .collect();
+        (!told.is_empty()).then_some(Deliveries(told))
+    }
+
+    /// Starts delivery to a receiver. Returns `None` if the URL or the secret is invalid, which the request that set
+    /// them already ruled out.
+    fn begin(
+        &self,
+        store: &Arc<dyn EventStore>,
+        handle: &Handle,
+        webhook: &Webhook,
+        start: WebhookStart,
+    ) -> Option<Told> {
+        let receiver = Receiver::of(webhook, self, store, handle, start)?;
+        let up_to = Arc::clone(&receiver.told);
+        let stopped = self.stopped.clone();
+        let task = tokio::spawn(async move {
+            let telling = pin!(receiver.run());
+            stopped.run_until_cancelled(telling).await;
+        });
+        Some(Told {
+            webhook: webhook.clone(),
+            start,
+            up_to,
+            _task: AbortOnDropHandle::new(task),
+        })
+    }
+}
+
+/// The deliveries of a session under way, until this is dropped.
+#[derive(Debug)]
+pub struct Deliveries(Vec<Told>);
+
+impl Deliveries {
+    /// Returns whether every receiver has accepted all notifications up to the event.
+    #[must_use]
+    pub fn have_told(&self, head: Sequence) -> bool {
+        self.0
+            .iter()
+            .all(|told| told.up_to.load(Ordering::Acquire) >= head.get())
+    }
+}
+
+/// A running delivery task. Dropping this value stops it.
+#[derive(Debug)]
+struct Told {
+    webhook: Webhook,
+    start: WebhookStart,
+    /// The last event up to which all notifications are delivered.
+    up_to: Arc<AtomicU64>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Told {
+    /// Returns whether this is the delivery to the given receiver, with unchanged settings.
+    fn is(&self, webhook: &Webhook, start: WebhookStart) -> bool {
+        self.start == start && self.webhook == *webhook
+    }
+}
+
+/// Minimum number of events without a notification for a receiver before its position is stored.
+const PASSED_OVER: u64 = 1_000;
+
+/// A receiver of a session.
+struct Receiver {
+    webhooks: Webhooks,
+    store: Arc<dyn EventStore>,
+    handle: Handle,
+    target: Target,
+    signer: Signer,
+    attention: Attention,
+    key: CursorKey,
+    start: WebhookStart,
+    /// The last event up to which all notifications are delivered.
+    told: Arc<AtomicU64>,
+}
+
+impl Receiver {
+    /// Returns `None` if the URL or the secret is invalid, which the request that set them already ruled out.
+    fn of(
+        webhook: &Webhook,
+        webhooks: &Webhooks,
+        store: &Arc<dyn EventStore>,
+        handle: &Handle,
+        start: WebhookStart,
+    ) -> Option<Self> {
+        Some(Self {
+            webhooks: webhooks.clone(),
+            store: Arc::clone(store),
+            handle: handle.clone(),
+            target: Target::parse(&webhook.url).ok()?,
+            signer: Signer::new(&webhook.secret)?,
+            attention: Attention::of_webhook(webhook),
+            key: CursorKey {
+                session: Some(handle.id()),
+                name: format!("webhook:{}", Digest::of(webhook.url.as_bytes())),
+            },
+            start,
+            told: Arc::default(),
+        })
+    }
+
+    async fn run(self) {
+        let mut backoff = self.backoff();
+        loop {
+            let began = Instant::now();
+            let failure = match self.follow().await {
+                Ok(never) => match never {},
+                Err(failure) => failure,
+            };
+            // By time, not by deliveries: where only the position cannot be written, each try repeats one.
+            if began.elapsed() > self.webhooks.limits.longest_retry {
+                backoff = self.backoff();
+            }
+            match failure {
+                // The session moved, or was deleted.
+                Failure::Gone | Failure::SessionNotFound(_) => return,
+                // Notifications that were compacted before the receiver accepted them are lost.
+                Failure::Refused(Refusal::HistoryCompacted { oldest, .. }) => {
+                    tracing::warn!(session = %self.handle.id(), %oldest, "a webhook missed what was compacted");
+                    if self.move_to(oldest).await.is_err() {
+                        sleep(backoff.next_delay()).await;
+                    }
+                }
+                Failure::Refused(_)
+                | Failure::StoreUnavailable(_)
+                | Failure::TooLarge(_)
+                | Failure::OutcomeUnknown
+                | Failure::Corrupt(_)
+                | Failure::UpgradeRequired(_) => {
+                    tracing::error!(session = %self.handle.id(), %failure, "webhooks cannot be delivered now");
+                    sleep(backoff.next_delay()).await;
+                }
+            }
+        }
+    }
+
+    /// Sends the notifications after the receiver's position.
+    async fn follow(&self) -> Result<Infallible, Failure> {
+        let position = self.position().await?;
+        let mut tail = Tail::after(Arc::clone(&self.store), self.handle.clone(), position);
+        let mut written = position;
+        self.told.store(position.get(), Ordering::Release);
+        loop {
+            let events = tail.next().await?;
+            let session = self.handle.state();
+            for recorded in &events {
+                let Some(notification) = Notification::of(&session, recorded) else {
+                    continue;
+                };
+                if let Some(kinds) = self.attention.kinds_of(&notification) {
+                    self.send(&Delivery::of(session.id, &notification, &kinds)).await?;
+                    self.move_to(recorded.sequence).await?;
+                    written = recorded.sequence;
+                }
+            }
+            let Some(last) = events.last() else { continue };
+            // Matching events may be rare, and compaction must not overtake the position of a receiver that is up to
+            // date.
+            if last.sequence.get().saturating_sub(written.get()) >= PASSED_OVER {
+                self.move_to(last.sequence).await?;
+                written = last.sequence;
+            }
+            self.told.store(last.sequence.get(), Ordering::Release);
+        }
+    }
+
+    /// Sends a delivery until it is accepted.
+    async fn send(&self, delivery: &Delivery) -> Result<(), Failure> {
+        let limits = &self.webhooks.limits;
+        let sending = Sending {
+            tls: &self.webhooks.tls,
+            clock: &self.webhooks.clock,
+            allow_private: limits.allow_private,
+            within: limits.timeout,
+        };
+        let mut backoff = self.backoff();
+        loop {
+            let session = self.handle.id();
+            if self.store.head(session).await?.is_none() {
+                return Err(Failure::SessionNotFound(session));
+            }
+            let Err(undelivered) = sending.post(&self.target, &self.signer, delivery).await else {
+                return Ok(());
+            };
+            // Only the host, because the path of the URL may be a secret.
+            let host = self.target.host();
+            tracing::warn!(%session, host, delivery = delivery.id, %undelivered, "a webhook was not delivered");
+            sleep(backoff.next_delay()).await;
+        }
+    }
+
+    async fn position(&self) -> Result<Sequence, Failure> {
+        let kept = self.store.cursor(self.key.clone()).await?;
+        let cursor = kept
+            .map(pb::NotificationCursor::decode)
+            .transpose()
+            .map_err(|error| Failure::Corrupt(format!("the cursor \"{}\": {error}", self.key.name)))?;
+        let reached = cursor.map(|cursor| Sequence::new(cursor.sequence));
+        Ok(self.start.position(reached))
+    }
+
+    async fn move_to(&self, sequence: Sequence) -> Result<(), Failure> {
+        let cursor = pb::NotificationCursor {
+            sequence: sequence.get(),
+            ..pb::NotificationCursor::default()
+        };
+        self.store
+            .put_cursor(self.key.clone(), Some(Bytes::from(cursor.encode_to_vec())))
+            .await
+            .map_err(|error| AppendError::from(error).into())
+    }
+
+    fn backoff(&self) -> Backoff {
+        let limits = &self.webhooks.limits;
+        Backoff::new(limits.first_retry, limits.longest_retry)
+    }
+}

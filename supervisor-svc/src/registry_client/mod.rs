@@ -1,0 +1,614 @@
+//! Client of the registry, which is used for every spawn and for listing spawnable roles. All requests are pure reads
+//! or can be repeated like one, so they are retried if the connection, not the registry, failed.
+//!
+//! A registry drops uploaded bundles when it restarts or needs the space. A session stores its own bundle. If the
+//! registry does not hold the bundle of a session's request, this module uploads it and repeats the request
+//! ([`RegistryClient::with_workspace`]). No other module does this.
+
+mod circuit;
+mod pool;
+mod resolutions;
+mod rounds;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use opentelemetry::metrics::Counter;
+use svc_kit::{
+    deadline::{self, Deadline},
+    lost,
+    metrics::counter,
+    shown_token::ShownToken,
+    tls::{self, ClientFiles},
+    trace_context::{self, TraceParent},
+    traces::Traced,
+};
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    time::{sleep, timeout},
+};
+use tonic::{
+    Code, Request, Response, Status,
+    metadata::MetadataValue,
+    transport::{Channel, Endpoint},
+};
+use troupe_proto::{
+    MAX_WORKSPACE_MESSAGE_BYTES,
+    fault::{Fault, reason_of},
+    reason::Reason,
+    registry::v1::{
+        Agent, DescribeSpawnToolRequest, GetWorkspaceRequest, ListAgentsRequest, PutWorkspaceRequest,
+        ResolveSpawnRequest, ResolveSpawnResponse, RouteAgentRequest, RouteAgentResponse, ToolDescription,
+        WorkspaceFile, agent_registry_service_client::AgentRegistryServiceClient,
+    },
+};
+
+pub(crate) use self::pool::CONNECTIONS;
+use self::{circuit::Circuit, pool::{Lease, Pool}, resolution::Resolution, resolutions::{Known, Resolutions}, singleflight::Rounds, workspace::KeptWorkspace};
+use crate::clock::Clock;
+
+/// Maximum time for a response, even if the caller's deadline is later.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Maximum time of a bundle upload, and of the wait for other uploads.
+pub(crate) const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
+
+/// Maximum time to connect.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// Maximum delay before the last retry of a request. Many callers lose their connections at the same time, and the
+/// delay spreads their retries.
+const AGAIN_WITHIN: Duration = Duration::from_millis(100);
+
+/// Interval of connection pings, and the maximum time for a reply. Without pings, a connection whose peer vanished
+/// silently, with its machine or behind a partitioned network, would lose requests until TCP stops retransmitting.
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(10);
+pub(crate) const PING_ANSWER: Duration = Duration::from_secs(5);
+
+/// Number of agents per page of a listing. Together with the maximum number of pages, it exceeds the maximum size of a
+/// catalogue.
+const PAGE_SIZE: i32 = 2_000;
+const MAX_PAGES: usize = 64;
+
+type Client = AgentRegistryServiceClient<Traced>;
+
+/// The registry, as the supervisor sees it.
+#[derive(Clone, Debug)]
+pub struct RegistryClient {
+    pool: Pool,
+    token: Option<ShownToken>,
+    url: Arc<str>,
+    /// Cached responses to spawn requests.
+    resolutions: Arc<Resolutions>,
+    /// Spawn requests in flight.
+    rounds: Arc<Rounds>,
+    /// Serializes bundle uploads. This bounds their memory, and after a restart of the registry the requests of one
+    /// session upload its bundle only once.
+    transfers: Arc<Mutex<()>>,
+    kept: Option<KeptWorkspace>,
+    circuit: Circuit,
+    clock: Clock,
+    /// Number of unanswered requests.
+    unanswered: Counter<u64>,
+}
+
+/// The reason why a request has no result.
+#[derive(Clone, Debug)]
+pub enum Unresolved {
+    /// The registry rejected the request. The status is passed on.
+    Verdict(Status),
+    /// The request has no result: the registry is unavailable or overloaded, or it lacks a workspace that the
+    /// supervisor does not store. The last case (WORKSPACE_UNKNOWN) is passed on to the caller, which can upload the
+    /// workspace.
+    Away(Status),
+}
+
+impl Unresolved {
+    /// The status for a client.
+    #[must_use]
+    pub fn into_status(self) -> Status {
+        match self {
+            Self::Verdict(status) | Self::Away(status) => status,
+        }
+    }
+}
+
+impl RegistryClient {
+    /// A client of the registry at `url`, `tls` for one over TLS. It connects when it is first needed, and again when a
+    /// connection is lost.
+    ///
+    /// # Errors
+    /// If `url` is no URL.
+    pub fn new(
+        url: &str,
+        token: Option<ShownToken>,
+        tls: &ClientFiles,
+        clock: Clock,
+    ) -> Result<Self, tonic::transport::Error> {
+        let endpoint = Endpoint::from_shared(url.to_owned())?
+            .connect_timeout(CONNECT_WITHIN)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_ANSWER)
+            .keep_alive_while_idle(true);
+        Ok(Self::over(tls::channels(&endpoint, tls), url.to_owned(), token, clock))
+    }
+
+    /// A client over channels of the caller's making; `url` only names the registry in logs and errors.
+    #[must_use]
+    pub fn over(channel: impl Fn() -> Channel, url: String, token: Option<ShownToken>, clock: Clock) -> Self {
+        Self {
+            pool: Pool::of(channel),
+            token,
+            url: url.into(),
+            resolutions: Arc::default(),
+            rounds: Arc::default(),
+            transfers: Arc::default(),
+            kept: None,
+            circuit: Circuit::default(),
+            clock,
+            unanswered: counter(
+                "troupe.registry.unanswered",
+                "Questions that the registry did not answer",
+            ),
+        }
+    }
+
+    /// Returns a client for the requests of a session that stores this bundle. If the registry does not hold the
+    /// bundle, the client uploads it again, transparently to callers.
+    #[must_use]
+    pub fn with_workspace(&self, kept: Option<KeptWorkspace>) -> Self {
+        Self { kept, ..self.clone() }
+    }
+
+    /// The files of a bundle that the registry holds.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn workspace(
+        &self,
+        workspace_digest: String,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<Vec<WorkspaceFile>, Unresolved> {
+        let _turn = self.turn(deadline).await?;
+        let question = GetWorkspaceRequest { workspace_digest };
+        let get = |client: Client, request: Request<GetWorkspaceRequest>| async move {
+            let mut client = client.max_decoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
+            client.get_workspace(request).await
+        };
+        let place = self.pool.lease(None);
+        let answer = self
+            .attempt(&place, &question, TRANSFER_WITHIN, deadline, trace, &get)
+            .await;
+        answer.map(|answer| answer.files).map_err(|status| self.judge(status))
+    }
+
+    /// Resolves a spawn with a request that is sent after this call. Under load, identical concurrent spawns share one
+    /// request, in the trace of the spawn that sent it.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn resolve(
+        &self,
+        question: &ResolveSpawnRequest,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<Arc<Resolution>, Unresolved> {
+        let ask = || self.resolve_alone(question.clone(), deadline, trace);
+        self.rounds.ask(question, deadline, ask).await
+    }
+
+    async fn resolve_alone(
+        &self,
+        mut question: ResolveSpawnRequest,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<Arc<Resolution>, Unresolved> {
+        let known = self.resolutions.get(&question);
+        question.known_etag = known.as_ref().map(|known| known.etag.clone()).unwrap_or_default();
+        let ResolveSpawnResponse { resolved, etag } = self
+            .ask(&question, deadline, trace, |mut client, request| async move {
+                client.resolve_spawn(request).await
+            })
+            .await?;
+        match (resolved, known) {
+            (None, Some(known)) if known.etag == etag => Ok(known.resolution),
+            (None, _) => Err(self.judge(Status::internal("the registry answered without a resolution"))),
+            (Some(resolved), _) => {
+                let resolution = Resolution::try_from(resolved)
+                    .map(Arc::new)
+                    .map_err(|error| self.judge(Status::internal(format!("its answer makes no sense: {error}"))))?;
+                question.known_etag.clear();
+                let known = Known {
+                    etag,
+                    resolution: Arc::clone(&resolution),
+                };
+                self.resolutions.keep(question, known);
+                Ok(resolution)
+            }
+        }
+    }
+
+    /// The agent types that a question is about, all pages of them, in order of name.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn agents(
+        &self,
+        mut request: ListAgentsRequest,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<Vec<Agent>, Unresolved> {
+        let mut agents = Vec::new();
+        request.page_size = PAGE_SIZE;
+        for _ in 0..MAX_PAGES {
+            let page = self
+                .ask(&request, deadline, trace, |mut client, request| async move {
+                    client.list_agents(request).await
+                })
+                .await?;
+            agents.extend(page.agents);
+            if page.next_page_token.is_empty() {
+                break;
+            }
+            request.page_token = page.next_page_token;
+        }
+        Ok(agents)
+    }
+
+    /// The agent type that a text is routed to.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn route(
+        &self,
+        request: RouteAgentRequest,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<RouteAgentResponse, Unresolved> {
+        self.ask(&request, deadline, trace, |mut client, request| async move {
+            client.route_agent(request).await
+        })
+        .await
+    }
+
+    /// The tools of the supervisor as a model is offered them, with the catalogue's roles.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn tools(
+        &self,
+        request: DescribeSpawnToolRequest,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<Vec<ToolDescription>, Unresolved> {
+        let answer = self
+            .ask(&request, deadline, trace, |mut client, request| async move {
+                client.describe_spawn_tool(request).await
+            })
+            .await?;
+        Ok(answer.tools)
+    }
+
+    async fn ask<Q, A, F, R>(
+        &self,
+        question: &Q,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+        call: F,
+    ) -> Result<A, Unresolved>
+    where
+        Q: Clone,
+        F: Fn(Client, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let place = self.pool.lease(None);
+        let answer = self.question(&place, question, deadline, trace, &call).await;
+        match (answer, &self.kept) {
+            (Err(status), Some(kept)) if is_unknown_workspace(&status) => {
+                // Over the same connection, behind which is the same registry. Boxed since it is rare, and large.
+                Box::pin(self.bring_back_and_ask(kept, &place, question, deadline, trace, &call)).await
+            }
+            (answer, _) => answer.map_err(|status| self.judge(status)),
+        }
+    }
+
+    async fn bring_back_and_ask<Q, A, F, R>(
+        &self,
+        kept: &KeptWorkspace,
+        place: &Lease<'_>,
+        question: &Q,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+        call: &F,
+    ) -> Result<A, Unresolved>
+    where
+        Q: Clone,
+        F: Fn(Client, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let _turn = self.turn(deadline).await?;
+        // The previous holder of the lock may have uploaded the same bundle.
+        match self.question(place, question, deadline, trace, call).await {
+            Err(status) if is_unknown_workspace(&status) => {}
+            answer => return answer.map_err(|status| self.judge(status)),
+        }
+        self.bring_back(kept, place, deadline, trace).await?;
+        let answer = self.question(place, question, deadline, trace, call).await;
+        answer.map_err(|status| {
+            // The workspace was dropped again. The caller can only retry.
+            if is_unknown_workspace(&status) {
+                self.away(&status)
+            } else {
+                self.judge(status)
+            }
+        })
+    }
+
+    async fn bring_back(
+        &self,
+        kept: &KeptWorkspace,
+        place: &Lease<'_>,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+    ) -> Result<(), Unresolved> {
+        let bundle = kept.read().await.map_err(|failure| Unresolved::Away(failure.into()))?;
+        let put = |client: Client, request: Request<PutWorkspaceRequest>| async move {
+            let mut client = client.max_encoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
+            client.put_workspace(request).await
+        };
+        // The registry may reject the upload for any reason, but that does not make the request itself invalid.
+        let answer = self
+            .attempt(place, &bundle, TRANSFER_WITHIN, deadline, trace, &put)
+            .await
+            .map_err(|status| self.away(&status))?;
+        let (expected, actual) = (kept.workspace_digest(), answer.workspace_digest);
+        if actual.eq_ignore_ascii_case(expected) {
+            tracing::info!(
+                url = %self.url,
+                workspace = expected,
+                "a session's workspace was uploaded again"
+            );
+            return Ok(());
+        }
+        let text = format!(
+            "the registry at {} names the session's workspace {actual}, not {expected} as before; upload it and open a \
+             new session",
+            self.url
+        );
+        let fault = Fault::new(Code::FailedPrecondition, Reason::WorkspaceUnknown, text)
+            .with("workspace_digest", expected)
+            .with("actual", actual);
+        Err(Unresolved::Away(fault.into()))
+    }
+
+    /// Waits until no other bundle is on its way.
+    async fn turn(&self, deadline: Option<Deadline>) -> Result<MutexGuard<'_, ()>, Unresolved> {
+        timeout(deadline::within(deadline, TRANSFER_WITHIN), self.transfers.lock())
+            .await
+            .map_err(|_| self.away(&Status::deadline_exceeded("other workspaces are being transferred")))
+    }
+
+    /// Asks, where it makes sense.
+    async fn question<Q, A, F, R>(
+        &self,
+        place: &Lease<'_>,
+        question: &Q,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+        call: &F,
+    ) -> Result<A, Status>
+    where
+        Q: Clone,
+        F: Fn(Client, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let Some(passage) = self.circuit.enter() else {
+            return Err(self.unavailable("it has not answered for a while").into());
+        };
+        let answer = self
+            .attempt(place, question, ANSWER_WITHIN, deadline, trace, call)
+            .await;
+        match &answer {
+            Err(status) if reason_of(status).is_none() => {
+                // An expired deadline of the caller says nothing about the registry.
+                if deadline.is_none_or(|deadline| !deadline.remaining().is_zero()) {
+                    passage.unanswered();
+                }
+            }
+            Ok(_) | Err(_) => passage.answered(),
+        }
+        answer
+    }
+
+    /// Sends a request. If the connection is lost, retries at once over another connection, and after a short delay
+    /// over the first one, which is reconnected.
+    async fn attempt<Q, A, F, R>(
+        &self,
+        place: &Lease<'_>,
+        question: &Q,
+        within: Duration,
+        deadline: Option<Deadline>,
+        trace: &TraceParent,
+        call: &F,
+    ) -> Result<A, Status>
+    where
+        Q: Clone,
+        F: Fn(Client, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let attempt = |place: &Lease<'_>| call(place.client(), self.request(question.clone(), within, deadline, trace));
+        let mut answer = attempt(place).await;
+        if answer.as_ref().is_err_and(lost::in_transport) {
+            answer = attempt(&self.pool.lease(Some(place))).await;
+        }
+        // If a registry shut down, the second connection may have ended with the first. The first is reconnected by
+        // now.
+        if answer.as_ref().is_err_and(lost::in_transport) {
+            let longest = deadline::within(deadline, AGAIN_WITHIN);
+            sleep(self.clock.part_of(longest)).await;
+            answer = attempt(place).await;
+        }
+        answer.map(Response::into_inner)
+    }
+
+    fn request<Q>(&self, question: Q, within: Duration, deadline: Option<Deadline>, trace: &TraceParent) -> Request<Q> {
+        let mut request = Request::new(question);
+        deadline::limit(&mut request, deadline, within);
+        trace_context::inject(request.metadata_mut(), trace);
+        if let Some(token) = &self.token
+            && let Ok(mut value) = MetadataValue::try_from(format!("Bearer {}", token.present().expose()))
+        {
+            value.set_sensitive(true);
+            request.metadata_mut().insert("authorization", value);
+        }
+        request
+    }
+
+    fn judge(&self, status: Status) -> Unresolved {
+        // A status without a reason does not come from a registry. It comes from an intermediary, or from a server
+        // that lacks the method.
+        let Some(reason) = reason_of(&status) else {
+            return self.away(&status);
+        };
+        // The supervisor itself creates the latter reason if it sent no request.
+        if matches!(reason, Reason::WorkspaceUnknown | Reason::RegistryUnavailable) {
+            return Unresolved::Away(status);
+        }
+        match status.code() {
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::Unimplemented => Unresolved::Verdict(status),
+            Code::PermissionDenied if reason != Reason::NotPermitted => Unresolved::Verdict(status),
+            Code::Ok
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::PermissionDenied
+            | Code::ResourceExhausted
+            | Code::Aborted
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss
+            | Code::Unauthenticated => self.away(&status),
+        }
+    }
+
+    fn away(&self, status: &Status) -> Unresolved {
+        tracing::warn!(url = %self.url, %status, "the registry did not answer");
+        self.unanswered.add(1, &[]);
+        let fault = self.unavailable(status.message());
+        Unresolved::Away(fault.with("registry_code", status.code() as i32).into())
+    }
+
+    fn unavailable(&self, why: &str) -> Fault {
+        let text = format!(
+            "the registry at {} is not available ({why}); nothing was done, try again",
+            self.url
+        );
+        Fault::new(Code::Unavailable, Reason::RegistryUnavailable, text)
+            .retry_after(self.clock.jittered(circuit::PAUSE))
+    }
+}
+
+fn is_unknown_workspace(status: &Status) -> bool {
+    reason_of(status) == Some(Reason::WorkspaceUnknown)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::future::ready;
+
+    use tokio::time::Instant;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{clock::TimeSource, domain::time::UnixMillis};
+
+    /// Every random number is the largest.
+    struct Unlucky;
+
+    impl TimeSource for Unlucky {
+        fn now(&self) -> UnixMillis {
+            UnixMillis::new(0)
+        }
+
+        fn new_uuid(&self) -> Uuid {
+            Uuid::from_u128(999)
+        }
+    }
+
+    /// Returns the times at which a request was sent whose connections are all lost.
+    async fn asked_at(deadline: Option<Duration>) -> Vec<Duration> {
+        let clock = Clock::new(Unlucky);
+        let registry = RegistryClient::new("http://127.0.0.1:1", None, &ClientFiles::default(), clock).unwrap();
+        let (begun, asked) = (Instant::now(), std::sync::Mutex::new(Vec::new()));
+        let deadline = deadline.map(|left| Deadline { at: begun + left });
+        let lose = |_: Client, _: Request<()>| {
+            asked.lock().unwrap().push(begun.elapsed());
+            ready(Err::<Response<()>, _>(Status::from_error(
+                "the connection is lost".into(),
+            )))
+        };
+        let place = registry.pool.lease(None);
+        let answer = registry
+            .attempt(&place, &(), ANSWER_WITHIN, deadline, &TraceParent::root(), &lose)
+            .await;
+        assert!(answer.is_err());
+        asked.into_inner().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_lost_is_asked_again_at_once_and_for_the_last_time_after_a_moment() {
+        let patient = asked_at(None).await;
+        assert_eq!(patient[..2], [Duration::ZERO; 2]);
+        assert!(patient.len() == 3 && patient[2] > AGAIN_WITHIN / 2, "{patient:?}");
+
+        let hurried = asked_at(Some(AGAIN_WITHIN / 10)).await;
+        assert!(hurried.len() == 3 && hurried[2] < AGAIN_WITHIN / 2, "{hurried:?}");
+    }
+
+    fn judged(status: Status) -> (bool, Code, Option<Reason>) {
+        let unresolved = RegistryClient::new("http://127.0.0.1:1", None, &ClientFiles::default(), Clock::system())
+            .unwrap()
+            .judge(status);
+        let is_verdict = matches!(unresolved, Unresolved::Verdict(_));
+        let status = unresolved.into_status();
+        (is_verdict, status.code(), reason_of(&status))
+    }
+
+    #[tokio::test]
+    async fn only_what_is_wrong_with_the_question_is_a_verdict() {
+        let fault = |code, reason| Status::from(Fault::new(code, reason, "text"));
+        for (status, expected) in [
+            (
+                fault(Code::NotFound, Reason::TemplateNotFound),
+                (true, Code::NotFound, Some(Reason::TemplateNotFound)),
+            ),
+            (
+                fault(Code::PermissionDenied, Reason::CwdOutsideRoots),
+                (true, Code::PermissionDenied, Some(Reason::CwdOutsideRoots)),
+            ),
+            // The supervisor's own token is invalid, which says nothing about the spawn.
+            (
+                fault(Code::PermissionDenied, Reason::NotPermitted),
+                (false, Code::Unavailable, Some(Reason::RegistryUnavailable)),
+            ),
+            // The caller that has the workspace uploads it. Recording a failed spawn would be wrong.
+            (
+                fault(Code::FailedPrecondition, Reason::WorkspaceUnknown),
+                (false, Code::FailedPrecondition, Some(Reason::WorkspaceUnknown)),
+            ),
+            (
+                Status::unavailable("away"),
+                (false, Code::Unavailable, Some(Reason::RegistryUnavailable)),
+            ),
+        ] {
+            assert_eq!(judged(status), expected);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Request coalescing for identical concurrent spawns. A spawn only shares a request that is sent after the spawn
+//! arrived, so a shared response is never older than the response to its own request would be. Hundreds of callers
+//! that want the same role cost the registry only a few requests.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use svc_kit::deadline::Deadline;
+use tokio::{
+    sync::{OnceCell, Semaphore},
+    time::timeout,
+};
+use troupe_proto::{fault::reason_of, reason::Reason, registry::v1::ResolveSpawnRequest};
+
+use super::{Unresolved, resolution::Resolution};
+
+/// Number of identical requests in flight before further ones wait for each other. A few concurrent callers never
+/// wait.
+const ON_THEIR_WAY: usize = 2;
+
+/// Maximum time that callers share a request: many times the latency of a healthy registry. If the registry hangs,
+/// callers do not wait for each other.
+const TOGETHER_WITHIN: Duration = Duration::from_millis(100);
+
+type Answer = Result<Arc<Resolution>, Unresolved>;
+
+/// The shared response of a round. `None` if the round produced none; its callers then repeat the request.
+type Round = OnceCell<Option<Answer>>;
+
+/// The requests in flight.
+#[derive(Debug, Default)]
+pub(super) struct Rounds(Mutex<HashMap<ResolveSpawnRequest, Arc<Line>>>);
+
+/// All callers of one request.
+#[derive(Debug)]
+struct Line {
+    /// Number of callers. It changes only under the lock of [`Rounds`].
+    places: AtomicUsize,
+    on_their_way: Semaphore,
+    /// The next round, whose request has not been sent yet. New callers may join it.
+    open: Mutex<Arc<Round>>,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self {
+            places: AtomicUsize::new(0),
+            on_their_way: Semaphore::new(ON_THEIR_WAY),
+            open: Mutex::default(),
+        }
+    }
+}
+
+impl Line {
+    fn open(&self) -> MutexGuard<'_, Arc<Round>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes the round to new callers.
+    fn close(&self, round: &Arc<Round>) {
+        let mut open = self.open();
+        if Arc::ptr_eq(&open, round) {
+            *open = Arc::default();
+        }
+    }
+}
+
+impl Rounds {
+    /// Shares a request with identical concurrent callers. `ask` sends the request before the given deadline, once per
+    /// round, and once more if the sending caller gives up.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    pub async fn ask<F>(
+        &self,
+        question: &ResolveSpawnRequest,
+        deadline: Option<Deadline>,
+        ask: impl Fn() -> F,
+    ) -> Result<Arc<Resolution>, Unresolved>
+    where
+        F: Future<Output = Answer>,
+    {
+        loop {
+            let place = self.join(question);
+            let mut own = None;
+            let turn = async {
+                // Continues whether or not the permit was acquired.
+                let _turn = timeout(TOGETHER_WITHIN, place.line.on_their_way.acquire()).await;
+                place.line.close(&place.round);
+                // The futures around it have a copy of it each.
+                let answer = Box::pin(ask()).await;
+                if concerns_all(&answer, deadline) {
+                    Some(answer)
+                } else {
+                    own = Some(answer);
+                    None
+                }
+            };
+            let shared = place.round.get_or_init(|| turn).await.clone();
+            if let Some(answer) = shared.or(own) {
+                return answer;
+            }
+        }
+    }
+
+    fn join<'a>(&'a self, question: &'a ResolveSpawnRequest) -> Place<'a> {
+        let mut all = self.lock();
+        let line = match all.get(question) {
+            Some(line) => Arc::clone(line),
+            None => Arc::clone(all.entry(question.clone()).or_default()),
+        };
+        line.places.fetch_add(1, Ordering::Relaxed);
+        drop(all);
+        let round = Arc::clone(&line.open());
+        Place {
+            rounds: self,
+            question,
+            line,
+            round,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ResolveSpawnRequest, Arc<Line>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns whether the result applies to all callers of a round. It does not if the sending caller ran out of time, or
+/// if its workspace could not be uploaded.
+fn concerns_all(answer: &Answer, deadline: Option<Deadline>) -> bool {
+    match answer {
+        Ok(_) | Err(Unresolved::Verdict(_)) => true,
+        Err(Unresolved::Away(status)) => {
+            reason_of(status) == Some(Reason::RegistryUnavailable)
+                && deadline.is_none_or(|deadline| !deadline.remaining().is_zero())
+        }
+    }
+}
+
+/// A caller of a request. The last one to leave removes the request.
+struct Place<'a> {
+    rounds: &'a Rounds,
+    question: &'a ResolveSpawnRequest,
+    line: Arc<Line>,
+    round: Arc<Round>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut all = self.rounds.lock();
+        if self.line.places.fetch_sub(1, Ordering::Relaxed) == 1 {
+            all.remove(self.question);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::pin::pin;
+
+    use futures::{future::join_all, poll};
+    use tokio::time::{Instant, advance};
+    use tonic::{Code, Status};
+    use troupe_proto::fault::Fault;
+
+    use super::*;
+
+    /// A registry that responds on command, with the same response for all callers.
+    struct Registry {
+        asked: AtomicUsize,
+        answers: Semaphore,
+        answer: Unresolved,
+    }
+
+    impl Registry {
+        fn that(answer: Unresolved) -> Self {
+            Self {
+                asked: AtomicUsize::new(0),
+                answers: Semaphore::new(0),
+                answer,
+            }
+        }
+
+        async fn ask(&self) -> Answer {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.answers.acquire().await.unwrap().forget();
+            Err(self.answer.clone())
+        }
+
+        fn asked(&self) -> usize {
+            self.asked.load(Ordering::Relaxed)
+        }
+    }
+
+    fn verdict() -> Unresolved {
+        Unresolved::Verdict(Status::not_found("no such role"))
+    }
+
+    fn away() -> Unresolved {
+        Unresolved::Away(Fault::new(Code::Unavailable, Reason::RegistryUnavailable, "away").into())
+    }
+
+    fn question(agent_type: &str) -> ResolveSpawnRequest {
+        ResolveSpawnRequest {
+            agent_type: Some(agent_type.to_owned()),
+            ..ResolveSpawnRequest::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn who_comes_while_enough_are_on_their_way_asks_once_together_with_the_others() {
+        let (rounds, registry, question) = (Rounds::default(), Registry::that(verdict()), question("scribe"));
+        let spawn = || rounds.ask(&question, None, || registry.ask());
+        let mut first = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn())));
+        assert!(poll!(&mut first).is_pending());
+        let mut together = Box::pin(join_all((0..20).map(|_| spawn())));
+        assert!(poll!(&mut together).is_pending());
+        assert_eq!(registry.asked(), ON_THEIR_WAY);
+
+        registry.answers.add_permits(1);
+        assert!(poll!(&mut first).is_pending());
+        assert!(poll!(&mut together).is_pending());
+        assert_eq!(registry.asked(), ON_THEIR_WAY + 1);
+        // This caller arrived after the round's request was sent and must not share it: a response must not be older
+        // than its caller.
+        let mut late = Box::pin(spawn());
+        assert!(poll!(&mut late).is_pending());
+
+        registry.answers.add_permits(ON_THEIR_WAY + 1);
+        let (first, together, late) = (first.await, together.await, late.await);
+        assert_eq!(registry.asked(), ON_THEIR_WAY + 2);
+        for answer in first.into_iter().chain(together).chain([late]) {
+            assert!(matches!(answer, Err(Unresolved::Verdict(status)) if status.message() == "no such role"));
+        }
+        assert!(rounds.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn other_questions_do_not_wait() {
+        let (rounds, registry) = (Rounds::default(), Registry::that(verdict()));
+        let questions: Vec<_> = (0..20).map(|number| question(&number.to_string())).collect();
+        let asking = questions
+            .iter()
+            .map(|question| rounds.ask(question, None, || registry.ask()));
+        assert!(poll!(pin!(join_all(asking))).is_pending());
+        assert_eq!(registry.asked(), questions.len());
+        assert!(rounds.lock().is_empty(), "everybody has left");
+    }
+
+    #[tokio::test]
+    async fn who_asks_for_a_round_and_leaves_is_replaced() {
+        let (rounds, registry, question) = (Rounds::default(), Registry::that(verdict()), question("scribe"));
+        let spawn = || rounds.ask(&question, None, || registry.ask());
+        let mut first = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn())));
+        assert!(poll!(&mut first).is_pending());
+        let (mut asking, mut waiting) = (Box::pin(spawn()), Box::pin(spawn()));
+        assert!(poll!(&mut asking).is_pending() && poll!(&mut waiting).is_pending());
+        registry.answers.add_permits(1);
+        assert!(poll!(&mut first).is_pending() && poll!(&mut asking).is_pending());
+        assert_eq!(registry.asked(), ON_THEIR_WAY + 1);
+
+        drop(asking);
+        assert!(poll!(&mut waiting).is_pending());
+        assert_eq!(registry.asked(), ON_THEIR_WAY + 2);
+        registry.answers.add_permits(ON_THEIR_WAY);
+        assert!(matches!(waiting.await, Err(Unresolved::Verdict(_))));
+    }
+
+    #[tokio::test]
+    async fn that_the_registry_is_away_concerns_all_but_what_is_wrong_with_one_does_not() {
+        for (reason, asked) in [(Reason::RegistryUnavailable, 1), (Reason::WorkspaceUnknown, 10)] {
+            let (rounds, question) = (Rounds::default(), question("scribe"));
+            let registry = Registry::that(Unresolved::Away(Fault::new(Code::Unavailable, reason, "").into()));
+            let spawn = || rounds.ask(&question, None, || registry.ask());
+            let mut first = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn())));
+            assert!(poll!(&mut first).is_pending());
+            let mut together = Box::pin(join_all((0..10).map(|_| spawn())));
+            assert!(poll!(&mut together).is_pending());
+            registry.answers.add_permits(ON_THEIR_WAY + asked);
+            first.await;
+            assert!(together.await.iter().all(Result::is_err));
+            assert_eq!(registry.asked(), ON_THEIR_WAY + asked, "{reason:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_no_time_left_leaves_the_question_to_the_others() {
+        let (rounds, question) = (Rounds::default(), question("scribe"));
+        let registry = Registry::that(away());
+        let over = Some(Deadline { at: Instant::now() });
+        let spawn = |deadline| rounds.ask(&question, deadline, || registry.ask());
+        let mut first = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn(None))));
+        assert!(poll!(&mut first).is_pending());
+        let mut together = Box::pin(join_all([over, None].map(spawn)));
+        assert!(poll!(&mut together).is_pending());
+        registry.answers.add_permits(ON_THEIR_WAY + 2);
+        first.await;
+        assert!(together.await.iter().all(Result::is_err));
+        assert_eq!(registry.asked(), ON_THEIR_WAY + 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_others_where_the_registry_hangs() {
+        let (rounds, registry, question) = (Rounds::default(), Registry::that(verdict()), question("scribe"));
+        let spawn = || rounds.ask(&question, None, || registry.ask());
+        let mut hanging = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn())));
+        assert!(poll!(&mut hanging).is_pending());
+        let mut next = Box::pin(spawn());
+        assert!(poll!(&mut next).is_pending());
+        assert_eq!(registry.asked(), ON_THEIR_WAY);
+        advance(TOGETHER_WITHIN + Duration::from_millis(1)).await;
+        assert!(poll!(&mut next).is_pending());
+        assert_eq!(registry.asked(), ON_THEIR_WAY + 1);
+    }
+}

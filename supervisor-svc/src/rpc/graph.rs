@@ -1,0 +1,297 @@
+//! Edges and handoffs.
+
+use serde_json::json;
+use supervisor_log::{
+    codec::parts::{edge_to_pb, handoff_to_pb},
+    store::Content,
+};
+use tonic::{Request, Status};
+use troupe_proto::supervisor::v1 as pb;
+
+use super::{SupervisorService, agreement::asked, call::Call, page::Page, parse, status::refused};
+use crate::{domain::{command::Command, content::{ContentRef, preview}, event::{Edge, Handoff}, ids::{EdgeId, HandoffId, ThreadId}, rejection::{GuardedVerb, Refusal}, rules::{authority, graph, input}, state::session::Session}, engine::Done};
+
+/// The longest text of a handoff: its message, and its JSON value.
+pub(super) const TEXT_BYTES: usize = 1_024 * 1_024;
+/// The most artifacts of a handoff.
+pub(super) const ARTIFACTS: usize = 64;
+/// Maximum length of a reference, to an artifact or to the subject of a handoff, in bytes.
+pub(super) const REFERENCE_BYTES: usize = 1_024;
+/// Maximum total size of the types and references of a handoff's artifacts, in bytes. They are stored in one record.
+pub(super) const ARTIFACTS_BYTES: usize = 8 * 1_024;
+
+impl SupervisorService {
+    pub(super) async fn connect(
+        &self,
+        request: Request<pb::CreateEdgeRequest>,
+    ) -> Result<pb::CreateEdgeResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let request_id = std::mem::take(&mut request.request_id);
+        let ends = [
+            check::thread_name("from_thread_id", &request.from_thread_id)?,
+            check::thread_name("to_thread_id", &request.to_thread_id)?,
+        ];
+        let by_id: Option<ThreadId> = ends.iter().find_map(|name| name.parse().ok());
+        let handle = self
+            .session_for(&call, &request.session_id, by_id, GuardedVerb::Act)
+            .await?;
+        let state = handle.state();
+        let [from, to] = ends.map(|name| end(&state, &call, name));
+        let (from, to) = (from.map_err(refused)?, to.map_err(refused)?);
+        let remember = call.remember("CreateEdge", &request_id, &request)?;
+        check::line("label", request.label.trim(), check::NAME_BYTES)?;
+        let edge = Edge {
+            id: self.clock().new_edge_id(),
+            from,
+            to,
+            bidirectional: !request.one_way,
+            kind: check::choice("kind", request.kind)?,
+            label: request.label.trim().to_owned(),
+        };
+        let command = Command::CreateEdge {
+            caller: call.caller.clone(),
+            edge: edge.clone(),
+            approval: self.clock().new_approval_id(),
+        };
+        let done = handle
+            .execute(command, call.origin(&request_id), remember, Vec::new())
+            .await?;
+        Ok(connected(&done, edge))
+    }
+
+    pub(super) async fn disconnect(
+        &self,
+        request: Request<pb::DeleteEdgeRequest>,
+    ) -> Result<pb::DeleteEdgeResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let request_id = std::mem::take(&mut request.request_id);
+        let edge: EdgeId = check::id("edge_id", &request.edge_id)?;
+        let handle = self
+            .session_for(&call, &request.session_id, None, GuardedVerb::Act)
+            .await?;
+        // A retry may find that the edge no longer exists, so only the caller's own permissions can be checked before
+        // the retry is recognized.
+        if let Some(own) = call.caller.thread() {
+            authority::authorize(&handle.state(), &call.caller, "DeleteEdge", own).map_err(refused)?;
+        }
+        let remember = call.remember("DeleteEdge", &request_id, &request)?;
+        let asked = asked(
+            &call,
+            &handle,
+            "DeleteEdge",
+            &request_id,
+            &request,
+            || json!({"delete": request.edge_id}),
+        );
+        self.agreed(&call, &handle, asked).await?;
+        let command = Command::DeleteEdge {
+            caller: call.caller.clone(),
+            edge,
+        };
+        handle
+            .execute(command, call.origin(&request_id), remember, Vec::new())
+            .await?;
+        Ok(pb::DeleteEdgeResponse {})
+    }
+
+    pub(super) async fn edges(&self, request: Request<pb::ListEdgesRequest>) -> Result<pb::ListEdgesResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let page = Page::of(&mut request, &call.scope)?;
+        let named = check::optional_id("thread_id", &request.thread_id)?;
+        let handle = self
+            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+            .await?;
+        let around = Self::thread_or_own(&call, &handle, named)?;
+        let state = handle.state();
+        authority::authorize(&state, &call.caller, "ListEdges", around).map_err(refused)?;
+        let found = match named {
+            Some(thread) => graph::edges_of(&state, thread),
+            None => graph::edges_within(&state, around),
+        };
+        let entries = found.iter().map(|edge| (edge.id, edge));
+        let (edges, next_page_token) = page.cut(entries, |edge| edge_to_pb(edge), None);
+        Ok(pb::ListEdgesResponse { edges, next_page_token })
+    }
+
+    pub(super) async fn hand_off(
+        &self,
+        request: Request<pb::SendHandoffRequest>,
+    ) -> Result<pb::SendHandoffResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let request_id = std::mem::take(&mut request.request_id);
+        let receiver = check::thread_name("to_thread_id", &request.to_thread_id)?;
+        let named: Option<ThreadId> = check::optional_id("from_thread_id", &request.from_thread_id)?;
+        let from = named.or_else(|| call.caller.thread()).ok_or_else(|| {
+            check::bad(
+                "from_thread_id",
+                "from_thread_id is required: an operator has no thread",
+            )
+        })?;
+        let handle = self
+            .session_for(&call, &request.session_id, Some(from), GuardedVerb::Act)
+            .await?;
+        let state = handle.state();
+        authority::authorize(&state, &call.caller, "SendHandoff", from).map_err(refused)?;
+        let to = graph::find(&state, &call.caller, receiver).map_err(refused)?;
+        let reply_to = reply_to(&state, &call, &request.reply_to_thread_id)?;
+        let remember = call.remember("SendHandoff", &request_id, &request)?;
+        let asked = asked(
+            &call,
+            &handle,
+            "SendHandoff",
+            &request_id,
+            &request,
+            || json!({"message": request.message, "to": request.to_thread_id}),
+        );
+        let (handoff, contents) = take_handoff(self.clock().new_handoff_id(), request, from, to, reply_to)?;
+        self.agreed(&call, &handle, asked).await?;
+        let command = Command::SendHandoff {
+            caller: call.caller.clone(),
+            handoff: Box::new(handoff.clone()),
+        };
+        let done = handle
+            .execute(command, call.origin(&request_id), remember, contents)
+            .await?;
+        // When a retry arrives, the letter may already be read and removed, so the response is built from the request.
+        let sent = Handoff {
+            id: done.outcome.other.map_or(handoff.id, HandoffId::from_uuid),
+            ..handoff
+        };
+        Ok(pb::SendHandoffResponse {
+            handoff: Some(handoff_to_pb(&sent)),
+        })
+    }
+}
+
+/// Returns one end of an edge if the caller may act on it.
+fn end(session: &Session, call: &Call, name: &str) -> Result<ThreadId, Refusal> {
+    let id = graph::find(session, &call.caller, name)?;
+    authority::authorize(session, &call.caller, "CreateEdge", id).map(|thread| thread.id)
+}
+
+/// Returns the edge that the request for `wanted` created, or the approval that it waits for. If neither exists any
+/// more, the request succeeded earlier, and the repeated call gets the original result.
+fn connected(done: &Done, wanted: Edge) -> pb::CreateEdgeResponse {
+    let id = done.outcome.other.map_or(wanted.id, EdgeId::from_uuid);
+    let present = graph::edge(&done.session, id);
+    match (present, graph::approval_of(&done.session, id)) {
+        (Some(edge), _) => pb::CreateEdgeResponse {
+            edge: Some(edge_to_pb(&edge)),
+            approval_id: String::new(),
+        },
+        (None, Some(approval)) => pb::CreateEdgeResponse {
+            edge: None,
+            approval_id: approval.id.to_string(),
+        },
+        (None, None) => pb::CreateEdgeResponse {
+            edge: Some(edge_to_pb(&Edge { id, ..wanted })),
+            approval_id: String::new(),
+        },
+    }
+}
+
+/// Returns the thread that receives the reply, if the request names one.
+fn reply_to(session: &Session, call: &Call, name: &str) -> Result<Option<ThreadId>, Status> {
+    if name.trim().is_empty() {
+        return Ok(None);
+    }
+    let name = check::thread_name("reply_to_thread_id", name)?;
+    Ok(Some(graph::find(session, &call.caller, name).map_err(refused)?))
+}
+
+/// A handoff and its texts, checked.
+fn take_handoff(
+    id: HandoffId,
+    request: pb::SendHandoffRequest,
+    from: ThreadId,
+    to: ThreadId,
+    reply_to: Option<ThreadId>,
+) -> Result<(Handoff, Vec<Content>), Status> {
+    if request.message.trim().is_empty() {
+        return Err(refused(input::BLANK));
+    }
+    let (message, content) = text("message", request.message)?;
+    let mut contents = vec![content];
+    let structured = if request.structured_json.trim().is_empty() {
+        None
+    } else {
+        let (structured, content) = text("structured_json", request.structured_json)?;
+        is_json(&content.bytes)?;
+        contents.push(content);
+        Some(structured)
+    };
+    check::text("ok_reason", &request.ok_reason, check::REASON_BYTES)?;
+    if request.ok.is_none() && !request.ok_reason.is_empty() {
+        return Err(check::bad(
+            "ok_reason",
+            "ok_reason says why ok is as it is; give ok too",
+        ));
+    }
+    check::text("context_ref", &request.context_ref, REFERENCE_BYTES)?;
+    let handoff = Handoff {
+        id,
+        from,
+        to,
+        message,
+        structured,
+        artifacts: take_artifacts(request.artifacts)?,
+        verdict: request.ok.map(|ok| (ok, request.ok_reason)),
+        expectation: check::choice("expectation", request.expectation)?,
+        reply_to,
+        context_ref: request.context_ref,
+    };
+    Ok((handoff, contents))
+}
+
+fn take_artifacts(artifacts: Vec<pb::ArtifactRef>) -> Result<Vec<(String, String)>, Status> {
+    if artifacts.len() > ARTIFACTS {
+        return Err(check::bad(
+            "artifacts",
+            format!("{} artifacts; at most {ARTIFACTS} are allowed", artifacts.len()),
+        ));
+    }
+    for artifact in &artifacts {
+        if artifact.r#type.trim().is_empty() || artifact.r#ref.trim().is_empty() {
+            return Err(check::bad("artifacts", "an artifact needs both type and ref"));
+        }
+        check::text("artifacts", &artifact.r#type, check::NAME_BYTES)?;
+        check::text("artifacts", &artifact.r#ref, REFERENCE_BYTES)?;
+    }
+    let bytes: usize = artifacts
+        .iter()
+        .map(|artifact| artifact.r#type.len() + artifact.r#ref.len())
+        .sum();
+    if bytes > ARTIFACTS_BYTES {
+        return Err(check::bad(
+            "artifacts",
+            format!("the artifacts have {bytes} bytes together; at most {ARTIFACTS_BYTES} are allowed"),
+        ));
+    }
+    Ok(artifacts
+        .into_iter()
+        .map(|artifact| (artifact.r#type, artifact.r#ref))
+        .collect())
+}
+
+/// A text of a handoff as content.
+fn text(field: &'static str, text: String) -> Result<(ContentRef, Content), Status> {
+    if text.len() > TEXT_BYTES {
+        return Err(check::bad(
+            field,
+            format!("{field} has {} bytes; at most {TEXT_BYTES} are allowed", text.len()),
+        ));
+    }
+    let preview = preview(&text);
+    let content = Content::new(text.into());
+    Ok((content.reference(preview), content))
+}
+
+fn is_json(bytes: &[u8]) -> Result<(), Status> {
+    serde_json::from_slice::<serde_json::Value>(bytes)
+        .map(|_| ())
+        .map_err(|error| check::bad("structured_json", format!("structured_json is not JSON: {error}")))
+}

@@ -1,0 +1,112 @@
+//! Reading a session's log by its marks: its prompts, its artifacts, its mail, without the events between them.
+
+use std::{convert::identity, sync::Arc};
+
+use prost::Message;
+use supervisor_log::{
+    codec::record::decode_record,
+    store::{EventStore, MarkKind},
+};
+
+use super::page::Page;
+use crate::{domain::{event::Recorded, ids::{Sequence, SessionId, ThreadId}, rejection::Refusal}, engine::Failure};
+
+/// Number of records in memory at once.
+const CHUNK: usize = 256;
+/// Maximum number of records that one page scans. The page may contain fewer entries than requested.
+const LOOKED_AT: usize = 16 * CHUNK;
+/// The most records of one kind that a content is searched for in.
+pub(super) const SEARCHED: usize = 256 * CHUNK;
+
+/// The marked records of one kind, of a thread or of a whole session.
+pub(super) struct Marks {
+    pub store: Arc<dyn EventStore>,
+    pub session: SessionId,
+    pub kind: MarkKind,
+    /// `None`: of every thread.
+    pub thread: Option<ThreadId>,
+}
+
+impl Marks {
+    /// Returns a page of the messages that `show` builds from the records. Records for which `show` returns nothing
+    /// are skipped.
+    pub async fn page<M: Message>(
+        &self,
+        page: &Page<Sequence>,
+        show: impl Fn(&Recorded) -> Option<M>,
+    ) -> Result<(Vec<M>, String), Failure> {
+        let mut after = page.after().copied().unwrap_or_default();
+        let mut shown = Vec::new();
+        let mut rest = None;
+        for _ in 0..LOOKED_AT / CHUNK {
+            let records = self.after(after, CHUNK).await?;
+            let entries = records
+                .iter()
+                .filter_map(|record| Some((record.sequence, show(record)?)));
+            shown.extend(entries);
+            rest = records
+                .last()
+                .filter(|_| records.len() == CHUNK)
+                .map(|last| last.sequence);
+            match rest {
+                Some(last) if shown.len() <= page.size() => after = last,
+                Some(_) | None => break,
+            }
+        }
+        Ok(page.cut(shown, identity, rest))
+    }
+
+    /// Returns whether any of the records matches.
+    ///
+    /// # Errors
+    /// [`Refusal::LimitExceeded`] if no match is among the oldest [`SEARCHED`] records and there are more.
+    pub async fn any(&self, is_it: impl Fn(&Recorded) -> bool) -> Result<bool, Failure> {
+        let mut after = Sequence::ZERO;
+        for _ in 0..SEARCHED / CHUNK {
+            let records = self.after(after, CHUNK).await?;
+            if records.iter().any(&is_it) {
+                return Ok(true);
+            }
+            match records.last() {
+                Some(last) if records.len() == CHUNK => after = last.sequence,
+                Some(_) | None => return Ok(false),
+            }
+        }
+        Err(Failure::Refused(Refusal::LimitExceeded {
+            limit: "searched_records",
+            message: format!("the content is not among the oldest {SEARCHED} of its kind; let an operator read it"),
+        }))
+    }
+
+    /// Returns the last record for which `is_later` is false. The predicate must be true for all records after it.
+    /// This is a binary search: it reads a logarithmic number of records.
+    pub async fn last_before(&self, is_later: impl Fn(&Recorded) -> bool) -> Result<Option<Recorded>, Failure> {
+        let head = self.store.head(self.session).await?;
+        // Unless already found, the target lies after `low`. No record after `high` matches.
+        let (mut low, mut high) = (0, head.map_or(0, |head| head.sequence.get()));
+        let mut found = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.after(Sequence::new(middle), 1).await?.pop() {
+                Some(record) if !is_later(&record) => {
+                    low = record.sequence.get();
+                    found = Some(record);
+                }
+                Some(_) | None => high = middle,
+            }
+        }
+        Ok(found)
+    }
+
+    async fn after(&self, after: Sequence, limit: usize) -> Result<Vec<Recorded>, Failure> {
+        let records = self
+            .store
+            .marked(self.session, self.kind, self.thread, after, limit)
+            .await?;
+        let decoded: Result<Vec<Recorded>, _> = records
+            .iter()
+            .map(|record| decode_record(self.session, &record.bytes))
+            .collect();
+        Ok(decoded?)
+    }
+}

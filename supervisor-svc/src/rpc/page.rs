@@ -1,0 +1,192 @@
+//! Pagination of listings, bounded by entries and bytes.
+//!
+//! The token contains the last entry of the page, so entries that are added or removed between two pages do not make
+//! the next page skip or repeat the remaining ones. The token also contains a hash of the request, so it is not valid
+//! for another listing.
+
+use std::{fmt::Display, mem, str::FromStr};
+
+use base16ct::lower;
+use prost::Message;
+use sha2::{Digest as _, Sha256};
+use tonic::Status;
+use troupe_proto::supervisor::v1 as pb;
+
+use super::parse;
+
+/// Entries of a page where the request does not say.
+pub(super) const DEFAULT_SIZE: usize = 100;
+/// The most entries of a page.
+pub(super) const MAX_SIZE: usize = 1_000;
+/// The most bytes of a page.
+pub(super) const MAX_BYTES: usize = 1_024 * 1_024;
+
+/// Length of the request hash prefix that distinguishes two requests.
+const FINGERPRINT_BYTES: usize = 8;
+
+/// A request for a page of a listing.
+pub(super) trait Paged: Message {
+    /// Name that distinguishes this request from requests for other listings.
+    const NAME: &'static str;
+
+    /// Removes the page size and the token from the request. The remaining fields identify the listing.
+    fn take_page(&mut self) -> (i32, String);
+}
+
+macro_rules! paged {
+    ($($request:ident),+ $(,)?) => {
+        $(impl Paged for pb::$request {
+            const NAME: &'static str = stringify!($request);
+
+            fn take_page(&mut self) -> (i32, String) {
+                (mem::take(&mut self.page_size), mem::take(&mut self.page_token))
+            }
+        })+
+    };
+}
+paged! { ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest, ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest }
+
+/// A stable and ordered identifier of a listing's entry.
+pub(super) trait Key: Clone + Ord + Display + FromStr {}
+
+impl<K: Clone + Ord + Display + FromStr> Key for K {}
+
+/// The page parameters of a request.
+#[derive(Debug)]
+pub(super) struct Page<K> {
+    size: usize,
+    /// The entry that the page before ended with; `None`: this is the first one.
+    after: Option<K>,
+    fingerprint: String,
+}
+
+impl<K: Key> Page<K> {
+    /// Takes the page size and the token out of the request. The token is bound to the remaining request fields and to
+    /// the caller.
+    pub fn of(request: &mut impl Paged, who: &str) -> Result<Self, Status> {
+        let (size, token) = request.take_page();
+        let fingerprint = fingerprint(request, who);
+        Ok(Self {
+            size: size_of(size)?,
+            after: place(&token, &fingerprint)?,
+            fingerprint,
+        })
+    }
+
+    /// The most entries of this page.
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Returns the entry after which the page starts.
+    pub const fn after(&self) -> Option<&K> {
+        self.after.as_ref()
+    }
+
+    /// A page to be filled one by one.
+    pub fn draft<M: Message>(&self) -> Draft<'_, K, M> {
+        Draft {
+            page: self,
+            entries: Vec::new(),
+            bytes: 0,
+            last: self.after.clone(),
+        }
+    }
+
+    /// Builds this page's entries and the token of the next page. `entries` are in key order. They contain all
+    /// remaining entries, or at least one more than fits on the page. `rest` is the position at which the listing
+    /// continues if all of them fit.
+    pub fn cut<T, M: Message>(
+        &self,
+        entries: impl IntoIterator<Item = (K, T)>,
+        show: impl Fn(T) -> M,
+        rest: Option<K>,
+    ) -> (Vec<M>, String) {
+        let mut draft = self.draft();
+        let ahead = entries
+            .into_iter()
+            .skip_while(|(key, _)| self.after.as_ref().is_some_and(|after| key <= after));
+        for (key, entry) in ahead {
+            if !draft.take(key, show(entry)) {
+                return draft.finish(true);
+            }
+        }
+        let has_rest = rest.is_some();
+        if let Some(rest) = rest {
+            draft.pass(rest);
+        }
+        draft.finish(has_rest)
+    }
+}
+
+/// A page that is being filled.
+#[derive(Debug)]
+pub(super) struct Draft<'p, K, M> {
+    page: &'p Page<K>,
+    entries: Vec<M>,
+    bytes: usize,
+    /// The last entry that was examined, on this page or an earlier one.
+    last: Option<K>,
+}
+
+impl<K: Key, M: Message> Draft<'_, K, M> {
+    /// Adds an entry. Returns whether there was space for it.
+    pub fn take(&mut self, key: K, entry: M) -> bool {
+        let bytes = self.bytes + entry.encoded_len();
+        let is_full = self.entries.len() >= self.page.size || (bytes > MAX_BYTES && !self.entries.is_empty());
+        if !is_full {
+            self.bytes = bytes;
+            self.last = Some(key);
+            self.entries.push(entry);
+        }
+        !is_full
+    }
+
+    /// Passes over everything up to that entry.
+    pub fn pass(&mut self, key: K) {
+        self.last = Some(key);
+    }
+
+    /// The page, with the token of the next if there is `more`.
+    pub fn finish(self, more: bool) -> (Vec<M>, String) {
+        let token = match self.last {
+            Some(last) if more => format!("{}-{last}", self.page.fingerprint),
+            Some(_) | None => String::new(),
+        };
+        (self.entries, token)
+    }
+}
+
+fn size_of(size: i32) -> Result<usize, Status> {
+    match usize::try_from(size) {
+        Ok(0) => Ok(DEFAULT_SIZE),
+        Ok(size) => Ok(size.min(MAX_SIZE)),
+        Err(_) => Err(check::bad("page_size", format!("page_size {size} is negative"))),
+    }
+}
+
+/// Hashes the request and the caller, so that a token is not valid for another listing. The result contains no hyphen.
+fn fingerprint<R: Paged>(asked: &R, who: &str) -> String {
+    let asked = asked.encode_to_vec();
+    let mut hash = Sha256::new();
+    for part in [R::NAME.as_bytes(), who.as_bytes(), &asked] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    lower::encode_string(&hash.finalize()[..FINGERPRINT_BYTES])
+}
+
+/// The entry that a token names; `None`: there is no token.
+fn place<K: Key>(token: &str, fingerprint: &str) -> Result<Option<K>, Status> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let named = token.split_once('-').filter(|(of, _)| *of == fingerprint);
+    match named.and_then(|(_, key)| key.parse::<K>().ok()) {
+        Some(key) => Ok(Some(key)),
+        None => Err(check::bad(
+            "page_token",
+            "page_token is not from the page before of this listing; start again without it",
+        )),
+    }
+}

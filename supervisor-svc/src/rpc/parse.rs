@@ -1,0 +1,354 @@
+//! The form of requests: every field has a bound, and an error names the field, the value and the remedy.
+
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path},
+    str::FromStr,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use prost::Message as _;
+use supervisor_log::{
+    codec::{WireEnum, parts::budget_from_request},
+    store::Content,
+};
+use tonic::Status;
+use tool_policy::{Layer, MatchMode};
+use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
+use uuid::Uuid;
+
+use super::status::refused;
+use crate::domain::{content::{ContentRef, preview, truncate}, event, ids::SessionId, rules::{authorize, input::{self, GivenInput}}, settings::{Budget, approval_gate}};
+
+/// The longest short name: labels, roles, personas.
+pub(super) const NAME_BYTES: usize = 128;
+/// The longest alias.
+pub(super) const ALIAS_BYTES: usize = 64;
+/// Names that agents and users give to threads by their position. They are not valid aliases.
+const RESERVED_ALIASES: [&str; 3] = ["root", "parent", "self"];
+/// The longest note.
+pub(super) const NOTE_BYTES: usize = event::MAX_NOTE_BYTES;
+/// The longest reason.
+pub(super) const REASON_BYTES: usize = 256;
+/// The longest path.
+pub(super) const PATH_BYTES: usize = authorize::MAX_PATH_BYTES;
+/// The longest piece of prose: objective, definition of done, override, custom system prompt.
+pub(super) const PROSE_BYTES: usize = 64 * 1_024;
+/// The longest input, all its pieces together.
+pub(super) const INPUT_BYTES: usize = 1_024 * 1_024;
+/// The most pieces of an input.
+pub(super) const INPUT_ITEMS: usize = 64;
+/// The most labels of one kind.
+pub(super) const LABELS: usize = 32;
+/// Minimum wall time bound of a budget.
+const LEAST_WALL_TIME: Duration = Duration::from_millis(1);
+/// The most patterns of tools whose calls need an operator.
+pub(super) const APPROVE_TOOLS: usize = 64;
+/// The most graph templates that a session names as orchestrators.
+pub(super) const ORCHESTRATORS: usize = 64;
+
+/// A request that is malformed at one field.
+pub(super) fn bad(field: &'static str, message: impl Into<String>) -> Status {
+    Fault::bad_field(Reason::InvalidArgument, field, message)
+        .with("field", field)
+        .into()
+}
+
+/// A text of at most `max` bytes without control characters other than line breaks and tabs.
+pub(super) fn text(field: &'static str, value: &str, max: usize) -> Result<(), Status> {
+    if value.len() > max {
+        return Err(bad(
+            field,
+            format!("{field} has {} bytes; at most {max} are allowed", value.len()),
+        ));
+    }
+    if value
+        .chars()
+        .any(|c| c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
+    {
+        return Err(control_characters(field));
+    }
+    Ok(())
+}
+
+/// Validates a name: a text without control characters, because it is displayed within a line.
+pub(super) fn line(field: &'static str, value: &str, max: usize) -> Result<(), Status> {
+    text(field, value, max)?;
+    if value.contains(char::is_control) {
+        return Err(control_characters(field));
+    }
+    Ok(())
+}
+
+fn control_characters(field: &'static str) -> Status {
+    bad(field, format!("{field} has control characters; remove them"))
+}
+
+/// Parses a required id.
+pub(super) fn id<T: FromStr>(field: &'static str, value: &str) -> Result<T, Status> {
+    if value.is_empty() {
+        return Err(bad(field, format!("{field} is required")));
+    }
+    value.parse().map_err(|_| {
+        let shown = truncate(value, 64);
+        bad(
+            field,
+            format!("invalid {field} \"{shown}\"; expected a UUID of 36 characters"),
+        )
+    })
+}
+
+/// Parses an optional id.
+pub(super) fn optional_id<T: FromStr>(field: &'static str, value: &str) -> Result<Option<T>, Status> {
+    if value.is_empty() {
+        Ok(None)
+    } else {
+        id(field, value).map(Some)
+    }
+}
+
+/// Validates the alias that a spawn requests. Empty means no alias. The character set excludes invisible and
+/// look-alike characters. A UUID is rejected because it would read as a thread id.
+pub(super) fn alias(value: &str) -> Result<(), Status> {
+    const FIELD: &str = "alias";
+    line(FIELD, value, ALIAS_BYTES)?;
+    if let Some(other) = value
+        .chars()
+        .find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '_' | '-'))
+    {
+        return Err(bad(
+            FIELD,
+            format!(
+                "alias \"{}\" has the character {other:?}; use the letters A to Z, digits, \".\", \"_\" and \"-\"",
+                value.escape_debug()
+            ),
+        ));
+    }
+    if RESERVED_ALIASES.iter().any(|name| value.eq_ignore_ascii_case(name)) {
+        return Err(bad(
+            FIELD,
+            format!(
+                "alias \"{value}\" is reserved, as are {}; choose another",
+                RESERVED_ALIASES.join(", ")
+            ),
+        ));
+    }
+    if Uuid::try_parse(value).is_ok() {
+        return Err(bad(
+            FIELD,
+            format!("alias \"{value}\" has the form of an id; choose another"),
+        ));
+    }
+    Ok(())
+}
+
+/// Validates a required thread name: an id or an alias.
+pub(super) fn thread_name<'a>(field: &'static str, value: &'a str) -> Result<&'a str, Status> {
+    text(field, value, ALIAS_BYTES)?;
+    let name = value.trim();
+    if name.is_empty() {
+        return Err(bad(field, format!("{field} is required; give an id or an alias")));
+    }
+    Ok(name)
+}
+
+/// A value of an enumeration; UNSPECIFIED is the default that the API documents.
+pub(super) fn choice<E: WireEnum>(field: &'static str, number: i32) -> Result<E, Status> {
+    E::from_number(number).map_err(|unknown| bad(field, format!("{field}: {unknown}")))
+}
+
+/// Parses an optional enumeration value.
+pub(super) fn given<E: WireEnum>(field: &'static str, number: i32) -> Result<Option<E>, Status> {
+    E::given(number).map_err(|unknown| bad(field, format!("{field}: {unknown}")))
+}
+
+/// Parses a required session id.
+pub(super) fn session_id(value: &str) -> Result<SessionId, Status> {
+    id("session_id", value)
+}
+
+/// Validates an optional directory, which must be absolute.
+pub(super) fn directory(field: &'static str, value: &str) -> Result<(), Status> {
+    text(field, value, PATH_BYTES)?;
+    if value.is_empty() || value.starts_with('/') {
+        return Ok(());
+    }
+    Err(bad(
+        field,
+        format!("{field} \"{value}\" is relative; give an absolute path"),
+    ))
+}
+
+/// Validates a directory like [`directory`] and rejects parent components (`..`). Following such a path would reveal
+/// the directories along it.
+pub(super) fn direct(field: &'static str, value: &str) -> Result<(), Status> {
+    directory(field, value)?;
+    if !Path::new(value).components().any(|part| part == Component::ParentDir) {
+        return Ok(());
+    }
+    Err(bad(
+        field,
+        format!("{field} \"{value}\" goes up by \"..\"; give the path that it leads to"),
+    ))
+}
+
+/// Validates labels of a session, or labels required of its runners.
+pub(super) fn labels(field: &'static str, labels: &BTreeMap<String, String>) -> Result<(), Status> {
+    wanted_labels(field, labels)?;
+    labels
+        .iter()
+        .flat_map(|(key, value)| [key, value])
+        .try_for_each(|text| line(field, text, NAME_BYTES))
+}
+
+/// Validates labels of a filter. Labels of sessions from earlier releases may contain line breaks.
+pub(super) fn wanted_labels(field: &'static str, labels: &BTreeMap<String, String>) -> Result<(), Status> {
+    if labels.len() > LABELS {
+        return Err(bad(
+            field,
+            format!("{} labels; at most {LABELS} are allowed", labels.len()),
+        ));
+    }
+    for (key, value) in labels {
+        if key.is_empty() {
+            return Err(bad(field, "a label has an empty key"));
+        }
+        text(field, key, NAME_BYTES)?;
+        text(field, value, NAME_BYTES)?;
+    }
+    Ok(())
+}
+
+/// A layer of a request that narrows tools.
+pub(super) fn ceiling(field: &'static str, origin: &str, given: &pb::ToolCeiling) -> Result<Layer, Status> {
+    let layer = Layer {
+        origin: origin.to_owned(),
+        mode: MatchMode::Glob,
+        allow: given.allow_list.clone(),
+        deny: given.deny_list.clone(),
+    };
+    tool_policy::Policy::compile(vec![layer.clone()])
+        .map(|_| layer)
+        .map_err(|error| bad(field, format!("{field}: {error}")))
+}
+
+/// The patterns of tools whose calls need an operator.
+pub(super) fn approve_tools(patterns: &[String]) -> Result<(), Status> {
+    if patterns.len() > APPROVE_TOOLS {
+        let text = format!("{} patterns; at most {APPROVE_TOOLS} are allowed", patterns.len());
+        return Err(bad("approve_tools", text));
+    }
+    approval_gate(patterns)
+        .map(drop)
+        .map_err(|error| bad("approve_tools", format!("approve_tools: {error}")))
+}
+
+/// The graph templates whose threads are orchestrators.
+pub(super) fn orchestrators(names: &[String]) -> Result<(), Status> {
+    const FIELD: &str = "orchestrators";
+    if names.len() > ORCHESTRATORS {
+        let text = format!("{} orchestrators; at most {ORCHESTRATORS} are allowed", names.len());
+        return Err(bad(FIELD, text));
+    }
+    if names.iter().any(|name| name.trim().is_empty()) {
+        return Err(bad(
+            FIELD,
+            "orchestrators has an empty name; give the name of a graph template",
+        ));
+    }
+    names.iter().try_for_each(|name| line(FIELD, name, NAME_BYTES))
+}
+
+/// Parses an optional duration, which must not be negative.
+pub(super) fn span(field: &'static str, value: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+    value
+        .map(|span| Duration::try_from(span).map_err(|_| bad(field, format!("{field} must not be negative"))))
+        .transpose()
+}
+
+/// Parses a budget. A missing budget is unbounded.
+pub(super) fn budget(given: Option<pb::Budget>) -> Result<Budget, Status> {
+    let budget = budget_from_request(given.unwrap_or_default())
+        .map_err(|_| bad("budget.wall_time", "budget.wall_time must not be negative"))?;
+    match budget.wall_time {
+        Some(span) if span < LEAST_WALL_TIME => Err(bad(
+            "budget.wall_time",
+            format!("budget.wall_time {span:?} is too short; give at least {LEAST_WALL_TIME:?}, or 0 for no bound"),
+        )),
+        Some(_) | None => Ok(budget),
+    }
+}
+
+/// The role that a request names, or how it is to be chosen.
+pub(super) fn role(agent_type: &str, role_template: &str, auto_route: bool) -> Result<(), Status> {
+    text("agent_type", agent_type, NAME_BYTES)?;
+    text("role_template", role_template, NAME_BYTES)?;
+    if role_template.trim().is_empty() {
+        return Ok(());
+    }
+    if !agent_type.trim().is_empty() {
+        return Err(bad(
+            "role_template",
+            "give agent_type or role_template, not both; they name different templates",
+        ));
+    }
+    if auto_route {
+        return Err(bad(
+            "auto_route",
+            "give role_template or auto_route, not both; texts are routed to agent types only",
+        ));
+    }
+    Ok(())
+}
+
+/// What a request gave as input, checked and encoded.
+pub(super) fn input(
+    message: Option<String>,
+    items: Vec<pb::InputItem>,
+    around: impl FnOnce(Vec<pb::InputItem>) -> pb::Input,
+) -> Result<(ContentRef, Content), Status> {
+    let given = GivenInput { message, items };
+    let items = input::required(given, |text| pb::InputItem {
+        item: Some(pb::input_item::Item::Text(text)),
+    })
+    .map_err(refused)?;
+    if items.len() > INPUT_ITEMS {
+        return Err(bad(
+            "items",
+            format!("{} items; at most {INPUT_ITEMS} are allowed", items.len()),
+        ));
+    }
+    if items.iter().all(is_blank) {
+        return Err(refused(input::BLANK));
+    }
+    let preview = items.iter().find_map(shown).map(preview).unwrap_or_default();
+    let bytes = Bytes::from(around(items).encode_to_vec());
+    if bytes.len() > INPUT_BYTES {
+        return Err(bad(
+            "message",
+            format!("the input has {} bytes; at most {INPUT_BYTES} are allowed", bytes.len()),
+        ));
+    }
+    let content = Content::new(bytes);
+    Ok((content.reference(preview), content))
+}
+
+/// Whether a request gave any input at all.
+pub(super) const fn has_input(message: Option<&String>, items: &[pb::InputItem]) -> bool {
+    message.is_some() || !items.is_empty()
+}
+
+fn is_blank(item: &pb::InputItem) -> bool {
+    shown(item).is_none_or(|text| text.trim().is_empty())
+}
+
+fn shown(item: &pb::InputItem) -> Option<&str> {
+    use pb::input_item::Item;
+    match item.item.as_ref()? {
+        Item::Text(text) => Some(text),
+        Item::LocalImage(path) => Some(path),
+        Item::Skill(skill) => Some(&skill.name),
+        Item::Mention(mention) => Some(&mention.name),
+    }
+}

@@ -1,0 +1,206 @@
+//! Prompts sent to threads. Each prompt is a record in the log, and its texts are stored as separate content.
+
+use std::sync::Arc;
+
+use supervisor_log::store::MarkKind;
+use tonic::{Code, Request, Status};
+use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
+
+use super::{SupervisorService, call::Call, diff, marks::Marks, page::Page, parse, status::refused};
+use crate::{convert, domain::{event::{BlockRef, Event, Recorded, ThreadEvent}, ids::{SessionId, ThreadId}, rejection::{GuardedVerb, Refusal}, rules::authority, settings::PromptLog}, engine::{Failure, Handle}};
+
+/// Maximum total size of the texts in a response, in bytes. Texts beyond the limit are omitted.
+pub(super) const TEXT_BYTES: u64 = 3 * 1_024 * 1_024;
+/// Maximum total size of two prompts to compare, in bytes. A diff is at most about twice as large, so it fits into a
+/// response together with the texts.
+pub(super) const DIFF_BYTES: u64 = 1_024 * 1_024;
+
+/// A prompt in the log.
+struct Sent {
+    shown: pb::Prompt,
+    blocks: Vec<BlockRef>,
+}
+
+impl Sent {
+    fn of(recorded: &Recorded) -> Option<Self> {
+        let Event::Thread(_, ThreadEvent::TurnDispatched { blocks, .. }) = &recorded.event else {
+            return None;
+        };
+        Some(Self {
+            shown: wire::marked::prompt(recorded)?,
+            blocks: blocks.clone(),
+        })
+    }
+
+    /// The bytes of its texts.
+    fn size(&self) -> u64 {
+        self.blocks.iter().map(|block| block.content.size).sum()
+    }
+}
+
+impl SupervisorService {
+    pub(super) async fn prompts(
+        &self,
+        request: Request<pb::ListPromptsRequest>,
+    ) -> Result<pb::ListPromptsResponse, Status> {
+        let call = Call::of(&request)?;
+        let mut request = request.into_inner();
+        let page = Page::of(&mut request, &call.scope)?;
+        let (handle, target) = self
+            .prompted(&call, &request.session_id, &request.thread_id, "ListPrompts")
+            .await?;
+        let marks = self.prompts_of(handle.id(), target);
+        let (prompts, next_page_token) = marks.page(&page, wire::marked::prompt).await?;
+        Ok(pb::ListPromptsResponse {
+            prompts,
+            next_page_token,
+        })
+    }
+
+    pub(super) async fn prompt(&self, request: Request<pb::GetPromptRequest>) -> Result<pb::GetPromptResponse, Status> {
+        let call = Call::of(&request)?;
+        let request = request.into_inner();
+        if request.turn == 0 {
+            return Err(check::bad("turn", "turn is required; turns count from 1"));
+        }
+        let (handle, target) = self
+            .prompted(&call, &request.session_id, &request.thread_id, "GetPrompt")
+            .await?;
+        let marks = self.prompts_of(handle.id(), target);
+        let mut sent = sent_for(&marks, request.turn).await?;
+        let keeps_texts = match handle.state().settings.prompt_log {
+            PromptLog::Full => true,
+            PromptLog::Hashes | PromptLog::Off => false,
+        };
+        let diff = match request.diff_with_turn {
+            0 => String::new(),
+            turn => {
+                may_compare(&call, keeps_texts).map_err(refused)?;
+                let earlier = sent_for(&marks, turn).await?;
+                self.compare(handle.id(), &earlier, &sent).await?
+            }
+        };
+        if keeps_texts && call.sight.has_texts() {
+            self.add_texts(handle.id(), &mut sent).await?;
+        }
+        Ok(pb::GetPromptResponse {
+            prompt: Some(sent.shown),
+            diff,
+        })
+    }
+
+    /// Returns the thread whose prompts a request reads, if the caller may read them.
+    async fn prompted(
+        &self,
+        call: &Call,
+        session_id: &str,
+        thread_id: &str,
+        method: &str,
+    ) -> Result<(Handle, ThreadId), Status> {
+        let named = check::optional_id("thread_id", thread_id)?;
+        let handle = self.session_for(call, session_id, named, GuardedVerb::Act).await?;
+        let target = Self::thread_or_own(call, &handle, named)?;
+        authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
+        Ok((handle, target))
+    }
+
+    fn prompts_of(&self, session: SessionId, thread: ThreadId) -> Marks {
+        Marks {
+            store: Arc::clone(&self.directory.context().store),
+            session,
+            kind: MarkKind::Prompt,
+            thread: Some(thread),
+        }
+    }
+
+    /// Adds the stored texts to a prompt, as far as they fit into the response.
+    async fn add_texts(&self, session: SessionId, sent: &mut Sent) -> Result<(), Failure> {
+        let mut room = TEXT_BYTES;
+        let left_out = sent.shown.texts_left_out;
+        for (shown, block) in sent.shown.blocks.iter_mut().zip(&sent.blocks) {
+            if let Some(left) = room.checked_sub(block.content.size) {
+                room = left;
+                shown.text = self.text(session, block, left_out).await?.unwrap_or_default();
+            }
+        }
+        Ok(())
+    }
+
+    async fn compare(&self, session: SessionId, earlier: &Sent, later: &Sent) -> Result<String, Status> {
+        let size = earlier.size().saturating_add(later.size());
+        if size > DIFF_BYTES {
+            let message = format!("the two prompts have {size} bytes; at most {DIFF_BYTES} are compared: read both");
+            return Err(refused(Refusal::LimitExceeded {
+                limit: "diff_bytes",
+                message,
+            }));
+        }
+        let earlier = self.side(session, earlier).await?;
+        let later = self.side(session, later).await?;
+        // Runs on a blocking thread: each kind of block may take as long as the diff's time limit.
+        tokio::task::spawn_blocking(move || diff::unified(&earlier, &later))
+            .await
+            .map_err(|error| {
+                let text = format!("the prompts could not be compared: {error}");
+                Fault::new(Code::Internal, Reason::Internal, text).into()
+            })
+    }
+
+    async fn side(&self, session: SessionId, sent: &Sent) -> Result<diff::Side, Failure> {
+        let mut blocks = Vec::new();
+        for block in &sent.blocks {
+            let Some(text) = self.text(session, block, sent.shown.texts_left_out).await? else {
+                let text = format!(
+                    "the texts of the prompt of turn {} were left out, since the session had no room for them; leave \
+                     diff_with_turn out",
+                    sent.shown.turn
+                );
+                return Err(Refusal::IllegalState(text).into());
+            };
+            blocks.push((block.kind, text));
+        }
+        Ok(diff::Side {
+            turn: sent.shown.turn,
+            blocks,
+        })
+    }
+
+    /// The text of a block; `None` if texts of its prompt were left out, and this is one of them.
+    async fn text(&self, session: SessionId, block: &BlockRef, left_out: bool) -> Result<Option<String>, Failure> {
+        let digest = block.content.digest;
+        let context = self.directory.context();
+        if left_out && context.store.content(session, digest).await?.is_none() {
+            return Ok(None);
+        }
+        let bytes = context.content(session, digest).await?;
+        let text = String::from_utf8(bytes.into());
+        text.map(Some)
+            .map_err(|error| Failure::Corrupt(format!("content {digest}: {error}")))
+    }
+}
+
+/// The prompt of a turn. A thread's turns count up, each has one dispatch.
+async fn sent_for(marks: &Marks, turn: u32) -> Result<Sent, Status> {
+    let is_later = |recorded: &Recorded| Sent::of(recorded).is_some_and(|sent| sent.shown.turn > turn);
+    let last = marks.last_before(is_later).await?;
+    last.as_ref()
+        .and_then(Sent::of)
+        .filter(|sent| sent.shown.turn == turn)
+        .ok_or_else(|| {
+            let id = format!("of turn {turn}");
+            refused(Refusal::Missing { what: "prompt", id })
+        })
+}
+
+/// A diff reveals texts, so it requires permission to read them.
+fn may_compare(call: &Call, keeps_texts: bool) -> Result<(), Refusal> {
+    if !call.sight.has_texts() {
+        let text = "viewers see digests of prompts, not their texts; leave diff_with_turn out";
+        return Err(Refusal::NotPermitted(text.to_owned()));
+    }
+    if !keeps_texts {
+        let text = "the session keeps no texts of prompts that could be compared; open one with prompt_log FULL";
+        return Err(Refusal::IllegalState(text.to_owned()));
+    }
+    Ok(())
+}

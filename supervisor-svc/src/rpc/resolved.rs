@@ -1,0 +1,103 @@
+//! A role as the registry resolved it, on its way into a spawn.
+
+use std::{ops::Deref, sync::Arc};
+
+use prost::Message as _;
+use supervisor_log::codec::content_of;
+use tonic::Status;
+use tool_policy::{Layer, MatchMode, locked_tools};
+use troupe_proto::common::v1 as common;
+
+use super::parse;
+use crate::{domain::{content::truncate, ids::Digest, settings::EdgeManagement}, registry_client::resolution::Resolution};
+
+/// Maximum size of a template's capabilities in an error text, in bytes.
+const DECLARED_BYTES: usize = 1_024;
+
+/// A role for one spawn. Spawns of one role share what is not changed for one of them.
+pub(super) struct Resolved(Arc<Resolution>);
+
+impl Deref for Resolved {
+    type Target = Resolution;
+
+    fn deref(&self) -> &Resolution {
+        &self.0
+    }
+}
+
+impl Resolved {
+    pub const fn new(resolution: Arc<Resolution>) -> Self {
+        Self(resolution)
+    }
+
+    /// Returns the edges that the template permits a thread to manage if it keeps only the given capabilities. Empty
+    /// keeps all of them.
+    pub fn edge_management(&self, kept: &[String]) -> Result<EdgeManagement, Status> {
+        let declared = self.edge_management;
+        if kept.is_empty() {
+            return Ok(declared);
+        }
+        if let Some(unknown) = kept.iter().find(|name| !self.capabilities.contains(name)) {
+            let text = format!(
+                "capability \"{unknown}\" is not declared by \"{}\"; it declares: {}",
+                self.role.agent_type,
+                self.declared()
+            );
+            return Err(check::bad("capabilities", text));
+        }
+        Ok(declared.min(EdgeManagement::of_capabilities(kept)))
+    }
+
+    /// The layers that the role adds for a thread that keeps only these of its capabilities; empty: all of them.
+    pub fn layers(&self, kept: &[String]) -> Arc<[Layer]> {
+        let deny: Vec<String> = locked_tools(kept)
+            .flat_map(|group| group.tools)
+            .map(|tool| (*tool).to_owned())
+            .collect();
+        if kept.is_empty() || deny.is_empty() || !self.role.is_graph() {
+            return Arc::clone(&self.role_layers);
+        }
+        let narrowed = Layer {
+            origin: format!("capabilities of the spawn of \"{}\"", self.role.agent_type),
+            mode: MatchMode::Glob,
+            allow: Vec::new(),
+            deny,
+        };
+        self.role_layers.iter().cloned().chain([narrowed]).collect()
+    }
+
+    /// Formats the capabilities for an error text, up to its maximum size.
+    fn declared(&self) -> String {
+        if self.capabilities.is_empty() {
+            return String::from("none");
+        }
+        truncate(&self.capabilities.join(", "), DECLARED_BYTES).to_owned()
+    }
+
+    /// Has the agent read another text where its template's is.
+    pub fn replace_role_block(&mut self, text: &str) {
+        let content = self.0.content.as_ref();
+        let Some(mut stored) = content.and_then(|content| common::ResolvedSpawn::decode(content.bytes.clone()).ok())
+        else {
+            return;
+        };
+        stored.blocks.retain(|block| block.kind() != common::BlockKind::Role);
+        let after_system = stored
+            .blocks
+            .iter()
+            .position(|block| block.kind() != common::BlockKind::System)
+            .unwrap_or(stored.blocks.len());
+        stored.blocks.insert(
+            after_system,
+            common::PromptBlock {
+                kind: common::BlockKind::Role.into(),
+                text: text.to_owned(),
+                sha256: Digest::of(text.as_bytes()).to_string(),
+            },
+        );
+        let (reference, content) = content_of(&stored);
+        let resolution = Arc::make_mut(&mut self.0);
+        Arc::make_mut(&mut resolution.role).resolved = Some(reference);
+        resolution.content = Some(content);
+    }
+}

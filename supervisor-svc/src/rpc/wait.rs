@@ -1,0 +1,243 @@
+//! Waiting: for threads to settle, for a subtree to be down. Waits judge durable states, one after each append.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use serde_json::json;
+use svc_kit::deadline::{self, Deadline};
+use tokio::time::{Instant, sleep, timeout_at};
+use tonic::{Code, Request, Status};
+use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
+
+use super::{SupervisorService, agreement::asked, call::Call, parse, status::refused};
+use crate::{convert, domain::{ids::ThreadId, principal::Caller, rejection::{GuardedVerb, Refusal}, rules::{authority, cascade::CASCADE_DEADLINE}, state::{session::Session, wait::Wait}}, engine::{Failure, Handle}};
+
+/// The most threads that one call waits for.
+pub(super) const MAX_WAITED: usize = 1_000;
+
+/// Time by which a waiting call returns before its caller's deadline, so that the response arrives.
+const ANSWER_MARGIN: Duration = Duration::from_millis(100);
+
+/// Times of WaitAgents.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitLimits {
+    /// Used if the request specifies no time.
+    pub default: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+impl Default for WaitLimits {
+    fn default() -> Self {
+        Self {
+            default: Duration::from_secs(5 * 60),
+            max: Duration::from_secs(30 * 60),
+        }
+    }
+}
+
+impl WaitLimits {
+    /// Returns how long a call with the given timeout and deadline waits.
+    fn time(self, given: Option<prost_types::Duration>, deadline: Option<Deadline>) -> Result<Duration, Status> {
+        let zero = || check::bad("timeout", "timeout_ms must be greater than zero");
+        let asked = match given {
+            None => self.default,
+            Some(span) => match Duration::try_from(span) {
+                Ok(span) if !span.is_zero() => span.min(self.max),
+                Ok(_) | Err(_) => return Err(zero()),
+            },
+        };
+        Ok(patience(deadline, asked))
+    }
+}
+
+impl SupervisorService {
+    pub(super) async fn wait(&self, request: Request<pb::WaitAgentsRequest>) -> Result<pb::WaitAgentsResponse, Status> {
+        let call = Call::of(&request)?;
+        let request = request.into_inner();
+        if request.thread_ids.is_empty() {
+            return Err(check::bad("thread_ids", "ids must be non-empty"));
+        }
+        if request.thread_ids.len() > MAX_WAITED {
+            return Err(check::bad(
+                "thread_ids",
+                format!("at most {MAX_WAITED} ids are allowed"),
+            ));
+        }
+        let ids: Vec<ThreadId> = request
+            .thread_ids
+            .iter()
+            .map(|id| check::id("thread_ids", id))
+            .collect::<Result<_, _>>()?;
+        self.config.wait.time(request.timeout, call.deadline)?;
+        let names_session = call.token.is_some() || !request.session_id.is_empty();
+        let one = if names_session {
+            None
+        } else {
+            self.one_that_exists(&ids).await?.or(ids.first().copied())
+        };
+        let handle = match self
+            .session_for(&call, &request.session_id, one, GuardedVerb::Act)
+            .await
+        {
+            Ok(handle) => handle,
+            // An operator that names no session and only unknown threads: all of them are unknown.
+            Err(status) if status.code() == Code::NotFound && request.session_id.is_empty() => {
+                return Ok(pb::WaitAgentsResponse {
+                    not_found_ids: request.thread_ids,
+                    ..pb::WaitAgentsResponse::default()
+                });
+            }
+            Err(status) => return Err(status),
+        };
+        let state = handle.state();
+        let mut known = BTreeSet::new();
+        let mut not_found_ids = Vec::new();
+        for id in ids {
+            match authority::authorize(&state, &call.caller, "WaitAgents", id) {
+                Ok(_) => {
+                    known.insert(id);
+                }
+                Err(Refusal::ThreadNotFound(id)) => not_found_ids.push(id),
+                Err(refusal) => return Err(refused(refusal)),
+            }
+        }
+        let settled = |session: &Session| -> Vec<pb::ThreadStatus> {
+            known
+                .iter()
+                .filter_map(|id| session.thread(*id))
+                .filter(|thread| thread.status.kind().is_settled())
+                .map(|thread| pb::ThreadStatus {
+                    thread_id: thread.id.to_string(),
+                    status: Some(wire::thread::status(&thread.status, thread.since)),
+                })
+                .collect()
+        };
+        if known.is_empty() {
+            return Ok(pb::WaitAgentsResponse {
+                not_found_ids,
+                ..pb::WaitAgentsResponse::default()
+            });
+        }
+        let asked = asked(
+            &call,
+            &handle,
+            "WaitAgents",
+            "",
+            &request,
+            || json!({"ids": request.thread_ids}),
+        );
+        self.agreed(&call, &handle, asked).await?;
+        // Starts now, since the operator's approval may have taken a while.
+        let until = Instant::now() + self.config.wait.time(request.timeout, call.deadline)?;
+        // For as long as the call lasts.
+        let _waiting = match &call.caller {
+            Caller::Thread { id, generation } => {
+                let wait = Wait::new(*id, *generation, Arc::new(known.clone()));
+                Some(handle.waiting(self.clock().new_wait_id(), wait).await?)
+            }
+            Caller::Operator { .. } => None,
+        };
+        let waited = self
+            .until_at(&handle, until, |session| !settled(session).is_empty())
+            .await?;
+        Ok(pb::WaitAgentsResponse {
+            timed_out: waited.is_none(),
+            statuses: waited.map(|session| settled(&session)).unwrap_or_default(),
+            not_found_ids,
+        })
+    }
+
+    /// The first of these that any session has: it names the session of a call that does not.
+    async fn one_that_exists(&self, ids: &[ThreadId]) -> Result<Option<ThreadId>, Status> {
+        for id in ids {
+            let session = self.directory.context().store.session_of(*id).await;
+            if session.map_err(Failure::from)?.is_some() {
+                return Ok(Some(*id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns how long a call waits for an operator: at most `wanted`, and only until the service drains.
+    pub(super) async fn patience(&self, deadline: Option<Deadline>, wanted: Duration) {
+        tokio::select! {
+            () = sleep(patience(deadline, wanted)) => {}
+            () = self.draining.cancelled() => {}
+        }
+    }
+
+    /// Waits for a durable state. The caller's deadline and the maximum duration of a cascade bound the wait.
+    pub(super) async fn until(
+        &self,
+        handle: &Handle,
+        deadline: Option<Deadline>,
+        holds: impl Fn(&Session) -> bool,
+    ) -> Result<Arc<Session>, Status> {
+        let longest = CASCADE_DEADLINE * 2;
+        let at = Instant::now() + deadline::within(deadline, longest);
+        self.until_at(handle, at, holds).await?.ok_or_else(|| {
+            Fault::new(
+                Code::DeadlineExceeded,
+                Reason::DeadlineExceeded,
+                "the subtree is not down yet; it goes on closing",
+            )
+            .into()
+        })
+    }
+
+    /// Waits for a durable state; `None` when the time is over. A wait ends with UNAVAILABLE when the service drains.
+    async fn until_at(
+        &self,
+        handle: &Handle,
+        at: Instant,
+        holds: impl Fn(&Session) -> bool,
+    ) -> Result<Option<Arc<Session>>, Status> {
+        let mut states = handle.states();
+        tokio::select! {
+            waited = timeout_at(at, states.wait_for(|session| holds(session))) => match waited {
+                Ok(Ok(session)) => Ok(Some(Arc::clone(&session))),
+                Ok(Err(_)) => Err(Failure::Gone.into()),
+                Err(_) => Ok(None),
+            },
+            () = self.draining.cancelled() => Err(crate::projections::watch::draining("wait again")),
+        }
+    }
+}
+
+/// Returns how long a call that wants to wait this long can wait: it returns before its caller's deadline.
+fn patience(deadline: Option<Deadline>, wanted: Duration) -> Duration {
+    deadline.map_or(wanted, |deadline| {
+        deadline.remaining().saturating_sub(ANSWER_MARGIN).min(wanted)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_has_a_default_a_bound_and_its_callers_patience() {
+        let limits = WaitLimits::default();
+        let span = |seconds| prost_types::Duration { seconds, nanos: 0 };
+        for (given, left, waits) in [
+            (None, None, 5 * 60_000),
+            (Some(span(90)), None, 90_000),
+            (Some(span(30 * 60)), None, 30 * 60_000),
+            (Some(span(31 * 60)), None, 30 * 60_000),
+            (None, Some(10), 9_900),
+            (Some(span(5)), Some(10), 5_000),
+            (Some(span(60 * 60)), Some(60 * 60), 30 * 60_000),
+            (None, Some(0), 0),
+        ] {
+            let deadline = left.map(|seconds| Deadline {
+                at: Instant::now() + Duration::from_secs(seconds),
+            });
+            let time = limits.time(given, deadline).unwrap();
+            assert_eq!(time, Duration::from_millis(waits), "{given:?} with {left:?} s left");
+        }
+        for seconds in [0, -1] {
+            let status = limits.time(Some(span(seconds)), None).unwrap_err();
+            assert_eq!(status.message(), "timeout_ms must be greater than zero");
+        }
+    }
+}

@@ -1,0 +1,678 @@
+//! The roster of runners: attached, disconnected within their lease, or lost.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use prost_types::Duration as ProtoDuration;
+use supervisor_log::codec::WireEnum as _;
+use tokio::{sync::watch, time::Instant};
+use troupe_proto::{
+    fault::Fault,
+    supervisor::v1::{self as pb, attach_response::Message},
+};
+
+use super::{placement::{Need, Offer, check_enforceable}, runner::{AtRest, Held, Link, Outbox, Runner}};
+use crate::domain::{ids::{Generation, RunnerId, SessionId, ThreadId, Turn}, settings::{ClosePolicy, Sandbox}};
+
+/// How long a silent runner keeps its attempts.
+pub const LEASE: Duration = Duration::from_secs(30);
+
+/// How long a program may take to stop before its runner kills it.
+pub const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// The maximum number of messages queued for a runner. A runner that falls further behind is disconnected and must
+/// attach again.
+pub(super) const OUTBOX: usize = 1_024;
+
+/// The maximum number of lost runners that are remembered, most recently lost first. Forgetting a runner is safe: the
+/// attempts of an unknown runner are lost too, and it may attach again like any other.
+const MAX_LOST: usize = 64;
+
+/// The relation of a runner to an attempt at a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The runner is attached and holds the attempt.
+    Holds,
+    /// The runner does not hold the attempt, or did not hold it when it disconnected.
+    Without,
+    /// The runner is disconnected within its lease.
+    Away,
+    /// The runner is disconnected and half of its lease is over.
+    Unreachable,
+    /// The runner's lease has expired.
+    Lost,
+}
+
+#[derive(Debug, Default)]
+struct Roster {
+    runners: BTreeMap<RunnerId, Runner>,
+    streams: u64,
+}
+
+/// The reason for stopping a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhyStopped {
+    /// The thread is closed.
+    Closed,
+    /// The thread stays open, and another thread needs the program's slot.
+    InTheWay,
+    /// The thread stays open, and a newer attempt replaced this one.
+    Superseded,
+}
+
+/// A program that must stop to free its slot for another thread.
+struct Dismissal {
+    runner: RunnerId,
+    thread: ThreadId,
+    generation: Generation,
+}
+
+/// The registry of runners. Cheap to clone; all clones share the same roster.
+#[derive(Clone, Debug)]
+pub struct RunnerHub {
+    // Held for look-ups and small changes only, never across an await.
+    roster: Arc<Mutex<Roster>>,
+    changes: Arc<watch::Sender<u64>>,
+    started: Instant,
+    lease: Duration,
+}
+
+impl RunnerHub {
+    /// Creates an empty roster with the given lease. Leases of runners that were attached before a restart begin again.
+    #[must_use]
+    pub fn new(lease: Duration) -> Self {
+        let hub = Self {
+            roster: Arc::default(),
+            changes: Arc::new(watch::channel(0).0),
+            started: Instant::now(),
+            lease,
+        };
+        hub.announce_lease();
+        hub
+    }
+
+    /// Returns how long a silent runner keeps its attempts.
+    #[must_use]
+    pub const fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// Returns the number of attached runners.
+    #[must_use]
+    pub fn attached(&self) -> usize {
+        let roster = self.lock();
+        roster
+            .runners
+            .values()
+            .filter(|runner| matches!(runner.link, Link::Attached { .. }))
+            .count()
+    }
+
+    /// Returns the number of disconnected runners within their lease. They keep their attempts until the lease expires.
+    #[must_use]
+    pub fn away(&self) -> usize {
+        let is_away = |runner: &&Runner| match runner.link {
+            Link::Attached { .. } => false,
+            Link::Away { since } => since.elapsed() < self.lease,
+        };
+        self.lock().runners.values().filter(is_away).count()
+    }
+
+    /// Returns a receiver that changes when a runner's [`Standing`] may have changed or a slot may have become free.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Returns the reason why no attached runner can take a thread now; `None` if one can.
+    #[must_use]
+    pub fn lacks_one_for(&self, need: &Need<'_>) -> Option<&'static str> {
+        let roster = self.lock();
+        let mut fitting = roster
+            .runners
+            .values()
+            .filter(|runner| runner.would_fit(need))
+            .peekable();
+        if fitting.peek().is_none() {
+            Some("no attached runner fits; start one with `troupe run`")
+        } else if fitting.any(Runner::has_room) {
+            None
+        } else {
+            Some("every attached runner that fits is full; start another one with `troupe run`")
+        }
+    }
+
+    /// Checks that one of the attached runners, with or without a free slot, could enforce a thread's role. Succeeds if
+    /// no suitable runner is attached, because the thread may wait for one.
+    ///
+    /// # Errors
+    /// POLICY_NOT_ENFORCEABLE with the missing capabilities.
+    pub fn check_enforceable(&self, need: &Need<'_>) -> Result<(), Fault> {
+        let roster = self.lock();
+        let attached = roster
+            .runners
+            .values()
+            .filter(|runner| matches!(runner.link, Link::Attached { .. }));
+        check_enforceable(attached.map(|runner| &runner.offer), need)
+    }
+
+    /// Chooses a runner for an attempt and assigns the attempt to it: among the suitable runners, the one with the
+    /// fewest programs. If all of them are full, the program that has been idle longest is asked to stop.
+    /// [`Self::changes`] announces the free slot when that program ends.
+    #[must_use]
+    pub fn place(&self, need: &Need<'_>, thread: ThreadId, generation: Generation) -> Option<RunnerId> {
+        let mut roster = self.lock();
+        let least = roster
+            .runners
+            .iter_mut()
+            .filter(|(_, runner)| runner.would_fit(need) && runner.has_room())
+            .min_by(|(a_id, a), (b_id, b)| (a.load(), a_id).cmp(&(b.load(), b_id)));
+        if let Some((id, runner)) = least {
+            runner.take(thread, Held::new(need.session, generation, false));
+            return Some(id.clone());
+        }
+        let dismissal = roster.make_place(need, thread);
+        drop(roster);
+        if let Some(leaving) = dismissal {
+            self.let_go(&leaving.runner, leaving.thread, leaving.generation);
+        }
+        None
+    }
+
+    /// Marks the program of an attempt as busy with its thread's next turn. Returns false if the runner no longer holds
+    /// the attempt or is stopping its program.
+    #[must_use]
+    pub fn take_up(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> bool {
+        let mut roster = self.lock();
+        let runner = roster.runners.get_mut(id);
+        runner.is_some_and(|runner| matches!(runner.link, Link::Attached { .. }) && runner.take_up(thread, generation))
+    }
+
+    /// Marks the program of an attempt as idle after a turn. It waits for the next turn until its slot is needed or the
+    /// runner drains.
+    pub fn rest(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
+        let mut roster = self.lock();
+        let Some(runner) = roster.runners.get_mut(id) else {
+            return;
+        };
+        let at_rest = runner.rest(thread, generation);
+        drop(roster);
+        match at_rest {
+            AtRest::Stays => {}
+            AtRest::Wanted => self.announce(),
+            AtRest::Leaves => self.let_go(id, thread, generation),
+        }
+    }
+
+    /// Releases an attempt.
+    pub fn release(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
+        let mut roster = self.lock();
+        let Some(runner) = roster.runners.get_mut(id) else {
+            return;
+        };
+        let makes_room = runner.release(thread, generation);
+        drop(roster);
+        if makes_room {
+            self.announce();
+        }
+    }
+
+    /// Records activity of an attempt. Returns its session; `None` if the runner does not hold the attempt.
+    pub fn heard(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<SessionId> {
+        self.lock().runners.get_mut(id)?.heard(thread, generation)
+    }
+
+    /// Returns the time of an attempt's last activity; `None` if its runner is disconnected or does not hold it.
+    #[must_use]
+    pub fn last_word(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<Instant> {
+        self.lock().runners.get(id)?.last_word(thread, generation)
+    }
+
+    /// Returns the relation of a runner to an attempt.
+    #[must_use]
+    pub fn standing(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Standing {
+        let roster = self.lock();
+        let away_since = match roster.runners.get(id) {
+            // Also for a disconnected runner: it cannot receive an attempt that it did not hold before.
+            Some(runner) if runner.held(thread, generation).is_none() => return Standing::Without,
+            Some(runner) => match runner.link {
+                Link::Attached { .. } => return Standing::Holds,
+                Link::Away { since } => since,
+            },
+            None => self.started,
+        };
+        let away = away_since.elapsed();
+        if away >= self.lease {
+            Standing::Lost
+        } else if away >= self.lease / 2 {
+            Standing::Unreachable
+        } else {
+            Standing::Away
+        }
+    }
+
+    /// Returns whether the operating system enforces the sandbox for a thread that the runner executes as `kind`.
+    /// `None` means any of the runner's kinds.
+    #[must_use]
+    pub fn confines(&self, id: &RunnerId, kind: Option<&str>, sandbox: Sandbox) -> bool {
+        let roster = self.lock();
+        let Some(runner) = roster.runners.get(id) else {
+            return false;
+        };
+        let mut kinds = runner
+            .offer
+            .kinds
+            .iter()
+            .filter(|offered| kind.is_none_or(|kind| offered.kind == kind))
+            .peekable();
+        kinds.peek().is_some()
+            && kinds.all(|offered| match sandbox {
+                Sandbox::ReadOnly => offered.enforces_read_only,
+                Sandbox::WorkspaceWrite => offered.enforces_workspace,
+                Sandbox::FullAccess => true,
+            })
+    }
+
+    /// Sends the start of an attempt at a thread. Returns false if it was not sent.
+    #[must_use]
+    pub fn start(&self, id: &RunnerId, thread: ThreadId, generation: Generation, start: pb::StartThread) -> bool {
+        tracing::debug!(runner = %id, session = start.session_id, %thread, "start");
+        self.send_about(id, thread, generation, Message::StartThread(start))
+    }
+
+    /// Sends the next turn of a thread that the runner holds. Returns false if it was not sent.
+    #[must_use]
+    pub fn deliver_turn(&self, id: &RunnerId, thread: ThreadId, generation: Generation, turn: pb::Turn) -> bool {
+        self.send_about(
+            id,
+            thread,
+            generation,
+            Message::DeliverInput(pb::DeliverInput {
+                command_id: format!("turn:{thread}:{generation}:{}", turn.turn),
+                thread_id: thread.to_string(),
+                generation: generation.get(),
+                delivery: Some(pb::deliver_input::Delivery::Turn(turn)),
+            }),
+        )
+    }
+
+    /// Sends more input for a running turn. Returns false if it was not sent.
+    pub fn deliver_input(
+        &self,
+        id: &RunnerId,
+        thread: ThreadId,
+        generation: Generation,
+        input: pb::RunningInput,
+    ) -> bool {
+        self.send_about(
+            id,
+            thread,
+            generation,
+            Message::DeliverInput(pb::DeliverInput {
+                command_id: format!("input:{thread}:{generation}:{}", input.number),
+                thread_id: thread.to_string(),
+                generation: generation.get(),
+                delivery: Some(pb::deliver_input::Delivery::Running(input)),
+            }),
+        )
+    }
+
+    /// Interrupts a running turn.
+    pub fn interrupt(&self, id: &RunnerId, thread: ThreadId, generation: Generation, turn: Turn, reason: String) {
+        self.send(
+            id,
+            Message::Interrupt(pb::InterruptTurn {
+                command_id: format!("interrupt:{thread}:{generation}:{turn}"),
+                thread_id: thread.to_string(),
+                generation: generation.get(),
+                turn: turn.get(),
+                reason,
+            }),
+        );
+    }
+
+    /// Stops the program of a closed thread. `left` is the remaining time of the close cascade.
+    pub fn shut_down(
+        &self,
+        id: &RunnerId,
+        thread: ThreadId,
+        generation: Generation,
+        policy: ClosePolicy,
+        left: Duration,
+    ) {
+        let grace = match policy {
+            ClosePolicy::Kill => Duration::ZERO,
+            ClosePolicy::Terminate => STOP_GRACE,
+            ClosePolicy::FinishTurn => left,
+        };
+        self.stop_program(id, thread, generation, policy, grace, WhyStopped::Closed);
+    }
+
+    /// Stops the program of an ended attempt immediately. Sends nothing to a runner that does not hold the attempt.
+    pub fn stop_over(&self, id: &RunnerId, thread: ThreadId, generation: Generation, why: WhyStopped) {
+        let message = stop_message(thread, generation, ClosePolicy::Kill, Duration::ZERO, why);
+        // If this is not sent, the runner's next welcome stops the attempt.
+        let _ = self.send_about(id, thread, generation, message);
+    }
+
+    /// Stops an idle program whose thread stays open.
+    fn let_go(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
+        tracing::debug!(runner = %id, %thread, %generation, "a program at rest has to leave");
+        let why = WhyStopped::InTheWay;
+        self.stop_program(id, thread, generation, ClosePolicy::Terminate, STOP_GRACE, why);
+    }
+
+    fn stop_program(
+        &self,
+        id: &RunnerId,
+        thread: ThreadId,
+        generation: Generation,
+        policy: ClosePolicy,
+        grace: Duration,
+        why: WhyStopped,
+    ) {
+        self.send(id, stop_message(thread, generation, policy, grace, why));
+    }
+
+    /// Registers an attached runner and ends an earlier stream of the same runner. Returns the new stream's number.
+    pub(super) fn attach(&self, id: &RunnerId, offer: Offer, outbox: Outbox, held: BTreeMap<ThreadId, Held>) -> u64 {
+        let mut roster = self.lock();
+        roster.streams += 1;
+        let stream = roster.streams;
+        let runner = Runner::new(offer, Link::Attached { outbox, stream }, held, roster.runners.get(id));
+        // Replacing the entry drops the old outbox, which ends the old stream.
+        roster.runners.insert(id.clone(), runner);
+        drop(roster);
+        self.announce();
+        stream
+    }
+
+    /// Marks a runner as disconnected, unless a newer stream replaced this one. The lease runs from `since`: the last
+    /// message, or the end of the stream if that is later.
+    pub(super) fn detach(&self, id: &RunnerId, stream: u64, since: Instant) {
+        let mut roster = self.lock();
+        if let Some(runner) = roster.runners.get_mut(id)
+            && runner.is_on(stream)
+        {
+            runner.link = Link::Away { since };
+            drop(roster);
+            self.announce();
+            self.announce_lease();
+        }
+    }
+
+    /// Returns whether this is the runner's current stream: it was neither replaced nor disconnected.
+    pub(super) fn is_present(&self, id: &RunnerId, stream: u64) -> bool {
+        self.lock().runners.get(id).is_some_and(|runner| runner.is_on(stream))
+    }
+
+    /// Returns the session of an attempt that a runner holds.
+    pub(super) fn session_of(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<SessionId> {
+        Some(self.lock().runners.get(id)?.held(thread, generation)?.session)
+    }
+
+    /// Marks a runner as draining: it takes no more threads, and its idle programs are stopped.
+    pub(super) fn drain(&self, id: &RunnerId) {
+        let mut roster = self.lock();
+        let leaving = roster.runners.get_mut(id).map(Runner::drain).unwrap_or_default();
+        drop(roster);
+        for (thread, generation) in leaving {
+            self.let_go(id, thread, generation);
+        }
+    }
+
+    /// Removes an attempt that the runner rejected. `full` means that it has no free slot.
+    pub(super) fn turned_away(&self, id: &RunnerId, thread: ThreadId, generation: Generation, full: bool) {
+        let mut roster = self.lock();
+        let runner = roster.runners.get_mut(id);
+        let makes_room = runner.is_some_and(|runner| runner.turn_away(thread, generation, full));
+        drop(roster);
+        if makes_room {
+            self.announce();
+        }
+    }
+
+    /// Makes a full runner eligible again at its heartbeat: work outside this supervisor may have filled it.
+    pub(super) fn heartbeat(&self, id: &RunnerId) {
+        let mut roster = self.lock();
+        let was_full = roster.runners.get_mut(id).is_some_and(Runner::ask_again);
+        drop(roster);
+        if was_full {
+            self.announce();
+        }
+    }
+
+    /// Sends a message about an attempt, as [`Self::send`], if the runner holds that attempt. A runner that came back
+    /// without the attempt must not receive it: no later message would refer to the work.
+    fn send_about(&self, id: &RunnerId, thread: ThreadId, generation: Generation, message: Message) -> bool {
+        let roster = self.lock();
+        let runner = roster.runners.get(id);
+        let has_it = runner.is_some_and(|runner| runner.held(thread, generation).is_some());
+        has_it && self.send_in(roster, id, message)
+    }
+
+    /// Returns whether the message was queued. The effect of a message that was not queued stays pending.
+    pub(super) fn send(&self, id: &RunnerId, message: Message) -> bool {
+        self.send_in(self.lock(), id, message)
+    }
+
+    fn send_in(&self, mut roster: MutexGuard<'_, Roster>, id: &RunnerId, message: Message) -> bool {
+        let Some(runner) = roster.runners.get_mut(id) else {
+            return false;
+        };
+        let Link::Attached { outbox, .. } = &runner.link else {
+            return false;
+        };
+        let response = pb::AttachResponse { message: Some(message) };
+        let is_sent = outbox.try_send(Ok(response)).is_ok();
+        if !is_sent {
+            // The stream has ended or its outbox is full. The effect stays pending; the runner receives it when it
+            // attaches again.
+            runner.link = Link::Away { since: Instant::now() };
+            drop(roster);
+            self.announce();
+            self.announce_lease();
+        }
+        is_sent
+    }
+
+    fn announce(&self) {
+        self.changes.send_modify(|version| *version += 1);
+    }
+
+    /// Announces a change at half of a lease that begins now, and at its end, when the runner is lost.
+    fn announce_lease(&self) {
+        let (roster, changes) = (Arc::downgrade(&self.roster), Arc::downgrade(&self.changes));
+        let (lease, half) = (self.lease, self.lease / 2);
+        tokio::spawn(async move {
+            for part in [half, lease - half] {
+                tokio::time::sleep(part).await;
+                let Some(changes) = changes.upgrade() else { return };
+                changes.send_modify(|version| *version += 1);
+            }
+            if let Some(roster) = roster.upgrade() {
+                locked(&roster).forget_lost(lease);
+            }
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Roster> {
+        locked(&self.roster)
+    }
+}
+
+fn stop_message(
+    thread: ThreadId,
+    generation: Generation,
+    policy: ClosePolicy,
+    grace: Duration,
+    why: WhyStopped,
+) -> Message {
+    Message::Shutdown(pb::ShutdownThread {
+        command_id: format!("shutdown:{thread}:{generation}"),
+        thread_id: thread.to_string(),
+        generation: generation.get(),
+        close_policy: policy.number(),
+        grace: ProtoDuration::try_from(grace).ok(),
+        reason: match why {
+            WhyStopped::Closed => "closed".to_owned(),
+            WhyStopped::InTheWay => "its place is needed".to_owned(),
+            WhyStopped::Superseded => "another attempt is in its place".to_owned(),
+        },
+        thread_goes_on: match why {
+            WhyStopped::Closed => false,
+            WhyStopped::InTheWay | WhyStopped::Superseded => true,
+        },
+    })
+}
+
+fn locked(roster: &Mutex<Roster>) -> MutexGuard<'_, Roster> {
+    // Each change to the roster is complete, so it stays usable after a panic elsewhere.
+    roster.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Roster {
+    /// Forgets runners whose lease expired, except for the most recent [`MAX_LOST`].
+    fn forget_lost(&mut self, lease: Duration) {
+        let mut lost: Vec<(Instant, RunnerId)> = Vec::new();
+        for (id, runner) in &self.runners {
+            match runner.link {
+                Link::Away { since } if since.elapsed() >= lease => lost.push((since, id.clone())),
+                Link::Away { .. } | Link::Attached { .. } => {}
+            }
+        }
+        lost.sort_unstable();
+        let too_many = lost.len().saturating_sub(MAX_LOST);
+        for (_, id) in lost.drain(..too_many) {
+            self.runners.remove(&id);
+        }
+    }
+
+    /// Dismisses the program that has been idle longest on a suitable runner, at most one per waiting thread.
+    fn make_place(&mut self, need: &Need<'_>, thread: ThreadId) -> Option<Dismissal> {
+        let mut longest: Option<(RunnerId, ThreadId, Instant)> = None;
+        for (id, runner) in &mut self.runners {
+            if !runner.would_fit(need) {
+                continue;
+            }
+            if runner.makes_place_for(thread) {
+                return None;
+            }
+            match runner.longest_at_rest() {
+                Some((resting, since)) if longest.as_ref().is_none_or(|(.., least)| since < *least) => {
+                    longest = Some((id.clone(), resting, since));
+                }
+                Some(_) => {}
+                None => runner.want_place(),
+            }
+        }
+        let (runner, resting, _) = longest?;
+        let generation = self.runners.get_mut(&runner)?.dismiss(resting, Some(thread))?;
+        Some(Dismissal {
+            runner,
+            thread: resting,
+            generation,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        sync::mpsc,
+        time::{advance, timeout},
+    };
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn any_offer() -> Offer {
+        Offer {
+            kinds: Vec::new(),
+            labels: BTreeMap::new(),
+            capacity: 0,
+            session: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_runs_from_the_last_word() {
+        let hub = RunnerHub::new(LEASE);
+        let (outbox, _responses) = mpsc::channel(1);
+        let (id, generation) = (RunnerId::new("r"), Generation::new(1));
+        let thread = ThreadId::from_uuid(Uuid::from_u128(1));
+        let held = Held::new(SessionId::from_uuid(Uuid::from_u128(2)), generation, false);
+        let stream = hub.attach(&id, any_offer(), outbox, BTreeMap::from([(thread, held)]));
+        let last_word = Instant::now();
+        advance(LEASE).await;
+        assert_eq!(hub.standing(&id, thread, generation), Standing::Holds);
+        hub.detach(&id, stream, last_word);
+        assert_eq!(hub.standing(&id, thread, generation), Standing::Lost);
+        assert_eq!(hub.away(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_has_an_attempt_that_is_over_is_told_to_stop_it_and_nobody_else() {
+        let hub = RunnerHub::new(LEASE);
+        let (id, generation) = (RunnerId::new("r"), Generation::new(1));
+        let thread = ThreadId::from_uuid(Uuid::from_u128(1));
+        let session = SessionId::from_uuid(Uuid::from_u128(2));
+        let attach = |held: &[Generation]| {
+            let (outbox, responses) = mpsc::channel(1);
+            let held = held.iter().map(|held| (thread, Held::new(session, *held, false)));
+            hub.attach(&id, any_offer(), outbox, held.collect());
+            responses
+        };
+
+        let without = [Vec::new(), vec![generation.next()]];
+        for held in without {
+            let mut responses = attach(&held);
+            hub.stop_over(&id, thread, generation, WhyStopped::Closed);
+            assert!(responses.try_recv().is_err(), "{held:?}");
+        }
+        for (why, goes_on) in [(WhyStopped::Closed, false), (WhyStopped::Superseded, true)] {
+            let mut responses = attach(&[generation]);
+            hub.stop_over(&id, thread, generation, why);
+            let Some(Message::Shutdown(told)) = responses.try_recv().unwrap().unwrap().message else {
+                panic!("it is told to stop");
+            };
+            assert_eq!(told.close_policy(), pb::ClosePolicy::Kill);
+            assert_eq!((told.thread_id, told.generation), (thread.to_string(), 1));
+            assert_eq!(told.thread_goes_on, goes_on, "{why:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_runners_that_were_lost_last_are_remembered() {
+        let hub = RunnerHub::new(LEASE);
+        let (outbox, _responses) = mpsc::channel(1);
+        let id = |number: usize| RunnerId::new(format!("runner {number}"));
+        let attach = |number: usize| hub.attach(&id(number), any_offer(), outbox.clone(), BTreeMap::new());
+        let is_known = |number: usize| hub.lock().runners.contains_key(&id(number));
+
+        // The first runner stays attached. One more than the maximum of the others is lost.
+        attach(0);
+        for number in 1..=MAX_LOST + 1 {
+            let stream = attach(number);
+            hub.detach(&id(number), stream, Instant::now());
+            advance(Duration::from_millis(1)).await;
+        }
+        assert!(is_known(1), "its lease runs");
+        let mut changes = hub.changes();
+        let forgotten = timeout(LEASE * 2, async {
+            while is_known(1) && changes.changed().await.is_ok() {}
+        });
+        forgotten.await.unwrap();
+        assert!(!is_known(1));
+        let rest = (0..=MAX_LOST + 1).filter(|number| is_known(*number));
+        assert_eq!(
+            rest.count(),
+            MAX_LOST + 1,
+            "those that were lost later, and the one that is attached"
+        );
+        assert_eq!(hub.away(), 0);
+    }
+}

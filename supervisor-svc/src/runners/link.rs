@@ -1,0 +1,736 @@
+//! The Attach RPC: one stream per runner. The first message is a hello; reports and commands follow in order.
+
+use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
+
+use futures::{StreamExt as _, stream::FuturesOrdered};
+use supervisor_log::codec::parts::{usage_from_pb, usage_to_pb};
+use svc_kit::identity::principal_of;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::{Instant, timeout, timeout_at},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Response, Status, Streaming};
+use troupe_proto::{
+    fault::Fault,
+    reason::Reason,
+    supervisor::v1::{
+        self as pb, attach_request::Message as FromRunner, attach_response::Message as ToRunner,
+        thread_runner_service_server::ThreadRunnerService,
+    },
+};
+
+use super::{artifacts::{Pieces, Place}, hub::{OUTBOX, RunnerHub, Standing, WhyStopped}, placement::Offer, protocol::{self, Heard, MAX_DETAIL_BYTES}, runner::Held};
+use crate::{domain::{command::Command, content::truncate, event::ConditionKind, ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId}, principal::Actor, rules::{authorize::{MAX_PATHS, MAX_PATH_BYTES}, budget, stall}, settings::Sandbox, state::{session::Session, thread::Thread}}, engine::{Directory, Done, Failure, Handle, Origin}, use_cases::tool_decision::{self, AskedCall, KnownBy}};
+
+/// How long a new stream may take to send its hello.
+pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// The maximum length of a tool name in a tool request.
+pub(super) const MAX_TOOL_BYTES: usize = 256;
+
+/// The maximum size of the arguments in a tool request.
+pub(super) const MAX_ARGUMENTS_BYTES: usize = tool_calls::ARGUMENTS_BYTES;
+
+/// The maximum number of undecided tool requests per stream. Each may wait for an operator.
+pub(super) const MAX_UNDECIDED: usize = 1_024;
+
+/// The maximum number of reports per stream that wait for their append.
+pub(super) const REPORTS_IN_FLIGHT: usize = 256;
+
+/// The maximum length of a runner id or a tool request id.
+pub(super) const MAX_ID_BYTES: usize = 128;
+
+/// The maximum length of a runner kind, a label key or a label value.
+pub(super) const MAX_LABEL_BYTES: usize = 128;
+
+/// The maximum number of kinds that a runner offers.
+pub(super) const MAX_KINDS: usize = 16;
+
+/// The maximum number of labels of a runner.
+pub(super) const MAX_LABELS: usize = 32;
+
+/// The maximum number of threads in the hello of a returning runner.
+pub(super) const MAX_HELD: usize = 100_000;
+
+/// The gRPC service that runners attach to.
+#[derive(Clone)]
+pub struct RunnerGate {
+    directory: Directory,
+    draining: CancellationToken,
+}
+
+impl RunnerGate {
+    /// Creates a gate to the sessions of `directory`. The gate closes when `draining` is cancelled.
+    #[must_use]
+    pub const fn new(directory: Directory, draining: CancellationToken) -> Self {
+        Self { directory, draining }
+    }
+
+    fn hub(&self) -> &RunnerHub {
+        &self.directory.context().runners
+    }
+
+    /// Returns the action for each thread that a returning runner holds, and the attempts that it keeps.
+    async fn review(
+        &self,
+        runner: &RunnerId,
+        held: &[pb::HeldThread],
+    ) -> Result<(Vec<pb::HeldThreadVerdict>, BTreeMap<ThreadId, Held>), Failure> {
+        let mut verdicts = Vec::new();
+        let mut kept = BTreeMap::new();
+        for held in held {
+            let mut verdict = pb::HeldThreadVerdict {
+                thread_id: held.thread_id.clone(),
+                go_on: false,
+                applied_report_sequence: 0,
+            };
+            if let Some((session, thread)) = self.thread(&held.thread_id).await?
+                && thread.is_held_by(runner, Generation::new(held.generation))
+                // The turn was sent but did not arrive, so it is still pending. The attempt ends and a new one starts.
+                && (thread.turn.is_undispatched() || thread.turn.number().get() == held.turn)
+            {
+                verdict.go_on = true;
+                verdict.applied_report_sequence = thread.last_report.get();
+                let is_idle = !thread.status.kind().is_active();
+                kept.insert(thread.id, Held::new(session, thread.generation, is_idle));
+            }
+            verdicts.push(verdict);
+        }
+        Ok((verdicts, kept))
+    }
+
+    /// Rechecks the attempts that an attached runner was told to continue. An attempt that ended between the review and
+    /// the attachment has no pending effects, so this call stops it.
+    async fn review_again(&self, runner: &RunnerId, kept: &[Kept]) -> Result<(), Failure> {
+        for kept in kept {
+            let session = found(self.directory.session(kept.session).await)?;
+            let why = match session.and_then(|session| session.state().thread(kept.thread).cloned()) {
+                Some(thread) if thread.is_held_by(runner, kept.generation) => continue,
+                Some(thread) if thread.status.kind().is_open() => WhyStopped::Superseded,
+                Some(_) | None => WhyStopped::Closed,
+            };
+            self.hub().stop_over(runner, kept.thread, kept.generation, why);
+        }
+        Ok(())
+    }
+
+    /// Returns a thread and its session; `None` if the thread does not exist.
+    async fn thread(&self, id: &str) -> Result<Option<(SessionId, Arc<Thread>)>, Failure> {
+        let Ok(id) = id.parse::<ThreadId>() else {
+            return Ok(None);
+        };
+        let found = found(self.directory.session_of(id).await)?.flatten();
+        Ok(found.and_then(|handle| Some((handle.id(), handle.state().thread(id).cloned()?))))
+    }
+
+    /// Returns the reason why a tool call of one of the runner's threads may not run; `None` if it may run. Waits for
+    /// the operator if the call needs approval.
+    async fn tool(&self, runner: &RunnerId, request: pb::ToolRequest, origin: Origin) -> Option<String> {
+        let unknown = || Some(String::from("the agent is not known to this supervisor"));
+        let Ok(thread) = request.thread_id.parse::<ThreadId>() else {
+            return unknown();
+        };
+        let generation = Generation::new(request.generation);
+        let session = match self.session(runner, thread, generation).await {
+            Ok(Some(session)) => session,
+            Ok(None) => return unknown(),
+            Err(failure) => return Some(failure.to_string()),
+        };
+        let is_present = |session: &Session| {
+            session
+                .thread(thread)
+                .is_some_and(|thread| thread.generation.get() == request.generation)
+        };
+        let state = session.state();
+        let Some(sandbox) = state
+            .thread(thread)
+            .map(|thread| thread.sandbox)
+            .filter(|_| is_present(&state))
+        else {
+            return unknown();
+        };
+        let unredacted = match request.arguments_sha256.as_str() {
+            "" => None,
+            digest => match digest.parse() {
+                Ok(digest) => Some(digest),
+                Err(_) => {
+                    let text = "arguments_sha256 must be 64 lower-case hexadecimal digits or empty";
+                    return Some(String::from(text));
+                }
+            },
+        };
+        let kind = Some(request.runner_kind.as_str()).filter(|kind| !kind.is_empty());
+        let call = AskedCall {
+            confined: self.hub().confines(runner, kind, sandbox),
+            docs_only: request.docs_only && self.hub().confines(runner, kind, Sandbox::WorkspaceWrite),
+            tool: request.tool,
+            arguments: request.arguments_json,
+            request: None,
+            unredacted,
+            omitted_bytes: request.omitted_bytes,
+            known_by: KnownBy::Content,
+            runner_kind: request.runner_kind,
+            paths: request.resolved_paths,
+        };
+        let context = self.directory.context();
+        if request.not_offered {
+            return Some(tool_calls::refuse_unoffered(context, &session, thread, &call));
+        }
+        match tool_calls::decide(context, &session, thread, &call, origin, pending()).await {
+            Ok(decided) => decided.answer.refusal(),
+            // Fail closed: a call that cannot be recorded does not run.
+            Err(failure) => Some(failure.to_string()),
+        }
+    }
+
+    /// Returns the session of an attempt that the runner holds. Returns `None` if the session is deleted, or if the
+    /// runner does not hold this attempt; such messages are ignored.
+    async fn session(
+        &self,
+        runner: &RunnerId,
+        thread: ThreadId,
+        generation: Generation,
+    ) -> Result<Option<Handle>, Failure> {
+        match self.hub().session_of(runner, thread, generation) {
+            Some(session) => found(self.directory.session(session).await),
+            None => Ok(None),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl ThreadRunnerService for RunnerGate {
+    type AttachStream = ReceiverStream<Result<pb::AttachResponse, Status>>;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<pb::AttachRequest>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let principal = principal_of(&request)?.clone();
+        let mut incoming = request.into_inner();
+        let hello = match timeout(HELLO_WITHIN, incoming.message()).await {
+            Ok(first) => first?.and_then(|first| first.message),
+            Err(_) => None,
+        };
+        let Some(FromRunner::Hello(hello)) = hello else {
+            return Err(bad_hello("message", "the first message of a runner must be hello"));
+        };
+        let (runner, offer) = check(&hello)?;
+        tracing::info!(%runner, %principal, kinds = hello.kinds.len(), "a runner attached");
+
+        let (outbox, responses) = mpsc::channel(OUTBOX);
+        // An error must not abandon attempts that could not be reviewed: the runner attaches again.
+        let (threads, kept) = self.review(&runner, &hello.threads).await?;
+        let welcome = pb::RunnerWelcome {
+            lease: prost_types::Duration::try_from(self.hub().lease()).ok(),
+            peers: Vec::new(),
+            threads,
+        };
+        // The send cannot fail for lack of capacity: the outbox is not shared yet.
+        let _ = outbox.try_send(Ok(pb::AttachResponse {
+            message: Some(ToRunner::Welcome(welcome)),
+        }));
+        let going_on: Vec<Kept> = kept.iter().map(|(thread, held)| Kept::of(*thread, held)).collect();
+        let answers = outbox.downgrade();
+        let number = self.hub().attach(&runner, offer, outbox, kept);
+        let stream = Stream {
+            gate: self.clone(),
+            runner,
+            number,
+            answers,
+        };
+        tokio::spawn(async move {
+            match stream.gate.review_again(&stream.runner, &going_on).await {
+                Ok(()) => stream.serve(incoming).await,
+                // An error must not abandon attempts that could not be reviewed: the runner attaches again.
+                Err(failure) => {
+                    tracing::warn!(runner = %stream.runner, %failure, "what a runner holds cannot be looked at");
+                }
+            }
+            tracing::info!(runner = %stream.runner, "a runner left");
+            stream.gate.hub().detach(&stream.runner, number, Instant::now());
+        });
+        Ok(Response::new(ReceiverStream::new(responses)))
+    }
+}
+
+/// An attempt that a returning runner keeps.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    session: SessionId,
+    thread: ThreadId,
+    generation: Generation,
+}
+
+impl Kept {
+    const fn of(thread: ThreadId, held: &Held) -> Self {
+        Self {
+            session: held.session,
+            thread,
+            generation: held.generation,
+        }
+    }
+}
+
+/// The stream of one runner.
+struct Stream {
+    gate: RunnerGate,
+    runner: RunnerId,
+    /// The stream's number, unique in the hub.
+    number: u64,
+    /// The sender of responses. It is valid while the hub holds the outbox.
+    answers: mpsc::WeakSender<Result<pb::AttachResponse, Status>>,
+}
+
+type Applied = oneshot::Receiver<Result<Done, Failure>>;
+
+impl Stream {
+    /// Serves the stream until it ends, is silent for a lease, is replaced by a later stream, or the service drains.
+    async fn serve(&self, mut incoming: Streaming<pb::AttachRequest>) {
+        let mut in_flight = FuturesOrdered::new();
+        // The tasks end with the stream. The runner repeats its requests on the next stream.
+        let mut undecided = JoinSet::new();
+        let mut pieces = Pieces::default();
+        let mut has_told = false;
+        let lease = self.gate.hub().lease();
+        let mut last_word = Instant::now();
+        loop {
+            let room = in_flight.len() < REPORTS_IN_FLIGHT;
+            tokio::select! {
+                // Acknowledge durable reports before taking more messages.
+                biased;
+                () = self.gate.draining.cancelled() => {
+                    let reason = String::from("the supervisor is shutting down");
+                    self.gate.hub().send(&self.runner, ToRunner::GoAway(pb::RunnerGoAway { reason }));
+                    return;
+                }
+                Some(ack) = in_flight.next(), if !in_flight.is_empty() => {
+                    // An unrecorded report ends the stream. The runner resends the report on the next stream.
+                    let Some(ack) = ack else { return };
+                    self.gate.hub().send(&self.runner, ToRunner::ReportAck(ack));
+                }
+                Some(decided) = undecided.join_next(), if !undecided.is_empty() => match decided {
+                    Ok(decision) => self.decide(decision),
+                    Err(error) => tracing::error!(runner = %self.runner, %error, "the decision on a tool call broke"),
+                },
+                message = timeout_at(last_word + lease, incoming.message()), if room => {
+                    let Ok(message) = message else {
+                        // The lease has expired. It runs from the last message, not from the time of this check.
+                        self.gate.hub().detach(&self.runner, self.number, last_word);
+                        return;
+                    };
+                    let message = match message {
+                        Ok(Some(pb::AttachRequest { message })) => message,
+                        Ok(None) => return,
+                        Err(status) => {
+                            // The message was malformed or too large. Report the error if the stream is still open.
+                            if let Some(answers) = self.answers.upgrade() {
+                                let _ = answers.try_send(Err(status));
+                            }
+                            return;
+                        }
+                    };
+                    last_word = Instant::now();
+                    // Messages of a stream that a later one replaced are ignored.
+                    if !self.gate.hub().is_present(&self.runner, self.number) {
+                        return;
+                    }
+                    let Some(message) = message else {
+                        self.pass_over(&mut has_told, "message");
+                        continue;
+                    };
+                    self.heard(&message).await;
+                    match message {
+                        FromRunner::Report(report) => {
+                            if report.kind.is_none() {
+                                self.pass_over(&mut has_told, "report");
+                            }
+                            match self.report(report, &mut pieces).await {
+                                Ok(Some((ack, applied))) => in_flight.push_back(acknowledge(ack, applied, self)),
+                                Ok(None) => {}
+                                Err(failure) => return self.unrecorded(&failure),
+                            }
+                        }
+                        FromRunner::StartRefused(refused) => {
+                            if let Err(failure) = self.start_refused(refused).await {
+                                return self.unrecorded(&failure);
+                            }
+                        }
+                        FromRunner::Telemetry(telemetry) => self.telemetry(telemetry).await,
+                        FromRunner::ToolRequest(request) => self.tool(request, &mut undecided),
+                        FromRunner::Output(output) => self.output(&output),
+                        FromRunner::Heartbeat(_) => self.gate.hub().heartbeat(&self.runner),
+                        FromRunner::Draining(_) => {
+                            tracing::info!(runner = %self.runner, "a runner drains");
+                            self.gate.hub().drain(&self.runner);
+                        }
+                        // Every message renews the lease. A second hello is ignored. Commands are levels and need no
+                        // acknowledgement.
+                        FromRunner::Hello(_) | FromRunner::CommandAck(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records activity of an attempt. A message about an attempt proves that it is alive and ends a stall.
+    async fn heard(&self, message: &FromRunner) {
+        let Some((thread, generation)) = attempt_of(message) else {
+            return;
+        };
+        let Some(session) = self.gate.hub().heard(&self.runner, thread, generation) else {
+            return;
+        };
+        // A passivated session has no running thread, so none of its threads can be stalled.
+        let Some(state) = self.gate.directory.peek(session) else {
+            return;
+        };
+        let rule = &state.settings.stall;
+        if !state
+            .thread(thread)
+            .is_some_and(|thread| stall::is_by_silence(thread, rule))
+        {
+            return;
+        }
+        let command = Command::SetCondition {
+            thread,
+            generation,
+            kind: ConditionKind::Stalled,
+            active: false,
+            reason: String::from("it was heard of again"),
+        };
+        let Ok(session) = self.gate.directory.session(session).await else {
+            return;
+        };
+        // The result is not awaited. If this is not recorded, the next message records it.
+        let _ = session.submit(command, Origin::service(), None, Vec::new()).await;
+    }
+
+    fn output(&self, output: &pb::ThreadOutput) {
+        let Ok(thread) = output.thread_id.parse::<ThreadId>() else {
+            return;
+        };
+        let generation = Generation::new(output.generation);
+        let hub = self.gate.hub();
+        if hub.standing(&self.runner, thread, generation) == Standing::Holds
+            && let Some(session) = hub.session_of(&self.runner, thread, generation)
+        {
+            let board = &self.gate.directory.context().output;
+            board.put(session, thread, generation, &output.text);
+        }
+    }
+
+    /// Ignores a message that only newer releases know. Each one is counted; the first one of a stream is logged.
+    fn pass_over(&self, has_told: &mut bool, what: &'static str) {
+        self.gate.directory.context().measures.passed_over();
+        if !std::mem::replace(has_told, true) {
+            tracing::warn!(
+                runner = %self.runner,
+                what,
+                "a runner says what this release does not know, which is lost; upgrade the supervisor before its runners"
+            );
+        }
+    }
+
+    /// Logs that the stream ends because a report could not be recorded. The runner resends the report on the next
+    /// stream.
+    fn unrecorded(&self, failure: &Failure) {
+        tracing::warn!(runner = %self.runner, %failure, "a report was not recorded");
+    }
+
+    /// Puts a report into its session's mailbox. The acknowledgement follows when the report is durable or void. A part
+    /// of an artifact is not acknowledged separately, because it is durable only with the whole artifact.
+    ///
+    /// # Errors
+    /// The failure to reach the session. The report must not be acknowledged.
+    async fn report(
+        &self,
+        report: pb::RunnerReport,
+        pieces: &mut Pieces,
+    ) -> Result<Option<(pb::ReportAck, Option<Applied>)>, Failure> {
+        let Ok(thread) = report.thread_id.parse::<ThreadId>() else {
+            return Ok(None);
+        };
+        let generation = Generation::new(report.generation);
+        let sequence = ReportSequence::new(report.report_sequence);
+        let ack = pb::ReportAck {
+            thread_id: report.thread_id.clone(),
+            generation: report.generation,
+            report_sequence: report.report_sequence,
+        };
+        let stopped = matches!(report.kind, Some(pb::runner_report::Kind::Stopped(_)));
+        let session = self.gate.session(&self.runner, thread, generation).await?;
+        if stopped {
+            self.gate.hub().release(&self.runner, thread, generation);
+        }
+        let Some(session) = session else {
+            return Ok(Some((ack, None)));
+        };
+        let place = Place {
+            thread,
+            generation,
+            sequence,
+        };
+        let prompt_log = session.state().settings.prompt_log;
+        let clock = &self.gate.directory.context().clock;
+        let (report, contents) = match reports::read(place, report, pieces, prompt_log, clock) {
+            Heard::News(news) => *news,
+            Heard::Part => return Ok(None),
+            Heard::Nothing => return Ok(Some((ack, None))),
+        };
+        let command = Command::Report {
+            thread,
+            generation,
+            sequence,
+            report,
+        };
+        let applied = session.submit(command, self.origin(), None, contents).await?;
+        Ok(Some((ack, Some(applied))))
+    }
+
+    async fn start_refused(&self, refused: pb::StartRefused) -> Result<(), Failure> {
+        let Ok(thread) = refused.thread_id.parse::<ThreadId>() else {
+            return Ok(());
+        };
+        let generation = Generation::new(refused.generation);
+        let Some(session) = self.gate.session(&self.runner, thread, generation).await? else {
+            return Ok(());
+        };
+        let full = refused.refusal() == pb::StartRefusal::NoCapacity;
+        let why = truncate(&refused.message, MAX_DETAIL_BYTES);
+        self.gate.hub().turned_away(&self.runner, thread, generation, full);
+        let command = match refused.refusal() {
+            pb::StartRefusal::NoCapacity => Command::LoseRunner {
+                thread,
+                generation,
+                reason: String::from("the runner had no room"),
+            },
+            pb::StartRefusal::PolicyNotEnforceable => Command::RefuseStart {
+                thread,
+                generation,
+                message: format!("POLICY_NOT_ENFORCEABLE: {why}"),
+            },
+            pb::StartRefusal::NoProgram | pb::StartRefusal::Unspecified => Command::RefuseStart {
+                thread,
+                generation,
+                message: why.to_owned(),
+            },
+        };
+        // A report of an ended attempt is void.
+        if let Err(failure) = session.execute(command, self.origin(), None, Vec::new()).await {
+            tracing::debug!(%thread, %failure, "a start that was refused is not recorded");
+        }
+        Ok(())
+    }
+
+    /// Publishes the latest values to watchers. Writes usage to the log if it counts against a budget or was not
+    /// recorded for a long time.
+    async fn telemetry(&self, telemetry: pb::Telemetry) {
+        let Ok(thread) = telemetry.thread_id.parse::<ThreadId>() else {
+            return;
+        };
+        // A passivated session has no running thread. Telemetry of an idle program does not activate it.
+        let generation = Generation::new(telemetry.generation);
+        let present = self.gate.hub().session_of(&self.runner, thread, generation);
+        if present.is_none_or(|session| self.gate.directory.peek(session).is_none()) {
+            return;
+        }
+        let Ok(Some(session)) = self.gate.session(&self.runner, thread, generation).await else {
+            return;
+        };
+        let state = session.state();
+        // Late telemetry of an earlier attempt is ignored.
+        let Some(present) = state.thread(thread).filter(|thread| thread.generation == generation) else {
+            return;
+        };
+        let usage = telemetry.usage.and_then(|usage| usage_from_pb(usage).ok());
+        // A runner counts per attempt. Watchers and readers see the thread's total over all attempts.
+        let telemetry = pb::Telemetry {
+            usage: usage.map(|usage| usage_to_pb(present.earlier_usage.plus(usage))),
+            ..telemetry
+        };
+        let context = self.gate.directory.context();
+        context.telemetry.put(session.id(), thread, telemetry);
+        if let Some(usage) = usage
+            && budget::is_checkpoint_due(&state, thread, generation, &usage, session.now())
+        {
+            let command = Command::RecordUsage {
+                thread,
+                generation,
+                usage,
+            };
+            // The result is not awaited. The next telemetry repeats usage that is not recorded now.
+            let _ = session.submit(command, self.origin(), None, Vec::new()).await;
+        }
+    }
+
+    /// Takes a tool request. It is decided in a separate task, because an operator may take minutes.
+    fn tool(&self, request: pb::ToolRequest, undecided: &mut JoinSet<pb::ToolDecision>) {
+        let is_full = undecided.len() >= MAX_UNDECIDED;
+        let many = is_full.then(|| {
+            format!(
+                "{MAX_UNDECIDED} tool calls of this runner are not decided yet, which is the limit; call again later"
+            )
+        });
+        if let Some(reason) = too_large(&request).or(many) {
+            self.decide(decision(request.request_id, Some(reason)));
+            return;
+        }
+        let (gate, runner, origin) = (self.gate.clone(), self.runner.clone(), self.origin());
+        undecided.spawn(async move {
+            let request_id = request.request_id.clone();
+            decision(request_id, gate.tool(&runner, request, origin).await)
+        });
+    }
+
+    fn decide(&self, decision: pb::ToolDecision) {
+        self.gate.hub().send(&self.runner, ToRunner::ToolDecision(decision));
+    }
+
+    fn origin(&self) -> Origin {
+        Origin {
+            actor: Actor::Runner(self.runner.clone()),
+            request_id: None,
+            traceparent: None,
+        }
+    }
+}
+
+/// Builds the response to a tool request. `refused` is the reason why the call may not run.
+fn decision(request_id: String, refused: Option<String>) -> pb::ToolDecision {
+    pb::ToolDecision {
+        request_id,
+        allowed: refused.is_none(),
+        reason: refused.unwrap_or_default(),
+    }
+}
+
+/// Returns which part of a tool request exceeds its limit; `None` if none does.
+fn too_large(request: &pb::ToolRequest) -> Option<String> {
+    let longest_path = request.resolved_paths.iter().map(String::len).max();
+    let bounds = [
+        ("request_id", request.request_id.len(), MAX_ID_BYTES),
+        ("tool", request.tool.len(), MAX_TOOL_BYTES),
+        ("arguments_json", request.arguments_json.len(), MAX_ARGUMENTS_BYTES),
+        ("runner_kind", request.runner_kind.len(), MAX_LABEL_BYTES),
+        (
+            "a path of resolved_paths",
+            longest_path.unwrap_or_default(),
+            MAX_PATH_BYTES,
+        ),
+    ];
+    let paths = request.resolved_paths.len();
+    let too_long = bounds.into_iter().find(|(_, bytes, max)| bytes > max);
+    let what = too_long
+        .map(|(what, bytes, max)| format!("{what} has {bytes} bytes; at most {max} are allowed"))
+        .or_else(|| (paths > MAX_PATHS).then(|| format!("{paths} resolved_paths; at most {MAX_PATHS} are allowed")))?;
+    Some(format!("the tool call is too large to be decided: {what}"))
+}
+
+/// Maps a missing session to `None`.
+fn found<T>(result: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(Failure::SessionNotFound(_)) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Returns the attempt whose activity a message proves.
+fn attempt_of(message: &FromRunner) -> Option<(ThreadId, Generation)> {
+    let (thread, generation) = match message {
+        FromRunner::Report(report) => (&report.thread_id, report.generation),
+        FromRunner::Telemetry(telemetry) => (&telemetry.thread_id, telemetry.generation),
+        FromRunner::Output(output) => (&output.thread_id, output.generation),
+        FromRunner::ToolRequest(request) => (&request.thread_id, request.generation),
+        FromRunner::Hello(_)
+        | FromRunner::Heartbeat(_)
+        | FromRunner::StartRefused(_)
+        | FromRunner::CommandAck(_)
+        | FromRunner::Draining(_) => return None,
+    };
+    Some((thread.parse().ok()?, Generation::new(generation)))
+}
+
+/// Returns the acknowledgement when the report is durable or void. A report that could not be written is not
+/// acknowledged: the runner keeps it and resends it.
+async fn acknowledge(ack: pb::ReportAck, applied: Option<Applied>, stream: &Stream) -> Option<pb::ReportAck> {
+    match applied {
+        None => Some(ack),
+        Some(applied) => match applied.await {
+            Ok(Ok(_)) => Some(ack),
+            Ok(Err(Failure::Refused(_) | Failure::TooLarge(_))) => Some(ack),
+            Ok(Err(failure)) => {
+                tracing::warn!(runner = %stream.runner, %failure, "a report was not recorded");
+                None
+            }
+            Err(_) => None,
+        },
+    }
+}
+
+fn check(hello: &pb::RunnerHello) -> Result<(RunnerId, Offer), Status> {
+    let id = &hello.runner_id;
+    if id.is_empty() || id.len() > MAX_ID_BYTES || id.chars().any(char::is_control) {
+        return Err(bad_hello(
+            "hello.runner_id",
+            &format!("runner_id must have 1 to {MAX_ID_BYTES} bytes without control characters"),
+        ));
+    }
+    if hello.kinds.is_empty() || hello.kinds.len() > MAX_KINDS {
+        let text = format!("a runner must offer 1 to {MAX_KINDS} kinds");
+        return Err(bad_hello("hello.kinds", &text));
+    }
+    if !hello.kinds.iter().all(|offered| is_label(&offered.kind)) {
+        let text = format!("a kind must have at most {MAX_LABEL_BYTES} bytes without control characters");
+        return Err(bad_hello("hello.kinds", &text));
+    }
+    if hello.labels.len() > MAX_LABELS {
+        let text = format!("a runner may have at most {MAX_LABELS} labels");
+        return Err(bad_hello("hello.labels", &text));
+    }
+    if !hello
+        .labels
+        .iter()
+        .all(|(key, value)| !key.is_empty() && is_label(key) && is_label(value))
+    {
+        let text = format!(
+            "a runner's labels must have keys of 1 to {MAX_LABEL_BYTES} bytes and values of at most {MAX_LABEL_BYTES}, \
+             without control characters"
+        );
+        return Err(bad_hello("hello.labels", &text));
+    }
+    if hello.threads.len() > MAX_HELD {
+        let text = format!("a runner may hold at most {MAX_HELD} threads");
+        return Err(bad_hello("hello.threads", &text));
+    }
+    let session = match hello.session_id.as_str() {
+        "" => None,
+        id => Some(
+            id.parse()
+                .map_err(|_| bad_hello("hello.session_id", "session_id must be a UUID or empty"))?,
+        ),
+    };
+    let offer = Offer {
+        kinds: hello.kinds.clone(),
+        labels: hello.labels.clone(),
+        capacity: hello.capacity,
+        session,
+    };
+    Ok((RunnerId::new(id.clone()), offer))
+}
+
+fn is_label(text: &str) -> bool {
+    text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control)
+}
+
+fn bad_hello(field: &str, text: &str) -> Status {
+    let mut fault = Fault::bad_field(Reason::InvalidArgument, field, text);
+    if field == "message" {
+        fault = Fault::new(Code::InvalidArgument, Reason::InvalidArgument, text);
+    }
+    fault.into()
+}
