@@ -15,7 +15,7 @@ use supervisor_log::{
     codec::{EncodeError, decode_record, encode_record, event_to_pb},
     store::limits::MAX_RECORD_BYTES,
 };
-use supervisor_svc::wire::Sight;
+use supervisor_svc::convert::Redaction;
 use troupe_fuzz::{frames::frames, states};
 use troupe_proto::store::v1::Record;
 use uuid::Uuid;
@@ -34,8 +34,8 @@ fn read_back(id: SessionId, recorded: &Recorded) {
             assert!(bytes > MAX_RECORD_BYTES)
         }
     }
-    for sight in [Sight::Everything, Sight::Previews, Sight::Digests] {
-        let _ = sight.event(event_to_pb(id, recorded));
+    for redaction in [Redaction::Everything, Redaction::Previews, Redaction::Digests] {
+        let _ = redaction.event(event_to_pb(id, recorded));
     }
 }
 

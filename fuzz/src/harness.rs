@@ -17,7 +17,7 @@ use supervisor_log::store::MemoryStore;
 use supervisor_svc::{
     Config, Supervisor, Surroundings,
     clock::{Clock, TimeSource},
-    registry::RegistryClient,
+    RegistryClient,
 };
 use svc_kit::{serve::ServeLimits, shutdown::Shutdown};
 use tokio::{

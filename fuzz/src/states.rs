@@ -2,7 +2,7 @@
 
 use supervisor_core::state::session::Session;
 use supervisor_log::codec::{decode_snapshot, encode_snapshot};
-use supervisor_svc::wire::{View, thread as shown};
+use supervisor_svc::convert::{View, thread as shown};
 
 /// Converts the state for a client, and checks that it survives encoding and decoding.
 pub fn check(session: &Session) {

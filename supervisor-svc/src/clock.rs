@@ -1,4 +1,4 @@
-//! The source of wall-clock time and new ids. The supervisor's clock is injected, so that a test can use one that
+//! The source of wall-clock time and new ids. The supervisor's clock is injected, so that a test can use a clock that
 //! produces the same history on every run.
 
 use std::{
@@ -9,7 +9,10 @@ use std::{
 
 use uuid::Uuid;
 
-use crate::domain::{ids::{ApprovalId, ArtifactId, EdgeId, HandoffId, SessionId, ThreadId, WaitId}, time::UnixMillis};
+use crate::domain::{
+    ids::{ApprovalId, ArtifactId, EdgeId, HandoffId, SessionId, ThreadId, WaitId},
+    time::UnixMillis,
+};
 
 /// What a clock rests on.
 pub trait TimeSource: Send + Sync + 'static {

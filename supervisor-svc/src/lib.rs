@@ -6,16 +6,17 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
-mod convert;
-mod engine;
+pub mod convert;
+pub mod engine;
 mod limits;
 mod options;
 pub mod program;
 mod projections;
-mod registry_client;
+pub mod registry_client;
 mod rpc;
 mod runners;
 mod service;
+mod tool_decisions;
 mod use_cases;
 
 pub use supervisor_core as domain;
@@ -26,6 +27,6 @@ pub use self::{
     options::SessionOptions,
     projections::{watch::WatchLimits, webhooks::WebhookLimits},
     registry_client::RegistryClient,
-    rpc::AUTHORITY,
+    rpc::{AUTHORITY, WaitLimits},
     service::{Config, OpenError, RunError, SERVICES, Supervisor, Surroundings},
 };

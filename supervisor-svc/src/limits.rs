@@ -1,28 +1,94 @@
-//! Every number of the supervisor that a client can meet.
+//! The limits of the supervisor that a client can reach, for the limits reference.
 
 use supervisor_log::store::limits::{MAX_CONTENT_BYTES, MAX_RECORD_BYTES};
 use svc_kit::limits::Limit;
 
-use crate::{domain::{content::{MAX_EVENT_MESSAGE_BYTES, PREVIEW_CHARS}, rules::{approval::{APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION}, cascade::CASCADE_DEADLINE, graph::MAX_EDGES, limits::{MAX_PENDING_INPUTS, MAX_PENDING_INPUT_BYTES, MAX_RESTARTS_IN_WINDOW, RESTART_WINDOW}, mail::MAX_HANDOFFS, prompt::{MAX_LISTED, MAX_MAIL_BYTES, MAX_TEXT_BYTES}, rate::EventRate}, settings::{Limits, StallRule}, state::approval::MAX_DECIDED}, engine::UpkeepLimits, projections::{notifications, watch, webhooks::WebhookLimits}, registry_client::{ANSWER_WITHIN, CONNECTIONS, PING_ANSWER, PING_EVERY, TRANSFER_WITHIN}, rpc, runners, service::Config};
+use crate::{
+    domain::{
+        content::{MAX_EVENT_MESSAGE_BYTES, PREVIEW_CHARS},
+        rules::{
+            approval::{APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
+            authorize::{MAX_PATH_BYTES, MAX_PATHS},
+            cascade::CASCADE_DEADLINE,
+            graph::MAX_EDGES,
+            limits::{MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS, MAX_RESTARTS_IN_WINDOW, RESTART_WINDOW},
+            mail::MAX_HANDOFFS,
+            prompt::{MAX_LISTED, MAX_MAIL_BYTES, MAX_TEXT_BYTES as MAX_HANDOFF_TEXT_BYTES},
+            rate::EventRate,
+        },
+        settings::{Limits, StallRule},
+        state::approval::MAX_DECIDED,
+        time::REQUESTS_REMEMBERED,
+    },
+    engine::UpkeepLimits,
+    projections::{
+        notifications,
+        watch::{
+            WatchLimits, sessions,
+            snapshot::{CHUNK_BYTES, CHUNK_THREADS},
+            stream::{OUTPUT_EVERY, TELEMETRY_EVERY},
+        },
+        webhooks::WebhookLimits,
+    },
+    registry_client::{ANSWER_WITHIN, CONNECTIONS, PING_ANSWER, PING_EVERY, TRANSFER_WITHIN},
+    rpc::{
+        WaitLimits,
+        call::REQUEST_ID_BYTES,
+        content::{PART_BYTES, PART_WITHIN},
+        graph,
+        marks::SEARCHED,
+        page::{DEFAULT_SIZE, MAX_BYTES, MAX_SIZE},
+        parse::{
+            ALIAS_BYTES, APPROVE_TOOLS, INPUT_BYTES, INPUT_ITEMS, LABELS, NAME_BYTES, NOTE_BYTES, ORCHESTRATORS,
+            PATH_BYTES, PROSE_BYTES, REASON_BYTES,
+        },
+        prompts::{DIFF_BYTES, TEXT_BYTES},
+        service::MAX_READS,
+        sessions::{URL_BYTES, WEBHOOKS},
+        spawn::CAPABILITIES,
+        wait::MAX_WAITED,
+        watch::OUTBOX as WATCH_OUTBOX,
+    },
+    runners::{
+        LEASE,
+        artifacts::{MAX_ARTIFACT_BYTES, MAX_UNFINISHED, MAX_UNFINISHED_BYTES},
+        hub::{OUTBOX, STOP_GRACE},
+        link::{
+            HELLO_WITHIN, MAX_ARGUMENTS_BYTES, MAX_HELD, MAX_ID_BYTES, MAX_KINDS, MAX_LABEL_BYTES, MAX_LABELS,
+            MAX_TOOL_BYTES, MAX_UNDECIDED, REPORTS_IN_FLIGHT,
+        },
+        output,
+        protocol::{MAX_DETAIL_BYTES, MAX_KIND_BYTES, MAX_MEDIA_TYPE_BYTES, MAX_NAME_BYTES},
+        telemetry::{MAX_DETAIL_CHARS, MAX_PLAN_STEPS, MAX_STEP_BYTES, MAX_TEXT_BYTES},
+    },
+    service::Config,
+    tool_decisions::ARGUMENTS_BYTES,
+};
 
+const REQUESTS: &str = "Requests to the supervisor";
+const PAGES: &str = "Pages of the supervisor";
+const WAITING: &str = "Waiting";
+const READING: &str = "Reading prompts and content";
+const WATCHING: &str = "Watching threads";
+const RUNNERS: &str = "Runners";
 const SESSIONS: &str = "Sessions";
-const TELLING: &str = "Notifications";
-const PROMPTING: &str = "Tasks of graph agents";
-const ASKING: &str = "The registry behind the supervisor";
-const KEEPING: &str = "Events and content";
+const NOTIFICATIONS: &str = "Notifications";
+const TASKS: &str = "Tasks of graph agents";
+const REGISTRY: &str = "The registry behind the supervisor";
+const STORED: &str = "Events and content";
 
 /// Returns the limits in display order. The limits of one area may come from several modules.
 #[must_use]
 pub fn limits() -> Vec<Limit> {
     [
         sessions(),
-        grpc::limits::limits(),
-        watch::limits::limits(),
-        asking(),
-        telling(),
-        prompting(),
-        keeping(),
-        runner_hub::limits::limits(),
+        requests(),
+        watching(),
+        registry(),
+        notifications(),
+        tasks(),
+        stored(),
+        runner_streams(),
     ]
     .concat()
 }
@@ -129,72 +195,247 @@ fn sessions() -> Vec<Limit> {
     ]
 }
 
-fn asking() -> Vec<Limit> {
+fn registry() -> Vec<Limit> {
     vec![
-        Limit::time(ASKING, "response of the registry", ANSWER_WITHIN),
-        Limit::time(ASKING, "the transfer of a workspace", TRANSFER_WITHIN),
-        Limit::count(ASKING, "connections to the registry", CONNECTIONS),
+        Limit::time(REGISTRY, "response of the registry", ANSWER_WITHIN),
+        Limit::time(REGISTRY, "the transfer of a workspace", TRANSFER_WITHIN),
+        Limit::count(REGISTRY, "connections to the registry", CONNECTIONS),
         Limit::time(
-            ASKING,
+            REGISTRY,
             "silence on a connection to the registry before a ping",
             PING_EVERY,
         ),
-        Limit::time(ASKING, "the registry's response to a ping", PING_ANSWER),
+        Limit::time(REGISTRY, "the registry's response to a ping", PING_ANSWER),
     ]
 }
 
-fn telling() -> Vec<Limit> {
+fn notifications() -> Vec<Limit> {
     let webhooks = WebhookLimits::default();
     vec![
-        Limit::count(TELLING, "unread notifications before a stream pauses", notify::OUTBOX),
-        Limit::time(TELLING, "an attempt to reach a webhook", webhooks.timeout),
+        Limit::count(
+            NOTIFICATIONS,
+            "unread notifications before a stream pauses",
+            notifications::OUTBOX,
+        ),
+        Limit::time(NOTIFICATIONS, "an attempt to reach a webhook", webhooks.timeout),
         Limit::time(
-            TELLING,
+            NOTIFICATIONS,
             "delay after the first failed attempt; it doubles for each further one",
             webhooks.first_retry,
         ),
-        Limit::time(TELLING, "maximum delay between attempts", webhooks.longest_retry),
+        Limit::time(NOTIFICATIONS, "maximum delay between attempts", webhooks.longest_retry),
     ]
 }
 
-fn prompting() -> Vec<Limit> {
+fn tasks() -> Vec<Limit> {
     vec![
-        Limit::count(PROMPTING, "listed threads, and listed edges", MAX_LISTED),
-        Limit::bytes(PROMPTING, "excerpt of a text of a handoff", MAX_TEXT_BYTES),
-        Limit::bytes(PROMPTING, "mail in one prompt", MAX_MAIL_BYTES),
+        Limit::count(TASKS, "listed threads, and listed edges", MAX_LISTED),
+        Limit::bytes(TASKS, "excerpt of a text of a handoff", MAX_HANDOFF_TEXT_BYTES),
+        Limit::bytes(TASKS, "mail in one prompt", MAX_MAIL_BYTES),
     ]
 }
 
-fn keeping() -> Vec<Limit> {
+fn stored() -> Vec<Limit> {
     let upkeep = UpkeepLimits::default();
     vec![
-        Limit::time(KEEPING, "idle time after which a session is passivated", upkeep.idle),
-        Limit::count(KEEPING, "events between snapshots", upkeep.snapshot_every),
+        Limit::time(STORED, "idle time after which a session is passivated", upkeep.idle),
+        Limit::count(STORED, "events between snapshots", upkeep.snapshot_every),
         Limit::count(
-            KEEPING,
+            STORED,
             "events of a session before its log is compacted",
             upkeep.compact_above,
         ),
         Limit::count(
-            KEEPING,
+            STORED,
             "events before the snapshot that compaction keeps for watchers",
             upkeep.keep_before_snapshot,
         ),
         Limit::time(
-            KEEPING,
+            STORED,
             "retention of security events (spawn, closing, approval, denial) at compaction",
             upkeep.keep_security_events,
         )
         .set_by("--keep-security-events", "TROUPE_KEEP_SECURITY_EVENTS"),
-        Limit::bytes(KEEPING, "a record of the log", MAX_RECORD_BYTES),
+        Limit::bytes(STORED, "a record of the log", MAX_RECORD_BYTES),
         Limit::bytes(
-            KEEPING,
+            STORED,
             "a message in an event or a status; a longer message is stored as content",
             MAX_EVENT_MESSAGE_BYTES,
         ),
-        Limit::count(KEEPING, "characters of a preview", PREVIEW_CHARS),
-        Limit::bytes(KEEPING, "one content", MAX_CONTENT_BYTES),
-        Limit::bytes(KEEPING, "the content of a session", Config::SESSION_CONTENT_BYTES)
+        Limit::count(STORED, "characters of a preview", PREVIEW_CHARS),
+        Limit::bytes(STORED, "one content", MAX_CONTENT_BYTES),
+        Limit::bytes(STORED, "the content of a session", Config::SESSION_CONTENT_BYTES)
             .set_by("--session-content-bytes", "TROUPE_SESSION_CONTENT_BYTES"),
+    ]
+}
+
+fn requests() -> Vec<Limit> {
+    let wait = WaitLimits::default();
+    vec![
+        Limit::bytes(REQUESTS, "a request_id", REQUEST_ID_BYTES),
+        Limit::time(REQUESTS, "time for which a request_id is stored", REQUESTS_REMEMBERED),
+        Limit::bytes(
+            REQUESTS,
+            "a role, a persona, an effort, a provider, a label, a key or a value of labels",
+            NAME_BYTES,
+        ),
+        Limit::bytes(REQUESTS, "a reason, a model, the name of a tool", REASON_BYTES),
+        Limit::bytes(REQUESTS, "an alias", ALIAS_BYTES),
+        Limit::bytes(REQUESTS, "a thread_note", NOTE_BYTES),
+        Limit::bytes(REQUESTS, "a directory", PATH_BYTES),
+        Limit::bytes(
+            REQUESTS,
+            "an objective, definition_of_done, override or custom_system_prompt",
+            PROSE_BYTES,
+        ),
+        Limit::bytes(REQUESTS, "an input with all its items", INPUT_BYTES),
+        Limit::count(REQUESTS, "the items of an input", INPUT_ITEMS),
+        Limit::count(REQUESTS, "the labels of a session", LABELS),
+        Limit::count(REQUESTS, "the webhooks of a session", WEBHOOKS),
+        Limit::bytes(REQUESTS, "the URL of a webhook", URL_BYTES),
+        Limit::count(REQUESTS, "capabilities in a spawn", CAPABILITIES),
+        Limit::count(REQUESTS, "the patterns of approve_tools", APPROVE_TOOLS),
+        Limit::count(REQUESTS, "the orchestrators of a session", ORCHESTRATORS),
+        Limit::count(REQUESTS, "the patterns of a list of tools", tool_policy::MAX_PATTERNS),
+        Limit::bytes(REQUESTS, "a pattern of tools", tool_policy::MAX_PATTERN_BYTES),
+        Limit::bytes(REQUESTS, "the arguments of AuthorizeTool", ARGUMENTS_BYTES),
+        Limit::count(REQUESTS, "the paths of AuthorizeTool", MAX_PATHS),
+        Limit::bytes(
+            REQUESTS,
+            "the message of a handoff; the same for its structured value",
+            graph::TEXT_BYTES,
+        ),
+        Limit::count(REQUESTS, "the artifacts of a handoff", graph::ARTIFACTS),
+        Limit::bytes(
+            REQUESTS,
+            "types and references of the artifacts of a handoff, in total",
+            graph::ARTIFACTS_BYTES,
+        ),
+        Limit::bytes(
+            REQUESTS,
+            "a reference to an artifact or to the subject of a handoff",
+            graph::REFERENCE_BYTES,
+        ),
+        Limit::count(PAGES, "entries of a page if page_size is 0", DEFAULT_SIZE),
+        Limit::count(PAGES, "entries", MAX_SIZE),
+        Limit::bytes(PAGES, "a page; a larger entry gets its own page", MAX_BYTES),
+        Limit::count(WAITING, "the threads of one WaitAgents", MAX_WAITED),
+        Limit::time(WAITING, "a WaitAgents without a timeout", wait.default),
+        Limit::time(WAITING, "a WaitAgents", wait.max),
+        Limit::bytes(READING, "the texts of a GetPrompt", TEXT_BYTES),
+        Limit::bytes(READING, "two compared prompts, in total", DIFF_BYTES),
+        Limit::bytes(READING, "a part of GetContent", PART_BYTES),
+        Limit::count(READING, "concurrent reads of contents", MAX_READS),
+        Limit::time(READING, "time for a reader to take one part of a content", PART_WITHIN),
+        Limit::count(
+            READING,
+            "records of one kind that are searched for a content, for viewers and threads",
+            SEARCHED,
+        ),
+        Limit::count(
+            WATCHING,
+            "unread messages before a watcher is served from the log",
+            WATCH_OUTBOX,
+        ),
+    ]
+}
+
+fn watching() -> Vec<Limit> {
+    let times = WatchLimits::default();
+    vec![
+        Limit::count(WATCHING, "the threads of one part of a snapshot", CHUNK_THREADS),
+        Limit::bytes(WATCHING, "one part of a snapshot", CHUNK_BYTES),
+        Limit::time(
+            WATCHING,
+            "minimum interval between telemetry messages of a thread",
+            TELEMETRY_EVERY,
+        ),
+        Limit::time(
+            WATCHING,
+            "minimum interval between output messages of a thread",
+            OUTPUT_EVERY,
+        ),
+        Limit::bytes(WATCHING, "stored recent output of a thread", output::MAX_BYTES),
+        Limit::count(WATCHING, "stored pieces of output of a thread", output::MAX_PIECES),
+        Limit::count(WATCHING, "threads with stored output", output::MAX_THREADS),
+        Limit::time(
+            WATCHING,
+            "minimum interval between WatchSessions messages about one session",
+            sessions::EVERY,
+        ),
+        Limit::count(WATCHING, "the steps of a plan in telemetry", MAX_PLAN_STEPS),
+        Limit::bytes(WATCHING, "a step of a plan", MAX_STEP_BYTES),
+        Limit::count(WATCHING, "the characters of the latest tool's detail", MAX_DETAIL_CHARS),
+        Limit::bytes(WATCHING, "any other text in telemetry", MAX_TEXT_BYTES),
+        Limit::time(WATCHING, "silence on a stream before a bookmark", times.bookmark_every),
+        Limit::time(WATCHING, "lifetime of a stream, plus up to a fifth", times.lifetime),
+        Limit::time(
+            WATCHING,
+            "time for a reader to take the last messages of an ending stream",
+            times.flush_timeout,
+        ),
+    ]
+}
+
+fn runner_streams() -> Vec<Limit> {
+    vec![
+        Limit::time(RUNNERS, "silence of a runner after which its lease expires", LEASE),
+        Limit::time(RUNNERS, "time from the start of a stream to hello", HELLO_WITHIN),
+        Limit::time(
+            RUNNERS,
+            "grace period for a program to stop before it is killed",
+            STOP_GRACE,
+        ),
+        Limit::bytes(
+            RUNNERS,
+            "a runner_id, and the request_id of a tool request",
+            MAX_ID_BYTES,
+        ),
+        Limit::bytes(
+            RUNNERS,
+            "a kind of a runner, a key or a value of its labels",
+            MAX_LABEL_BYTES,
+        ),
+        Limit::count(RUNNERS, "the kinds of a runner", MAX_KINDS),
+        Limit::count(RUNNERS, "the labels of a runner", MAX_LABELS),
+        Limit::count(RUNNERS, "the threads of a hello", MAX_HELD),
+        Limit::count(
+            RUNNERS,
+            "reports of a runner that are not durable yet before reading pauses",
+            REPORTS_IN_FLIGHT,
+        ),
+        Limit::count(
+            RUNNERS,
+            "pending messages to a runner before it is disconnected",
+            OUTBOX,
+        ),
+        Limit::bytes(RUNNERS, "the name of a tool in a tool request", MAX_TOOL_BYTES),
+        Limit::bytes(RUNNERS, "the arguments of a tool request", MAX_ARGUMENTS_BYTES),
+        Limit::count(RUNNERS, "the paths of a tool request", MAX_PATHS),
+        Limit::bytes(RUNNERS, "a path of a tool request", MAX_PATH_BYTES),
+        Limit::count(
+            RUNNERS,
+            "undecided tool requests of a runner; the next one is rejected",
+            MAX_UNDECIDED,
+        ),
+        Limit::bytes(RUNNERS, "an artifact", MAX_ARTIFACT_BYTES),
+        Limit::bytes(RUNNERS, "the name of an artifact; a longer name is cut", MAX_NAME_BYTES),
+        Limit::bytes(RUNNERS, "the kind of an artifact; a longer kind is cut", MAX_KIND_BYTES),
+        Limit::bytes(
+            RUNNERS,
+            "the media type of an artifact; a longer type is cut",
+            MAX_MEDIA_TYPE_BYTES,
+        ),
+        Limit::count(RUNNERS, "unfinished artifacts of a runner", MAX_UNFINISHED),
+        Limit::bytes(
+            RUNNERS,
+            "unfinished artifacts of a runner, in total",
+            MAX_UNFINISHED_BYTES,
+        ),
+        Limit::bytes(
+            RUNNERS,
+            "the detail of a stop or a gap; a longer text is cut",
+            MAX_DETAIL_BYTES,
+        ),
     ]
 }

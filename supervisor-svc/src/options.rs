@@ -4,9 +4,16 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::{Config, domain::{rules::rate::EventRate, settings::{Limits, StallRule}}, engine::UpkeepLimits};
+use crate::{
+    Config,
+    domain::{
+        rules::rate::EventRate,
+        settings::{Limits, StallRule},
+    },
+    engine::UpkeepLimits,
+};
 
-/// What sessions may do, and when their agents count as stalled.
+/// Limits of sessions, and the rule for stalled agents.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct SessionOptions {
     /// Maximum depth of a thread; the root is at depth 0
@@ -126,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn values_outside_bounds_are_rejected() {
         let mut config = Config::new(std::path::PathBuf::new(), String::new());
         let given = SessionOptions {
             stall_after: 0,

@@ -56,7 +56,7 @@ pub struct Options {
     /// Directory for sessions and tokens [default: `troupe` in the XDG data directory]
     #[arg(long, env = "TROUPE_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// What sessions may do.
+    /// Limits of sessions.
     #[command(flatten)]
     sessions: SessionOptions,
     /// Require a token on loopback too, as with --tls-client-ca. Without this flag, local calls without a token have
@@ -72,7 +72,7 @@ pub struct Options {
     /// Private key of the client certificate, PEM
     #[arg(long, env = "TROUPE_REGISTRY_KEY", value_name = "FILE", requires = "registry_cert")]
     registry_key: Option<PathBuf>,
-    /// What every service has.
+    /// Options of every service.
     #[command(flatten)]
     service: ServiceOptions,
 }
@@ -87,7 +87,7 @@ impl AsRef<ServiceOptions> for Options {
 ///
 /// # Errors
 ///
-/// One sentence about what cannot be had.
+/// One sentence about the missing resource.
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let service = options.service;
     let program = Program::start("supervisor-svc", SERVICES, &service.admin).await?;

@@ -22,7 +22,6 @@ use svc_kit::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::Notify,
     time::interval,
 };
 use tokio_rustls::rustls;
@@ -36,7 +35,25 @@ use troupe_proto::{
     },
 };
 
-use crate::{clock::Clock, domain::{rules::rate::EventRate, settings::{Limits, StallRule}}, engine::{Context, Deletions, Directory, UpkeepLimits}, projections::{changes::News, metrics::{self, Measures}, watch::{WatchLimits, WatchMethod}, webhooks::{WebhookLimits, Webhooks}}, registry_client::RegistryClient, rpc::{ServiceConfig, SupervisorService, WaitLimits, table::AUTHORITY}, runners::{LEASE, RunnerGate, RunnerHub, output::OutputBoard, telemetry::TelemetryBoard}, use_cases::{claims::HeardDecisions, denials::Denials}};
+use crate::{
+    clock::Clock,
+    domain::{
+        rules::rate::EventRate,
+        settings::{Limits, StallRule},
+    },
+    engine::{Directory, EngineConfig, UpkeepLimits, feed::Feed},
+    projections::{
+        metrics::{self, Metrics},
+        overview::{self, Changes, Overview},
+        thread_view::ThreadView,
+        watch::{WatchLimits, WatchMethod, WatchSources, snapshot::Snapshots},
+        webhooks::{WebhookLimits, Webhooks},
+    },
+    registry_client::RegistryClient,
+    rpc::{AUTHORITY, ServiceConfig, ServiceParts, SupervisorService, WaitLimits},
+    runners::{Dispatcher, LEASE, OutputBoard, RunnerGate, RunnerHub, TelemetryBoard},
+    tool_decisions::ToolDecisions,
+};
 
 /// Interval at which expired stored requests are deleted.
 const FORGET_EVERY: Duration = Duration::from_secs(60 * 60);
@@ -150,6 +167,14 @@ pub struct Surroundings {
 pub struct Supervisor {
     directory: Directory,
     registry: RegistryClient,
+    hub: RunnerHub,
+    keys: Arc<TokenKeys>,
+    overview: Overview,
+    watches: Arc<WatchSources>,
+    webhooks: Webhooks,
+    decisions: ToolDecisions,
+    /// The URL at which agents' tools reach this service. Set once the service listens.
+    public_url: Arc<OnceLock<String>>,
     config: Config,
 }
 
@@ -192,38 +217,62 @@ impl Supervisor {
     pub fn over(surroundings: Surroundings, config: Config) -> Result<Self, OpenError> {
         let Surroundings { store, registry, clock } = surroundings;
         let keys = Arc::new(TokenKeys::load_or_create(&config.data_dir)?);
-        let context = Context {
-            store,
-            webhooks: Webhooks::new(config.webhooks, clock.clone())?,
+        let (telemetry, output) = (TelemetryBoard::default(), OutputBoard::default());
+        let (metrics, changes, public_url) = (Arc::new(Metrics::default()), Changes::default(), Arc::default());
+        let hub = RunnerHub::new(config.lease);
+        let webhooks = Webhooks::new(Arc::clone(&store), config.webhooks, clock.clone())?;
+        let dispatcher = Dispatcher::new(
+            Arc::clone(&store),
+            hub.clone(),
+            Arc::clone(&keys),
+            telemetry.clone(),
+            output.clone(),
+            Arc::clone(&public_url),
+        );
+        let feed = Feed::new(
+            vec![
+                metrics.clone(),
+                Arc::new(changes.clone()),
+                Arc::new(webhooks.clone()),
+                Arc::new(dispatcher),
+            ],
+            hub.changes(),
+        );
+        let directory = Directory::new(EngineConfig {
+            store: Arc::clone(&store),
             clock,
-            runners: RunnerHub::new(config.lease),
-            keys,
-            telemetry: TelemetryBoard::default(),
-            denials: Denials::default(),
-            heard: HeardDecisions::default(),
-            output: OutputBoard::default(),
-            public_url: OnceLock::new(),
-            fatal: CancellationToken::new(),
+            feed,
+            summarize: overview::summary,
             upkeep: config.upkeep,
             session_content_bytes: config.session_content_bytes,
             event_rate: config.event_rate,
-            news: News::default(),
-            deletions: Deletions::default(),
-            measures: Measures::default(),
-            due: Notify::new(),
+        });
+        metrics::observe(&directory, &hub);
+        let watches = WatchSources {
+            store,
+            metrics,
+            view: ThreadView::new(telemetry.clone(), hub.clone()),
+            telemetry,
+            output,
+            snapshots: Snapshots::default(),
         };
-        let directory = Directory::new(Arc::new(context));
-        measures::observe(&directory);
         Ok(Self {
+            overview: Overview::new(directory.clone(), changes),
             directory,
             registry,
+            hub,
+            keys,
+            watches: Arc::new(watches),
+            webhooks,
+            decisions: ToolDecisions::default(),
+            public_url,
             config,
         })
     }
 
     /// Builds the layer that authenticates and authorizes calls, including those of this supervisor's threads.
     fn auth(&self, authenticator: Authenticator) -> AuthLayer {
-        let keys = Arc::clone(&self.directory.context().keys);
+        let keys = Arc::clone(&self.keys);
         AuthLayer::new(authenticator.threads(keys), AUTHORITY)
     }
 
@@ -236,19 +285,19 @@ impl Supervisor {
     /// Keeps every session awake when it is due, and forgets what has expired, until `ended`.
     async fn keep_awake(&self, ended: CancellationToken) {
         tokio::select! {
-            () = self.directory.keep_awake(ended) => {}
+            () = self.directory.activate_due_sessions(ended) => {}
             () = self.forget_requests() => {}
         }
     }
 
     async fn forget_requests(&self) {
-        let context = self.directory.context();
         let mut times = interval(FORGET_EVERY);
         loop {
             times.tick().await;
-            while context
-                .store
-                .forget_requests(context.clock.now())
+            while self
+                .directory
+                .store()
+                .forget_requests(self.directory.clock().now())
                 .await
                 .is_ok_and(|forgotten| forgotten > 0)
             {}
@@ -269,7 +318,7 @@ impl Supervisor {
     ) -> Result<(), RunError> {
         let listener = listener.into();
         if let Ok(url) = listener.url() {
-            let _ = self.directory.context().public_url.set(url);
+            let _ = self.public_url.set(url);
         }
         let auth = self.auth(authenticator);
         let serving = self.serving(&shutdown);
@@ -310,13 +359,13 @@ impl Supervisor {
         tokio::spawn(async move { waking.keep_awake(draining).await });
         let ended = tokio::select! {
             served = served => {
-                self.directory.keep_summaries().await;
+                self.directory.store_summaries().await;
                 served.map_err(RunError::from)
             }
-            () = self.directory.context().fatal.cancelled() => Err(RunError::OutcomeUnknown),
+            () = self.directory.outcome_unknown() => Err(RunError::OutcomeUnknown),
         };
-        self.directory.context().webhooks.stop();
-        self.directory.context().store.close().await;
+        self.webhooks.stop();
+        self.directory.store().close().await;
         ended
     }
 
@@ -328,9 +377,26 @@ impl Supervisor {
             stall: self.config.stall,
             wait: WaitLimits::default(),
             watch: self.config.watch,
+            allow_private_webhooks: self.config.webhooks.allow_private,
         };
-        let agents = SupervisorService::new(self.directory.clone(), self.registry.clone(), config, draining.clone());
-        let runners = RunnerGate::new(self.directory.clone(), draining);
+        let parts = ServiceParts {
+            directory: self.directory.clone(),
+            registry: self.registry.clone(),
+            runners: self.hub.clone(),
+            keys: Arc::clone(&self.keys),
+            decisions: self.decisions.clone(),
+            overview: self.overview.clone(),
+            watches: Arc::clone(&self.watches),
+        };
+        let agents = SupervisorService::new(parts, config, draining.clone());
+        let runners = RunnerGate::new(
+            self.directory.clone(),
+            self.hub.clone(),
+            self.watches.telemetry.clone(),
+            self.watches.output.clone(),
+            self.decisions.clone(),
+            draining,
+        );
         let agents = Arc::new(agents);
         let routes = Routes::new(MethodOverride::new(
             AgentSupervisorServiceServer::from_arc(Arc::clone(&agents))

@@ -23,8 +23,9 @@ use supervisor_log::{
     store::{AppendError, Refusal as WriteRefusal},
 };
 use supervisor_svc::{
-    session::Failure,
-    wire::{Resolution, Sight, View, approval::approval_to_pb, status::fault, thread as shown},
+    convert::{Redaction, View, approval::approval_to_pb, status::fault, thread as shown},
+    engine::Failure,
+    registry_client::resolution::Resolution,
 };
 use tonic::Code;
 use tool_policy::Layer;
@@ -67,7 +68,7 @@ fn previews_can_be_hidden() {
         from: Actor::Service,
         steers: false,
     };
-    let event = Sight::Digests.event(event_to_pb(session(1), &at(1, Event::Thread(thread(2), queued))));
+    let event = Redaction::Digests.event(event_to_pb(session(1), &at(1, Event::Thread(thread(2), queued))));
     let Some(pb::event::Kind::InputQueued(queued)) = event.kind else {
         panic!("another kind");
     };
@@ -95,20 +96,20 @@ fn arguments_of_tool_calls_can_be_hidden() {
     let session = folded(vec![opened(), spawned_at(2, None), about(&requested), about(&changed)]);
     let waiting = session.pending_approvals().next().unwrap();
     let asking = session.thread(thread(2)).unwrap();
-    for (sight, seen) in [
-        (Sight::Everything, subject),
-        (Sight::Previews, subject),
-        (Sight::Digests, "Tool call: exec_command"),
+    for (redaction, seen) in [
+        (Redaction::Everything, subject),
+        (Redaction::Previews, subject),
+        (Redaction::Digests, "Tool call: exec_command"),
     ] {
-        let approval = sight.approval(approval_to_pb(&session, waiting));
+        let approval = redaction.approval(approval_to_pb(&session, waiting));
         assert_eq!(approval.subject, seen);
         let view = View {
-            sight,
+            redaction,
             ..View::default()
         };
         assert_eq!(shown::thread(&session, asking, view).conditions[0].reason, seen);
         for event in [&requested, &changed] {
-            let event = sight.event(event_to_pb(session.id, &at(3, about(event))));
+            let event = redaction.event(event_to_pb(session.id, &at(3, about(event))));
             let told = match event.kind {
                 Some(pb::event::Kind::ApprovalRequested(requested)) => requested.subject,
                 Some(pb::event::Kind::ConditionChanged(changed)) => changed.reason,
@@ -139,8 +140,8 @@ fn only_admins_see_webhook_urls() {
             webhooks: vec![webhook(url)],
             ..pb::Session::default()
         };
-        let shown = |sight: Sight| sight.session(session.clone()).webhooks[0].url.clone();
-        assert_eq!(shown(Sight::Everything), url);
+        let shown = |redaction: Redaction| redaction.session(session.clone()).webhooks[0].url.clone();
+        assert_eq!(shown(Redaction::Everything), url);
         let updated = pb::Event {
             kind: Some(pb::event::Kind::SessionUpdated(pb::SessionUpdated {
                 webhooks: vec![webhook(url)],
@@ -148,9 +149,9 @@ fn only_admins_see_webhook_urls() {
             })),
             ..pb::Event::default()
         };
-        for sight in [Sight::Previews, Sight::Digests] {
-            assert_eq!(shown(sight), seen);
-            assert!(!format!("{:?}", sight.event(updated.clone())).contains("s3cret"));
+        for redaction in [Redaction::Previews, Redaction::Digests] {
+            assert_eq!(shown(redaction), seen);
+            assert!(!format!("{:?}", redaction.event(updated.clone())).contains("s3cret"));
         }
     }
 }
@@ -217,7 +218,7 @@ fn a_fence_shows_below_it() {
 
     let tree = View {
         tree: true,
-        sight: Sight::Previews,
+        redaction: Redaction::Previews,
     };
     let top = session.thread(thread(2)).unwrap();
     assert_eq!(

@@ -11,7 +11,7 @@ use std::{
 
 use registry_svc::Registry;
 use supervisor_core::settings::Limits;
-use supervisor_svc::{Config, Supervisor, session::UpkeepLimits};
+use supervisor_svc::{Config, Supervisor, UpkeepLimits};
 use svc_kit::{
     auth::{Authenticator, Trust},
     listen::url_of,

@@ -409,7 +409,7 @@ impl Thread {
             } => {
                 self.repeated = stall::repeated_after(self.repeated, outcome.kind(), **digests);
                 self.mail_shown = Sequence::ZERO;
-                if self.turn.is_undispatched() {
+                if self.turn.awaits_dispatch() {
                     self.woken_up_to = self.woken_up_to.max(self.newest_letter());
                 }
                 if *report > ReportSequence::ZERO {
@@ -417,7 +417,7 @@ impl Thread {
                 }
                 self.use_at_least(*usage);
                 self.interrupt = None;
-                if !self.turn.is_undispatched() {
+                if !self.turn.awaits_dispatch() {
                     self.turn = LatestTurn::Ended {
                         turn: self.turn.number(),
                     };
@@ -518,7 +518,7 @@ impl Thread {
         self.conditions.remove(&ConditionKind::Unreachable);
         // The program reports its policy gaps again at each start.
         self.conditions.remove(&ConditionKind::PolicyGap);
-        if !self.turn.is_undispatched() {
+        if !self.turn.awaits_dispatch() {
             let mut waiting = self.turn.inputs();
             waiting.append(std::mem::take(&mut self.pending_inputs));
             self.pending_inputs = waiting;

@@ -8,7 +8,7 @@ use troupe_proto::supervisor::v1 as pb;
 
 use crate::domain::state::{approval::Approval, session::Session, thread::Thread};
 
-/// An approval of that session. One that waits has no decision.
+/// Builds the message of an approval. A pending approval has no decision.
 #[must_use]
 pub fn approval_to_pb(session: &Session, approval: &Approval) -> pb::Approval {
     let call = approval.call.as_ref();

@@ -9,7 +9,11 @@ use supervisor_log::codec::{
 };
 use troupe_proto::supervisor::v1 as pb;
 
-use crate::domain::{ids::SessionId, rules::notify::{Notification, NotificationPolicy}, settings::NotificationKind};
+use crate::domain::{
+    ids::SessionId,
+    rules::notify::{Notification, NotificationPolicy},
+    settings::NotificationKind,
+};
 
 /// Builds a session's notification for a receiver to which the given kinds apply.
 #[must_use]

@@ -6,7 +6,7 @@ use crate::domain::rules::approval::without_arguments;
 
 /// Which data is visible to a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sight {
+pub enum Redaction {
     /// All that there is: the beginnings of texts, and where webhooks lead.
     #[default]
     Everything,
@@ -16,7 +16,17 @@ pub enum Sight {
     Digests,
 }
 
-impl Sight {
+impl Redaction {
+    /// A number for each value, from 0.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Everything => 0,
+            Self::Previews => 1,
+            Self::Digests => 2,
+        }
+    }
+
     /// Whether texts are seen.
     #[must_use]
     pub const fn has_texts(self) -> bool {

@@ -1,11 +1,19 @@
 //! Conversion of rejections to client errors: code and reason follow the table in API.md, and every fact in the text
 //! is also included as data.
 
-use supervisor_log::codec::error::UnknownValue;
-use tonic::Code;
+use std::time::Duration;
+
+use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
 
-use crate::domain::{ids::ThreadId, rejection::{GuardedVerb, Refusal}, rules::limits::MAX_PENDING_INPUTS};
+use crate::{
+    domain::{
+        ids::ThreadId,
+        rejection::{GuardedVerb, Refusal},
+        rules::limits::MAX_PENDING_INPUTS,
+    },
+    engine::Failure,
+};
 
 const THREAD: &str = "troupe.supervisor.v1.Thread";
 
@@ -152,11 +160,65 @@ const fn verb_name(verb: GuardedVerb) -> &'static str {
     }
 }
 
-/// Converts an unknown enumeration number in a request to an error that names the enumeration.
-#[must_use]
-pub fn unknown_value(unknown: UnknownValue) -> Fault {
-    let text = format!("{unknown}; give one of the values that the API lists");
-    Fault::bad_field(Reason::InvalidArgument, unknown.name, text)
-        .with("enumeration", unknown.name)
-        .with("value", unknown.number)
+/// Retry delay for a call that failed because the store cannot write.
+const STORE_RETRY: Duration = Duration::from_secs(5);
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        let text = failure.to_string();
+        match &failure {
+            Failure::Refused(refusal) => fault(refusal),
+            Failure::SessionNotFound(id) => Fault::new(Code::NotFound, Reason::SessionNotFound, text)
+                .with("session_id", id)
+                .resource("session", id.to_string(), "list sessions with ListSessions"),
+            Failure::StoreUnavailable(_) => {
+                Fault::new(Code::Unavailable, Reason::StoreUnavailable, text).retry_after(STORE_RETRY)
+            }
+            Failure::TooLarge(_) => Fault::new(Code::ResourceExhausted, Reason::LimitExceeded, text),
+            Failure::OutcomeUnknown => {
+                Fault::new(Code::Unavailable, Reason::OutcomeUnknown, text).retry_after(Duration::from_secs(1))
+            }
+            // The command may have been executed before its session's owner ended.
+            Failure::Gone => {
+                Fault::new(Code::Unavailable, Reason::OutcomeUnknown, text).retry_after(Duration::from_millis(100))
+            }
+            Failure::Corrupt(_) => Fault::new(Code::DataLoss, Reason::CorruptRecord, text),
+            Failure::UpgradeRequired(_) => Fault::new(Code::FailedPrecondition, Reason::UpgradeRequired, text),
+        }
+        .into()
+    }
+}
+
+/// Returns a refusal as a gRPC status. A function because neither type belongs to this crate.
+pub(crate) fn refused(refusal: Refusal) -> Status {
+    fault(&refusal).into()
+}
+
+/// The advice for a client whose watch ends.
+pub(crate) const RESUME: &str = "watch again from the last sequence";
+
+/// Returns the error of a draining service. `advice` says what the client can do.
+pub(crate) fn draining(advice: &str) -> Status {
+    Fault::new(
+        Code::Unavailable,
+        Reason::Draining,
+        format!("the supervisor is shutting down; {advice}"),
+    )
+    .retry_after(Duration::from_secs(1))
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::fault::{reason_of, retry_after};
+
+    use super::*;
+
+    #[test]
+    fn moving_session_returns_unknown_outcome() {
+        let status = Status::from(Failure::Gone);
+        assert_eq!(status.code(), Code::Unavailable);
+        assert_eq!(reason_of(&status), Some(Reason::OutcomeUnknown));
+        assert!(retry_after(&status).is_some());
+    }
 }

@@ -12,8 +12,16 @@ use supervisor_log::codec::{
 };
 use troupe_proto::supervisor::v1 as pb;
 
-use super::Sight;
-use crate::domain::{event::ConditionKind, ids::ThreadId, rules::{cascade::CASCADE_DEADLINE, limits}, settings::Usage, state::{session::Session, thread::Thread}, status::{Status, StatusKind}, time::UnixMillis};
+use super::Redaction;
+use crate::domain::{
+    event::ConditionKind,
+    ids::ThreadId,
+    rules::{cascade::CASCADE_DEADLINE, limits},
+    settings::Usage,
+    state::{session::Session, thread::Thread},
+    status::{Status, StatusKind},
+    time::UnixMillis,
+};
 
 /// Which data of a thread is visible to a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +29,7 @@ pub struct View {
     /// Its children's ids too.
     pub tree: bool,
     /// Which texts are visible.
-    pub sight: Sight,
+    pub redaction: Redaction,
 }
 
 /// Builds the message of a session's thread. [`add_telemetry`] adds the volatile values of its runner, and callers
@@ -30,7 +38,7 @@ pub struct View {
 pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
     let spawned = &thread.spawned;
     let mut status = status(&thread.status, thread.since);
-    if let Some(content) = status.content.as_mut().filter(|_| !view.sight.has_texts()) {
+    if let Some(content) = status.content.as_mut().filter(|_| !view.redaction.has_texts()) {
         content.preview.clear();
     }
     let child_thread_ids = if view.tree {
@@ -50,7 +58,7 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
         thread_note: thread.note.as_ref().to_owned(),
         status: Some(status),
         conditions: conditions(session, thread)
-            .map(|condition| view.sight.condition(condition))
+            .map(|condition| view.redaction.condition(condition))
             .collect(),
         model: spawned.role.model.clone(),
         reasoning_effort: spawned.role.reasoning_effort.clone(),

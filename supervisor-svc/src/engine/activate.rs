@@ -8,7 +8,11 @@ use supervisor_log::{
 use tokio::task::{spawn_blocking, yield_now};
 
 use super::{error::Failure, requests::Requests};
-use crate::domain::{evolve, ids::{Epoch, Sequence, SessionId}, state::session::Session};
+use crate::domain::{
+    evolve,
+    ids::{Epoch, Sequence, SessionId},
+    state::session::Session,
+};
 
 /// The number of records folded without yielding. This takes a few tenths of a millisecond.
 const STINT: usize = 128;
@@ -21,7 +25,7 @@ pub(super) struct Loaded {
     pub session: Session,
     pub epoch: Epoch,
     pub requests: Requests,
-    /// The sequence of the store's readable snapshot; zero if there is none.
+    /// The sequence of the store's readable snapshot; zero without a snapshot.
     pub snapshot: Sequence,
     /// The size of the stored content, in bytes.
     pub content_bytes: u64,

@@ -7,13 +7,29 @@ use supervisor_log::{codec::record, store};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{error::Failure, message::{Done, Outcome, Remember, Request}, quota::ContentRoom, requests::{self, Requests}, stored_contents::StoredContents};
-use crate::domain::{command::Command, decide::{self, tick}, event::{Event, EventMetadata, Recorded, ThreadEvent}, evolve, ids::{Digest, Epoch, Generation, ReportSequence, ThreadId}, rules::{graph, rate::EventRates}, state::{session::Session, wait::Waits}, time::UnixMillis};
+use super::{
+    error::Failure,
+    handle::Request,
+    message::{Done, Origin, Outcome, Remember},
+    quota::ContentQuota,
+    requests::{self, Requests},
+    stored_contents::StoredContents,
+};
+use crate::domain::{
+    command::Command,
+    decide::{self, tick},
+    event::{Event, EventMetadata, Recorded, ThreadEvent},
+    evolve,
+    ids::{Digest, Epoch, Generation, ReportSequence, ThreadId},
+    rules::{graph, rate::EventRates},
+    state::{session::Session, wait::Waits},
+    time::UnixMillis,
+};
 
 type Reply = oneshot::Sender<Result<Done, Failure>>;
 
-/// The due time of a session that is active or has webhooks. It is always in the past, whatever the clock says after a
-/// restart.
+/// The due time of a session that is active or has webhooks. It is always in the past, even if the clock is wrong after
+/// a restart.
 pub(super) const DUE_AT_ONCE: UnixMillis = UnixMillis::new(0);
 
 /// Returns when a session must be activated or deleted without a request. The progress of webhook deliveries is unknown
@@ -36,14 +52,14 @@ const FULL_CONTENT_BYTES: usize = 8 * 1024 * 1024;
 
 /// A reply that is sent when the append is durable. Even a rejection may depend on earlier changes of the batch.
 #[derive(Debug)]
-struct Answer {
+struct PendingReply {
     reply: Reply,
     result: Result<(Outcome, bool), Failure>,
 }
 
 /// A batch under construction.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct AppendBuilder {
     /// The session's state before the batch.
     before: Arc<Session>,
     working: Session,
@@ -53,12 +69,12 @@ pub(super) struct Draft {
     contents: Vec<store::Content>,
     /// Digests of contents that commands refer to and that are already durable.
     stored: Vec<Digest>,
-    room: ContentRoom,
+    quota: ContentQuota,
     marks: Vec<store::Mark>,
     new_threads: Vec<ThreadId>,
     remembered: Vec<(Remember, Outcome)>,
     reports: Vec<(ThreadId, Generation, ReportSequence)>,
-    answers: Vec<Answer>,
+    replies: Vec<PendingReply>,
 }
 
 /// The work that remains when the append is durable or has failed.
@@ -70,36 +86,36 @@ pub(super) struct Pending {
     pub now: UnixMillis,
     /// The runner reports that the append contains.
     pub reports: Vec<(ThreadId, Generation, ReportSequence)>,
-    pub room: ContentRoom,
+    pub quota: ContentQuota,
     /// The contents that the append refers to. They are durable together with it.
     pub stored: Vec<Digest>,
-    answers: Vec<Answer>,
+    replies: Vec<PendingReply>,
 }
 
-impl Draft {
-    pub fn new(session: &Arc<Session>, now: UnixMillis, room: ContentRoom) -> Self {
+impl AppendBuilder {
+    pub fn new(session: &Arc<Session>, now: UnixMillis, quota: ContentQuota) -> Self {
         Self {
             before: Arc::clone(session),
             working: Session::clone(session),
-            // The log's time never decreases, whatever the clock does.
+            // The log's time never decreases, even if the clock does.
             now: now.max(session.updated),
             recorded: Vec::new(),
             encoded: Vec::new(),
             contents: Vec::new(),
             stored: Vec::new(),
-            room,
+            quota,
             marks: Vec::new(),
             new_threads: Vec::new(),
             remembered: Vec::new(),
             reports: Vec::new(),
-            answers: Vec::new(),
+            replies: Vec::new(),
         }
     }
 
     pub fn is_full(&self) -> bool {
         // Rejections record nothing but wait for the append too. Without this limit, a flood of them could delay the
         // append without bound.
-        if self.answers.len() >= FULL_REQUESTS {
+        if self.replies.len() >= FULL_REQUESTS {
             return true;
         }
         let content: usize = self.contents.iter().map(|content| content.bytes.len()).sum();
@@ -127,13 +143,13 @@ impl Draft {
             self.reports.push((*thread, *generation, *sequence));
         }
         let result = self.carry_out(&command, &origin, remember, contents, requests, rates);
-        self.answers.push(Answer { reply, result });
+        self.replies.push(PendingReply { reply, result });
     }
 
     fn carry_out(
         &mut self,
         command: &Command,
-        origin: &super::Origin,
+        origin: &Origin,
         remember: Option<Remember>,
         contents: Vec<store::Content>,
         requests: &Requests,
@@ -159,7 +175,7 @@ impl Draft {
         };
         self.record_all(events, &metadata)?;
         if keeps_contents {
-            self.room.add(&contents);
+            self.quota.add(&contents);
             self.contents.extend(contents);
         }
         if let Some(remember) = remember {
@@ -176,8 +192,8 @@ impl Draft {
     /// Records follow-up events without a command: new waits can free slots.
     pub fn follow_up(&mut self) {
         let events = decide::follow_ups(&self.working);
-        if let Err(error) = self.record_all(events, &super::Origin::service().metadata()) {
-            tracing::error!(session = %self.working.id, %error, "what follows by itself cannot be recorded");
+        if let Err(error) = self.record_all(events, &Origin::service().metadata()) {
+            tracing::error!(session = %self.working.id, %error, "follow-up events not recorded");
         }
     }
 
@@ -195,7 +211,7 @@ impl Draft {
                         self.encoded.truncate(recorded);
                         self.new_threads.truncate(new_threads);
                         self.marks.truncate(marks);
-                        self.fold_anew(waits);
+                        self.fold_again(waits);
                     }
                     return Err(error);
                 }
@@ -210,7 +226,7 @@ impl Draft {
     /// Rebuilds the working copy from the earlier state and the recorded events. This is rare, so no backup copy is
     /// kept: a copy that shares nodes with the working copy would force each command to clone the nodes that it
     /// changes.
-    fn fold_anew(&mut self, waits: Waits) {
+    fn fold_again(&mut self, waits: Waits) {
         self.working = Session::clone(&self.before);
         for recorded in &self.recorded {
             evolve::evolve(&mut self.working, recorded);
@@ -221,14 +237,14 @@ impl Draft {
     /// Returns whether the session has room for a command's contents. A client's command is rejected. Contents of the
     /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded.
     fn has_room(&mut self, command: &Command, contents: &[store::Content]) -> Result<bool, Failure> {
-        let Err(refusal) = self.room.check(contents) else {
+        let Err(refusal) = self.quota.check(contents) else {
             return Ok(true);
         };
         if !matches!(command, Command::Dispatch(_) | Command::Report { .. }) {
             return Err(refusal.into());
         }
-        if self.room.leave_out() {
-            tracing::warn!(session = %self.working.id, %refusal, "prompts and results are kept without their content");
+        if self.quota.leave_out() {
+            tracing::warn!(session = %self.working.id, %refusal, "prompts and results are stored without their content");
         }
         Ok(false)
     }
@@ -323,7 +339,7 @@ impl Draft {
     /// state.
     pub fn finish(self, epoch: Epoch, present: &Arc<Session>) -> Option<(store::Batch, Pending)> {
         if self.recorded.is_empty() && self.remembered.is_empty() {
-            answer(self.answers, present);
+            send_replies(self.replies, present);
             return None;
         }
         let due = due(&self.working);
@@ -332,7 +348,7 @@ impl Draft {
         let requests = self
             .remembered
             .iter()
-            .map(|(remember, outcome)| remembered::record(remember, outcome, self.now))
+            .map(|(remember, outcome)| requests::record(remember, outcome, self.now))
             .collect();
         let batch = store::Batch {
             session: self.working.id,
@@ -352,8 +368,8 @@ impl Draft {
             remembered: self.remembered,
             now: self.now,
             reports: self.reports,
-            room: self.room,
-            answers: self.answers,
+            quota: self.quota,
+            replies: self.replies,
         };
         Some((batch, pending))
     }
@@ -376,21 +392,21 @@ fn mark(recorded: &Recorded) -> Option<store::Mark> {
 
 impl Pending {
     /// Sends all replies after a durable append. Takes the replies, so a second call does nothing.
-    pub fn answer(&mut self) {
-        answer(std::mem::take(&mut self.answers), &self.session);
+    pub fn send_replies(&mut self) {
+        send_replies(std::mem::take(&mut self.replies), &self.session);
     }
 
     /// Reports a failed append, or one with an unknown outcome, to all callers.
     pub fn fail(self, failure: &Failure) {
         // Rejections fail too, because they may depend on earlier changes of the batch.
-        for Answer { reply, .. } in self.answers {
+        for PendingReply { reply, .. } in self.replies {
             let _ = reply.send(Err(failure.clone()));
         }
     }
 }
 
-fn answer(answers: Vec<Answer>, session: &Arc<Session>) {
-    for Answer { reply, result } in answers {
+fn send_replies(replies: Vec<PendingReply>, session: &Arc<Session>) {
+    for PendingReply { reply, result } in replies {
         let done = result.map(|(outcome, recorded)| Done {
             session: Arc::clone(session),
             outcome,

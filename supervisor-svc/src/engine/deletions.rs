@@ -1,4 +1,4 @@
-//! Deletion of sessions, and the record of deletions. A retry of DeleteSession succeeds for 24 hours, although the
+//! The record of deletions. A retry of DeleteSession succeeds for 24 hours, although the
 //! session no longer exists. The record is stored in cursors outside any session: a fixed number of slots with a
 //! bounded number of entries, so it never grows.
 
@@ -12,44 +12,21 @@ use supervisor_log::{
 use tokio::sync::Mutex;
 use troupe_proto::store::v1 as pb;
 
-use super::{directory::Directory, error::Failure, message::Remember};
-use crate::domain::{ids::SessionId, rejection::Refusal, time::{REQUESTS_REMEMBERED, UnixMillis}};
+use super::{error::Failure, message::Remember};
+use crate::domain::{
+    ids::SessionId,
+    rejection::Refusal,
+    time::{REQUESTS_REMEMBERED, UnixMillis},
+};
 
 /// The maximum number of deletions per slot. Beyond it, the oldest is forgotten early. A full slot is below 4 KiB.
 const PER_SLOT: usize = 40;
 
 /// The stored record of deletions. There is one instance per store, so that slots are not changed concurrently.
 #[derive(Debug, Default)]
-pub struct Deletions {
+pub(super) struct Deletions {
     // Held while a slot is read, changed and written.
     changing: Mutex<()>,
-}
-
-impl Directory {
-    /// Deletes a closed session and all its data. A retry of a successful deletion succeeds.
-    ///
-    /// # Errors
-    /// [`Failure::SessionNotFound`]; a refusal if the session is open or the request id was used for another request;
-    /// otherwise the store's error.
-    pub async fn delete(&self, id: SessionId, remember: Option<&Remember>) -> Result<(), Failure> {
-        let store = self.context().store.as_ref();
-        let now = self.context().clock.now();
-        let was_asked_before = match remember {
-            Some(remember) => recall(store, remember, now).await?,
-            None => false,
-        };
-        let session = match self.session(id).await {
-            Err(Failure::SessionNotFound(_)) if was_asked_before => return Ok(()),
-            found => found?,
-        };
-        if !session.state().closed {
-            return Err(still_open(id).into());
-        }
-        if let Some(remember) = remember {
-            self.context().deletions.remember(store, remember, now).await?;
-        }
-        session.delete().await
-    }
 }
 
 /// Returns the refusal to delete an open session.
@@ -60,7 +37,7 @@ pub(super) fn still_open(id: SessionId) -> Refusal {
 }
 
 /// Returns whether the same request is in the record.
-async fn recall(store: &dyn EventStore, remember: &Remember, now: UnixMillis) -> Result<bool, Failure> {
+pub(super) async fn recall(store: &dyn EventStore, remember: &Remember, now: UnixMillis) -> Result<bool, Failure> {
     let key = key_of(remember);
     let slot = read(store, &slot_of(key)).await?;
     match slot.deletions.iter().rev().find(|deletion| deletion.key[..] == key) {
@@ -73,7 +50,7 @@ async fn recall(store: &dyn EventStore, remember: &Remember, now: UnixMillis) ->
 
 impl Deletions {
     /// Records a request before it is carried out. The record applies only after its session is deleted.
-    async fn remember(&self, store: &dyn EventStore, remember: &Remember, now: UnixMillis) -> Result<(), Failure> {
+    pub async fn remember(&self, store: &dyn EventStore, remember: &Remember, now: UnixMillis) -> Result<(), Failure> {
         let key = key_of(remember);
         let name = slot_of(key);
         let _changing = self.changing.lock().await;

@@ -29,23 +29,23 @@ const AT_WORK: Due = Due {
 /// The result of activating due sessions.
 #[derive(Default)]
 struct Round {
-    woken: usize,
+    activated: usize,
     failed: usize,
 }
 
 impl Directory {
     /// Activates the sessions that were active when the service stopped, and after that each session that becomes due,
     /// until `ended`.
-    pub async fn keep_awake(&self, ended: CancellationToken) {
+    pub async fn activate_due_sessions(&self, ended: CancellationToken) {
         // After this round all active sessions are in memory. Passivated sessions have delivered all webhook
         // notifications.
         let mut after = None;
         loop {
-            let now = self.context().clock.now();
-            match self.wake(after, now).await {
-                Ok(Round { woken, failed }) => {
-                    if after.is_none() || woken > 0 {
-                        tracing::info!(sessions = woken, "sessions that were due are awake");
+            let now = self.clock().now();
+            match self.activate_due(after, now).await {
+                Ok(Round { activated, failed }) => {
+                    if after.is_none() || activated > 0 {
+                        tracing::info!(sessions = activated, "sessions that were due are awake");
                     }
                     if failed == 0 {
                         after = Some(AT_WORK);
@@ -57,7 +57,7 @@ impl Directory {
             let sleeps = async {
                 sleep(SHORTEST_SLEEP).await;
                 // A session that was passivated in the meantime may be due earlier.
-                let _ = timeout(next, self.context().due.notified()).await;
+                let _ = timeout(next, self.shared().due.notified()).await;
             };
             tokio::select! {
                 () = ended.cancelled() => return,
@@ -67,10 +67,10 @@ impl Directory {
     }
 
     /// Activates every session that is due at `now` and was not due up to `after`. Failures are logged and skipped.
-    async fn wake(&self, mut after: Option<Due>, now: UnixMillis) -> Result<Round, Failure> {
+    async fn activate_due(&self, mut after: Option<Due>, now: UnixMillis) -> Result<Round, Failure> {
         let mut round = Round::default();
         loop {
-            let page = self.context().store.due_before(now, after, MAX_PAGE).await?;
+            let page = self.store().due_before(now, after, MAX_PAGE).await?;
             let Some(last) = page.last() else { return Ok(round) };
             after = Some(*last);
             for due in page {
@@ -78,12 +78,12 @@ impl Directory {
                     continue;
                 }
                 match self.session(due.session).await {
-                    Ok(_) => round.woken += 1,
+                    Ok(_) => round.activated += 1,
                     // The session was deleted in the meantime.
                     Err(Failure::SessionNotFound(_)) => {}
                     Err(failure) => {
                         round.failed += 1;
-                        tracing::error!(session = %due.session, %failure, "a session cannot be woken");
+                        tracing::error!(session = %due.session, %failure, "a session cannot be activated");
                     }
                 }
             }
@@ -93,13 +93,9 @@ impl Directory {
     /// Returns the time until the next session becomes due after `now`.
     async fn until_next(&self, now: UnixMillis) -> Duration {
         let after = Due { at: now, session: LAST };
-        let next = self
-            .context()
-            .store
-            .due_before(UnixMillis::new(u64::MAX), Some(after), 1)
-            .await;
+        let next = self.store().due_before(UnixMillis::new(u64::MAX), Some(after), 1).await;
         next.ok()
-            .and_then(|next| next.first().map(|due| due.at.since(self.context().clock.now())))
+            .and_then(|next| next.first().map(|due| due.at.since(self.clock().now())))
             .map_or(LONGEST_SLEEP, |until| until.min(LONGEST_SLEEP))
     }
 }

@@ -19,7 +19,7 @@ pub enum Failure {
     /// The store could not write. Nothing happened; a retry may succeed.
     #[error("nothing was done: {0}; free the cause and try again")]
     StoreUnavailable(String),
-    /// What would be recorded is larger than a record may be. Nothing happened.
+    /// The record would exceed its maximum size. Nothing happened.
     #[error("nothing was done: {0}")]
     TooLarge(String),
     /// It may or may not have happened: the service ends and replays its log.

@@ -2,47 +2,26 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use supervisor_log::store::Content;
-use tokio::{
-    sync::{broadcast, mpsc, oneshot, watch},
-    time::Instant,
-};
+use supervisor_log::store::{Content, RequestKey};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-use super::{error::Failure, message::{Done, Message, Origin, Remember, Request}};
-use crate::{clock::SessionClock, convert::Sight, domain::{command::Command, event::Recorded, ids::{SessionId, WaitId}, state::{session::Session, wait::Wait}, time::UnixMillis}, projections::watch::{encoded::EncodedEvents, snapshot::Snapshots}};
+use super::{
+    commit::Commit,
+    error::Failure,
+    message::{Done, Origin, Remember},
+};
+use crate::{
+    clock::SessionClock,
+    domain::{
+        command::Command,
+        ids::{SessionId, WaitId},
+        state::{session::Session, wait::Wait},
+        time::UnixMillis,
+    },
+};
 
 /// The maximum number of waiting messages per class. Beyond it, senders wait.
 pub(super) const MAILBOX: usize = 1_024;
-
-/// The number of appends that a watcher may lag behind before it reads the log instead.
-pub(super) const FEED: usize = 256;
-
-/// The events of one append, in order. A watcher's position never falls inside it.
-#[derive(Debug)]
-pub struct Commit {
-    /// The events.
-    pub events: Vec<Recorded>,
-    /// When the events became visible.
-    pub published: Instant,
-    encoded: EncodedEvents,
-}
-
-impl Commit {
-    pub(super) fn new(events: Vec<Recorded>) -> Self {
-        Self {
-            events,
-            published: Instant::now(),
-            encoded: EncodedEvents::default(),
-        }
-    }
-
-    /// Returns the events as watchers receive them, in the same order.
-    #[must_use]
-    pub fn messages(&self, session: SessionId, sight: Sight) -> &[Bytes] {
-        self.encoded.of(session, &self.events, sight)
-    }
-}
 
 /// A handle to a loaded session. Each handle keeps the session in memory, so drop it as soon as possible.
 #[derive(Clone, Debug)]
@@ -52,11 +31,47 @@ pub struct Handle {
     pub(super) spawns: mpsc::Sender<Message>,
     pub(super) state: watch::Receiver<Arc<Session>>,
     /// The actor owns the feed, so it ends with the actor and not with the last handle.
-    pub(super) feed: broadcast::WeakSender<Arc<Commit>>,
-    pub(super) snapshots: Snapshots,
+    pub(super) commits: broadcast::WeakSender<Arc<Commit>>,
     pub(super) clock: SessionClock,
     /// Shared by all handles to one actor. Dropped after the other fields: when it is unshared, all messages were sent.
     pub(super) pin: Arc<()>,
+}
+
+/// A command for the actor.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// The command.
+    pub command: Command,
+    /// The origin of the command.
+    pub origin: Origin,
+    /// The key by which a retry is recognised.
+    pub remember: Option<Remember>,
+    /// Content that the command's events will refer to.
+    pub contents: Vec<Content>,
+    /// The reply channel. The command is executed even if the receiver was dropped.
+    pub reply: oneshot::Sender<Result<Done, Failure>>,
+}
+
+/// Every message that the actor accepts.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// Executes a command.
+    Request(Box<Request>),
+    /// Asks whether a request was made before. Answered when an equal request in flight has ended.
+    Begin {
+        remember: Remember,
+        reply: oneshot::Sender<Result<Begun, Failure>>,
+    },
+    /// Ends a begun request without a command.
+    Abandon(RequestKey),
+    /// A task of a subscription has ended.
+    Wake,
+    /// A thread begins to wait for others.
+    Waiting { id: WaitId, wait: Wait },
+    /// The wait has ended.
+    WaitOver(WaitId),
+    /// Deletes the session, which must be closed.
+    Delete(oneshot::Sender<Result<(), Failure>>),
 }
 
 /// Whether a request is new.
@@ -95,10 +110,14 @@ impl Handle {
         self.id
     }
 
-    /// Returns the snapshots that watchers receive first.
-    #[must_use]
-    pub const fn snapshots(&self) -> &Snapshots {
-        &self.snapshots
+    /// Returns the sender of the actor's control mailbox. It does not keep the session in memory.
+    pub(super) fn control(&self) -> mpsc::Sender<Message> {
+        self.control.clone()
+    }
+
+    /// Returns whether the session's actor has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.control.is_closed()
     }
 
     /// Returns whether both handles belong to the same actor.
@@ -127,8 +146,8 @@ impl Handle {
     /// no event is missed, because the actor publishes the state before the events.
     #[must_use]
     pub fn follow(&self) -> broadcast::Receiver<Arc<Commit>> {
-        match self.feed.upgrade() {
-            Some(feed) => feed.subscribe(),
+        match self.commits.upgrade() {
+            Some(commits) => commits.subscribe(),
             None => broadcast::channel(1).1,
         }
     }

@@ -1,56 +1,17 @@
-//! Messages to a session's actor, and its replies.
+//! Origins, retry keys and results of commands.
 
 use std::sync::Arc;
 
-use supervisor_log::store::{Content, RequestHash, RequestKey};
-use tokio::sync::oneshot;
+use supervisor_log::store::{RequestHash, RequestKey};
 use uuid::Uuid;
 
-use super::{error::Failure, handle::Begun};
-use crate::{domain::{command::Command, event::EventMetadata, ids::{InputNumber, ThreadId, WaitId}, principal::Actor, state::{session::Session, wait::Wait}, status::StatusKind}, runners::steer::Steered};
-
-/// A command for the actor.
-#[derive(Debug)]
-pub(super) struct Request {
-    /// The command.
-    pub command: Command,
-    /// The origin of the command.
-    pub origin: Origin,
-    /// The key by which a retry is recognised.
-    pub remember: Option<Remember>,
-    /// Content that the command's events will refer to.
-    pub contents: Vec<Content>,
-    /// The reply channel. The command is executed even if the receiver was dropped.
-    pub reply: oneshot::Sender<Result<Done, Failure>>,
-}
-
-/// Every message that the actor accepts.
-#[derive(Debug)]
-pub(super) enum Message {
-    /// Executes a command.
-    Request(Box<Request>),
-    /// Asks whether a request was made before. Answered when an equal request in flight has ended.
-    Begin {
-        remember: Remember,
-        reply: oneshot::Sender<Result<Begun, Failure>>,
-    },
-    /// Ends a begun request without a command.
-    Abandon(RequestKey),
-    /// A dispatch task has ended.
-    Dispatched(ThreadId),
-    /// A dispatch task has ended without reaching the runner. The runner's state must be checked.
-    Astray(ThreadId),
-    /// A dispatch task has failed. An immediate retry would fail for the same reason.
-    Undispatched(ThreadId),
-    /// A delivery to a running turn has ended.
-    Steered(ThreadId, Steered),
-    /// A thread begins to wait for others.
-    Waiting { id: WaitId, wait: Wait },
-    /// The wait has ended.
-    WaitOver(WaitId),
-    /// Deletes the session, which must be closed.
-    Delete(oneshot::Sender<Result<(), Failure>>),
-}
+use crate::domain::{
+    event::EventMetadata,
+    ids::{InputNumber, ThreadId},
+    principal::Actor,
+    state::session::Session,
+    status::StatusKind,
+};
 
 /// The origin of a command. It is stored in the header of its records.
 #[derive(Clone, Debug)]

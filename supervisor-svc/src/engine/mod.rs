@@ -13,6 +13,8 @@
 mod activate;
 mod actor;
 mod append;
+mod commit;
+mod content;
 mod deletions;
 mod directory;
 mod due;
@@ -23,14 +25,19 @@ mod message;
 mod passivate;
 mod quota;
 mod requests;
+mod shared;
 mod stored_contents;
+mod table;
 mod tail;
 
 pub use self::{
-    directory::{Directory, EngineConfig, NewSession},
+    commit::{Commit, ENCODINGS},
+    content::{read_content, read_message},
+    directory::{Directory, NewSession},
     error::Failure,
     handle::{Begun, Handle, InFlight, Waiting},
     message::{Done, Origin, Remember},
     passivate::UpkeepLimits,
+    shared::EngineConfig,
     tail::{Tail, read_log},
 };

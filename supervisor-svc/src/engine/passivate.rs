@@ -4,9 +4,8 @@
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use prost::Message as _;
 use supervisor_log::{
-    codec::{self, record},
+    codec::{encode_snapshot, record},
     store::{
         AppendError, EventStore, Evidence, Mark, MarkKind, Snapshot, WriteError,
         limits::{MAX_COMPACTED, MAX_PAGE},
@@ -15,7 +14,11 @@ use supervisor_log::{
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::error::Failure;
-use crate::{convert, domain::{event::Recorded, ids::{Sequence, SessionId}, state::session::Session}};
+use crate::domain::{
+    event::Recorded,
+    ids::{Sequence, SessionId},
+    state::session::Session,
+};
 
 /// Limits of passivation, snapshots and compaction.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +80,7 @@ fn days(number: u32) -> Duration {
 /// The maintenance of one session. It runs one task at a time.
 pub(super) struct Upkeep {
     store: Arc<dyn EventStore>,
+    summarize: fn(&Session) -> Bytes,
     limits: UpkeepLimits,
     /// The sequence of the last snapshot. A failed snapshot is made again when the next one is due.
     snapshot: Sequence,
@@ -87,9 +91,15 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     /// Creates the maintenance of a session whose log has a snapshot at `snapshot`.
-    pub fn new(store: Arc<dyn EventStore>, limits: UpkeepLimits, snapshot: Sequence) -> Self {
+    pub fn new(
+        store: Arc<dyn EventStore>,
+        summarize: fn(&Session) -> Bytes,
+        limits: UpkeepLimits,
+        snapshot: Sequence,
+    ) -> Self {
         Self {
             store,
+            summarize,
             limits,
             snapshot,
             summary: None,
@@ -106,12 +116,12 @@ impl Upkeep {
         self.snapshot = session.sequence;
         let (store, limits, session) = (Arc::clone(&self.store), self.limits, Arc::clone(session));
         self.under_way = Some(tokio::spawn(async move {
-            keep_snapshot(store.as_ref(), limits, &session).await;
+            store_snapshot(store.as_ref(), limits, &session).await;
         }));
     }
 
     /// Makes the snapshot and summary that passivation needs. Returns whether both are done and no task is running.
-    pub fn prepare_rest(&mut self, session: &Arc<Session>) -> bool {
+    pub fn prepare_passivation(&mut self, session: &Arc<Session>) -> bool {
         if self.under_way.is_some() {
             return false;
         }
@@ -121,12 +131,13 @@ impl Upkeep {
         let needs_snapshot = self.snapshot != session.sequence;
         self.snapshot = session.sequence;
         self.summary = Some(session.sequence);
+        let summarize = self.summarize;
         let (store, limits, session) = (Arc::clone(&self.store), self.limits, Arc::clone(session));
         self.under_way = Some(tokio::spawn(async move {
             if needs_snapshot {
-                keep_snapshot(store.as_ref(), limits, &session).await;
+                store_snapshot(store.as_ref(), limits, &session).await;
             }
-            keep_summary(store.as_ref(), &session).await;
+            store_summary(store.as_ref(), summarize, &session).await;
         }));
         false
     }
@@ -137,11 +148,11 @@ impl Upkeep {
     }
 
     /// Clears the running task if it has ended.
-    pub fn see_end(&mut self) {
+    pub fn clear_ended_task(&mut self) {
         self.under_way.take_if(|task| task.is_finished());
     }
 
-    /// Waits until the running task has ended; forever if there is none.
+    /// Waits until the running task has ended; forever without a task.
     pub async fn ended(&mut self) {
         match &mut self.under_way {
             Some(task) => {
@@ -155,16 +166,16 @@ impl Upkeep {
     }
 }
 
-async fn keep_snapshot(store: &dyn EventStore, limits: UpkeepLimits, session: &Arc<Session>) {
+async fn store_snapshot(store: &dyn EventStore, limits: UpkeepLimits, session: &Arc<Session>) {
     let (id, sequence) = (session.id, session.sequence);
     let state = Arc::clone(session);
-    let Ok(bytes) = spawn_blocking(move || codec::encode_snapshot(&state)).await else {
+    let Ok(bytes) = spawn_blocking(move || encode_snapshot(&state)).await else {
         tracing::error!(session = %id, "the snapshot of a session could not be encoded");
         return;
     };
     match store.put_snapshot(id, Snapshot { sequence, bytes }).await {
         Ok(()) => compact(store, limits, session).await,
-        Err(error) => report(id, "the snapshot of a session was not kept", &error),
+        Err(error) => report(id, "snapshot not stored", &error),
     }
 }
 
@@ -245,10 +256,10 @@ async fn expired_evidence(
 }
 
 /// Writes the summary of a session, so that a listing need not load the session.
-pub(super) async fn keep_summary(store: &dyn EventStore, session: &Session) {
-    let bytes = Bytes::from(wire::thread::session(session).encode_to_vec());
+pub(super) async fn store_summary(store: &dyn EventStore, summarize: fn(&Session) -> Bytes, session: &Session) {
+    let bytes = summarize(session);
     if let Err(error) = store.put_summary(session.id, session.sequence, bytes).await {
-        report(session.id, "the summary of a session was not kept", &error);
+        report(session.id, "summary not stored", &error);
     }
 }
 

@@ -9,7 +9,7 @@ const MARGIN: u64 = 32 * 1024 * 1024;
 
 /// The used content of a session and its limit, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ContentRoom {
+pub(super) struct ContentQuota {
     /// An upper bound of the stored bytes. A duplicate is stored once, but counted twice until the next exact count.
     used: u64,
     max: u64,
@@ -18,7 +18,7 @@ pub(super) struct ContentRoom {
     left_out: bool,
 }
 
-impl ContentRoom {
+impl ContentQuota {
     /// Creates the quota of a session whose store holds `used` bytes.
     pub const fn new(used: u64, max: u64) -> Self {
         Self {

@@ -9,8 +9,18 @@ use tokio::sync::oneshot;
 use troupe_proto::store::v1 as pb;
 use uuid::Uuid;
 
-use super::{error::Failure, handle::Begun, message::{Outcome, Remember}};
-use crate::domain::{ids::{InputNumber, ThreadId}, rejection::Refusal, settings::Limits, status::StatusKind, time::{REQUESTS_REMEMBERED, UnixMillis}};
+use super::{
+    error::Failure,
+    handle::Begun,
+    message::{Outcome, Remember},
+};
+use crate::domain::{
+    ids::{InputNumber, ThreadId},
+    rejection::Refusal,
+    settings::Limits,
+    status::StatusKind,
+    time::{REQUESTS_REMEMBERED, UnixMillis},
+};
 
 /// The encoded size of a stopped thread in an outcome: an id with its tag and length.
 const STOPPED_BYTES: usize = 18;
@@ -30,7 +40,7 @@ const FEW: usize = 1_024;
 pub(super) struct Requests {
     done: HashMap<RequestKey, (RequestHash, Outcome, UnixMillis)>,
     /// The number of requests after the last removal of expired ones.
-    kept: usize,
+    remembered: usize,
     in_flight: HashMap<RequestKey, Vec<Waiter>>,
 }
 
@@ -70,9 +80,9 @@ impl Requests {
     pub fn remember(&mut self, key: RequestKey, hash: RequestHash, outcome: Outcome, now: UnixMillis) {
         // Runs when the number has doubled. The cost per request is constant, and at most half of the entries are
         // expired.
-        if self.done.len() >= FEW.max(2 * self.kept) {
+        if self.done.len() >= FEW.max(2 * self.remembered) {
             self.done.retain(|_, (.., expires)| *expires > now);
-            self.kept = self.done.len();
+            self.remembered = self.done.len();
         }
         self.done.insert(key, (hash, outcome, now.plus(REQUESTS_REMEMBERED)));
     }

@@ -14,7 +14,7 @@ const REMEMBERED: usize = 64;
 pub(super) struct StoredContents(VecDeque<Digest>);
 
 impl StoredContents {
-    /// Returns whether the store is known to have the content.
+    /// Returns whether the content is certainly in the store.
     pub fn has(&self, digest: Digest) -> bool {
         self.0.contains(&digest)
     }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_last_is_remembered() {
+    fn recent_contents_are_remembered() {
         let digests: Vec<Digest> = (0..=REMEMBERED)
             .map(|number| Digest::of(&number.to_be_bytes()))
             .collect();

@@ -4,17 +4,20 @@
 use std::sync::Arc;
 
 use supervisor_log::{
-    codec,
+    codec::decode_record,
     store::{EventStore, limits::MAX_PAGE},
 };
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use super::{Commit, Failure, Handle};
-use crate::domain::{event::Recorded, ids::{Sequence, SessionId}};
+use super::{commit::Commit, error::Failure, handle::Handle};
+use crate::domain::{
+    event::Recorded,
+    ids::{Sequence, SessionId},
+};
 
 /// A reader's position in a session. Invariant: everything up to `position` was returned, and everything after it will
 /// be.
-pub(crate) struct Tail {
+pub struct Tail {
     store: Arc<dyn EventStore>,
     handle: Handle,
     feed: broadcast::Receiver<Arc<Commit>>,
@@ -91,7 +94,7 @@ impl Tail {
 ///
 /// # Errors
 /// The read error.
-pub(crate) async fn read_log(
+pub async fn read_log(
     store: &dyn EventStore,
     session: SessionId,
     after: Sequence,
@@ -105,6 +108,6 @@ pub(crate) async fn read_log(
         .await?
         .iter()
         .take_while(|stored| stored.sequence <= until)
-        .map(|stored| codec::decode_record(session, &stored.bytes).map_err(Failure::from))
+        .map(|stored| decode_record(session, &stored.bytes).map_err(Failure::from))
         .collect()
 }

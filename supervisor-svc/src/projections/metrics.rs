@@ -13,7 +13,21 @@ use opentelemetry::{
 };
 use svc_kit::metrics::{counter, meter};
 
-use crate::{domain::{event::{Event, Recorded, ThreadEvent}, ids::ThreadId, rules::limits, state::session::Session, status::StatusKind, time::UnixMillis}, engine::Directory};
+use crate::{
+    domain::{
+        event::{Event, Recorded, ThreadEvent},
+        ids::ThreadId,
+        rules::limits,
+        state::session::Session,
+        status::StatusKind,
+        time::UnixMillis,
+    },
+    engine::{
+        Directory,
+        feed::{Change, Subscriber},
+    },
+    runners::RunnerHub,
+};
 
 /// How a label names the status that a count is of.
 const STATUS: &str = "status";
@@ -23,7 +37,7 @@ const TOKENS: [&str; 2] = ["input", "output"];
 
 /// The instruments of a supervisor.
 #[derive(Debug)]
-pub struct Measures {
+pub struct Metrics {
     append: Histogram<f64>,
     start: Histogram<f64>,
     queue: Histogram<f64>,
@@ -34,13 +48,12 @@ pub struct Measures {
     denials: Counter<u64>,
     watchers: UpDownCounter<i64>,
     lags: Counter<u64>,
-    passed_over: Counter<u64>,
     delay: Histogram<f64>,
     /// Start times of running cascades. Cascades that started before a restart are not timed.
     cascades: Mutex<HashMap<ThreadId, UnixMillis>>,
 }
 
-impl Default for Measures {
+impl Default for Metrics {
     fn default() -> Self {
         let new = Self::new();
         // There from the start, so that the first increase of each is seen.
@@ -54,7 +67,7 @@ impl Default for Measures {
     }
 }
 
-impl Measures {
+impl Metrics {
     fn new() -> Self {
         let meter = meter();
         let time = |name, what| meter.f64_histogram(name).with_unit("s").with_description(what).build();
@@ -79,10 +92,6 @@ impl Measures {
                 "troupe.watchers.lagged",
                 "Times that a watcher fell behind and read on in the log",
             ),
-            passed_over: counter(
-                "troupe.runners.passed_over",
-                "Messages and reports of runners that this release does not know",
-            ),
             delay: time(
                 "troupe.watchers.delay.duration",
                 "How long what was appended waits for each watcher that follows",
@@ -91,17 +100,12 @@ impl Measures {
         }
     }
 
-    /// Records the duration of an append, whether it succeeded or failed.
-    pub fn appended(&self, elapsed: Duration) {
-        self.append.record(elapsed.as_secs_f64(), &[]);
-    }
-
-    /// Events were recorded, after which the session is as it is, and before which it was as it was.
-    pub fn happened(&self, before: &Session, after: &Session, events: &[Recorded]) {
+    /// Records the events of an append.
+    fn record(&self, before: &Session, after: &Session, events: &[Recorded]) {
         let mut spenders = BTreeSet::new();
         for recorded in events {
             if let Event::Thread(id, event) = &recorded.event {
-                self.of_thread(before, after, *id, event, recorded.time);
+                self.record_thread_event(before, after, *id, event, recorded.time);
                 if matches!(event, ThreadEvent::UsageRecorded { .. } | ThreadEvent::TurnEnded { .. }) {
                     spenders.insert(*id);
                 }
@@ -126,13 +130,8 @@ impl Measures {
         self.lags.add(1, &[]);
     }
 
-    /// Records a runner message that this release does not know.
-    pub fn passed_over(&self) {
-        self.passed_over.add(1, &[]);
-    }
-
     /// Records the delay between the publication of an event and its delivery to a watcher.
-    pub fn followed(&self, delay: Duration) {
+    pub fn delivered(&self, delay: Duration) {
         self.delay.record(delay.as_secs_f64(), &[]);
     }
 
@@ -142,7 +141,14 @@ impl Measures {
         Watching(self.watchers.clone())
     }
 
-    fn of_thread(&self, before: &Session, after: &Session, id: ThreadId, event: &ThreadEvent, time: UnixMillis) {
+    fn record_thread_event(
+        &self,
+        before: &Session,
+        after: &Session,
+        id: ThreadId,
+        event: &ThreadEvent,
+        time: UnixMillis,
+    ) {
         let since = |earlier: UnixMillis| time.since(earlier).as_secs_f64();
         match event {
             ThreadEvent::Admitted => {
@@ -203,6 +209,16 @@ impl Measures {
     }
 }
 
+impl Subscriber for Metrics {
+    fn committed(&self, change: &Change<'_>) {
+        self.record(change.before, change.after.session, change.events);
+    }
+
+    fn append_ended(&self, elapsed: Duration) {
+        self.append.record(elapsed.as_secs_f64(), &[]);
+    }
+}
+
 /// A watcher that is counted.
 #[derive(Debug)]
 pub struct Watching(UpDownCounter<i64>);
@@ -215,7 +231,7 @@ impl Drop for Watching {
 
 /// Registers gauges that are computed whenever the metrics are read: sessions in memory, their threads and slots, and
 /// the runners. Each reading inspects every session in memory.
-pub fn observe(directory: &Directory) {
+pub fn observe(directory: &Directory, hub: &RunnerHub) {
     let meter = meter();
     let loaded = directory.clone();
     meter
@@ -256,13 +272,13 @@ pub fn observe(directory: &Directory) {
             }
         })
         .build();
-    let away = directory.context().runners.clone();
+    let disconnected = hub.clone();
     meter
         .u64_observable_gauge("troupe.runners.away")
         .with_description("Runners that are not attached, and whose lease runs")
-        .with_callback(move |gauge| gauge.observe(away.away() as u64, &[]))
+        .with_callback(move |gauge| gauge.observe(disconnected.disconnected() as u64, &[]))
         .build();
-    let runners = directory.context().runners.clone();
+    let runners = hub.clone();
     meter
         .u64_observable_gauge("troupe.runners")
         .with_description("Runners that are attached")

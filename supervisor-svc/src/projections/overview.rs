@@ -1,14 +1,29 @@
 //! Listings of sessions: the state of sessions in memory, and the summary of the others. A session is loaded only if it
 //! has no summary of its last event, as after a crash.
+//!
+//! Followers of all sessions are notified of changes. Each follower has a separate set that grows with the number of
+//! sessions, not of changes. A slow follower therefore misses no session and does not block others.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
+use bytes::Bytes;
 use prost::Message as _;
 use supervisor_log::store::SessionEntry;
+use tokio::sync::Notify;
 use troupe_proto::supervisor::v1 as pb;
 use uuid::Uuid;
 
-use crate::{convert, domain::ids::SessionId, engine::{directory::Directory, error::Failure}};
+use crate::{
+    convert,
+    domain::{ids::SessionId, state::session::Session},
+    engine::{
+        Directory, Failure,
+        feed::{Change, Subscriber},
+    },
+};
 
 /// The number of sessions read together. A summary may have 64 KiB.
 const PAGE: usize = 128;
@@ -25,13 +40,32 @@ pub struct Filter {
 impl Filter {
     /// Returns whether the filter selects that session.
     #[must_use]
-    pub fn shows(&self, session: &pb::Session) -> bool {
+    pub fn matches(&self, session: &pb::Session) -> bool {
         let has = |(key, value): (&String, &String)| session.labels.get(key) == Some(value);
         (self.include_closed || !session.closed) && self.labels.iter().all(has)
     }
 }
 
-impl Directory {
+/// The sessions of this process, in memory or not. Cheap to clone.
+#[derive(Clone)]
+pub struct Overview {
+    directory: Directory,
+    changes: Changes,
+}
+
+impl Overview {
+    /// Creates an overview of the directory's sessions. `changes` must be one of the directory's subscribers.
+    #[must_use]
+    pub const fn new(directory: Directory, changes: Changes) -> Self {
+        Self { directory, changes }
+    }
+
+    /// Subscribes to changes. State read after this call is at least as new as the notifications.
+    #[must_use]
+    pub fn follow(&self) -> Follower {
+        self.changes.follow()
+    }
+
     /// Returns sessions before `before`, newest first, and the position of the next page; `None` at the end. A session
     /// that cannot be read is logged and skipped, so that it does not hide the others.
     ///
@@ -41,7 +75,7 @@ impl Directory {
         &self,
         before: Option<SessionId>,
     ) -> Result<(Vec<(SessionId, pb::Session)>, Option<SessionId>), Failure> {
-        let entries = self.context().store.summaries(before, PAGE).await?;
+        let entries = self.directory.store().summaries(before, PAGE).await?;
         let next = entries.last().map(|entry| entry.session);
         let mut sessions = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -64,7 +98,7 @@ impl Directory {
         // The next larger id: the first session before it is this session, if it exists.
         let behind = Uuid::from_u128(id.as_uuid().as_u128().saturating_add(1));
         let before = Some(SessionId::from_uuid(behind));
-        let mut entries = self.context().store.summaries(before, 1).await?;
+        let mut entries = self.directory.store().summaries(before, 1).await?;
         match entries.pop().filter(|entry| entry.session == id) {
             None => Ok(None),
             Some(entry) => match self.overview(entry).await {
@@ -76,14 +110,105 @@ impl Directory {
     }
 
     async fn overview(&self, entry: SessionEntry) -> Result<pb::Session, Failure> {
-        if let Some(state) = self.peek(entry.session) {
-            return Ok(wire::thread::session(&state));
+        if let Some(state) = self.directory.peek(entry.session) {
+            return Ok(convert::thread::session(&state));
         }
         let summary = entry.summary.and_then(|bytes| pb::Session::decode(bytes).ok());
         if let Some(session) = summary {
             return Ok(session);
         }
-        let handle = self.session(entry.session).await?;
-        Ok(wire::thread::session(&handle.state()))
+        let handle = self.directory.session(entry.session).await?;
+        Ok(convert::thread::session(&handle.state()))
     }
+}
+
+/// Encodes the summary of a session, which is listed when the session is not in memory.
+#[must_use]
+pub fn summary(session: &Session) -> Bytes {
+    convert::thread::session(session).encode_to_vec().into()
+}
+
+/// Publishes changes of sessions. Cheap to clone; all clones share the same followers.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    // Held for one change or one iteration, never across an await. A new follower takes it too, so that it either
+    // receives a change or reads the state published before it.
+    followers: Arc<Mutex<Vec<Arc<Inbox>>>>,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    changed: Mutex<BTreeSet<SessionId>>,
+    notify: Notify,
+}
+
+/// A subscription to all sessions, from its creation until it is dropped.
+#[derive(Debug)]
+pub struct Follower {
+    inbox: Arc<Inbox>,
+    changes: Changes,
+}
+
+impl Changes {
+    /// Notifies every follower that a session was created, changed or deleted. Call it after that was published.
+    fn publish(&self, session: SessionId) {
+        for inbox in lock(&self.followers).iter() {
+            lock(&inbox.changed).insert(session);
+            inbox.notify.notify_one();
+        }
+    }
+
+    /// Subscribes to changes. State read after this call is at least as new as the notifications.
+    #[must_use]
+    pub fn follow(&self) -> Follower {
+        let inbox = Arc::new(Inbox::default());
+        lock(&self.followers).push(Arc::clone(&inbox));
+        Follower {
+            inbox,
+            changes: self.clone(),
+        }
+    }
+}
+
+impl Subscriber for Changes {
+    fn created(&self, session: SessionId) {
+        self.publish(session);
+    }
+
+    fn committed(&self, change: &Change<'_>) {
+        self.publish(change.after.session.id);
+    }
+
+    fn deleted(&self, session: SessionId) {
+        self.publish(session);
+    }
+}
+
+impl Follower {
+    /// Waits until a session changed; [`Self::take`] returns it.
+    pub async fn changed(&self) {
+        loop {
+            if !lock(&self.inbox.changed).is_empty() {
+                return;
+            }
+            self.inbox.notify.notified().await;
+        }
+    }
+
+    /// Returns the sessions that changed since the last call.
+    #[must_use]
+    pub fn take(&self) -> BTreeSet<SessionId> {
+        std::mem::take(&mut *lock(&self.inbox.changed))
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        lock(&self.changes.followers).retain(|inbox| !Arc::ptr_eq(inbox, &self.inbox));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change is a single call, so the value stays consistent after a panic elsewhere.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -82,7 +82,7 @@ impl Passage {
             State::Answers { failures } if *failures + 1 < FAILURES => *failures += 1,
             State::Answers { .. } => *state = away,
             State::Tried if self.is_trial => *state = away,
-            // Asked before the others gave up.
+            // The request was sent before the circuit opened.
             State::Away { .. } | State::Tried => {}
         });
     }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_answer_is_left_alone_for_a_while_and_then_tried_by_one() {
+    async fn open_circuit_admits_one_trial_after_pause() {
         let circuit = Circuit::default();
         fail(&circuit, FAILURES - 1);
         circuit.enter().unwrap().answered();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asked_before_does_not_prolong_it() {
+    async fn late_failure_does_not_extend_open_circuit() {
         let circuit = Circuit::default();
         let late = circuit.enter().unwrap();
         fail(&circuit, FAILURES);

@@ -7,8 +7,10 @@
 
 mod circuit;
 mod pool;
+pub mod resolution;
 mod resolutions;
-mod rounds;
+mod singleflight;
+pub mod workspace;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -43,7 +45,14 @@ use troupe_proto::{
 };
 
 pub(crate) use self::pool::CONNECTIONS;
-use self::{circuit::Circuit, pool::{Lease, Pool}, resolution::Resolution, resolutions::{Known, Resolutions}, singleflight::Rounds, workspace::KeptWorkspace};
+use self::{
+    circuit::Circuit,
+    pool::{Lease, Pool},
+    resolution::Resolution,
+    resolutions::{Known, Resolutions},
+    singleflight::Singleflight,
+    workspace::StoredWorkspace,
+};
 use crate::clock::Clock;
 
 /// Maximum time for a response, even if the caller's deadline is later.
@@ -80,11 +89,11 @@ pub struct RegistryClient {
     /// Cached responses to spawn requests.
     resolutions: Arc<Resolutions>,
     /// Spawn requests in flight.
-    rounds: Arc<Rounds>,
+    flights: Arc<Singleflight>,
     /// Serializes bundle uploads. This bounds their memory, and after a restart of the registry the requests of one
     /// session upload its bundle only once.
     transfers: Arc<Mutex<()>>,
-    kept: Option<KeptWorkspace>,
+    stored_workspace: Option<StoredWorkspace>,
     circuit: Circuit,
     clock: Clock,
     /// Number of unanswered requests.
@@ -99,7 +108,7 @@ pub enum Unresolved {
     /// The request has no result: the registry is unavailable or overloaded, or it lacks a workspace that the
     /// supervisor does not store. The last case (WORKSPACE_UNKNOWN) is passed on to the caller, which can upload the
     /// workspace.
-    Away(Status),
+    Unavailable(Status),
 }
 
 impl Unresolved {
@@ -107,7 +116,7 @@ impl Unresolved {
     #[must_use]
     pub fn into_status(self) -> Status {
         match self {
-            Self::Verdict(status) | Self::Away(status) => status,
+            Self::Verdict(status) | Self::Unavailable(status) => status,
         }
     }
 }
@@ -141,9 +150,9 @@ impl RegistryClient {
             token,
             url: url.into(),
             resolutions: Arc::default(),
-            rounds: Arc::default(),
+            flights: Arc::default(),
             transfers: Arc::default(),
-            kept: None,
+            stored_workspace: None,
             circuit: Circuit::default(),
             clock,
             unanswered: counter(
@@ -156,8 +165,11 @@ impl RegistryClient {
     /// Returns a client for the requests of a session that stores this bundle. If the registry does not hold the
     /// bundle, the client uploads it again, transparently to callers.
     #[must_use]
-    pub fn with_workspace(&self, kept: Option<KeptWorkspace>) -> Self {
-        Self { kept, ..self.clone() }
+    pub fn with_workspace(&self, stored_workspace: Option<StoredWorkspace>) -> Self {
+        Self {
+            stored_workspace,
+            ..self.clone()
+        }
     }
 
     /// The files of a bundle that the registry holds.
@@ -195,7 +207,7 @@ impl RegistryClient {
         trace: &TraceParent,
     ) -> Result<Arc<Resolution>, Unresolved> {
         let ask = || self.resolve_alone(question.clone(), deadline, trace);
-        self.rounds.ask(question, deadline, ask).await
+        self.flights.ask(question, deadline, ask).await
     }
 
     async fn resolve_alone(
@@ -304,10 +316,10 @@ impl RegistryClient {
     {
         let place = self.pool.lease(None);
         let answer = self.question(&place, question, deadline, trace, &call).await;
-        match (answer, &self.kept) {
-            (Err(status), Some(kept)) if is_unknown_workspace(&status) => {
+        match (answer, &self.stored_workspace) {
+            (Err(status), Some(stored_workspace)) if is_unknown_workspace(&status) => {
                 // Over the same connection, behind which is the same registry. Boxed since it is rare, and large.
-                Box::pin(self.bring_back_and_ask(kept, &place, question, deadline, trace, &call)).await
+                Box::pin(self.bring_back_and_ask(stored_workspace, &place, question, deadline, trace, &call)).await
             }
             (answer, _) => answer.map_err(|status| self.judge(status)),
         }
@@ -315,7 +327,7 @@ impl RegistryClient {
 
     async fn bring_back_and_ask<Q, A, F, R>(
         &self,
-        kept: &KeptWorkspace,
+        stored_workspace: &StoredWorkspace,
         place: &Lease<'_>,
         question: &Q,
         deadline: Option<Deadline>,
@@ -333,7 +345,7 @@ impl RegistryClient {
             Err(status) if is_unknown_workspace(&status) => {}
             answer => return answer.map_err(|status| self.judge(status)),
         }
-        self.bring_back(kept, place, deadline, trace).await?;
+        self.bring_back(stored_workspace, place, deadline, trace).await?;
         let answer = self.question(place, question, deadline, trace, call).await;
         answer.map_err(|status| {
             // The workspace was dropped again. The caller can only retry.
@@ -347,12 +359,15 @@ impl RegistryClient {
 
     async fn bring_back(
         &self,
-        kept: &KeptWorkspace,
+        stored_workspace: &StoredWorkspace,
         place: &Lease<'_>,
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<(), Unresolved> {
-        let bundle = kept.read().await.map_err(|failure| Unresolved::Away(failure.into()))?;
+        let bundle = stored_workspace
+            .read()
+            .await
+            .map_err(|failure| Unresolved::Unavailable(failure.into()))?;
         let put = |client: Client, request: Request<PutWorkspaceRequest>| async move {
             let mut client = client.max_encoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
             client.put_workspace(request).await
@@ -362,7 +377,7 @@ impl RegistryClient {
             .attempt(place, &bundle, TRANSFER_WITHIN, deadline, trace, &put)
             .await
             .map_err(|status| self.away(&status))?;
-        let (expected, actual) = (kept.workspace_digest(), answer.workspace_digest);
+        let (expected, actual) = (stored_workspace.workspace_digest(), answer.workspace_digest);
         if actual.eq_ignore_ascii_case(expected) {
             tracing::info!(
                 url = %self.url,
@@ -379,7 +394,7 @@ impl RegistryClient {
         let fault = Fault::new(Code::FailedPrecondition, Reason::WorkspaceUnknown, text)
             .with("workspace_digest", expected)
             .with("actual", actual);
-        Err(Unresolved::Away(fault.into()))
+        Err(Unresolved::Unavailable(fault.into()))
     }
 
     /// Waits until no other bundle is on its way.
@@ -473,7 +488,7 @@ impl RegistryClient {
         };
         // The supervisor itself creates the latter reason if it sent no request.
         if matches!(reason, Reason::WorkspaceUnknown | Reason::RegistryUnavailable) {
-            return Unresolved::Away(status);
+            return Unresolved::Unavailable(status);
         }
         match status.code() {
             Code::InvalidArgument
@@ -501,7 +516,7 @@ impl RegistryClient {
         tracing::warn!(url = %self.url, %status, "the registry did not answer");
         self.unanswered.add(1, &[]);
         let fault = self.unavailable(status.message());
-        Unresolved::Away(fault.with("registry_code", status.code() as i32).into())
+        Unresolved::Unavailable(fault.with("registry_code", status.code() as i32).into())
     }
 
     fn unavailable(&self, why: &str) -> Fault {
@@ -563,7 +578,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_lost_is_asked_again_at_once_and_for_the_last_time_after_a_moment() {
+    async fn lost_request_is_retried_with_delay_before_last_retry() {
         let patient = asked_at(None).await;
         assert_eq!(patient[..2], [Duration::ZERO; 2]);
         assert!(patient.len() == 3 && patient[2] > AGAIN_WITHIN / 2, "{patient:?}");
@@ -582,7 +597,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_is_wrong_with_the_question_is_a_verdict() {
+    async fn only_errors_of_the_request_are_verdicts() {
         let fault = |code, reason| Status::from(Fault::new(code, reason, "text"));
         for (status, expected) in [
             (

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_question_takes_the_first_of_the_connections_that_carry_the_fewest() {
+    async fn request_uses_least_loaded_connection() {
         let pool = Pool::of(|| Endpoint::from_static("http://127.0.0.1:1").connect_lazy());
         let takes = |lease: &Lease<'_>| pool.0.iter().position(|connection| ptr::eq(connection, lease.0));
         assert_eq!(takes(&pool.lease(None)), Some(0));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_lost_is_asked_over_another_connection() {
+    async fn retry_uses_another_connection() {
         let pool = Pool::of(|| Endpoint::from_static("http://127.0.0.1:1").connect_lazy());
         let busy: Vec<_> = (1..CONNECTIONS).map(|_| pool.lease(None)).collect();
         let lost = pool.lease(None);

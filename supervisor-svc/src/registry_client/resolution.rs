@@ -15,9 +15,13 @@ use supervisor_log::{
 use tool_policy::Layer;
 use troupe_proto::common::v1::{self as common, InstructionsMode};
 
-use crate::domain::{content::truncate, event::{MAX_DESCRIPTION_BYTES, MAX_NOTE_BYTES, Role}, settings::{EdgeManagement, Sandbox}};
+use crate::domain::{
+    content::truncate,
+    event::{MAX_DESCRIPTION_BYTES, MAX_NOTE_BYTES, Role},
+    settings::{EdgeManagement, Sandbox},
+};
 
-/// A resolved role: what all its threads have in common, and what decides the rest. Cheap to clone.
+/// A resolved role: the data that all its threads share. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolution {
     /// Data that the role's threads share.

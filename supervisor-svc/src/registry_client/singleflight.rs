@@ -32,23 +32,23 @@ const TOGETHER_WITHIN: Duration = Duration::from_millis(100);
 type Answer = Result<Arc<Resolution>, Unresolved>;
 
 /// The shared response of a round. `None` if the round produced none; its callers then repeat the request.
-type Round = OnceCell<Option<Answer>>;
+type Response = OnceCell<Option<Answer>>;
 
 /// The requests in flight.
 #[derive(Debug, Default)]
-pub(super) struct Rounds(Mutex<HashMap<ResolveSpawnRequest, Arc<Line>>>);
+pub(super) struct Singleflight(Mutex<HashMap<ResolveSpawnRequest, Arc<Flight>>>);
 
 /// All callers of one request.
 #[derive(Debug)]
-struct Line {
-    /// Number of callers. It changes only under the lock of [`Rounds`].
+struct Flight {
+    /// Number of callers. It changes only under the lock of [`Singleflight`].
     places: AtomicUsize,
     on_their_way: Semaphore,
     /// The next round, whose request has not been sent yet. New callers may join it.
-    open: Mutex<Arc<Round>>,
+    open: Mutex<Arc<Response>>,
 }
 
-impl Default for Line {
+impl Default for Flight {
     fn default() -> Self {
         Self {
             places: AtomicUsize::new(0),
@@ -58,13 +58,13 @@ impl Default for Line {
     }
 }
 
-impl Line {
-    fn open(&self) -> MutexGuard<'_, Arc<Round>> {
+impl Flight {
+    fn open(&self) -> MutexGuard<'_, Arc<Response>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes the round to new callers.
-    fn close(&self, round: &Arc<Round>) {
+    fn close(&self, round: &Arc<Response>) {
         let mut open = self.open();
         if Arc::ptr_eq(&open, round) {
             *open = Arc::default();
@@ -72,9 +72,9 @@ impl Line {
     }
 }
 
-impl Rounds {
+impl Singleflight {
     /// Shares a request with identical concurrent callers. `ask` sends the request before the given deadline, once per
-    /// round, and once more if the sending caller gives up.
+    /// round, and once more if the sending caller is cancelled.
     ///
     /// # Errors
     /// See [`Unresolved`].
@@ -120,14 +120,14 @@ impl Rounds {
         drop(all);
         let round = Arc::clone(&line.open());
         Place {
-            rounds: self,
+            flights: self,
             question,
             line,
             round,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ResolveSpawnRequest, Arc<Line>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ResolveSpawnRequest, Arc<Flight>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -137,7 +137,7 @@ impl Rounds {
 fn concerns_all(answer: &Answer, deadline: Option<Deadline>) -> bool {
     match answer {
         Ok(_) | Err(Unresolved::Verdict(_)) => true,
-        Err(Unresolved::Away(status)) => {
+        Err(Unresolved::Unavailable(status)) => {
             reason_of(status) == Some(Reason::RegistryUnavailable)
                 && deadline.is_none_or(|deadline| !deadline.remaining().is_zero())
         }
@@ -146,15 +146,15 @@ fn concerns_all(answer: &Answer, deadline: Option<Deadline>) -> bool {
 
 /// A caller of a request. The last one to leave removes the request.
 struct Place<'a> {
-    rounds: &'a Rounds,
+    flights: &'a Singleflight,
     question: &'a ResolveSpawnRequest,
-    line: Arc<Line>,
-    round: Arc<Round>,
+    line: Arc<Flight>,
+    round: Arc<Response>,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut all = self.rounds.lock();
+        let mut all = self.flights.lock();
         if self.line.places.fetch_sub(1, Ordering::Relaxed) == 1 {
             all.remove(self.question);
         }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn away() -> Unresolved {
-        Unresolved::Away(Fault::new(Code::Unavailable, Reason::RegistryUnavailable, "away").into())
+        Unresolved::Unavailable(Fault::new(Code::Unavailable, Reason::RegistryUnavailable, "away").into())
     }
 
     fn question(agent_type: &str) -> ResolveSpawnRequest {
@@ -216,9 +216,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_while_enough_are_on_their_way_asks_once_together_with_the_others() {
-        let (rounds, registry, question) = (Rounds::default(), Registry::that(verdict()), question("scribe"));
-        let spawn = || rounds.ask(&question, None, || registry.ask());
+    async fn concurrent_identical_requests_share_one_flight() {
+        let (flights, registry, question) = (Singleflight::default(), Registry::that(verdict()), question("scribe"));
+        let spawn = || flights.ask(&question, None, || registry.ask());
         let mut first = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn())));
         assert!(poll!(&mut first).is_pending());
         let mut together = Box::pin(join_all((0..20).map(|_| spawn())));
@@ -240,25 +240,25 @@ mod tests {
         for answer in first.into_iter().chain(together).chain([late]) {
             assert!(matches!(answer, Err(Unresolved::Verdict(status)) if status.message() == "no such role"));
         }
-        assert!(rounds.lock().is_empty());
+        assert!(flights.lock().is_empty());
     }
 
     #[tokio::test]
-    async fn other_questions_do_not_wait() {
-        let (rounds, registry) = (Rounds::default(), Registry::that(verdict()));
+    async fn different_requests_do_not_wait() {
+        let (flights, registry) = (Singleflight::default(), Registry::that(verdict()));
         let questions: Vec<_> = (0..20).map(|number| question(&number.to_string())).collect();
         let asking = questions
             .iter()
-            .map(|question| rounds.ask(question, None, || registry.ask()));
+            .map(|question| flights.ask(question, None, || registry.ask()));
         assert!(poll!(pin!(join_all(asking))).is_pending());
         assert_eq!(registry.asked(), questions.len());
-        assert!(rounds.lock().is_empty(), "everybody has left");
+        assert!(flights.lock().is_empty(), "all callers have left");
     }
 
     #[tokio::test]
-    async fn who_asks_for_a_round_and_leaves_is_replaced() {
-        let (rounds, registry, question) = (Rounds::default(), Registry::that(verdict()), question("scribe"));
-        let spawn = || rounds.ask(&question, None, || registry.ask());
+    async fn cancelled_sender_is_replaced() {
+        let (flights, registry, question) = (Singleflight::default(), Registry::that(verdict()), question("scribe"));
+        let spawn = || flights.ask(&question, None, || registry.ask());
         let mut first = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn())));
         assert!(poll!(&mut first).is_pending());
         let (mut asking, mut waiting) = (Box::pin(spawn()), Box::pin(spawn()));
@@ -275,11 +275,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn that_the_registry_is_away_concerns_all_but_what_is_wrong_with_one_does_not() {
+    async fn unavailable_registry_is_shared_but_missing_workspace_is_not() {
         for (reason, asked) in [(Reason::RegistryUnavailable, 1), (Reason::WorkspaceUnknown, 10)] {
-            let (rounds, question) = (Rounds::default(), question("scribe"));
-            let registry = Registry::that(Unresolved::Away(Fault::new(Code::Unavailable, reason, "").into()));
-            let spawn = || rounds.ask(&question, None, || registry.ask());
+            let (flights, question) = (Singleflight::default(), question("scribe"));
+            let registry = Registry::that(Unresolved::Unavailable(
+                Fault::new(Code::Unavailable, reason, "").into(),
+            ));
+            let spawn = || flights.ask(&question, None, || registry.ask());
             let mut first = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn())));
             assert!(poll!(&mut first).is_pending());
             let mut together = Box::pin(join_all((0..10).map(|_| spawn())));
@@ -292,11 +294,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_no_time_left_leaves_the_question_to_the_others() {
-        let (rounds, question) = (Rounds::default(), question("scribe"));
+    async fn sender_without_time_is_replaced() {
+        let (flights, question) = (Singleflight::default(), question("scribe"));
         let registry = Registry::that(away());
         let over = Some(Deadline { at: Instant::now() });
-        let spawn = |deadline| rounds.ask(&question, deadline, || registry.ask());
+        let spawn = |deadline| flights.ask(&question, deadline, || registry.ask());
         let mut first = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn(None))));
         assert!(poll!(&mut first).is_pending());
         let mut together = Box::pin(join_all([over, None].map(spawn)));
@@ -308,9 +310,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_others_where_the_registry_hangs() {
-        let (rounds, registry, question) = (Rounds::default(), Registry::that(verdict()), question("scribe"));
-        let spawn = || rounds.ask(&question, None, || registry.ask());
+    async fn hanging_registry_does_not_block_other_callers() {
+        let (flights, registry, question) = (Singleflight::default(), Registry::that(verdict()), question("scribe"));
+        let spawn = || flights.ask(&question, None, || registry.ask());
         let mut hanging = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn())));
         assert!(poll!(&mut hanging).is_pending());
         let mut next = Box::pin(spawn());

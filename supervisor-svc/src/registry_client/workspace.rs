@@ -7,26 +7,32 @@ use prost::Message as _;
 use supervisor_log::store::EventStore;
 use troupe_proto::registry::v1::PutWorkspaceRequest;
 
-use crate::{domain::{ids::{Digest, SessionId}, state::session::Session}, engine::Failure};
+use crate::{
+    domain::{
+        ids::{Digest, SessionId},
+        state::session::Session,
+    },
+    engine::Failure,
+};
 
 /// The stored bundle of a session, and the digest that identifies it in registries.
 #[derive(Clone)]
-pub struct KeptWorkspace {
+pub struct StoredWorkspace {
     store: Arc<dyn EventStore>,
     session: SessionId,
     content: Digest,
     workspace_digest: String,
 }
 
-impl KeptWorkspace {
+impl StoredWorkspace {
     /// Returns the bundle of a session, if it has one.
     #[must_use]
     pub fn of(session: &Session, store: &Arc<dyn EventStore>) -> Option<Self> {
-        let kept = session.settings.workspace.as_ref()?;
+        let stored = session.settings.workspace.as_ref()?;
         Some(Self {
             store: Arc::clone(store),
             session: session.id,
-            content: kept.digest,
+            content: stored.digest,
             workspace_digest: session.settings.workspace_digest.clone(),
         })
     }
@@ -54,9 +60,9 @@ impl KeptWorkspace {
     }
 }
 
-impl fmt::Debug for KeptWorkspace {
+impl fmt::Debug for StoredWorkspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeptWorkspace")
+        f.debug_struct("StoredWorkspace")
             .field("session", &self.session)
             .field("workspace_digest", &self.workspace_digest)
             .finish_non_exhaustive()

@@ -13,13 +13,23 @@ use svc_kit::{
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
 
-use super::{SupervisorService, parse, status::refused};
-use crate::{convert::Sight, domain::{ids::{Generation, SessionId, ThreadId}, principal::Caller, rejection::{GuardedVerb, Refusal}, rules::authority, state::thread::Thread}, engine::{Failure, Handle, Origin, Remember}};
+use super::{parse, service::SupervisorService};
+use crate::{
+    convert::{Redaction, status::refused},
+    domain::{
+        ids::{Generation, SessionId, ThreadId},
+        principal::Caller,
+        rejection::{GuardedVerb, Refusal},
+        rules::authority,
+        state::thread::Thread,
+    },
+    engine::{Failure, Handle, Origin, Remember},
+};
 
 /// The longest request id.
-pub(super) const REQUEST_ID_BYTES: usize = 128;
+pub(crate) const REQUEST_ID_BYTES: usize = 128;
 
-/// The metadata of a call.
+/// The context of a call.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub caller: Caller,
@@ -29,23 +39,23 @@ pub(super) struct Call {
     pub deadline: Option<Deadline>,
     pub trace: TraceParent,
     /// Which data is visible to the caller.
-    pub sight: Sight,
+    pub redaction: Redaction,
 }
 
 impl Call {
-    /// Reads the metadata that the layers in front left.
+    /// Reads the context that the outer layers stored in the request.
     pub fn of<T>(request: &Request<T>) -> Result<Self, Status> {
         let principal = principal_of(request)?;
-        let sight = match principal {
+        let redaction = match principal {
             Principal::Operator {
                 role: OperatorRole::Viewer,
                 ..
-            } => Sight::Digests,
+            } => Redaction::Digests,
             Principal::Operator {
                 role: OperatorRole::Admin,
                 ..
-            } => Sight::Everything,
-            Principal::Thread(_) | Principal::Runner { .. } | Principal::Service { .. } => Sight::Previews,
+            } => Redaction::Everything,
+            Principal::Thread(_) | Principal::Runner { .. } | Principal::Service { .. } => Redaction::Previews,
         };
         let (caller, token) = match principal {
             Principal::Operator { name, .. } => (Caller::Operator { name: name.clone() }, None),
@@ -67,7 +77,7 @@ impl Call {
             scope: principal.scope_key(),
             deadline: Deadline::of(request),
             trace: TraceParent::of(request),
-            sight,
+            redaction,
         })
     }
 
@@ -82,7 +92,7 @@ impl Call {
 
     /// How a retry of this request is recognised. `body` is the request without request_id and return_token.
     pub fn remember(&self, method: &str, request_id: &str, body: &impl Message) -> Result<Option<Remember>, Status> {
-        check::text("request_id", request_id, REQUEST_ID_BYTES)?;
+        parse::text("request_id", request_id, REQUEST_ID_BYTES)?;
         if request_id.is_empty() {
             return Ok(None);
         }
@@ -113,7 +123,7 @@ impl SupervisorService {
         thread: Option<ThreadId>,
         verb: GuardedVerb,
     ) -> Result<Handle, Status> {
-        let named: Option<SessionId> = check::optional_id("session_id", session_id)?;
+        let named: Option<SessionId> = parse::optional_id("session_id", session_id)?;
         if let Some(token) = &call.token {
             let own = SessionId::from_uuid(token.session);
             // A token of a deleted session is treated as stale.
@@ -130,7 +140,7 @@ impl SupervisorService {
         let found = match (named, thread) {
             (Some(session), _) => self.directory.session(session).await.map(Some),
             (None, Some(thread)) => self.directory.session_of(thread).await,
-            (None, None) => return Err(check::bad("session_id", "give session_id or thread_id")),
+            (None, None) => return Err(parse::bad("session_id", "give session_id or thread_id")),
         };
         found?.ok_or_else(|| {
             let id = thread.map(|thread| thread.to_string()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Content by digest, for authorized callers. Knowing a digest grants no access.
+//! Content by digest, for authorized callers, and the list of artifacts. Knowing a digest grants no access.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,42 +12,58 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{SupervisorService, call::Call, marks::Marks, parse, status::refused};
-use crate::{domain::{content::truncate, event::{Event, PROMPT_ARTIFACT, Recorded, ThreadEvent}, ids::{Digest, Sequence, SessionId, ThreadId}, principal::Caller, rejection::Refusal, rules::{authority, reach}, state::session::Session}, engine::{Failure, Handle}};
+use super::{
+    call::Call,
+    marks::Marks,
+    page::Page,
+    parse,
+    service::{MAX_READS, SupervisorService},
+};
+use crate::{
+    convert::{self, status::refused},
+    domain::{
+        content::truncate,
+        event::{Event, PROMPT_ARTIFACT, Recorded, ThreadEvent},
+        ids::{Digest, Sequence, SessionId, ThreadId},
+        principal::Caller,
+        rejection::{GuardedVerb, Refusal},
+        rules::{authority, reach},
+        state::session::Session,
+    },
+    engine::{Failure, Handle},
+};
 
 /// The most bytes of a part.
-pub(super) const PART_BYTES: usize = 256 * 1_024;
+pub(crate) const PART_BYTES: usize = 256 * 1_024;
 /// Maximum number of buffered parts per reader.
 const WAITING_PARTS: usize = 4;
 /// Maximum time for a reader to take a part.
-pub(super) const PART_WITHIN: Duration = Duration::from_secs(60);
-/// Maximum number of contents in memory for readers.
-pub(super) const MAX_READS: usize = 64;
+pub(crate) const PART_WITHIN: Duration = Duration::from_secs(60);
 /// Retry delay for a caller that was rejected because the maximum number of reads was in progress.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 type Parts = mpsc::Sender<Result<pb::GetContentResponse, Status>>;
 
-impl SupervisorService {
-    pub(super) async fn content(
-        &self,
-        request: Request<pb::GetContentRequest>,
-    ) -> Result<ReceiverStream<Result<pb::GetContentResponse, Status>>, Status> {
-        let call = Call::of(&request)?;
-        let request = request.into_inner();
-        let digest = digest(&request.digest)?;
-        let handle = self.own_or_named(&call, &request.session_id).await?;
-        let read = Arc::clone(&self.reads).try_acquire_owned().map_err(|_| busy())?;
-        let bytes = self.readable(&call, &handle, digest).await?;
-        // The last place is for the reason of an early end.
-        let (outbox, parts) = mpsc::channel(WAITING_PARTS + 1);
-        tokio::spawn(async move {
-            send(bytes, outbox).await;
-            drop(read);
-        });
-        Ok(ReceiverStream::new(parts))
-    }
+pub(super) async fn get_content(
+    service: &SupervisorService,
+    request: Request<pb::GetContentRequest>,
+) -> Result<ReceiverStream<Result<pb::GetContentResponse, Status>>, Status> {
+    let call = Call::of(&request)?;
+    let request = request.into_inner();
+    let digest = digest(&request.digest)?;
+    let handle = service.own_or_named(&call, &request.session_id).await?;
+    let read = Arc::clone(&service.reads).try_acquire_owned().map_err(|_| busy())?;
+    let bytes = service.readable(&call, &handle, digest).await?;
+    // The last place is for the reason of an early end.
+    let (outbox, parts) = mpsc::channel(WAITING_PARTS + 1);
+    tokio::spawn(async move {
+        send(bytes, outbox).await;
+        drop(read);
+    });
+    Ok(ReceiverStream::new(parts))
+}
 
+impl SupervisorService {
     /// Returns the bytes if the caller may read them.
     async fn readable(&self, call: &Call, handle: &Handle, digest: Digest) -> Result<Bytes, Status> {
         let session = handle.id();
@@ -57,12 +73,12 @@ impl SupervisorService {
                 authority::authorize(&state, &call.caller, "GetContent", *id).map_err(refused)?;
                 (self.belongs_to(&state, *id, digest).await?, false)
             }
-            Caller::Operator { .. } if call.sight.has_texts() => (true, true),
+            Caller::Operator { .. } if call.redaction.has_texts() => (true, true),
             Caller::Operator { .. } => (self.is_artifact(session, digest).await?, true),
         };
         // Contents that do not belong to a thread do not exist for it.
         let found = if is_theirs || may_know {
-            let store = &self.directory.context().store;
+            let store = self.directory.store();
             store.content(session, digest).await.map_err(Failure::from)?
         } else {
             None
@@ -95,7 +111,7 @@ impl SupervisorService {
             return Ok(false);
         };
         let before = Sequence::new(named_at.get().saturating_sub(1));
-        let store = &self.directory.context().store;
+        let store = self.directory.store();
         let records = match store.read(handle.id(), before, 1).await {
             Err(ReadError::Compacted { .. }) => return Ok(false),
             read => read?,
@@ -135,7 +151,7 @@ impl SupervisorService {
 
     fn marks_of(&self, session: SessionId, kind: MarkKind) -> Marks {
         Marks {
-            store: Arc::clone(&self.directory.context().store),
+            store: Arc::clone(self.directory.store()),
             session,
             kind,
             thread: None,
@@ -164,7 +180,7 @@ fn owner_of(recorded: &Recorded, digest: Digest) -> Option<ThreadId> {
 /// Sends the bytes in parts, at the pace of their reader.
 async fn send(bytes: Bytes, outbox: Parts) {
     // A new channel has no free slot only if the reader has disconnected.
-    let Ok(last_word) = outbox.clone().reserve_owned().await else {
+    let Ok(reserved) = outbox.clone().reserve_owned().await else {
         return;
     };
     let mut total_size = bytes.len() as u64;
@@ -179,7 +195,7 @@ async fn send(bytes: Bytes, outbox: Parts) {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return,
             Err(_) => {
-                last_word.send(Err(slow()));
+                reserved.send(Err(slow()));
                 return;
             }
         }
@@ -189,7 +205,7 @@ async fn send(bytes: Bytes, outbox: Parts) {
 fn digest(text: &str) -> Result<Digest, Status> {
     text.parse().map_err(|_| {
         let shown = truncate(text, 64);
-        check::bad(
+        parse::bad(
             "digest",
             format!("invalid digest \"{shown}\"; expected a SHA-256 of 64 lower-case hexadecimal digits"),
         )
@@ -210,4 +226,37 @@ fn slow() -> Status {
         PART_WITHIN.as_secs()
     );
     Fault::new(Code::DeadlineExceeded, Reason::DeadlineExceeded, text).into()
+}
+
+pub(super) async fn list_artifacts(
+    service: &SupervisorService,
+    request: Request<pb::ListArtifactsRequest>,
+) -> Result<pb::ListArtifactsResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let page = Page::of(&mut request, &call.scope)?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let handle = service
+        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+        .await?;
+    let around = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let state = handle.state();
+    authority::authorize(&state, &call.caller, "ListArtifacts", around).map_err(refused)?;
+    let marks = Marks {
+        store: Arc::clone(service.directory.store()),
+        session: handle.id(),
+        kind: MarkKind::Artifact,
+        thread: named,
+    };
+    let is_visible = |recorded: &Recorded| match (call.caller.thread(), recorded.event.thread()) {
+        (Some(own), Some(thread)) => state.is_within(thread, own),
+        (None, _) => true,
+        (Some(_), None) => false,
+    };
+    let show = |recorded: &Recorded| convert::marked::artifact(recorded).filter(|_| is_visible(recorded));
+    let (artifacts, next_page_token) = marks.page(&page, show).await?;
+    Ok(pb::ListArtifactsResponse {
+        artifacts,
+        next_page_token,
+    })
 }

@@ -1,4 +1,6 @@
-//! Edges and handoffs.
+//! Edges, handoffs and mail.
+
+use std::sync::Arc;
 
 use serde_json::json;
 use supervisor_log::{
@@ -8,163 +10,176 @@ use supervisor_log::{
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{SupervisorService, agreement::asked, call::Call, page::Page, parse, status::refused};
-use crate::{domain::{command::Command, content::{ContentRef, preview}, event::{Edge, Handoff}, ids::{EdgeId, HandoffId, ThreadId}, rejection::{GuardedVerb, Refusal}, rules::{authority, graph, input}, state::session::Session}, engine::Done};
+use super::{call::Call, page::Page, parse, service::SupervisorService, tools::approval_request};
+use crate::{
+    convert::{mail::letter_to_pb, status::refused},
+    domain::{
+        command::Command,
+        content::{ContentRef, preview},
+        event::{Edge, Handoff},
+        ids::{EdgeId, HandoffId, Sequence, ThreadId},
+        rejection::{GuardedVerb, Refusal},
+        rules::{authority, graph, input, mail::letter_in_log},
+        state::{mailbox::Letter, session::Session, thread::Thread},
+    },
+    engine::{Done, Failure, read_log},
+};
 
 /// The longest text of a handoff: its message, and its JSON value.
-pub(super) const TEXT_BYTES: usize = 1_024 * 1_024;
+pub(crate) const TEXT_BYTES: usize = 1_024 * 1_024;
 /// The most artifacts of a handoff.
-pub(super) const ARTIFACTS: usize = 64;
+pub(crate) const ARTIFACTS: usize = 64;
 /// Maximum length of a reference, to an artifact or to the subject of a handoff, in bytes.
-pub(super) const REFERENCE_BYTES: usize = 1_024;
+pub(crate) const REFERENCE_BYTES: usize = 1_024;
 /// Maximum total size of the types and references of a handoff's artifacts, in bytes. They are stored in one record.
-pub(super) const ARTIFACTS_BYTES: usize = 8 * 1_024;
+pub(crate) const ARTIFACTS_BYTES: usize = 8 * 1_024;
 
-impl SupervisorService {
-    pub(super) async fn connect(
-        &self,
-        request: Request<pb::CreateEdgeRequest>,
-    ) -> Result<pb::CreateEdgeResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let request_id = std::mem::take(&mut request.request_id);
-        let ends = [
-            check::thread_name("from_thread_id", &request.from_thread_id)?,
-            check::thread_name("to_thread_id", &request.to_thread_id)?,
-        ];
-        let by_id: Option<ThreadId> = ends.iter().find_map(|name| name.parse().ok());
-        let handle = self
-            .session_for(&call, &request.session_id, by_id, GuardedVerb::Act)
-            .await?;
-        let state = handle.state();
-        let [from, to] = ends.map(|name| end(&state, &call, name));
-        let (from, to) = (from.map_err(refused)?, to.map_err(refused)?);
-        let remember = call.remember("CreateEdge", &request_id, &request)?;
-        check::line("label", request.label.trim(), check::NAME_BYTES)?;
-        let edge = Edge {
-            id: self.clock().new_edge_id(),
-            from,
-            to,
-            bidirectional: !request.one_way,
-            kind: check::choice("kind", request.kind)?,
-            label: request.label.trim().to_owned(),
-        };
-        let command = Command::CreateEdge {
-            caller: call.caller.clone(),
-            edge: edge.clone(),
-            approval: self.clock().new_approval_id(),
-        };
-        let done = handle
-            .execute(command, call.origin(&request_id), remember, Vec::new())
-            .await?;
-        Ok(connected(&done, edge))
-    }
+pub(super) async fn create_edge(
+    service: &SupervisorService,
+    request: Request<pb::CreateEdgeRequest>,
+) -> Result<pb::CreateEdgeResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let ends = [
+        parse::thread_name("from_thread_id", &request.from_thread_id)?,
+        parse::thread_name("to_thread_id", &request.to_thread_id)?,
+    ];
+    let by_id: Option<ThreadId> = ends.iter().find_map(|name| name.parse().ok());
+    let handle = service
+        .session_for(&call, &request.session_id, by_id, GuardedVerb::Act)
+        .await?;
+    let state = handle.state();
+    let [from, to] = ends.map(|name| end(&state, &call, name));
+    let (from, to) = (from.map_err(refused)?, to.map_err(refused)?);
+    let remember = call.remember("CreateEdge", &request_id, &request)?;
+    parse::line("label", request.label.trim(), parse::NAME_BYTES)?;
+    let edge = Edge {
+        id: service.clock().new_edge_id(),
+        from,
+        to,
+        bidirectional: !request.one_way,
+        kind: parse::choice("kind", request.kind)?,
+        label: request.label.trim().to_owned(),
+    };
+    let command = Command::CreateEdge {
+        caller: call.caller.clone(),
+        edge: edge.clone(),
+        approval: service.clock().new_approval_id(),
+    };
+    let done = handle
+        .execute(command, call.origin(&request_id), remember, Vec::new())
+        .await?;
+    Ok(edge_response(&done, edge))
+}
 
-    pub(super) async fn disconnect(
-        &self,
-        request: Request<pb::DeleteEdgeRequest>,
-    ) -> Result<pb::DeleteEdgeResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let request_id = std::mem::take(&mut request.request_id);
-        let edge: EdgeId = check::id("edge_id", &request.edge_id)?;
-        let handle = self
-            .session_for(&call, &request.session_id, None, GuardedVerb::Act)
-            .await?;
-        // A retry may find that the edge no longer exists, so only the caller's own permissions can be checked before
-        // the retry is recognized.
-        if let Some(own) = call.caller.thread() {
-            authority::authorize(&handle.state(), &call.caller, "DeleteEdge", own).map_err(refused)?;
-        }
-        let remember = call.remember("DeleteEdge", &request_id, &request)?;
-        let asked = asked(
-            &call,
-            &handle,
-            "DeleteEdge",
-            &request_id,
-            &request,
-            || json!({"delete": request.edge_id}),
-        );
-        self.agreed(&call, &handle, asked).await?;
-        let command = Command::DeleteEdge {
-            caller: call.caller.clone(),
-            edge,
-        };
-        handle
-            .execute(command, call.origin(&request_id), remember, Vec::new())
-            .await?;
-        Ok(pb::DeleteEdgeResponse {})
+pub(super) async fn delete_edge(
+    service: &SupervisorService,
+    request: Request<pb::DeleteEdgeRequest>,
+) -> Result<pb::DeleteEdgeResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let edge: EdgeId = parse::id("edge_id", &request.edge_id)?;
+    let handle = service
+        .session_for(&call, &request.session_id, None, GuardedVerb::Act)
+        .await?;
+    // A retry may find that the edge no longer exists, so only the caller's own permissions can be checked before
+    // the retry is recognized.
+    if let Some(own) = call.caller.thread() {
+        authority::authorize(&handle.state(), &call.caller, "DeleteEdge", own).map_err(refused)?;
     }
+    let remember = call.remember("DeleteEdge", &request_id, &request)?;
+    let asked = approval_request(
+        &call,
+        &handle,
+        "DeleteEdge",
+        &request_id,
+        &request,
+        || json!({"delete": request.edge_id}),
+    );
+    service.await_approval(&call, &handle, asked).await?;
+    let command = Command::DeleteEdge {
+        caller: call.caller.clone(),
+        edge,
+    };
+    handle
+        .execute(command, call.origin(&request_id), remember, Vec::new())
+        .await?;
+    Ok(pb::DeleteEdgeResponse {})
+}
 
-    pub(super) async fn edges(&self, request: Request<pb::ListEdgesRequest>) -> Result<pb::ListEdgesResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let page = Page::of(&mut request, &call.scope)?;
-        let named = check::optional_id("thread_id", &request.thread_id)?;
-        let handle = self
-            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-            .await?;
-        let around = Self::thread_or_own(&call, &handle, named)?;
-        let state = handle.state();
-        authority::authorize(&state, &call.caller, "ListEdges", around).map_err(refused)?;
-        let found = match named {
-            Some(thread) => graph::edges_of(&state, thread),
-            None => graph::edges_within(&state, around),
-        };
-        let entries = found.iter().map(|edge| (edge.id, edge));
-        let (edges, next_page_token) = page.cut(entries, |edge| edge_to_pb(edge), None);
-        Ok(pb::ListEdgesResponse { edges, next_page_token })
-    }
+pub(super) async fn list_edges(
+    service: &SupervisorService,
+    request: Request<pb::ListEdgesRequest>,
+) -> Result<pb::ListEdgesResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let page = Page::of(&mut request, &call.scope)?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let handle = service
+        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+        .await?;
+    let around = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let state = handle.state();
+    authority::authorize(&state, &call.caller, "ListEdges", around).map_err(refused)?;
+    let found = match named {
+        Some(thread) => graph::edges_of(&state, thread),
+        None => graph::edges_within(&state, around),
+    };
+    let entries = found.iter().map(|edge| (edge.id, edge));
+    let (edges, next_page_token) = page.cut(entries, |edge| edge_to_pb(edge), None);
+    Ok(pb::ListEdgesResponse { edges, next_page_token })
+}
 
-    pub(super) async fn hand_off(
-        &self,
-        request: Request<pb::SendHandoffRequest>,
-    ) -> Result<pb::SendHandoffResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let request_id = std::mem::take(&mut request.request_id);
-        let receiver = check::thread_name("to_thread_id", &request.to_thread_id)?;
-        let named: Option<ThreadId> = check::optional_id("from_thread_id", &request.from_thread_id)?;
-        let from = named.or_else(|| call.caller.thread()).ok_or_else(|| {
-            check::bad(
-                "from_thread_id",
-                "from_thread_id is required: an operator has no thread",
-            )
-        })?;
-        let handle = self
-            .session_for(&call, &request.session_id, Some(from), GuardedVerb::Act)
-            .await?;
-        let state = handle.state();
-        authority::authorize(&state, &call.caller, "SendHandoff", from).map_err(refused)?;
-        let to = graph::find(&state, &call.caller, receiver).map_err(refused)?;
-        let reply_to = reply_to(&state, &call, &request.reply_to_thread_id)?;
-        let remember = call.remember("SendHandoff", &request_id, &request)?;
-        let asked = asked(
-            &call,
-            &handle,
-            "SendHandoff",
-            &request_id,
-            &request,
-            || json!({"message": request.message, "to": request.to_thread_id}),
-        );
-        let (handoff, contents) = take_handoff(self.clock().new_handoff_id(), request, from, to, reply_to)?;
-        self.agreed(&call, &handle, asked).await?;
-        let command = Command::SendHandoff {
-            caller: call.caller.clone(),
-            handoff: Box::new(handoff.clone()),
-        };
-        let done = handle
-            .execute(command, call.origin(&request_id), remember, contents)
-            .await?;
-        // When a retry arrives, the letter may already be read and removed, so the response is built from the request.
-        let sent = Handoff {
-            id: done.outcome.other.map_or(handoff.id, HandoffId::from_uuid),
-            ..handoff
-        };
-        Ok(pb::SendHandoffResponse {
-            handoff: Some(handoff_to_pb(&sent)),
-        })
-    }
+pub(super) async fn send_handoff(
+    service: &SupervisorService,
+    request: Request<pb::SendHandoffRequest>,
+) -> Result<pb::SendHandoffResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let receiver = parse::thread_name("to_thread_id", &request.to_thread_id)?;
+    let named: Option<ThreadId> = parse::optional_id("from_thread_id", &request.from_thread_id)?;
+    let from = named.or_else(|| call.caller.thread()).ok_or_else(|| {
+        parse::bad(
+            "from_thread_id",
+            "from_thread_id is required: an operator has no thread",
+        )
+    })?;
+    let handle = service
+        .session_for(&call, &request.session_id, Some(from), GuardedVerb::Act)
+        .await?;
+    let state = handle.state();
+    authority::authorize(&state, &call.caller, "SendHandoff", from).map_err(refused)?;
+    let to = graph::find(&state, &call.caller, receiver).map_err(refused)?;
+    let reply_to = reply_to(&state, &call, &request.reply_to_thread_id)?;
+    let remember = call.remember("SendHandoff", &request_id, &request)?;
+    let asked = approval_request(
+        &call,
+        &handle,
+        "SendHandoff",
+        &request_id,
+        &request,
+        || json!({"message": request.message, "to": request.to_thread_id}),
+    );
+    let (handoff, contents) = take_handoff(service.clock().new_handoff_id(), request, from, to, reply_to)?;
+    service.await_approval(&call, &handle, asked).await?;
+    let command = Command::SendHandoff {
+        caller: call.caller.clone(),
+        handoff: Box::new(handoff.clone()),
+    };
+    let done = handle
+        .execute(command, call.origin(&request_id), remember, contents)
+        .await?;
+    // When a retry arrives, the letter may already be read and removed, so the response is built from the request.
+    let sent = Handoff {
+        id: done.outcome.other.map_or(handoff.id, HandoffId::from_uuid),
+        ..handoff
+    };
+    Ok(pb::SendHandoffResponse {
+        handoff: Some(handoff_to_pb(&sent)),
+    })
 }
 
 /// Returns one end of an edge if the caller may act on it.
@@ -175,7 +190,7 @@ fn end(session: &Session, call: &Call, name: &str) -> Result<ThreadId, Refusal> 
 
 /// Returns the edge that the request for `wanted` created, or the approval that it waits for. If neither exists any
 /// more, the request succeeded earlier, and the repeated call gets the original result.
-fn connected(done: &Done, wanted: Edge) -> pb::CreateEdgeResponse {
+fn edge_response(done: &Done, wanted: Edge) -> pb::CreateEdgeResponse {
     let id = done.outcome.other.map_or(wanted.id, EdgeId::from_uuid);
     let present = graph::edge(&done.session, id);
     match (present, graph::approval_of(&done.session, id)) {
@@ -199,7 +214,7 @@ fn reply_to(session: &Session, call: &Call, name: &str) -> Result<Option<ThreadI
     if name.trim().is_empty() {
         return Ok(None);
     }
-    let name = check::thread_name("reply_to_thread_id", name)?;
+    let name = parse::thread_name("reply_to_thread_id", name)?;
     Ok(Some(graph::find(session, &call.caller, name).map_err(refused)?))
 }
 
@@ -224,14 +239,14 @@ fn take_handoff(
         contents.push(content);
         Some(structured)
     };
-    check::text("ok_reason", &request.ok_reason, check::REASON_BYTES)?;
+    parse::text("ok_reason", &request.ok_reason, parse::REASON_BYTES)?;
     if request.ok.is_none() && !request.ok_reason.is_empty() {
-        return Err(check::bad(
+        return Err(parse::bad(
             "ok_reason",
             "ok_reason says why ok is as it is; give ok too",
         ));
     }
-    check::text("context_ref", &request.context_ref, REFERENCE_BYTES)?;
+    parse::text("context_ref", &request.context_ref, REFERENCE_BYTES)?;
     let handoff = Handoff {
         id,
         from,
@@ -240,7 +255,7 @@ fn take_handoff(
         structured,
         artifacts: take_artifacts(request.artifacts)?,
         verdict: request.ok.map(|ok| (ok, request.ok_reason)),
-        expectation: check::choice("expectation", request.expectation)?,
+        expectation: parse::choice("expectation", request.expectation)?,
         reply_to,
         context_ref: request.context_ref,
     };
@@ -249,24 +264,24 @@ fn take_handoff(
 
 fn take_artifacts(artifacts: Vec<pb::ArtifactRef>) -> Result<Vec<(String, String)>, Status> {
     if artifacts.len() > ARTIFACTS {
-        return Err(check::bad(
+        return Err(parse::bad(
             "artifacts",
             format!("{} artifacts; at most {ARTIFACTS} are allowed", artifacts.len()),
         ));
     }
     for artifact in &artifacts {
         if artifact.r#type.trim().is_empty() || artifact.r#ref.trim().is_empty() {
-            return Err(check::bad("artifacts", "an artifact needs both type and ref"));
+            return Err(parse::bad("artifacts", "an artifact needs both type and ref"));
         }
-        check::text("artifacts", &artifact.r#type, check::NAME_BYTES)?;
-        check::text("artifacts", &artifact.r#ref, REFERENCE_BYTES)?;
+        parse::text("artifacts", &artifact.r#type, parse::NAME_BYTES)?;
+        parse::text("artifacts", &artifact.r#ref, REFERENCE_BYTES)?;
     }
     let bytes: usize = artifacts
         .iter()
         .map(|artifact| artifact.r#type.len() + artifact.r#ref.len())
         .sum();
     if bytes > ARTIFACTS_BYTES {
-        return Err(check::bad(
+        return Err(parse::bad(
             "artifacts",
             format!("the artifacts have {bytes} bytes together; at most {ARTIFACTS_BYTES} are allowed"),
         ));
@@ -280,7 +295,7 @@ fn take_artifacts(artifacts: Vec<pb::ArtifactRef>) -> Result<Vec<(String, String
 /// A text of a handoff as content.
 fn text(field: &'static str, text: String) -> Result<(ContentRef, Content), Status> {
     if text.len() > TEXT_BYTES {
-        return Err(check::bad(
+        return Err(parse::bad(
             field,
             format!("{field} has {} bytes; at most {TEXT_BYTES} are allowed", text.len()),
         ));
@@ -293,5 +308,107 @@ fn text(field: &'static str, text: String) -> Result<(ContentRef, Content), Stat
 fn is_json(bytes: &[u8]) -> Result<(), Status> {
     serde_json::from_slice::<serde_json::Value>(bytes)
         .map(|_| ())
-        .map_err(|error| check::bad("structured_json", format!("structured_json is not JSON: {error}")))
+        .map_err(|error| parse::bad("structured_json", format!("structured_json is not JSON: {error}")))
+}
+
+/// Maximum number of log pages that one page of read mail scans. Each has [`MAX_PAGE`](supervisor_log::store::limits::MAX_PAGE)
+/// records.
+const LOG_PAGES: usize = 8;
+
+pub(super) async fn list_mailbox(
+    service: &SupervisorService,
+    request: Request<pb::ListMailboxRequest>,
+) -> Result<pb::ListMailboxResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let page = Page::<Sequence>::of(&mut request, &call.scope)?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let handle = service
+        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+        .await?;
+    let target = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let state = handle.state();
+    let thread = authority::authorize(&state, &call.caller, "ListMailbox", target).map_err(refused)?;
+    let after = page.after().copied().unwrap_or_default();
+    let (letters, rest) = if request.include_acknowledged {
+        let after = after.max(thread.spawn_sequence);
+        service.letters_in_log(&state, thread, after, page.size()).await?
+    } else {
+        let waiting = thread.mail.after(after).map(Arc::clone);
+        (waiting.take(page.size() + 1).collect(), None)
+    };
+    let entries = letters.iter().map(|letter| (letter.sequence, letter));
+    let show = |letter: &Arc<Letter>| letter_to_pb(letter, !thread.mail.holds(letter.sequence));
+    let (mail, next_page_token) = page.cut(entries, show, rest);
+    Ok(pb::ListMailboxResponse { mail, next_page_token })
+}
+
+pub(super) async fn acknowledge_mailbox(
+    service: &SupervisorService,
+    request: Request<pb::AcknowledgeMailboxRequest>,
+) -> Result<pb::AcknowledgeMailboxResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let remember = call.remember("AcknowledgeMailbox", &request_id, &request)?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let handle = service
+        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+        .await?;
+    let target = SupervisorService::thread_or_own(&call, &handle, named)?;
+    authority::authorize(&handle.state(), &call.caller, "AcknowledgeMailbox", target).map_err(refused)?;
+    let command = Command::AcknowledgeMail {
+        caller: call.caller.clone(),
+        target,
+        up_to: Sequence::new(request.up_to_sequence),
+    };
+    let done = handle
+        .execute(command, call.origin(&request_id), remember, Vec::new())
+        .await?;
+    let thread = done
+        .session
+        .thread(target)
+        .ok_or_else(|| Refusal::ThreadNotFound(target.to_string()))
+        .map_err(refused)?;
+    Ok(pb::AcknowledgeMailboxResponse {
+        remaining: u32::try_from(thread.mail.len()).unwrap_or(u32::MAX),
+    })
+}
+
+impl SupervisorService {
+    /// Returns a thread's letters in the log after a sequence number, and the position where the unread log begins.
+    /// Returns more than `wanted` letters, or all letters of the scanned part. Of compacted letters, only
+    /// unread letters are included.
+    async fn letters_in_log(
+        &self,
+        session: &Session,
+        receiver: &Thread,
+        after: Sequence,
+        wanted: usize,
+    ) -> Result<(Vec<Arc<Letter>>, Option<Sequence>), Failure> {
+        let store = self.directory.store();
+        let mut position = after;
+        let mut letters = Vec::new();
+        for _ in 0..LOG_PAGES {
+            let events = match read_log(store.as_ref(), session.id, position, session.sequence).await {
+                Err(Failure::Refused(Refusal::HistoryCompacted { oldest, .. })) => {
+                    let waiting = receiver.mail.after(position);
+                    letters.extend(waiting.take_while(|letter| letter.sequence <= oldest).map(Arc::clone));
+                    position = oldest;
+                    continue;
+                }
+                events => events?,
+            };
+            let Some(last) = events.last() else { break };
+            position = last.sequence;
+            let found = events
+                .iter()
+                .filter_map(|recorded| letter_in_log(session, receiver.id, recorded));
+            letters.extend(found.map(Arc::new));
+            if letters.len() > wanted {
+                break;
+            }
+        }
+        Ok((letters, (position < session.sequence).then_some(position)))
+    }
 }

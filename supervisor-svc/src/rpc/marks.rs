@@ -9,14 +9,21 @@ use supervisor_log::{
 };
 
 use super::page::Page;
-use crate::{domain::{event::Recorded, ids::{Sequence, SessionId, ThreadId}, rejection::Refusal}, engine::Failure};
+use crate::{
+    domain::{
+        event::Recorded,
+        ids::{Sequence, SessionId, ThreadId},
+        rejection::Refusal,
+    },
+    engine::Failure,
+};
 
 /// Number of records in memory at once.
 const CHUNK: usize = 256;
 /// Maximum number of records that one page scans. The page may contain fewer entries than requested.
 const LOOKED_AT: usize = 16 * CHUNK;
 /// The most records of one kind that a content is searched for in.
-pub(super) const SEARCHED: usize = 256 * CHUNK;
+pub(crate) const SEARCHED: usize = 256 * CHUNK;
 
 /// The marked records of one kind, of a thread or of a whole session.
 pub(super) struct Marks {

@@ -15,11 +15,11 @@ use troupe_proto::supervisor::v1 as pb;
 use super::parse;
 
 /// Entries of a page where the request does not say.
-pub(super) const DEFAULT_SIZE: usize = 100;
+pub(crate) const DEFAULT_SIZE: usize = 100;
 /// The most entries of a page.
-pub(super) const MAX_SIZE: usize = 1_000;
+pub(crate) const MAX_SIZE: usize = 1_000;
 /// The most bytes of a page.
-pub(super) const MAX_BYTES: usize = 1_024 * 1_024;
+pub(crate) const MAX_BYTES: usize = 1_024 * 1_024;
 
 /// Length of the request hash prefix that distinguishes two requests.
 const FINGERPRINT_BYTES: usize = 8;
@@ -84,8 +84,8 @@ impl<K: Key> Page<K> {
     }
 
     /// A page to be filled one by one.
-    pub fn draft<M: Message>(&self) -> Draft<'_, K, M> {
-        Draft {
+    pub fn builder<M: Message>(&self) -> PageBuilder<'_, K, M> {
+        PageBuilder {
             page: self,
             entries: Vec::new(),
             bytes: 0,
@@ -102,26 +102,26 @@ impl<K: Key> Page<K> {
         show: impl Fn(T) -> M,
         rest: Option<K>,
     ) -> (Vec<M>, String) {
-        let mut draft = self.draft();
+        let mut builder = self.builder();
         let ahead = entries
             .into_iter()
             .skip_while(|(key, _)| self.after.as_ref().is_some_and(|after| key <= after));
         for (key, entry) in ahead {
-            if !draft.take(key, show(entry)) {
-                return draft.finish(true);
+            if !builder.take(key, show(entry)) {
+                return builder.finish(true);
             }
         }
         let has_rest = rest.is_some();
         if let Some(rest) = rest {
-            draft.pass(rest);
+            builder.pass(rest);
         }
-        draft.finish(has_rest)
+        builder.finish(has_rest)
     }
 }
 
 /// A page that is being filled.
 #[derive(Debug)]
-pub(super) struct Draft<'p, K, M> {
+pub(super) struct PageBuilder<'p, K, M> {
     page: &'p Page<K>,
     entries: Vec<M>,
     bytes: usize,
@@ -129,7 +129,7 @@ pub(super) struct Draft<'p, K, M> {
     last: Option<K>,
 }
 
-impl<K: Key, M: Message> Draft<'_, K, M> {
+impl<K: Key, M: Message> PageBuilder<'_, K, M> {
     /// Adds an entry. Returns whether there was space for it.
     pub fn take(&mut self, key: K, entry: M) -> bool {
         let bytes = self.bytes + entry.encoded_len();
@@ -161,7 +161,7 @@ fn size_of(size: i32) -> Result<usize, Status> {
     match usize::try_from(size) {
         Ok(0) => Ok(DEFAULT_SIZE),
         Ok(size) => Ok(size.min(MAX_SIZE)),
-        Err(_) => Err(check::bad("page_size", format!("page_size {size} is negative"))),
+        Err(_) => Err(parse::bad("page_size", format!("page_size {size} is negative"))),
     }
 }
 
@@ -184,7 +184,7 @@ fn place<K: Key>(token: &str, fingerprint: &str) -> Result<Option<K>, Status> {
     let named = token.split_once('-').filter(|(of, _)| *of == fingerprint);
     match named.and_then(|(_, key)| key.parse::<K>().ok()) {
         Some(key) => Ok(Some(key)),
-        None => Err(check::bad(
+        None => Err(parse::bad(
             "page_token",
             "page_token is not from the page before of this listing; start again without it",
         )),

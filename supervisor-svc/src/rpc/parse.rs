@@ -18,35 +18,46 @@ use tool_policy::{Layer, MatchMode};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 use uuid::Uuid;
 
-use super::status::refused;
-use crate::domain::{content::{ContentRef, preview, truncate}, event, ids::SessionId, rules::{authorize, input::{self, GivenInput}}, settings::{Budget, approval_gate}};
+use crate::{
+    convert::status::refused,
+    domain::{
+        content::{ContentRef, preview, truncate},
+        event,
+        ids::SessionId,
+        rules::{
+            authorize,
+            input::{self, GivenInput},
+        },
+        settings::{Budget, approval_gate},
+    },
+};
 
 /// The longest short name: labels, roles, personas.
-pub(super) const NAME_BYTES: usize = 128;
+pub(crate) const NAME_BYTES: usize = 128;
 /// The longest alias.
-pub(super) const ALIAS_BYTES: usize = 64;
+pub(crate) const ALIAS_BYTES: usize = 64;
 /// Names that agents and users give to threads by their position. They are not valid aliases.
 const RESERVED_ALIASES: [&str; 3] = ["root", "parent", "self"];
 /// The longest note.
-pub(super) const NOTE_BYTES: usize = event::MAX_NOTE_BYTES;
+pub(crate) const NOTE_BYTES: usize = event::MAX_NOTE_BYTES;
 /// The longest reason.
-pub(super) const REASON_BYTES: usize = 256;
+pub(crate) const REASON_BYTES: usize = 256;
 /// The longest path.
-pub(super) const PATH_BYTES: usize = authorize::MAX_PATH_BYTES;
+pub(crate) const PATH_BYTES: usize = authorize::MAX_PATH_BYTES;
 /// The longest piece of prose: objective, definition of done, override, custom system prompt.
-pub(super) const PROSE_BYTES: usize = 64 * 1_024;
+pub(crate) const PROSE_BYTES: usize = 64 * 1_024;
 /// The longest input, all its pieces together.
-pub(super) const INPUT_BYTES: usize = 1_024 * 1_024;
+pub(crate) const INPUT_BYTES: usize = 1_024 * 1_024;
 /// The most pieces of an input.
-pub(super) const INPUT_ITEMS: usize = 64;
+pub(crate) const INPUT_ITEMS: usize = 64;
 /// The most labels of one kind.
-pub(super) const LABELS: usize = 32;
+pub(crate) const LABELS: usize = 32;
 /// Minimum wall time bound of a budget.
 const LEAST_WALL_TIME: Duration = Duration::from_millis(1);
 /// The most patterns of tools whose calls need an operator.
-pub(super) const APPROVE_TOOLS: usize = 64;
+pub(crate) const APPROVE_TOOLS: usize = 64;
 /// The most graph templates that a session names as orchestrators.
-pub(super) const ORCHESTRATORS: usize = 64;
+pub(crate) const ORCHESTRATORS: usize = 64;
 
 /// A request that is malformed at one field.
 pub(super) fn bad(field: &'static str, message: impl Into<String>) -> Status {

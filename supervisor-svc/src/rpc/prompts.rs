@@ -6,14 +6,24 @@ use supervisor_log::store::MarkKind;
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{SupervisorService, call::Call, diff, marks::Marks, page::Page, parse, status::refused};
-use crate::{convert, domain::{event::{BlockRef, Event, Recorded, ThreadEvent}, ids::{SessionId, ThreadId}, rejection::{GuardedVerb, Refusal}, rules::authority, settings::PromptLog}, engine::{Failure, Handle}};
+use super::{call::Call, diff, marks::Marks, page::Page, parse, service::SupervisorService};
+use crate::{
+    convert::{self, status::refused},
+    domain::{
+        event::{BlockRef, Event, Recorded, ThreadEvent},
+        ids::{SessionId, ThreadId},
+        rejection::{GuardedVerb, Refusal},
+        rules::authority,
+        settings::PromptLog,
+    },
+    engine::{Failure, Handle, read_content},
+};
 
 /// Maximum total size of the texts in a response, in bytes. Texts beyond the limit are omitted.
-pub(super) const TEXT_BYTES: u64 = 3 * 1_024 * 1_024;
+pub(crate) const TEXT_BYTES: u64 = 3 * 1_024 * 1_024;
 /// Maximum total size of two prompts to compare, in bytes. A diff is at most about twice as large, so it fits into a
 /// response together with the texts.
-pub(super) const DIFF_BYTES: u64 = 1_024 * 1_024;
+pub(crate) const DIFF_BYTES: u64 = 1_024 * 1_024;
 
 /// A prompt in the log.
 struct Sent {
@@ -27,7 +37,7 @@ impl Sent {
             return None;
         };
         Some(Self {
-            shown: wire::marked::prompt(recorded)?,
+            shown: convert::marked::prompt(recorded)?,
             blocks: blocks.clone(),
         })
     }
@@ -38,66 +48,69 @@ impl Sent {
     }
 }
 
+pub(super) async fn list_prompts(
+    service: &SupervisorService,
+    request: Request<pb::ListPromptsRequest>,
+) -> Result<pb::ListPromptsResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let page = Page::of(&mut request, &call.scope)?;
+    let (handle, target) = service
+        .prompt_target(&call, &request.session_id, &request.thread_id, "ListPrompts")
+        .await?;
+    let marks = service.prompts_of(handle.id(), target);
+    let (prompts, next_page_token) = marks.page(&page, convert::marked::prompt).await?;
+    Ok(pb::ListPromptsResponse {
+        prompts,
+        next_page_token,
+    })
+}
+
+pub(super) async fn get_prompt(
+    service: &SupervisorService,
+    request: Request<pb::GetPromptRequest>,
+) -> Result<pb::GetPromptResponse, Status> {
+    let call = Call::of(&request)?;
+    let request = request.into_inner();
+    if request.turn == 0 {
+        return Err(parse::bad("turn", "turn is required; turns count from 1"));
+    }
+    let (handle, target) = service
+        .prompt_target(&call, &request.session_id, &request.thread_id, "GetPrompt")
+        .await?;
+    let marks = service.prompts_of(handle.id(), target);
+    let mut sent = sent_for(&marks, request.turn).await?;
+    let keeps_texts = match handle.state().settings.prompt_log {
+        PromptLog::Full => true,
+        PromptLog::Hashes | PromptLog::Off => false,
+    };
+    let diff = match request.diff_with_turn {
+        0 => String::new(),
+        turn => {
+            may_compare(&call, keeps_texts).map_err(refused)?;
+            let earlier = sent_for(&marks, turn).await?;
+            service.compare(handle.id(), &earlier, &sent).await?
+        }
+    };
+    if keeps_texts && call.redaction.has_texts() {
+        service.add_texts(handle.id(), &mut sent).await?;
+    }
+    Ok(pb::GetPromptResponse {
+        prompt: Some(sent.shown),
+        diff,
+    })
+}
+
 impl SupervisorService {
-    pub(super) async fn prompts(
-        &self,
-        request: Request<pb::ListPromptsRequest>,
-    ) -> Result<pb::ListPromptsResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let page = Page::of(&mut request, &call.scope)?;
-        let (handle, target) = self
-            .prompted(&call, &request.session_id, &request.thread_id, "ListPrompts")
-            .await?;
-        let marks = self.prompts_of(handle.id(), target);
-        let (prompts, next_page_token) = marks.page(&page, wire::marked::prompt).await?;
-        Ok(pb::ListPromptsResponse {
-            prompts,
-            next_page_token,
-        })
-    }
-
-    pub(super) async fn prompt(&self, request: Request<pb::GetPromptRequest>) -> Result<pb::GetPromptResponse, Status> {
-        let call = Call::of(&request)?;
-        let request = request.into_inner();
-        if request.turn == 0 {
-            return Err(check::bad("turn", "turn is required; turns count from 1"));
-        }
-        let (handle, target) = self
-            .prompted(&call, &request.session_id, &request.thread_id, "GetPrompt")
-            .await?;
-        let marks = self.prompts_of(handle.id(), target);
-        let mut sent = sent_for(&marks, request.turn).await?;
-        let keeps_texts = match handle.state().settings.prompt_log {
-            PromptLog::Full => true,
-            PromptLog::Hashes | PromptLog::Off => false,
-        };
-        let diff = match request.diff_with_turn {
-            0 => String::new(),
-            turn => {
-                may_compare(&call, keeps_texts).map_err(refused)?;
-                let earlier = sent_for(&marks, turn).await?;
-                self.compare(handle.id(), &earlier, &sent).await?
-            }
-        };
-        if keeps_texts && call.sight.has_texts() {
-            self.add_texts(handle.id(), &mut sent).await?;
-        }
-        Ok(pb::GetPromptResponse {
-            prompt: Some(sent.shown),
-            diff,
-        })
-    }
-
     /// Returns the thread whose prompts a request reads, if the caller may read them.
-    async fn prompted(
+    async fn prompt_target(
         &self,
         call: &Call,
         session_id: &str,
         thread_id: &str,
         method: &str,
     ) -> Result<(Handle, ThreadId), Status> {
-        let named = check::optional_id("thread_id", thread_id)?;
+        let named = parse::optional_id("thread_id", thread_id)?;
         let handle = self.session_for(call, session_id, named, GuardedVerb::Act).await?;
         let target = Self::thread_or_own(call, &handle, named)?;
         authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
@@ -106,7 +119,7 @@ impl SupervisorService {
 
     fn prompts_of(&self, session: SessionId, thread: ThreadId) -> Marks {
         Marks {
-            store: Arc::clone(&self.directory.context().store),
+            store: Arc::clone(self.directory.store()),
             session,
             kind: MarkKind::Prompt,
             thread: Some(thread),
@@ -168,11 +181,11 @@ impl SupervisorService {
     /// The text of a block; `None` if texts of its prompt were left out, and this is one of them.
     async fn text(&self, session: SessionId, block: &BlockRef, left_out: bool) -> Result<Option<String>, Failure> {
         let digest = block.content.digest;
-        let context = self.directory.context();
-        if left_out && context.store.content(session, digest).await?.is_none() {
+        let store = self.directory.store();
+        if left_out && store.content(session, digest).await?.is_none() {
             return Ok(None);
         }
-        let bytes = context.content(session, digest).await?;
+        let bytes = read_content(store.as_ref(), session, digest).await?;
         let text = String::from_utf8(bytes.into());
         text.map(Some)
             .map_err(|error| Failure::Corrupt(format!("content {digest}: {error}")))
@@ -194,7 +207,7 @@ async fn sent_for(marks: &Marks, turn: u32) -> Result<Sent, Status> {
 
 /// A diff reveals texts, so it requires permission to read them.
 fn may_compare(call: &Call, keeps_texts: bool) -> Result<(), Refusal> {
-    if !call.sight.has_texts() {
+    if !call.redaction.has_texts() {
         let text = "viewers see digests of prompts, not their texts; leave diff_with_turn out";
         return Err(Refusal::NotPermitted(text.to_owned()));
     }

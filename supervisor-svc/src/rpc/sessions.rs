@@ -1,11 +1,13 @@
-//! Opening, reading and closing sessions.
+//! Sessions: create, read, list, watch, update, close and delete.
 
 use std::{sync::Arc, time::Duration};
 
 use supervisor_log::{
-    codec::{WireEnum as _, content_of},
+    codec::{WireEnum as _, content_of, settings::webhook_from_pb},
     store::{Content, CreationKey},
 };
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 use tool_policy::{Policy, Rights};
 use troupe_proto::{
@@ -13,73 +15,140 @@ use troupe_proto::{
     supervisor::v1 as pb,
 };
 
-use super::{SupervisorService, call::Call, parse, resolved::Resolved, route, spawn::{Unspawnable, resolve}, status::refused, webhooks};
-use crate::{convert, domain::{command::Command, content::ContentRef, event::{CloseCause, Event, Role, SessionEvent, Spawned, ThreadEvent}, rejection::{GuardedVerb, Refusal}, rules::cascade::CASCADE_DEADLINE, settings::{Budget, ClosePolicy, EdgeManagement, LimitsChange, Sandbox, Settings, WakePolicy}, state::session::Session, status::StatusKind, time::REQUESTS_REMEMBERED}, engine::{Handle, NewSession}, registry_client::{RegistryClient, Unresolved, resolution::Resolution, workspace::KeptWorkspace}, runners::Need};
+use super::{call::Call, page::Page, parse, service::SupervisorService};
+use crate::{
+    convert::{self, status::refused},
+    domain::{
+        command::{Command, SettingsUpdate},
+        content::ContentRef,
+        event::{CloseCause, Event, Role, SessionEvent, SettingsChange, Spawned, ThreadEvent},
+        ids::SessionId,
+        rejection::{GuardedVerb, Refusal},
+        rules::cascade::CASCADE_DEADLINE,
+        settings::{Budget, ClosePolicy, EdgeManagement, LimitsChange, Sandbox, Settings, WakePolicy, Webhook},
+        status::StatusKind,
+        time::REQUESTS_REMEMBERED,
+    },
+    engine::{Handle, NewSession},
+    projections::{overview::Filter, watch::SessionsWatch, webhooks::Target},
+    registry_client::{Unresolved, resolution::Resolution},
+    runners::Need,
+    use_cases::{
+        role::ResolvedRole,
+        route,
+        spawn::{Unspawnable, resolve},
+    },
+};
 
-impl SupervisorService {
-    pub(super) async fn create(
-        &self,
-        request: Request<pb::CreateSessionRequest>,
-    ) -> Result<pb::CreateSessionResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let request_id = std::mem::take(&mut request.request_id);
-        let remember = call.remember("CreateSession", &request_id, &request)?;
-        let now = self.clock().now();
-        let key = remember.map(|remember| CreationKey {
-            creator: call.scope.clone(),
-            request_id: remember.key.request_id,
-            hash: remember.hash,
-            now,
-            expires: now.plus(REQUESTS_REMEMBERED),
-        });
-        if let Some(key) = &key
-            && let Some(handle) = self.directory.created_before(key).await?
-        {
-            return Ok(self.opened(&call, &handle));
-        }
-        check_new(&request)?;
-        let mut settings = self.settings(&request)?;
-        let ceiling = settings
-            .tool_ceiling
-            .clone()
-            .map(|layer| Policy::compile(vec![layer]))
-            .transpose()
-            .map_err(Refusal::from)
-            .map_err(refused)?
-            .unwrap_or_else(Policy::unrestricted);
-        let sandbox = check::given("sandbox", request.sandbox)?.unwrap_or(Sandbox::WorkspaceWrite);
-        let route = self.route_root(&call, &mut request).await?;
-        let (mut root, mut contents) = self.root(&call, &mut request, &ceiling, sandbox).await?;
-        root.budget = settings.budget;
-        if !request.workspace_digest.is_empty() {
-            let (reference, bundle) = self.bundle(&call, request.workspace_digest).await?;
-            settings.workspace = Some(reference);
-            contents.push(bundle);
-        }
-
-        let (id, root_id) = (self.clock().new_session_id(), self.clock().new_thread_id());
-        if !root.client_owned {
-            let need = Need::new(id, &settings, root.sandbox, &root.effective);
-            self.directory.context().runners.check_enforceable(&need)?;
-        }
-        let new = NewSession {
-            id,
-            events: vec![
-                Event::Session(SessionEvent::Opened(Box::new(settings))),
-                Event::Thread(root_id, ThreadEvent::Spawned(Arc::new(root))),
-            ],
-            contents,
-            origin: call.origin(&request_id),
-            key,
-        };
-        let handle = self.directory.create(new).await?;
-        Ok(pb::CreateSessionResponse {
-            route,
-            ..self.opened(&call, &handle)
-        })
+pub(super) async fn create_session(
+    service: &SupervisorService,
+    request: Request<pb::CreateSessionRequest>,
+) -> Result<pb::CreateSessionResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let remember = call.remember("CreateSession", &request_id, &request)?;
+    let now = service.clock().now();
+    let key = remember.map(|remember| CreationKey {
+        creator: call.scope.clone(),
+        request_id: remember.key.request_id,
+        hash: remember.hash,
+        now,
+        expires: now.plus(REQUESTS_REMEMBERED),
+    });
+    if let Some(key) = &key
+        && let Some(handle) = service.directory.created_before(key).await?
+    {
+        return Ok(service.session_response(&call, &handle));
+    }
+    check_new(&request)?;
+    let mut settings = service.settings(&request)?;
+    let ceiling = settings
+        .tool_ceiling
+        .clone()
+        .map(|layer| Policy::compile(vec![layer]))
+        .transpose()
+        .map_err(Refusal::from)
+        .map_err(refused)?
+        .unwrap_or_else(Policy::unrestricted);
+    let sandbox = parse::given("sandbox", request.sandbox)?.unwrap_or(Sandbox::WorkspaceWrite);
+    let route = service.route_root(&call, &mut request).await?;
+    let (mut root, mut contents) = service.root(&call, &mut request, &ceiling, sandbox).await?;
+    root.budget = settings.budget;
+    if !request.workspace_digest.is_empty() {
+        let (reference, bundle) = service.bundle(&call, request.workspace_digest).await?;
+        settings.workspace = Some(reference);
+        contents.push(bundle);
     }
 
+    let (id, root_id) = (service.clock().new_session_id(), service.clock().new_thread_id());
+    if !root.client_owned {
+        let need = Need::new(id, &settings, root.sandbox, &root.effective);
+        service.runners.check_enforceable(&need)?;
+    }
+    let new = NewSession {
+        id,
+        events: vec![
+            Event::Session(SessionEvent::Opened(Box::new(settings))),
+            Event::Thread(root_id, ThreadEvent::Spawned(Arc::new(root))),
+        ],
+        contents,
+        origin: call.origin(&request_id),
+        key,
+    };
+    let handle = service.directory.create(new).await?;
+    Ok(pb::CreateSessionResponse {
+        route,
+        ..service.session_response(&call, &handle)
+    })
+}
+
+pub(super) async fn get_session(
+    service: &SupervisorService,
+    request: Request<pb::GetSessionRequest>,
+) -> Result<pb::GetSessionResponse, Status> {
+    let call = Call::of(&request)?;
+    let handle = service.own_or_named(&call, &request.into_inner().session_id).await?;
+    Ok(pb::GetSessionResponse {
+        session: Some(call.redaction.session(convert::thread::session(&handle.state()))),
+    })
+}
+
+pub(super) async fn close_session(
+    service: &SupervisorService,
+    request: Request<pb::CloseSessionRequest>,
+) -> Result<pb::CloseSessionResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let remember = call.remember("CloseSession", &request_id, &request)?;
+    let handle = service.own_or_named(&call, &request.session_id).await?;
+    let Some(root) = handle.state().root_id() else {
+        return Err(refused(Refusal::SessionClosed));
+    };
+    let within = cascade_time(request.deadline)?;
+    let command = Command::Close {
+        caller: call.caller.clone(),
+        target: root,
+        reason: String::from("the session was closed"),
+        cause: CloseCause::Session,
+        within,
+        policy: parse::given("close_policy", request.close_policy)?,
+    };
+    handle
+        .execute(command, call.origin(&request_id), remember, Vec::new())
+        .await?;
+    let state = if request.wait {
+        service.until(&handle, call.deadline, |session| session.closed).await?
+    } else {
+        handle.state()
+    };
+    Ok(pb::CloseSessionResponse {
+        session: Some(convert::thread::session(&state)),
+    })
+}
+
+impl SupervisorService {
     /// Returns the bundle of a new session, which is stored with it because the registry may drop it at any time.
     async fn bundle(&self, call: &Call, workspace_digest: String) -> Result<(ContentRef, Content), Status> {
         let files = self
@@ -93,19 +162,13 @@ impl SupervisorService {
         }))
     }
 
-    /// Returns the registry client for a session's requests, which may need its bundle.
-    pub(super) fn registry_for(&self, session: &Session) -> RegistryClient {
-        let kept = KeptWorkspace::of(session, &self.directory.context().store);
-        self.registry.with_workspace(kept)
-    }
-
     /// The answer of CreateSession, the same for a retry.
-    fn opened(&self, call: &Call, handle: &Handle) -> pb::CreateSessionResponse {
+    fn session_response(&self, call: &Call, handle: &Handle) -> pb::CreateSessionResponse {
         let state = handle.state();
         let root = state.root_id().and_then(|root| state.thread(root));
         let thread_token = root.and_then(|root| self.token_for(call, root, handle));
         pb::CreateSessionResponse {
-            session: Some(wire::thread::session(&state)),
+            session: Some(convert::thread::session(&state)),
             thread_token: thread_token.unwrap_or_default(),
             route: None,
         }
@@ -120,9 +183,9 @@ impl SupervisorService {
         if !request.auto_route {
             return Ok(None);
         }
-        if !check::has_input(request.message.as_ref(), &request.items) {
+        if !parse::has_input(request.message.as_ref(), &request.items) {
             let text = "auto_route needs a message or items, by whose text the role is chosen";
-            return Err(check::bad("auto_route", text));
+            return Err(parse::bad("auto_route", text));
         }
         let question = RouteAgentRequest {
             cwd: request.cwd.clone(),
@@ -132,7 +195,7 @@ impl SupervisorService {
             auto_route: true,
             agent_types: Vec::new(),
         };
-        let routed = route::route(&self.registry, call, question).await?;
+        let routed = route::route(&self.registry, call.deadline, &call.trace, question).await?;
         request.agent_type.clone_from(&routed.agent_type);
         Ok(Some(routed))
     }
@@ -146,9 +209,9 @@ impl SupervisorService {
         sandbox: Sandbox,
     ) -> Result<(Spawned, Vec<Content>), Status> {
         let mut contents = Vec::new();
-        let input = if check::has_input(request.message.as_ref(), &request.items) {
+        let input = if parse::has_input(request.message.as_ref(), &request.items) {
             let items = std::mem::take(&mut request.items);
-            let (reference, content) = check::input(request.message.take(), items, |items| pb::Input {
+            let (reference, content) = parse::input(request.message.take(), items, |items| pb::Input {
                 items,
                 ..pb::Input::default()
             })?;
@@ -185,7 +248,7 @@ impl SupervisorService {
                 }),
                 ..ResolveSpawnRequest::default()
             };
-            resolve(&self.registry, call, question)
+            resolve(&self.registry, call.deadline, &call.trace, question)
                 .await
                 .map_err(Unspawnable::into_status)?
         } else {
@@ -193,7 +256,7 @@ impl SupervisorService {
                 agent_type: String::from("default"),
                 ..Role::default()
             };
-            Resolved::new(Arc::new(Resolution::unasked(role, sandbox)))
+            ResolvedRole::new(Arc::new(Resolution::unasked(role, sandbox)))
         };
         contents.extend(resolved.content.clone());
         let rights = Rights::child(
@@ -239,7 +302,7 @@ impl SupervisorService {
         let tool_ceiling = request
             .tool_ceiling
             .as_ref()
-            .map(|given| check::ceiling("tool_ceiling", "ceiling", given))
+            .map(|given| parse::ceiling("tool_ceiling", "ceiling", given))
             .transpose()?;
         Ok(Settings {
             cwd: request.cwd.clone(),
@@ -248,23 +311,23 @@ impl SupervisorService {
             limits: self
                 .limits(request.limits.unwrap_or_default())?
                 .over(self.config.limits),
-            slot_release: check::choice("slot_release", request.slot_release)?,
-            budget: check::budget(request.budget)?,
-            mode: check::given("mode", request.mode)?.unwrap_or_default(),
-            orchestration: check::choice("orchestration", request.orchestration)?,
-            edge_management: check::given("edge_management", request.edge_management)?.unwrap_or(EdgeManagement::All),
+            slot_release: parse::choice("slot_release", request.slot_release)?,
+            budget: parse::budget(request.budget)?,
+            mode: parse::given("mode", request.mode)?.unwrap_or_default(),
+            orchestration: parse::choice("orchestration", request.orchestration)?,
+            edge_management: parse::given("edge_management", request.edge_management)?.unwrap_or(EdgeManagement::All),
             orchestrators: request.orchestrators.clone(),
             approve_orchestrators: request.approve_orchestrators,
-            prompt_log: check::choice("prompt_log", request.prompt_log)?,
-            restart_policy: check::choice("restart_policy", request.restart_policy)?,
-            policy_inheritance: check::choice("policy_inheritance", request.policy_inheritance)?,
+            prompt_log: parse::choice("prompt_log", request.prompt_log)?,
+            restart_policy: parse::choice("restart_policy", request.restart_policy)?,
+            policy_inheritance: parse::choice("policy_inheritance", request.policy_inheritance)?,
             tool_ceiling,
-            webhooks: webhooks::checked(&request.webhooks, self.directory.context().webhooks.allow_private())?,
+            webhooks: parse_webhooks(&request.webhooks, self.config.allow_private_webhooks)?,
             labels: request.labels.clone(),
             approve_tools: request.approve_tools.clone(),
             runner_labels: request.runner_labels.clone(),
             stall: self.config.stall,
-            retention: check::span("retention", request.retention)?,
+            retention: parse::span("retention", request.retention)?,
         })
     }
 
@@ -272,11 +335,11 @@ impl SupervisorService {
     pub(super) fn limits(&self, given: pb::Limits) -> Result<LimitsChange, Status> {
         let most = &self.config.limits;
         let bounded = |field: &'static str, given: Option<u32>, most: u32, least: u32| match given {
-            Some(value) if value > most => Err(check::bad(
+            Some(value) if value > most => Err(parse::bad(
                 field,
                 format!("{field} {value} is more than this service allows ({most})"),
             )),
-            Some(value) if value < least => Err(check::bad(field, format!("{field} must be at least {least}"))),
+            Some(value) if value < least => Err(parse::bad(field, format!("{field} must be at least {least}"))),
             Some(_) | None => Ok(given),
         };
         Ok(LimitsChange {
@@ -297,54 +360,9 @@ impl SupervisorService {
         })
     }
 
-    pub(super) async fn read_session(
-        &self,
-        request: Request<pb::GetSessionRequest>,
-    ) -> Result<pb::GetSessionResponse, Status> {
-        let call = Call::of(&request)?;
-        let handle = self.own_or_named(&call, &request.into_inner().session_id).await?;
-        Ok(pb::GetSessionResponse {
-            session: Some(call.sight.session(wire::thread::session(&handle.state()))),
-        })
-    }
-
-    pub(super) async fn end_session(
-        &self,
-        request: Request<pb::CloseSessionRequest>,
-    ) -> Result<pb::CloseSessionResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let request_id = std::mem::take(&mut request.request_id);
-        let remember = call.remember("CloseSession", &request_id, &request)?;
-        let handle = self.own_or_named(&call, &request.session_id).await?;
-        let Some(root) = handle.state().root_id() else {
-            return Err(refused(Refusal::SessionClosed));
-        };
-        let within = cascade_time(request.deadline)?;
-        let command = Command::Close {
-            caller: call.caller.clone(),
-            target: root,
-            reason: String::from("the session was closed"),
-            cause: CloseCause::Session,
-            within,
-            policy: check::given("close_policy", request.close_policy)?,
-        };
-        handle
-            .execute(command, call.origin(&request_id), remember, Vec::new())
-            .await?;
-        let state = if request.wait {
-            self.until(&handle, call.deadline, |session| session.closed).await?
-        } else {
-            handle.state()
-        };
-        Ok(pb::CloseSessionResponse {
-            session: Some(wire::thread::session(&state)),
-        })
-    }
-
     pub(super) async fn own_or_named(&self, call: &Call, session_id: &str) -> Result<Handle, Status> {
         if call.token.is_none() {
-            check::session_id(session_id)?;
+            parse::session_id(session_id)?;
         }
         self.session_for(call, session_id, None, GuardedVerb::Act).await
     }
@@ -352,9 +370,9 @@ impl SupervisorService {
 
 /// Returns the deadline of a cascade: the requested value, at most the service's own maximum.
 pub(super) fn cascade_time(given: Option<prost_types::Duration>) -> Result<Duration, Status> {
-    match check::span("deadline", given)? {
+    match parse::span("deadline", given)? {
         None => Ok(CASCADE_DEADLINE),
-        Some(span) if span > CASCADE_DEADLINE => Err(check::bad(
+        Some(span) if span > CASCADE_DEADLINE => Err(parse::bad(
             "deadline",
             format!("deadline is more than {} s", CASCADE_DEADLINE.as_secs()),
         )),
@@ -363,15 +381,215 @@ pub(super) fn cascade_time(given: Option<prost_types::Duration>) -> Result<Durat
 }
 
 fn check_new(request: &pb::CreateSessionRequest) -> Result<(), Status> {
-    check::direct("cwd", &request.cwd)?;
-    check::text("workspace_digest", &request.workspace_digest, 64)?;
-    check::role(&request.agent_type, &request.role_template, request.auto_route)?;
-    check::text("agent_name", &request.agent_name, check::NAME_BYTES)?;
-    check::text("model", &request.model, check::REASON_BYTES)?;
-    check::text("reasoning_effort", &request.reasoning_effort, check::NAME_BYTES)?;
-    check::text("provider", &request.provider, check::NAME_BYTES)?;
-    check::labels("labels", &request.labels)?;
-    check::labels("runner_labels", &request.runner_labels)?;
-    check::orchestrators(&request.orchestrators)?;
-    check::approve_tools(&request.approve_tools)
+    parse::direct("cwd", &request.cwd)?;
+    parse::text("workspace_digest", &request.workspace_digest, 64)?;
+    parse::role(&request.agent_type, &request.role_template, request.auto_route)?;
+    parse::text("agent_name", &request.agent_name, parse::NAME_BYTES)?;
+    parse::text("model", &request.model, parse::REASON_BYTES)?;
+    parse::text("reasoning_effort", &request.reasoning_effort, parse::NAME_BYTES)?;
+    parse::text("provider", &request.provider, parse::NAME_BYTES)?;
+    parse::labels("labels", &request.labels)?;
+    parse::labels("runner_labels", &request.runner_labels)?;
+    parse::orchestrators(&request.orchestrators)?;
+    parse::approve_tools(&request.approve_tools)
+}
+
+pub(super) async fn update_session(
+    service: &SupervisorService,
+    request: Request<pb::UpdateSessionRequest>,
+) -> Result<pb::UpdateSessionResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let remember = call.remember("UpdateSession", &request_id, &request)?;
+    let handle = service.own_or_named(&call, &request.session_id).await?;
+    let command = Command::UpdateSession(Box::new(service.wanted_settings(request)?));
+    let done = handle
+        .execute(command, call.origin(&request_id), remember, Vec::new())
+        .await?;
+    Ok(pb::UpdateSessionResponse {
+        session: Some(convert::thread::session(&done.session)),
+    })
+}
+
+impl SupervisorService {
+    fn wanted_settings(&self, request: pb::UpdateSessionRequest) -> Result<SettingsUpdate, Status> {
+        if !(request.replace_webhooks || request.webhooks.is_empty()) {
+            return Err(parse::bad(
+                "webhooks",
+                "webhooks are given without replace_webhooks; set it, since they replace the present ones",
+            ));
+        }
+        if !(request.replace_orchestrators || request.orchestrators.is_empty()) {
+            return Err(parse::bad(
+                "orchestrators",
+                "orchestrators are given without replace_orchestrators; set it, since they replace the present ones",
+            ));
+        }
+        parse::orchestrators(&request.orchestrators)?;
+        let webhooks = parse_webhooks(&request.webhooks, self.config.allow_private_webhooks)?;
+        Ok(SettingsUpdate {
+            change: SettingsChange {
+                mode: request.mode.map(|mode| parse::choice("mode", mode)).transpose()?,
+                limits: None,
+                budget: request.budget.map(|budget| parse::budget(Some(budget))).transpose()?,
+                paused: request.paused,
+                orchestration: request
+                    .orchestration
+                    .map(|orchestration| parse::choice("orchestration", orchestration))
+                    .transpose()?,
+                edge_management: request
+                    .edge_management
+                    .map(|edges| parse::choice("edge_management", edges))
+                    .transpose()?,
+                orchestrators: request.replace_orchestrators.then_some(request.orchestrators),
+                webhooks: request.replace_webhooks.then_some(webhooks),
+            },
+            limits: self.limits(request.limits.unwrap_or_default())?,
+        })
+    }
+}
+
+pub(super) async fn delete_session(
+    service: &SupervisorService,
+    request: Request<pb::DeleteSessionRequest>,
+) -> Result<pb::DeleteSessionResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let remember = call.remember("DeleteSession", &request_id, &request)?;
+    let id = parse::session_id(&request.session_id)?;
+    service.directory.delete(id, remember.as_ref()).await?;
+    Ok(pb::DeleteSessionResponse {})
+}
+
+/// Maximum number of scans per call, regardless of how many sessions match. Together, the scans examine slightly more
+/// sessions than the largest page has.
+const LOOKS: usize = 8;
+
+pub(super) async fn list_sessions(
+    service: &SupervisorService,
+    request: Request<pb::ListSessionsRequest>,
+) -> Result<pb::ListSessionsResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    parse::wanted_labels("labels", &request.labels)?;
+    let page = Page::of(&mut request, &call.scope)?;
+    let filter = Filter {
+        labels: request.labels,
+        include_closed: request.include_closed,
+    };
+    let (sessions, next_page_token) = service.fill(&page, &filter).await?;
+    let sessions = sessions.into_iter().map(|session| call.redaction.session(session));
+    Ok(pb::ListSessionsResponse {
+        sessions: sessions.collect(),
+        next_page_token,
+    })
+}
+
+impl SupervisorService {
+    /// Returns the sessions of a page, newest first, and the token of the next page. The page may be shorter than the
+    /// maximum or empty, because sessions that a filter hides count towards the scan limit too.
+    async fn fill(&self, page: &Page<SessionId>, filter: &Filter) -> Result<(Vec<pb::Session>, String), Status> {
+        let mut builder = page.builder();
+        let mut before = page.after().copied();
+        for _ in 0..LOOKS {
+            let (sessions, next) = self.overview.sessions_before(before).await?;
+            for (id, session) in sessions {
+                if filter.matches(&session) && !builder.take(id, session) {
+                    return Ok(builder.finish(true));
+                }
+            }
+            let Some(next) = next else {
+                return Ok(builder.finish(false));
+            };
+            builder.pass(next);
+            before = Some(next);
+        }
+        Ok(builder.finish(true))
+    }
+}
+
+/// Maximum number of unread messages per watcher. Changes that occur while the outbox is full are sent later, with
+/// their values at that time.
+const OUTBOX: usize = 64;
+
+pub(super) async fn watch_sessions(
+    service: &SupervisorService,
+    request: Request<pb::WatchSessionsRequest>,
+) -> Result<ReceiverStream<Result<pb::WatchSessionsResponse, Status>>, Status> {
+    let redaction = Call::of(&request)?.redaction;
+    let request = request.into_inner();
+    parse::wanted_labels("labels", &request.labels)?;
+    let watch = SessionsWatch {
+        overview: service.overview.clone(),
+        filter: Filter {
+            labels: request.labels,
+            include_closed: request.include_closed,
+        },
+        redaction,
+        lifetime: service.clock().jittered(service.config.watch.lifetime),
+        flush_timeout: service.config.watch.flush_timeout,
+        draining: service.draining.clone(),
+    };
+    let (outbox, messages) = mpsc::channel(OUTBOX);
+    tokio::spawn(watch.run(outbox));
+    Ok(ReceiverStream::new(messages))
+}
+
+/// The most webhooks of a session.
+pub(crate) const WEBHOOKS: usize = 8;
+/// The longest URL.
+pub(crate) const URL_BYTES: usize = 1_024;
+/// The shortest and the longest secret: below this it is a password to guess.
+const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=256;
+
+/// Validates the webhooks of a request. Names are resolved at delivery, so only the URL itself is checked here.
+fn parse_webhooks(given: &[pb::Webhook], allow_private: bool) -> Result<Vec<Webhook>, Status> {
+    if given.len() > WEBHOOKS {
+        return Err(parse::bad(
+            "webhooks",
+            format!("{} webhooks; at most {WEBHOOKS} are allowed", given.len()),
+        ));
+    }
+    let mut webhooks: Vec<Webhook> = Vec::with_capacity(given.len());
+    for webhook in given {
+        url(&webhook.url, allow_private)?;
+        secret(&webhook.secret)?;
+        if webhooks.iter().any(|other| other.url == webhook.url) {
+            let message = format!("webhooks.url \"{}\" is given twice; give each once", webhook.url);
+            return Err(parse::bad("webhooks.url", message));
+        }
+        let mut webhook = webhook_from_pb(webhook.clone())
+            .map_err(|error| parse::bad("webhooks.kinds", format!("webhooks.kinds: {error}")))?;
+        webhook.kinds.sort_unstable();
+        webhook.kinds.dedup();
+        webhooks.push(webhook);
+    }
+    Ok(webhooks)
+}
+
+fn url(url: &str, allow_private: bool) -> Result<(), Status> {
+    parse::text("webhooks.url", url, URL_BYTES)?;
+    let bad = |why: &str| parse::bad("webhooks.url", format!("webhooks.url \"{url}\": {why}"));
+    let target = Target::parse(url).map_err(|error| bad(&error.to_string()))?;
+    if target.is_plainly_private() && !allow_private {
+        return Err(bad(
+            "it leads to a private, loopback or link-local address; a service started with --webhook-allow-private takes it",
+        ));
+    }
+    Ok(())
+}
+
+fn secret(secret: &str) -> Result<(), Status> {
+    if SECRET_BYTES.contains(&secret.len()) {
+        return Ok(());
+    }
+    let message = format!(
+        "webhooks.secret has {} bytes; give {} to {}",
+        secret.len(),
+        SECRET_BYTES.start(),
+        SECRET_BYTES.end()
+    );
+    Err(parse::bad("webhooks.secret", message))
 }

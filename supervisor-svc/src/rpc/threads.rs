@@ -1,231 +1,252 @@
-//! The verbs on threads: input, interrupt, close, resume, notes.
+//! Threads: input, interrupt, close, resume, note, budget, and reads.
 
 use std::sync::Arc;
 
 use serde_json::json;
 use supervisor_log::codec::{WireEnum as _, parts::settled_to_pb};
 use tonic::{Request, Status};
-use troupe_proto::supervisor::v1::{self as pb, input_item::Item};
+use troupe_proto::supervisor::{v1 as pb, v1::input_item::Item};
 
-use super::{SupervisorService, agreement::asked, call::Call, parse, sessions::cascade_time, status::refused};
-use crate::{convert::{self, View}, domain::{command::Command, event::CloseCause, ids::{InputNumber, ThreadId, Turn}, rejection::{GuardedVerb, Refusal}, rules::authority, settings::{OnLimit, Urgency}, state::{session::Session, thread::Thread}, status::{self, StatusKind}}, engine::Handle};
+use super::{
+    call::Call, page::Page, parse, service::SupervisorService, sessions::cascade_time, tools::approval_request,
+};
+use crate::{
+    convert::{self, View, status::refused},
+    domain::{
+        command::Command,
+        event::CloseCause,
+        ids::{InputNumber, ThreadId, Turn},
+        rejection::{GuardedVerb, Refusal},
+        rules::{
+            authority,
+            list::{Listing, list},
+        },
+        settings::{OnLimit, Urgency},
+        state::{session::Session, thread::Thread},
+        status::{self, StatusKind},
+    },
+    engine::Handle,
+};
+
+pub(super) async fn send_input(
+    service: &SupervisorService,
+    request: Request<pb::SendInputRequest>,
+) -> Result<pb::SendInputResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let (handle, target) = service
+        .target(&call, &request.session_id, &request.thread_id, "SendInput")
+        .await?;
+    let remember = call.remember("SendInput", &request_id, &request)?;
+    parse::text("override", &request.r#override, parse::PROSE_BYTES)?;
+    call.operators_only("override", !request.r#override.is_empty())?;
+    let urgency = urgency(&request)?;
+    let asked = approval_request(
+        &call,
+        &handle,
+        "SendInput",
+        &request_id,
+        &request,
+        || json!({"id": request.thread_id, "interrupt": request.interrupt, "message": words(&request)}),
+    );
+    let override_text = std::mem::take(&mut request.r#override);
+    let (input, content) = parse::input(request.message.take(), std::mem::take(&mut request.items), |items| {
+        pb::Input {
+            items,
+            r#override: override_text,
+            ..pb::Input::default()
+        }
+    })?;
+    let command = Command::SendInput {
+        caller: call.caller.clone(),
+        target,
+        input,
+        urgency,
+        on_limit: parse::choice("on_limit", request.on_limit)?,
+    };
+    service.await_approval(&call, &handle, asked).await?;
+    let done = handle
+        .execute(command, call.origin(&request_id), remember, vec![content])
+        .await?;
+    let shown = service.show(&done.session, target)?;
+    Ok(pb::SendInputResponse {
+        input_number: done.outcome.input.map(InputNumber::get).unwrap_or_default(),
+        queue_position: shown.queue_position,
+        thread: Some(shown),
+    })
+}
+
+pub(super) async fn interrupt_agent(
+    service: &SupervisorService,
+    request: Request<pb::InterruptAgentRequest>,
+) -> Result<pb::InterruptAgentResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let (handle, target) = service
+        .target(&call, &request.session_id, &request.thread_id, "InterruptAgent")
+        .await?;
+    let remember = call.remember("InterruptAgent", &request_id, &request)?;
+    parse::text("reason", &request.reason, parse::REASON_BYTES)?;
+    let asked = approval_request(
+        &call,
+        &handle,
+        "InterruptAgent",
+        &request_id,
+        &request,
+        || json!({"id": request.thread_id, "interrupt": true}),
+    );
+    service.await_approval(&call, &handle, asked).await?;
+    let command = Command::Interrupt {
+        caller: call.caller.clone(),
+        target,
+        turn: request.turn.map(Turn::new),
+        only_this: request.only_this,
+        reason: if request.reason.is_empty() {
+            String::from("interrupted")
+        } else {
+            request.reason
+        },
+    };
+    let done = handle
+        .execute(command, call.origin(&request_id), remember, Vec::new())
+        .await?;
+    Ok(pb::InterruptAgentResponse {
+        thread: Some(service.show(&done.session, target)?),
+        interrupted_thread_ids: done.outcome.stopped.iter().map(ToString::to_string).collect(),
+    })
+}
+
+pub(super) async fn close_agent(
+    service: &SupervisorService,
+    request: Request<pb::CloseAgentRequest>,
+) -> Result<pb::CloseAgentResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let (handle, target) = service
+        .target(&call, &request.session_id, &request.thread_id, "CloseAgent")
+        .await?;
+    let remember = call.remember("CloseAgent", &request_id, &request)?;
+    parse::text("reason", &request.reason, parse::REASON_BYTES)?;
+    let asked = approval_request(
+        &call,
+        &handle,
+        "CloseAgent",
+        &request_id,
+        &request,
+        || json!({"id": request.thread_id}),
+    );
+    let command = Command::Close {
+        caller: call.caller.clone(),
+        target,
+        reason: if request.reason.is_empty() {
+            String::from("closed")
+        } else {
+            request.reason
+        },
+        cause: CloseCause::Close,
+        within: cascade_time(request.deadline)?,
+        policy: parse::given("close_policy", request.close_policy)?,
+    };
+    service.await_approval(&call, &handle, asked).await?;
+    let before = handle.state();
+    let done = handle
+        .execute(command, call.origin(&request_id), remember, Vec::new())
+        .await?;
+    let status_before = status_before(&before, &done.session, target, done.outcome.status_before);
+    let state = if request.wait {
+        let is_down = |session: &Session| {
+            session
+                .thread(target)
+                .is_none_or(|thread| !thread.status.kind().is_open())
+        };
+        service.until(&handle, call.deadline, is_down).await?
+    } else {
+        done.session
+    };
+    Ok(pb::CloseAgentResponse {
+        status_before: Some(status_before),
+        thread: Some(service.show(&state, target)?),
+    })
+}
+
+pub(super) async fn resume_agent(
+    service: &SupervisorService,
+    request: Request<pb::ResumeAgentRequest>,
+) -> Result<pb::ResumeAgentResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let (handle, target) = service
+        .target(&call, &request.session_id, &request.thread_id, "ResumeAgent")
+        .await?;
+    let remember = call.remember("ResumeAgent", &request_id, &request)?;
+    // A thread is reopened in a settled state, without a turn that could wait in the queue. Both values therefore
+    // reject.
+    parse::choice::<OnLimit>("on_limit", request.on_limit)?;
+    let asked = approval_request(
+        &call,
+        &handle,
+        "ResumeAgent",
+        &request_id,
+        &request,
+        || json!({"id": request.thread_id}),
+    );
+    service.await_approval(&call, &handle, asked).await?;
+    let command = Command::Resume {
+        caller: call.caller.clone(),
+        target,
+    };
+    let done = handle
+        .execute(command, call.origin(&request_id), remember, Vec::new())
+        .await?;
+    Ok(pb::ResumeAgentResponse {
+        thread: Some(service.show(&done.session, target)?),
+        thread_token: done
+            .session
+            .thread(target)
+            .and_then(|thread| service.token_for(&call, thread, &handle))
+            .unwrap_or_default(),
+    })
+}
+
+pub(super) async fn set_thread_note(
+    service: &SupervisorService,
+    request: Request<pb::SetThreadNoteRequest>,
+) -> Result<pb::SetThreadNoteResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let (handle, target) = service
+        .target(&call, &request.session_id, &request.thread_id, "SetThreadNote")
+        .await?;
+    let remember = call.remember("SetThreadNote", &request_id, &request)?;
+    parse::text("thread_note", &request.thread_note, parse::NOTE_BYTES)?;
+    let asked = approval_request(
+        &call,
+        &handle,
+        "SetThreadNote",
+        &request_id,
+        &request,
+        || json!({"id": request.thread_id, "note": request.thread_note}),
+    );
+    service.await_approval(&call, &handle, asked).await?;
+    let command = Command::SetNote {
+        caller: call.caller.clone(),
+        target,
+        note: request.thread_note,
+    };
+    let done = handle
+        .execute(command, call.origin(&request_id), remember, Vec::new())
+        .await?;
+    Ok(pb::SetThreadNoteResponse {
+        thread: Some(service.show(&done.session, target)?),
+    })
+}
 
 impl SupervisorService {
-    pub(super) async fn send(&self, request: Request<pb::SendInputRequest>) -> Result<pb::SendInputResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let request_id = std::mem::take(&mut request.request_id);
-        let (handle, target) = self
-            .target(&call, &request.session_id, &request.thread_id, "SendInput")
-            .await?;
-        let remember = call.remember("SendInput", &request_id, &request)?;
-        check::text("override", &request.r#override, check::PROSE_BYTES)?;
-        call.operators_only("override", !request.r#override.is_empty())?;
-        let urgency = urgency(&request)?;
-        let asked = asked(
-            &call,
-            &handle,
-            "SendInput",
-            &request_id,
-            &request,
-            || json!({"id": request.thread_id, "interrupt": request.interrupt, "message": words(&request)}),
-        );
-        let last_word = std::mem::take(&mut request.r#override);
-        let (input, content) = check::input(request.message.take(), std::mem::take(&mut request.items), |items| {
-            pb::Input {
-                items,
-                r#override: last_word,
-                ..pb::Input::default()
-            }
-        })?;
-        let command = Command::SendInput {
-            caller: call.caller.clone(),
-            target,
-            input,
-            urgency,
-            on_limit: check::choice("on_limit", request.on_limit)?,
-        };
-        self.agreed(&call, &handle, asked).await?;
-        let done = handle
-            .execute(command, call.origin(&request_id), remember, vec![content])
-            .await?;
-        let shown = self.show(&done.session, target)?;
-        Ok(pb::SendInputResponse {
-            input_number: done.outcome.input.map(InputNumber::get).unwrap_or_default(),
-            queue_position: shown.queue_position,
-            thread: Some(shown),
-        })
-    }
-
-    pub(super) async fn interrupt(
-        &self,
-        request: Request<pb::InterruptAgentRequest>,
-    ) -> Result<pb::InterruptAgentResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let request_id = std::mem::take(&mut request.request_id);
-        let (handle, target) = self
-            .target(&call, &request.session_id, &request.thread_id, "InterruptAgent")
-            .await?;
-        let remember = call.remember("InterruptAgent", &request_id, &request)?;
-        check::text("reason", &request.reason, check::REASON_BYTES)?;
-        let asked = asked(
-            &call,
-            &handle,
-            "InterruptAgent",
-            &request_id,
-            &request,
-            || json!({"id": request.thread_id, "interrupt": true}),
-        );
-        self.agreed(&call, &handle, asked).await?;
-        let command = Command::Interrupt {
-            caller: call.caller.clone(),
-            target,
-            turn: request.turn.map(Turn::new),
-            only_this: request.only_this,
-            reason: if request.reason.is_empty() {
-                String::from("interrupted")
-            } else {
-                request.reason
-            },
-        };
-        let done = handle
-            .execute(command, call.origin(&request_id), remember, Vec::new())
-            .await?;
-        Ok(pb::InterruptAgentResponse {
-            thread: Some(self.show(&done.session, target)?),
-            interrupted_thread_ids: done.outcome.stopped.iter().map(ToString::to_string).collect(),
-        })
-    }
-
-    pub(super) async fn close(
-        &self,
-        request: Request<pb::CloseAgentRequest>,
-    ) -> Result<pb::CloseAgentResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let request_id = std::mem::take(&mut request.request_id);
-        let (handle, target) = self
-            .target(&call, &request.session_id, &request.thread_id, "CloseAgent")
-            .await?;
-        let remember = call.remember("CloseAgent", &request_id, &request)?;
-        check::text("reason", &request.reason, check::REASON_BYTES)?;
-        let asked = asked(
-            &call,
-            &handle,
-            "CloseAgent",
-            &request_id,
-            &request,
-            || json!({"id": request.thread_id}),
-        );
-        let command = Command::Close {
-            caller: call.caller.clone(),
-            target,
-            reason: if request.reason.is_empty() {
-                String::from("closed")
-            } else {
-                request.reason
-            },
-            cause: CloseCause::Close,
-            within: cascade_time(request.deadline)?,
-            policy: check::given("close_policy", request.close_policy)?,
-        };
-        self.agreed(&call, &handle, asked).await?;
-        let before = handle.state();
-        let done = handle
-            .execute(command, call.origin(&request_id), remember, Vec::new())
-            .await?;
-        let status_before = status_before(&before, &done.session, target, done.outcome.status_before);
-        let state = if request.wait {
-            let is_down = |session: &Session| {
-                session
-                    .thread(target)
-                    .is_none_or(|thread| !thread.status.kind().is_open())
-            };
-            self.until(&handle, call.deadline, is_down).await?
-        } else {
-            done.session
-        };
-        Ok(pb::CloseAgentResponse {
-            status_before: Some(status_before),
-            thread: Some(self.show(&state, target)?),
-        })
-    }
-
-    pub(super) async fn resume(
-        &self,
-        request: Request<pb::ResumeAgentRequest>,
-    ) -> Result<pb::ResumeAgentResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let request_id = std::mem::take(&mut request.request_id);
-        let (handle, target) = self
-            .target(&call, &request.session_id, &request.thread_id, "ResumeAgent")
-            .await?;
-        let remember = call.remember("ResumeAgent", &request_id, &request)?;
-        // A thread is reopened in a settled state, without a turn that could wait in the queue. Both values therefore
-        // reject.
-        check::choice::<OnLimit>("on_limit", request.on_limit)?;
-        let asked = asked(
-            &call,
-            &handle,
-            "ResumeAgent",
-            &request_id,
-            &request,
-            || json!({"id": request.thread_id}),
-        );
-        self.agreed(&call, &handle, asked).await?;
-        let command = Command::Resume {
-            caller: call.caller.clone(),
-            target,
-        };
-        let done = handle
-            .execute(command, call.origin(&request_id), remember, Vec::new())
-            .await?;
-        Ok(pb::ResumeAgentResponse {
-            thread: Some(self.show(&done.session, target)?),
-            thread_token: done
-                .session
-                .thread(target)
-                .and_then(|thread| self.token_for(&call, thread, &handle))
-                .unwrap_or_default(),
-        })
-    }
-
-    pub(super) async fn set_note(
-        &self,
-        request: Request<pb::SetThreadNoteRequest>,
-    ) -> Result<pb::SetThreadNoteResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let request_id = std::mem::take(&mut request.request_id);
-        let (handle, target) = self
-            .target(&call, &request.session_id, &request.thread_id, "SetThreadNote")
-            .await?;
-        let remember = call.remember("SetThreadNote", &request_id, &request)?;
-        check::text("thread_note", &request.thread_note, check::NOTE_BYTES)?;
-        let asked = asked(
-            &call,
-            &handle,
-            "SetThreadNote",
-            &request_id,
-            &request,
-            || json!({"id": request.thread_id, "note": request.thread_note}),
-        );
-        self.agreed(&call, &handle, asked).await?;
-        let command = Command::SetNote {
-            caller: call.caller.clone(),
-            target,
-            note: request.thread_note,
-        };
-        let done = handle
-            .execute(command, call.origin(&request_id), remember, Vec::new())
-            .await?;
-        Ok(pb::SetThreadNoteResponse {
-            thread: Some(self.show(&done.session, target)?),
-        })
-    }
-
     /// Returns the session and the thread that a call names, if the caller may act on the thread.
     pub(super) async fn target(
         &self,
@@ -239,7 +260,7 @@ impl SupervisorService {
         } else {
             GuardedVerb::Act
         };
-        let target: ThreadId = check::id("thread_id", thread_id)?;
+        let target: ThreadId = parse::id("thread_id", thread_id)?;
         let handle = self.session_for(call, session_id, Some(target), verb).await?;
         authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
         Ok((handle, target))
@@ -250,7 +271,7 @@ impl SupervisorService {
             .thread(id)
             .ok_or_else(|| Refusal::ThreadNotFound(id.to_string()))
             .map_err(refused)?;
-        Ok(self.directory.context().show(session, thread, View::default()))
+        Ok(self.view.show(session, thread, View::default()))
     }
 
     /// Like [`Self::show`], restricted to the data visible to the caller.
@@ -260,10 +281,10 @@ impl SupervisorService {
             .ok_or_else(|| Refusal::ThreadNotFound(id.to_string()))
             .map_err(refused)?;
         let view = View {
-            sight: call.sight,
+            redaction: call.redaction,
             ..View::default()
         };
-        Ok(self.directory.context().show(session, thread, view))
+        Ok(self.view.show(session, thread, view))
     }
 }
 
@@ -278,7 +299,7 @@ fn words(request: &pb::SendInputRequest) -> &str {
 
 fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {
     if request.steer && !request.r#override.is_empty() {
-        return Err(check::bad(
+        return Err(parse::bad(
             "steer",
             "give steer or override, not both: a last word is for a turn that begins",
         ));
@@ -287,7 +308,7 @@ fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {
         (false, false) => Ok(Urgency::Wait),
         (true, false) => Ok(Urgency::Steer),
         (false, true) => Ok(Urgency::Interrupt),
-        (true, true) => Err(check::bad(
+        (true, true) => Err(parse::bad(
             "steer",
             "give steer or interrupt, not both: a turn that is stopped takes no more input",
         )),
@@ -298,7 +319,7 @@ fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {
 /// settled. The thread may have settled after the caller read it and may be closed by now. A closed thread retains its
 /// settled status.
 fn status_before(before: &Session, after: &Session, target: ThreadId, remembered: Option<StatusKind>) -> pb::Status {
-    let shown = |thread: &Arc<Thread>| wire::thread::status(&thread.status, thread.since);
+    let shown = |thread: &Arc<Thread>| convert::thread::status(&thread.status, thread.since);
     let after = after.thread(target);
     let settled = after.and_then(|thread| match &thread.status {
         status::Status::Shutdown { before, .. } => before.as_deref(),
@@ -314,4 +335,115 @@ fn status_before(before: &Session, after: &Session, target: ThreadId, remembered
             kind: remembered.map(|kind| kind.number()).unwrap_or_default(),
             ..pb::Status::default()
         })
+}
+
+pub(super) async fn update_thread_budget(
+    service: &SupervisorService,
+    request: Request<pb::UpdateThreadBudgetRequest>,
+) -> Result<pb::UpdateThreadBudgetResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let request_id = std::mem::take(&mut request.request_id);
+    let (handle, target) = service
+        .target(&call, &request.session_id, &request.thread_id, "UpdateThreadBudget")
+        .await?;
+    let remember = call.remember("UpdateThreadBudget", &request_id, &request)?;
+    if request.budget.is_none() {
+        return Err(parse::bad(
+            "budget",
+            "budget is required; an empty one is without bound",
+        ));
+    }
+    let command = Command::UpdateBudget {
+        caller: call.caller.clone(),
+        target,
+        budget: parse::budget(request.budget)?,
+    };
+    let done = handle
+        .execute(command, call.origin(&request_id), remember, Vec::new())
+        .await?;
+    Ok(pb::UpdateThreadBudgetResponse {
+        thread: Some(service.show(&done.session, target)?),
+    })
+}
+
+pub(super) async fn get_thread(
+    service: &SupervisorService,
+    request: Request<pb::GetThreadRequest>,
+) -> Result<pb::GetThreadResponse, Status> {
+    let call = Call::of(&request)?;
+    let request = request.into_inner();
+    // A thread that names none means itself; an operator has to name one.
+    let thread_id = match call.caller.thread() {
+        Some(own) if request.thread_id.is_empty() => own.to_string(),
+        _ => request.thread_id,
+    };
+    let (handle, target) = service
+        .target(&call, &request.session_id, &thread_id, "GetThread")
+        .await?;
+    let state = handle.state();
+    Ok(pb::GetThreadResponse {
+        thread: Some(service.show_to(&call, &state, target)?),
+        roll_up: state.thread(target).map(|top| convert::thread::roll_up_of(&state, top)),
+    })
+}
+
+pub(super) async fn list_active_agents(
+    service: &SupervisorService,
+    request: Request<pb::ListActiveAgentsRequest>,
+) -> Result<pb::ListActiveAgentsResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let page = Page::of(&mut request, &call.scope)?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let handle = service
+        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+        .await?;
+    let around = SupervisorService::thread_or_own(&call, &handle, named)?;
+    authority::authorize(&handle.state(), &call.caller, "ListActiveAgents", around).map_err(refused)?;
+    let asked = approval_request(&call, &handle, "ListActiveAgents", "", &request, || json!({}));
+    service.await_approval(&call, &handle, asked).await?;
+    let state = handle.state();
+    let listing = Listing {
+        around,
+        visible: call.caller.thread().or(state.root_id()).unwrap_or(around),
+        scope: parse::choice("scope", request.scope)?,
+        include_closed: request.include_closed,
+        include_self: request.include_self,
+        statuses: request
+            .statuses
+            .iter()
+            .map(|kind| parse::choice("statuses", *kind))
+            .collect::<Result<_, _>>()?,
+    };
+    let found = list(&state, &listing);
+    let view = View {
+        tree: request.include_tree,
+        redaction: call.redaction,
+    };
+    let entries = found.iter().map(|thread| (thread.spawn_sequence, thread));
+    let show = |thread: &Arc<Thread>| service.view.show(&state, thread, view);
+    let (threads, next_page_token) = page.cut(entries, show, None);
+    Ok(pb::ListActiveAgentsResponse {
+        threads,
+        next_page_token,
+    })
+}
+
+pub(super) async fn get_quota(
+    service: &SupervisorService,
+    request: Request<pb::GetQuotaRequest>,
+) -> Result<pb::GetQuotaResponse, Status> {
+    let call = Call::of(&request)?;
+    let request = request.into_inner();
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let handle = service
+        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+        .await?;
+    let target = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let state = handle.state();
+    let thread = authority::authorize(&state, &call.caller, "GetQuota", target).map_err(refused)?;
+    Ok(pb::GetQuotaResponse {
+        quota: Some(convert::thread::quota(&state, thread)),
+    })
 }

@@ -1,120 +1,146 @@
-//! Tools and roles available to a thread: its tools with their schemas, and the roles that it may spawn. Both come
-//! from the registry and are reduced to the thread's permissions. A thread sees each role's purpose, its permissions
-//! and, on request, its instructions. It never sees where a role is stored.
+//! Tools of threads: decisions on tool calls, the tools and roles that are available to a thread, and the approval of
+//! calls to the supervisor's own tools.
+//!
+//! Tools and roles come from the registry and are reduced to the thread's permissions. A thread sees each role's purpose,
+//! its permissions and, on request, its instructions. It never sees where a role is stored.
 
 use std::sync::Arc;
 
 use prost::Message;
-use serde_json::json;
-use tonic::{Request, Status};
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+use tonic::{Code, Request, Status};
 use troupe_proto::{
+    fault::Fault,
+    reason::Reason,
     registry::v1::{self as registry, DescribeSpawnToolRequest},
     supervisor::v1 as pb,
 };
 
-use super::{SupervisorService, agreement::asked, call::Call, page::Page, parse, spawn::role_name, status::refused};
-use crate::{domain::{decide::spawn::lists, rejection::GuardedVerb, rules::{authority, limits}, settings::EdgeManagement, state::{session::Session, thread::Thread}}, registry_client::Unresolved};
+use super::{call::Call, page::Page, parse, service::SupervisorService};
+use crate::{
+    convert::status::{draining, refused},
+    domain::{
+        decide::spawn::lists,
+        ids::ThreadId,
+        rejection::GuardedVerb,
+        rules::{
+            approval::{APPROVAL_TIMEOUT, DECIDED_WITHIN},
+            authority,
+            authorize::{self, MAX_PATHS},
+            limits,
+        },
+        settings::EdgeManagement,
+        state::{session::Session, thread::Thread},
+    },
+    engine::Handle,
+    registry_client::Unresolved,
+    tool_decisions::{ARGUMENTS_BYTES, KnownBy, Outcome, ToolCallRequest},
+    use_cases::spawn::role_name,
+};
 
 /// Tools that need a child: not offered at the limit of the depth.
 const SPAWN_TOOLS: &[&str] = &["spawn_agent", "spawn_node", "list_agents"];
 /// Maximum number of names of a spawn_list in one registry request. It exceeds the number of names in a hint.
 const MAX_ROLES: usize = 1_000;
 
-impl SupervisorService {
-    pub(super) async fn tools(
-        &self,
-        request: Request<pb::DescribeToolsRequest>,
-    ) -> Result<pb::DescribeToolsResponse, Status> {
-        let call = Call::of(&request)?;
-        let request = request.into_inner();
-        let (state, thread) = self
-            .beheld(
-                &call,
-                &request,
-                &request.session_id,
-                &request.thread_id,
-                "DescribeTools",
-            )
-            .await?;
-        let question = DescribeSpawnToolRequest {
+pub(super) async fn describe_tools(
+    service: &SupervisorService,
+    request: Request<pb::DescribeToolsRequest>,
+) -> Result<pb::DescribeToolsResponse, Status> {
+    let call = Call::of(&request)?;
+    let request = request.into_inner();
+    let (state, thread) = service
+        .readable_thread(
+            &call,
+            &request,
+            &request.session_id,
+            &request.thread_id,
+            "DescribeTools",
+        )
+        .await?;
+    let question = DescribeSpawnToolRequest {
+        cwd: state.workspace(&thread).to_owned(),
+        workspace_digest: state.settings.workspace_digest.clone(),
+        agent_types: thread.spawned.role.spawn_list.iter().take(MAX_ROLES).cloned().collect(),
+    };
+    let described = service
+        .spawner
+        .registry_for(&state)
+        .tools(question, call.deadline, &call.trace)
+        .await
+        .map_err(Unresolved::into_status)?;
+    let tools = described
+        .into_iter()
+        .filter(|tool| is_offered(&state, &thread, &tool.name))
+        .map(|tool| pb::ToolDescription {
+            name: tool.name,
+            description: tool.description,
+            input_schema_json: tool.input_schema,
+        });
+    Ok(pb::DescribeToolsResponse { tools: tools.collect() })
+}
+
+pub(super) async fn list_spawnable_agents(
+    service: &SupervisorService,
+    request: Request<pb::ListSpawnableAgentsRequest>,
+) -> Result<pb::ListSpawnableAgentsResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let page = Page::of(&mut request, &call.scope)?;
+    if let Some(agent_type) = &request.agent_type {
+        parse::text("agent_type", agent_type, parse::NAME_BYTES)?;
+    }
+    let (state, thread) = service
+        .readable_thread(
+            &call,
+            &request,
+            &request.session_id,
+            &request.thread_id,
+            "ListSpawnableAgents",
+        )
+        .await?;
+    // A thread that spawns within its subtree is also bound by its own role.
+    let caller = call.caller.thread().and_then(|id| state.thread(id));
+    let is_listed = |name: &str| lists(&thread, name) && caller.is_none_or(|caller| lists(caller, name));
+    // For a role that the thread may not spawn, the response reveals neither whether the role exists nor what is
+    // wrong with it. The registry rejects malformed names, which reveals nothing about any role.
+    let is_hidden = request.agent_type.as_deref().is_some_and(|name| {
+        let name = role_name(name);
+        let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        !name.is_empty() && name.bytes().all(is_legal) && !is_listed(&name)
+    });
+    let mut agents = Vec::new();
+    if limits::may_spawn(&state, &thread) && !is_hidden {
+        let question = registry::ListAgentsRequest {
             cwd: state.workspace(&thread).to_owned(),
             workspace_digest: state.settings.workspace_digest.clone(),
-            agent_types: thread.spawned.role.spawn_list.iter().take(MAX_ROLES).cloned().collect(),
+            // A list omits broken roles. A request that names a broken role gets its error.
+            allow_partial: request.agent_type.is_none(),
+            agent_type: request.agent_type,
+            expanded: request.expanded,
+            ..registry::ListAgentsRequest::default()
         };
-        let described = self
+        agents = service
+            .spawner
             .registry_for(&state)
-            .tools(question, call.deadline, &call.trace)
+            .agents(question, call.deadline, &call.trace)
             .await
             .map_err(Unresolved::into_status)?;
-        let tools = described
-            .into_iter()
-            .filter(|tool| is_offered(&state, &thread, &tool.name))
-            .map(|tool| pb::ToolDescription {
-                name: tool.name,
-                description: tool.description,
-                input_schema_json: tool.input_schema,
-            });
-        Ok(pb::DescribeToolsResponse { tools: tools.collect() })
+        agents.retain(|agent| is_listed(&agent.agent_type));
     }
+    let entries = agents.iter().map(|agent| (agent.agent_type.clone(), agent));
+    let (agents, next_page_token) = page.cut(entries, shown, None);
+    Ok(pb::ListSpawnableAgentsResponse {
+        agents,
+        next_page_token,
+    })
+}
 
-    pub(super) async fn spawnable(
-        &self,
-        request: Request<pb::ListSpawnableAgentsRequest>,
-    ) -> Result<pb::ListSpawnableAgentsResponse, Status> {
-        let call = Call::of(&request)?;
-        let mut request = request.into_inner();
-        let page = Page::of(&mut request, &call.scope)?;
-        if let Some(agent_type) = &request.agent_type {
-            check::text("agent_type", agent_type, check::NAME_BYTES)?;
-        }
-        let (state, thread) = self
-            .beheld(
-                &call,
-                &request,
-                &request.session_id,
-                &request.thread_id,
-                "ListSpawnableAgents",
-            )
-            .await?;
-        // A thread that spawns within its subtree is also bound by its own role.
-        let caller = call.caller.thread().and_then(|id| state.thread(id));
-        let is_listed = |name: &str| lists(&thread, name) && caller.is_none_or(|caller| lists(caller, name));
-        // For a role that the thread may not spawn, the response reveals neither whether the role exists nor what is
-        // wrong with it. The registry rejects malformed names, which reveals nothing about any role.
-        let is_hidden = request.agent_type.as_deref().is_some_and(|name| {
-            let name = role_name(name);
-            let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-            !name.is_empty() && name.bytes().all(is_legal) && !is_listed(&name)
-        });
-        let mut agents = Vec::new();
-        if limits::may_spawn(&state, &thread) && !is_hidden {
-            let question = registry::ListAgentsRequest {
-                cwd: state.workspace(&thread).to_owned(),
-                workspace_digest: state.settings.workspace_digest.clone(),
-                // A list omits broken roles. A request that names a broken role gets its error.
-                allow_partial: request.agent_type.is_none(),
-                agent_type: request.agent_type,
-                expanded: request.expanded,
-                ..registry::ListAgentsRequest::default()
-            };
-            agents = self
-                .registry_for(&state)
-                .agents(question, call.deadline, &call.trace)
-                .await
-                .map_err(Unresolved::into_status)?;
-            agents.retain(|agent| is_listed(&agent.agent_type));
-        }
-        let entries = agents.iter().map(|agent| (agent.agent_type.clone(), agent));
-        let (agents, next_page_token) = page.cut(entries, shown, None);
-        Ok(pb::ListSpawnableAgentsResponse {
-            agents,
-            next_page_token,
-        })
-    }
-
+impl SupervisorService {
     /// Returns the thread of a request, if the caller may read it and an operator has approved the call where
     /// required. The default is the caller's own thread, or the root for an operator.
-    async fn beheld(
+    async fn readable_thread(
         &self,
         call: &Call,
         request: &impl Message,
@@ -122,12 +148,12 @@ impl SupervisorService {
         thread_id: &str,
         method: &str,
     ) -> Result<(Arc<Session>, Arc<Thread>), Status> {
-        let named = check::optional_id("thread_id", thread_id)?;
+        let named = parse::optional_id("thread_id", thread_id)?;
         let handle = self.session_for(call, session_id, named, GuardedVerb::Act).await?;
         let target = Self::thread_or_own(call, &handle, named)?;
         authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
-        let asked = asked(call, &handle, method, "", request, || json!({}));
-        self.agreed(call, &handle, asked).await?;
+        let asked = approval_request(call, &handle, method, "", request, || json!({}));
+        self.await_approval(call, &handle, asked).await?;
         let state = handle.state();
         let thread = Arc::clone(authority::authorize(&state, &call.caller, method, target).map_err(refused)?);
         Ok((state, thread))
@@ -164,4 +190,180 @@ fn shown(agent: &registry::Agent) -> pb::SpawnableAgent {
         reasoning_effort: agent.reasoning_effort.clone(),
         default_prompt: agent.default_prompt.clone(),
     }
+}
+
+pub(super) async fn authorize_tool(
+    service: &SupervisorService,
+    request: Request<pb::AuthorizeToolRequest>,
+) -> Result<pb::AuthorizeToolResponse, Status> {
+    let call = Call::of(&request)?;
+    let request = request.into_inner();
+    check_call(&request)?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let handle = service
+        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+        .await?;
+    let target = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let state = handle.state();
+    authority::authorize(&state, &call.caller, "AuthorizeTool", target).map_err(refused)?;
+    let asked_for = match parse::span("wait", request.wait)?.unwrap_or_default() {
+        // A caller that waits for the full approval timeout receives the decision.
+        long if long >= APPROVAL_TIMEOUT => DECIDED_WITHIN,
+        short => short,
+    };
+    // A thread does not choose the kind that its own call is judged by.
+    let runner_kind = match &call.token {
+        Some(_) => String::new(),
+        None => request.runner_kind,
+    };
+    let asked = ToolCallRequest {
+        confined: service.confines(&state, target, &runner_kind),
+        docs_only: false,
+        tool: request.tool,
+        arguments: request.arguments_json,
+        request: None,
+        unredacted: None,
+        omitted_bytes: 0,
+        known_by: KnownBy::Content,
+        runner_kind,
+        paths: request.resolved_paths,
+    };
+    let decided = service
+        .decisions
+        .decide(
+            &handle,
+            target,
+            &asked,
+            call.origin(""),
+            service.wait_for_operator(call.deadline, asked_for),
+        )
+        .await?;
+    let refused = decided.outcome.refusal();
+    Ok(pb::AuthorizeToolResponse {
+        allowed: refused.is_none(),
+        reason: refused.unwrap_or_default(),
+        approval_id: decided.approval.map(|id| id.to_string()).unwrap_or_default(),
+    })
+}
+
+impl SupervisorService {
+    /// Returns whether the thread's runner confines what it executes. Without a kind, the result is the confinement
+    /// that all of the runner's kinds provide.
+    fn confines(&self, state: &Session, id: ThreadId, kind: &str) -> bool {
+        let runner = state.thread(id).and_then(|thread| thread.runner.as_ref());
+        let Some((runner, thread)) = runner.zip(state.thread(id)) else {
+            return false;
+        };
+        let kind = Some(kind).filter(|kind| !kind.is_empty());
+        self.runners.confines(runner, kind, thread.sandbox)
+    }
+}
+
+fn check_call(request: &pb::AuthorizeToolRequest) -> Result<(), Status> {
+    if request.tool.is_empty() {
+        return Err(parse::bad("tool", "tool is required"));
+    }
+    parse::text("tool", &request.tool, parse::REASON_BYTES)?;
+    parse::text("runner_kind", &request.runner_kind, parse::NAME_BYTES)?;
+    if request.arguments_json.len() > ARGUMENTS_BYTES {
+        let text = format!(
+            "arguments_json has {} bytes; at most {ARGUMENTS_BYTES} are allowed",
+            request.arguments_json.len()
+        );
+        return Err(parse::bad("arguments_json", text));
+    }
+    // A call without arguments may leave the field empty.
+    if !request.arguments_json.is_empty()
+        && let Err(error) = serde_json::from_str::<IgnoredAny>(&request.arguments_json)
+    {
+        let text = format!("arguments_json is not valid JSON: {error}; send the arguments as one JSON value");
+        return Err(parse::bad("arguments_json", text));
+    }
+    if request.resolved_paths.len() > MAX_PATHS {
+        let text = format!(
+            "{} resolved_paths; at most {MAX_PATHS} are allowed",
+            request.resolved_paths.len()
+        );
+        return Err(parse::bad("resolved_paths", text));
+    }
+    request
+        .resolved_paths
+        .iter()
+        .try_for_each(|path| parse::directory("resolved_paths", path))
+}
+
+impl SupervisorService {
+    /// Waits until an operator has approved an authorized and valid call. Returns at once if the call needs no
+    /// approval.
+    pub(super) async fn await_approval(
+        &self,
+        call: &Call,
+        handle: &Handle,
+        asked: Option<ToolCallRequest>,
+    ) -> Result<(), Status> {
+        let (Some(thread), Some(asked)) = (call.caller.thread(), asked) else {
+            return Ok(());
+        };
+        let decided = self
+            .decisions
+            .decide(
+                handle,
+                thread,
+                &asked,
+                call.origin(""),
+                self.wait_for_operator(call.deadline, DECIDED_WITHIN),
+            )
+            .await?;
+        let fault = match decided.outcome {
+            Outcome::Allowed => return Ok(()),
+            Outcome::Refused(reason) => Fault::new(Code::PermissionDenied, Reason::ToolDenied, reason),
+            Outcome::Waits if self.draining.is_cancelled() => return Err(draining("call again")),
+            Outcome::Waits => Fault::new(
+                Code::DeadlineExceeded,
+                Reason::DeadlineExceeded,
+                "the call waits for an operator's approval; nothing was done, call again to go on waiting",
+            ),
+        };
+        let fault = match decided.approval {
+            Some(approval) => fault.with("approval_id", approval),
+            None => fault,
+        };
+        Err(fault.with("tool", asked.tool).into())
+    }
+}
+
+/// Builds the approval request for a call. Returns `None` if the call needs no approval. `shown` are the arguments
+/// displayed to the operator.
+///
+/// A repeated call within the same turn, matched by `request_id` if it has one, counts as the same call and uses the
+/// same approval. In a thread without turns, a decision applies to the call that receives it; see
+/// [`RepeatedCall`](crate::domain::state::approval::RepeatedCall).
+pub(super) fn approval_request(
+    call: &Call,
+    handle: &Handle,
+    method: &str,
+    request_id: &str,
+    request: &impl Message,
+    shown: impl FnOnce() -> Value,
+) -> Option<ToolCallRequest> {
+    call.caller.thread()?;
+    let tool = authorize::gated_tool(&handle.state(), method)?.to_owned();
+    let mut identity = request.encode_length_delimited_to_vec();
+    identity.extend_from_slice(request_id.as_bytes());
+    Some(ToolCallRequest {
+        tool,
+        arguments: shown().to_string(),
+        request: Some(identity),
+        unredacted: None,
+        omitted_bytes: 0,
+        known_by: if request_id.is_empty() {
+            KnownBy::Content
+        } else {
+            KnownBy::Id
+        },
+        runner_kind: String::new(),
+        paths: Vec::new(),
+        confined: false,
+        docs_only: false,
+    })
 }

@@ -8,37 +8,38 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{SupervisorService, agreement::asked, call::Call, parse, status::refused};
-use crate::{convert, domain::{ids::ThreadId, principal::Caller, rejection::{GuardedVerb, Refusal}, rules::{authority, cascade::CASCADE_DEADLINE}, state::{session::Session, wait::Wait}}, engine::{Failure, Handle}};
+use super::{
+    call::Call,
+    parse,
+    service::{SupervisorService, WaitLimits},
+    tools::approval_request,
+};
+use crate::{
+    convert::{
+        self,
+        status::{draining, refused},
+    },
+    domain::{
+        ids::ThreadId,
+        principal::Caller,
+        rejection::{GuardedVerb, Refusal},
+        rules::{authority, cascade::CASCADE_DEADLINE},
+        state::{session::Session, wait::Wait},
+    },
+    engine::{Failure, Handle, Waiting},
+    runners::RunnerHub,
+};
 
 /// The most threads that one call waits for.
-pub(super) const MAX_WAITED: usize = 1_000;
+pub(crate) const MAX_WAITED: usize = 1_000;
 
 /// Time by which a waiting call returns before its caller's deadline, so that the response arrives.
 const ANSWER_MARGIN: Duration = Duration::from_millis(100);
 
-/// Times of WaitAgents.
-#[derive(Clone, Copy, Debug)]
-pub struct WaitLimits {
-    /// Used if the request specifies no time.
-    pub default: Duration,
-    /// The longest.
-    pub max: Duration,
-}
-
-impl Default for WaitLimits {
-    fn default() -> Self {
-        Self {
-            default: Duration::from_secs(5 * 60),
-            max: Duration::from_secs(30 * 60),
-        }
-    }
-}
-
 impl WaitLimits {
     /// Returns how long a call with the given timeout and deadline waits.
     fn time(self, given: Option<prost_types::Duration>, deadline: Option<Deadline>) -> Result<Duration, Status> {
-        let zero = || check::bad("timeout", "timeout_ms must be greater than zero");
+        let zero = || parse::bad("timeout", "timeout_ms must be greater than zero");
         let asked = match given {
             None => self.default,
             Some(span) => match Duration::try_from(span) {
@@ -46,111 +47,120 @@ impl WaitLimits {
                 Ok(_) | Err(_) => return Err(zero()),
             },
         };
-        Ok(patience(deadline, asked))
+        Ok(wait_limit(deadline, asked))
     }
 }
 
-impl SupervisorService {
-    pub(super) async fn wait(&self, request: Request<pb::WaitAgentsRequest>) -> Result<pb::WaitAgentsResponse, Status> {
-        let call = Call::of(&request)?;
-        let request = request.into_inner();
-        if request.thread_ids.is_empty() {
-            return Err(check::bad("thread_ids", "ids must be non-empty"));
-        }
-        if request.thread_ids.len() > MAX_WAITED {
-            return Err(check::bad(
-                "thread_ids",
-                format!("at most {MAX_WAITED} ids are allowed"),
-            ));
-        }
-        let ids: Vec<ThreadId> = request
-            .thread_ids
-            .iter()
-            .map(|id| check::id("thread_ids", id))
-            .collect::<Result<_, _>>()?;
-        self.config.wait.time(request.timeout, call.deadline)?;
-        let names_session = call.token.is_some() || !request.session_id.is_empty();
-        let one = if names_session {
-            None
-        } else {
-            self.one_that_exists(&ids).await?.or(ids.first().copied())
-        };
-        let handle = match self
-            .session_for(&call, &request.session_id, one, GuardedVerb::Act)
-            .await
-        {
-            Ok(handle) => handle,
-            // An operator that names no session and only unknown threads: all of them are unknown.
-            Err(status) if status.code() == Code::NotFound && request.session_id.is_empty() => {
-                return Ok(pb::WaitAgentsResponse {
-                    not_found_ids: request.thread_ids,
-                    ..pb::WaitAgentsResponse::default()
-                });
-            }
-            Err(status) => return Err(status),
-        };
-        let state = handle.state();
-        let mut known = BTreeSet::new();
-        let mut not_found_ids = Vec::new();
-        for id in ids {
-            match authority::authorize(&state, &call.caller, "WaitAgents", id) {
-                Ok(_) => {
-                    known.insert(id);
-                }
-                Err(Refusal::ThreadNotFound(id)) => not_found_ids.push(id),
-                Err(refusal) => return Err(refused(refusal)),
-            }
-        }
-        let settled = |session: &Session| -> Vec<pb::ThreadStatus> {
-            known
-                .iter()
-                .filter_map(|id| session.thread(*id))
-                .filter(|thread| thread.status.kind().is_settled())
-                .map(|thread| pb::ThreadStatus {
-                    thread_id: thread.id.to_string(),
-                    status: Some(wire::thread::status(&thread.status, thread.since)),
-                })
-                .collect()
-        };
-        if known.is_empty() {
+pub(super) async fn wait_agents(
+    service: &SupervisorService,
+    request: Request<pb::WaitAgentsRequest>,
+) -> Result<pb::WaitAgentsResponse, Status> {
+    let call = Call::of(&request)?;
+    let request = request.into_inner();
+    if request.thread_ids.is_empty() {
+        return Err(parse::bad("thread_ids", "ids must be non-empty"));
+    }
+    if request.thread_ids.len() > MAX_WAITED {
+        return Err(parse::bad(
+            "thread_ids",
+            format!("at most {MAX_WAITED} ids are allowed"),
+        ));
+    }
+    let ids: Vec<ThreadId> = request
+        .thread_ids
+        .iter()
+        .map(|id| parse::id("thread_ids", id))
+        .collect::<Result<_, _>>()?;
+    service.config.wait.time(request.timeout, call.deadline)?;
+    let names_session = call.token.is_some() || !request.session_id.is_empty();
+    let one = if names_session {
+        None
+    } else {
+        service.first_existing(&ids).await?.or(ids.first().copied())
+    };
+    let handle = match service
+        .session_for(&call, &request.session_id, one, GuardedVerb::Act)
+        .await
+    {
+        Ok(handle) => handle,
+        // An operator that names no session and only unknown threads: all of them are unknown.
+        Err(status) if status.code() == Code::NotFound && request.session_id.is_empty() => {
             return Ok(pb::WaitAgentsResponse {
-                not_found_ids,
+                not_found_ids: request.thread_ids,
                 ..pb::WaitAgentsResponse::default()
             });
         }
-        let asked = asked(
-            &call,
-            &handle,
-            "WaitAgents",
-            "",
-            &request,
-            || json!({"ids": request.thread_ids}),
-        );
-        self.agreed(&call, &handle, asked).await?;
-        // Starts now, since the operator's approval may have taken a while.
-        let until = Instant::now() + self.config.wait.time(request.timeout, call.deadline)?;
-        // For as long as the call lasts.
-        let _waiting = match &call.caller {
-            Caller::Thread { id, generation } => {
-                let wait = Wait::new(*id, *generation, Arc::new(known.clone()));
-                Some(handle.waiting(self.clock().new_wait_id(), wait).await?)
+        Err(status) => return Err(status),
+    };
+    let state = handle.state();
+    let mut known = BTreeSet::new();
+    let mut not_found_ids = Vec::new();
+    for id in ids {
+        match authority::authorize(&state, &call.caller, "WaitAgents", id) {
+            Ok(_) => {
+                known.insert(id);
             }
-            Caller::Operator { .. } => None,
-        };
-        let waited = self
-            .until_at(&handle, until, |session| !settled(session).is_empty())
-            .await?;
-        Ok(pb::WaitAgentsResponse {
-            timed_out: waited.is_none(),
-            statuses: waited.map(|session| settled(&session)).unwrap_or_default(),
-            not_found_ids,
-        })
+            Err(Refusal::ThreadNotFound(id)) => not_found_ids.push(id),
+            Err(refusal) => return Err(refused(refusal)),
+        }
     }
+    let settled = |session: &Session| -> Vec<pb::ThreadStatus> {
+        known
+            .iter()
+            .filter_map(|id| session.thread(*id))
+            .filter(|thread| thread.status.kind().is_settled())
+            .map(|thread| pb::ThreadStatus {
+                thread_id: thread.id.to_string(),
+                status: Some(convert::thread::status(&thread.status, thread.since)),
+            })
+            .collect()
+    };
+    if known.is_empty() {
+        return Ok(pb::WaitAgentsResponse {
+            not_found_ids,
+            ..pb::WaitAgentsResponse::default()
+        });
+    }
+    let asked = approval_request(
+        &call,
+        &handle,
+        "WaitAgents",
+        "",
+        &request,
+        || json!({"ids": request.thread_ids}),
+    );
+    service.await_approval(&call, &handle, asked).await?;
+    // Starts now, since the operator's approval may have taken a while.
+    let until = Instant::now() + service.config.wait.time(request.timeout, call.deadline)?;
+    // For as long as the call lasts.
+    let _waiting = match &call.caller {
+        Caller::Thread { id, generation } => {
+            let wait = Wait::new(*id, *generation, Arc::new(known.clone()));
+            let waiting = handle.waiting(service.clock().new_wait_id(), wait).await?;
+            Some(ThreadWait {
+                _waiting: waiting,
+                handle: handle.clone(),
+                runners: service.runners.clone(),
+                thread: *id,
+            })
+        }
+        Caller::Operator { .. } => None,
+    };
+    let waited = service
+        .until_at(&handle, until, |session| !settled(session).is_empty())
+        .await?;
+    Ok(pb::WaitAgentsResponse {
+        timed_out: waited.is_none(),
+        statuses: waited.map(|session| settled(&session)).unwrap_or_default(),
+        not_found_ids,
+    })
+}
 
+impl SupervisorService {
     /// The first of these that any session has: it names the session of a call that does not.
-    async fn one_that_exists(&self, ids: &[ThreadId]) -> Result<Option<ThreadId>, Status> {
+    async fn first_existing(&self, ids: &[ThreadId]) -> Result<Option<ThreadId>, Status> {
         for id in ids {
-            let session = self.directory.context().store.session_of(*id).await;
+            let session = self.directory.store().session_of(*id).await;
             if session.map_err(Failure::from)?.is_some() {
                 return Ok(Some(*id));
             }
@@ -159,9 +169,9 @@ impl SupervisorService {
     }
 
     /// Returns how long a call waits for an operator: at most `wanted`, and only until the service drains.
-    pub(super) async fn patience(&self, deadline: Option<Deadline>, wanted: Duration) {
+    pub(super) async fn wait_for_operator(&self, deadline: Option<Deadline>, wanted: Duration) {
         tokio::select! {
-            () = sleep(patience(deadline, wanted)) => {}
+            () = sleep(wait_limit(deadline, wanted)) => {}
             () = self.draining.cancelled() => {}
         }
     }
@@ -199,13 +209,32 @@ impl SupervisorService {
                 Ok(Err(_)) => Err(Failure::Gone.into()),
                 Err(_) => Ok(None),
             },
-            () = self.draining.cancelled() => Err(crate::projections::watch::draining("wait again")),
+            () = self.draining.cancelled() => Err(draining("wait again")),
+        }
+    }
+}
+
+/// Marks a thread as waiting until it is dropped. The thread's silence is measured from the end of the wait.
+struct ThreadWait {
+    // Dropped before the handle, so that the session is in memory when the wait ends.
+    _waiting: Waiting,
+    handle: Handle,
+    runners: RunnerHub,
+    thread: ThreadId,
+}
+
+impl Drop for ThreadWait {
+    fn drop(&mut self) {
+        if let Some(thread) = self.handle.state().thread(self.thread)
+            && let Some(runner) = thread.holder()
+        {
+            self.runners.record_activity(runner, thread.id, thread.generation);
         }
     }
 }
 
 /// Returns how long a call that wants to wait this long can wait: it returns before its caller's deadline.
-fn patience(deadline: Option<Deadline>, wanted: Duration) -> Duration {
+fn wait_limit(deadline: Option<Deadline>, wanted: Duration) -> Duration {
     deadline.map_or(wanted, |deadline| {
         deadline.remaining().saturating_sub(ANSWER_MARGIN).min(wanted)
     })
@@ -216,7 +245,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_has_a_default_a_bound_and_its_callers_patience() {
+    async fn a_wait_has_a_default_a_bound_and_its_callers_wait_limit() {
         let limits = WaitLimits::default();
         let span = |seconds| prost_types::Duration { seconds, nanos: 0 };
         for (given, left, waits) in [

@@ -1,27 +1,39 @@
-//! The WatchThreads handler: validates where a watch begins and what it includes.
+//! Watches of threads, notifications, and the client's current view.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures::{StreamExt as _, stream::BoxStream};
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
-use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
+use troupe_proto::supervisor::{v1 as pb, v1::watch_threads_response::Message};
 
-use super::{SupervisorService, call::Call, parse, status::refused};
-use crate::{domain::{ids::{Sequence, ThreadId}, rejection::GuardedVerb, rules::authority}, projections::watch::{BeginWatch, Messages, Position, Scope, ThreadWatch, WatchLimits}};
+use super::{call::Call, parse, service::SupervisorService};
+use crate::{
+    convert::{self, status::refused},
+    domain::{
+        ids::{Sequence, ThreadId},
+        rejection::{GuardedVerb, Refusal},
+        rules::authority,
+    },
+    engine::{Failure, Handle},
+    projections::{
+        notifications::{self, Client, NotificationStream},
+        watch::{BeginWatch, Messages, Position, Scope, ThreadWatch, WatchLimits},
+    },
+};
 
 /// Maximum number of unread messages before a watcher falls back to the log.
-pub(super) const OUTBOX: usize = 64;
+pub(crate) const OUTBOX: usize = 64;
 
 #[tonic::async_trait]
 impl BeginWatch for SupervisorService {
     async fn begin_watch(&self, request: Request<pb::WatchThreadsRequest>) -> Result<Messages, Status> {
         let call = Call::of(&request)?;
         let request = request.into_inner();
-        let named: Option<ThreadId> = check::optional_id("thread_id", &request.thread_id)?;
-        check::text("log_id", &request.log_id, 64)?;
+        let named: Option<ThreadId> = parse::optional_id("thread_id", &request.thread_id)?;
+        parse::text("log_id", &request.log_id, 64)?;
         let handle = self
             .session_for(&call, &request.session_id, named, GuardedVerb::Act)
             .await?;
@@ -33,11 +45,11 @@ impl BeginWatch for SupervisorService {
         for kind in &request.kinds {
             match pb::EventKind::try_from(*kind) {
                 Ok(kind) if kind != pb::EventKind::Unspecified => kinds.insert(kind),
-                Ok(_) | Err(_) => return Err(check::bad("kinds", format!("{kind} is no kind of event"))),
+                Ok(_) | Err(_) => return Err(parse::bad("kinds", format!("{kind} is no kind of event"))),
             };
         }
         let (outbox, messages) = mpsc::channel(OUTBOX);
-        let log_id = self.directory.context().store.log_id().to_string();
+        let log_id = self.directory.store().log_id().to_string();
         if request.after_sequence.is_some() && !request.log_id.is_empty() && request.log_id != log_id {
             let reason = format!("after_sequence counts in log {}, this is log {log_id}", request.log_id);
             // Room is certain: the channel is new.
@@ -49,7 +61,7 @@ impl BeginWatch for SupervisorService {
             return Ok(ReceiverStream::new(messages));
         }
         let watch = ThreadWatch {
-            directory: self.directory.clone(),
+            sources: Arc::clone(&self.watches),
             handle,
             position: match request.after_sequence {
                 None => Position::Snapshot {
@@ -62,8 +74,8 @@ impl BeginWatch for SupervisorService {
                 kinds,
                 watcher: call.token,
                 // Output is text like any prompt: viewers see none.
-                output: request.output && call.sight.has_texts(),
-                sight: call.sight,
+                output: request.output && call.redaction.has_texts(),
+                redaction: call.redaction,
             },
             limits: WatchLimits {
                 lifetime: self.clock().jittered(self.config.watch.lifetime),
@@ -86,4 +98,96 @@ pub(super) fn decoded(messages: Messages) -> BoxStream<'static, Result<pb::Watch
                 .map_err(|error| Status::internal(format!("a message of a watch is malformed: {error}")))
         })
         .boxed()
+}
+
+pub(super) async fn watch_notifications(
+    service: &SupervisorService,
+    request: Request<pb::WatchNotificationsRequest>,
+) -> Result<ReceiverStream<Result<pb::WatchNotificationsResponse, Status>>, Status> {
+    let call = Call::of(&request)?;
+    let details = call.redaction.has_texts();
+    let request = request.into_inner();
+    let (handle, client) = service
+        .client_of(&call, &request.session_id, &request.client_id)
+        .await?;
+    let policy = request
+        .policy
+        .map(convert::notify::policy_from_pb)
+        .transpose()
+        .map_err(|error| parse::bad("policy", format!("policy: {error}")))?;
+    let focus = displayed_thread(&handle, "active_thread_id", &request.active_thread_id)?;
+    let head = handle.state().sequence;
+    let after = request.after_sequence.map(Sequence::new);
+    let store = Arc::clone(service.directory.store());
+    let log = store.head(handle.id()).await.map_err(Failure::from)?;
+    // Notifications that were compacted before the client received them are lost.
+    let oldest = log.map_or(Sequence::ZERO, |log| log.oldest);
+    if let Some(after) = after.filter(|after| *after > head) {
+        return Err(refused(Refusal::AheadOfHead { after, oldest, head }));
+    }
+    let state = client
+        .update(head, |state| {
+            state.sequence = after.unwrap_or_else(|| state.sequence.max(oldest));
+            state.attention.focus = focus.or(state.attention.focus);
+            if let Some(policy) = policy {
+                state.attention.policy = policy;
+            }
+        })
+        .await?;
+    let (outbox, messages) = mpsc::channel(notifications::OUTBOX);
+    let stream = NotificationStream {
+        store,
+        handle,
+        client,
+        after: state.sequence,
+        details,
+        lifetime: service.clock().jittered(service.config.watch.lifetime),
+        flush_timeout: service.config.watch.flush_timeout,
+        draining: service.draining.clone(),
+    };
+    tokio::spawn(stream.run(outbox));
+    Ok(ReceiverStream::new(messages))
+}
+
+pub(super) async fn set_active_thread(
+    service: &SupervisorService,
+    request: Request<pb::SetActiveThreadRequest>,
+) -> Result<pb::SetActiveThreadResponse, Status> {
+    let call = Call::of(&request)?;
+    let request = request.into_inner();
+    let (handle, client) = service
+        .client_of(&call, &request.session_id, &request.client_id)
+        .await?;
+    let focus = displayed_thread(&handle, "thread_id", &request.thread_id)?;
+    client
+        .update(handle.state().sequence, |state| state.attention.focus = focus)
+        .await?;
+    Ok(pb::SetActiveThreadResponse {})
+}
+
+impl SupervisorService {
+    /// The session and the client of a call.
+    async fn client_of(&self, call: &Call, session_id: &str, client_id: &str) -> Result<(Handle, Arc<Client>), Status> {
+        parse::session_id(session_id)?;
+        parse::text("client_id", client_id, parse::NAME_BYTES)?;
+        if client_id.is_empty() {
+            return Err(parse::bad(
+                "client_id",
+                "client_id is required; what you want is state under it",
+            ));
+        }
+        let handle = self.session_for(call, session_id, None, GuardedVerb::Act).await?;
+        let store = self.directory.store();
+        let client = self.clients.client(store, handle.id(), client_id);
+        Ok((handle, client))
+    }
+}
+
+/// Returns the thread that a client currently displays, if the request names one.
+fn displayed_thread(handle: &Handle, field: &'static str, thread_id: &str) -> Result<Option<ThreadId>, Status> {
+    let focus: Option<ThreadId> = parse::optional_id(field, thread_id)?;
+    match focus {
+        Some(id) if handle.state().thread(id).is_none() => Err(refused(Refusal::ThreadNotFound(id.to_string()))),
+        Some(_) | None => Ok(focus),
+    }
 }

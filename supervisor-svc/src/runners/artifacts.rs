@@ -16,23 +16,23 @@ use troupe_proto::supervisor::v1 as pb;
 use crate::domain::ids::{Generation, ReportSequence, ThreadId};
 
 /// The maximum size of an artifact.
-pub(super) const MAX_ARTIFACT_BYTES: usize = 16 * 1_024 * 1_024;
+pub(crate) const MAX_ARTIFACT_BYTES: usize = 16 * 1_024 * 1_024;
 /// The maximum total size of unfinished artifacts per stream.
-pub(super) const MAX_UNFINISHED_BYTES: usize = 64 * 1_024 * 1_024;
+pub(crate) const MAX_UNFINISHED_BYTES: usize = 64 * 1_024 * 1_024;
 /// The maximum number of unfinished artifacts per stream.
-pub(super) const MAX_UNFINISHED: usize = 256;
+pub(crate) const MAX_UNFINISHED: usize = 256;
 
 const _: () = assert!(MAX_ARTIFACT_BYTES <= MAX_CONTENT_BYTES && MAX_ARTIFACT_BYTES <= MAX_UNFINISHED_BYTES);
 
 /// The position of a report: its thread, attempt and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ReportPosition {
     pub thread: ThreadId,
     pub generation: Generation,
     pub sequence: ReportSequence,
 }
 
-impl Place {
+impl ReportPosition {
     fn is_followed_by(self, next: Self) -> bool {
         let follows = Self {
             sequence: self.sequence.next(),
@@ -59,50 +59,50 @@ struct Unfinished {
     first: pb::ArtifactReport,
     bytes: BytesMut,
     /// The position of the last piece.
-    last: Place,
+    last: ReportPosition,
 }
 
 /// The unfinished artifacts of a stream, least recently continued first.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(super) struct UnfinishedArtifacts {
     unfinished: VecDeque<Unfinished>,
 }
 
-impl Pieces {
+impl UnfinishedArtifacts {
     /// Takes a report that is not an artifact. Drops the thread's unfinished artifact.
     pub fn interrupt(&mut self, thread: ThreadId) {
         if let Some(artifact) = self.take(thread) {
-            artifact.give_up("another report came between its pieces");
+            artifact.abandon("another report came between its pieces");
         }
     }
 
     /// Takes a piece or a whole artifact. Its texts must be within their limits.
-    pub fn add(&mut self, place: Place, piece: pb::ArtifactReport) -> Added {
-        let mut artifact = match self.take(place.thread) {
-            Some(before) if before.is_continued_by(place, &piece) => before,
+    pub fn add(&mut self, position: ReportPosition, piece: pb::ArtifactReport) -> Added {
+        let mut artifact = match self.take(position.thread) {
+            Some(before) if before.is_continued_by(position, &piece) => before,
             before => {
                 if let Some(before) = before {
-                    before.give_up("what came next was not its next piece");
+                    before.abandon("the next report was not its next piece");
                 }
                 if !piece.append && !piece.more {
                     return Added::Whole(piece);
                 }
-                let begun = Unfinished::begin(place, &piece);
+                let begun = Unfinished::begin(position, &piece);
                 if piece.append {
-                    begun.give_up("its beginning is missing");
+                    begun.abandon("its beginning is missing");
                     return Added::Dropped;
                 }
                 begun
             }
         };
         if artifact.bytes.len() + piece.data.len() > MAX_ARTIFACT_BYTES {
-            artifact.give_up("it is larger than 16 MiB");
+            artifact.abandon("it is larger than 16 MiB");
             return Added::Dropped;
         }
         artifact.bytes.extend_from_slice(&piece.data);
-        artifact.last = place;
+        artifact.last = position;
         if piece.more {
-            self.keep(artifact);
+            self.insert(artifact);
             return Added::Unfinished;
         }
         Added::Whole(pb::ArtifactReport {
@@ -112,20 +112,20 @@ impl Pieces {
     }
 
     fn take(&mut self, thread: ThreadId) -> Option<Unfinished> {
-        let place = self
+        let position = self
             .unfinished
             .iter()
             .position(|artifact| artifact.last.thread == thread)?;
-        self.unfinished.remove(place)
+        self.unfinished.remove(position)
     }
 
-    fn keep(&mut self, artifact: Unfinished) {
+    fn insert(&mut self, artifact: Unfinished) {
         self.unfinished.push_back(artifact);
         while self.unfinished.len() > MAX_UNFINISHED || self.bytes() > MAX_UNFINISHED_BYTES {
             let Some(oldest) = self.unfinished.pop_front() else {
                 return;
             };
-            oldest.give_up("its runner has begun too many others");
+            oldest.abandon("its runner has begun too many others");
         }
     }
 
@@ -136,23 +136,23 @@ impl Pieces {
 
 impl Unfinished {
     /// Creates an unfinished artifact without bytes.
-    fn begin(place: Place, first: &pb::ArtifactReport) -> Self {
+    fn begin(position: ReportPosition, first: &pb::ArtifactReport) -> Self {
         Self {
             first: pb::ArtifactReport {
                 data: Bytes::new(),
                 ..first.clone()
             },
             bytes: BytesMut::new(),
-            last: place,
+            last: position,
         }
     }
 
-    fn is_continued_by(&self, place: Place, piece: &pb::ArtifactReport) -> bool {
+    fn is_continued_by(&self, position: ReportPosition, piece: &pb::ArtifactReport) -> bool {
         let same = (piece.turn, &piece.name) == (self.first.turn, &self.first.name);
-        piece.append && same && self.last.is_followed_by(place)
+        piece.append && same && self.last.is_followed_by(position)
     }
 
-    fn give_up(&self, why: &str) {
+    fn abandon(&self, why: &str) {
         tracing::warn!(
             thread = %self.last.thread,
             artifact = self.first.name,
@@ -169,8 +169,8 @@ mod tests {
 
     use super::*;
 
-    fn place(thread: u128, sequence: u64) -> Place {
-        Place {
+    fn position(thread: u128, sequence: u64) -> ReportPosition {
+        ReportPosition {
             thread: ThreadId::from_uuid(Uuid::from_u128(thread)),
             generation: Generation::new(1),
             sequence: ReportSequence::new(sequence),
@@ -200,35 +200,35 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_does_not_follow_drops_the_artifact() {
+    fn missing_piece_drops_the_artifact() {
         let data = Bytes::from_static(b"x");
         for (next, piece_of) in [
-            (place(1, 3), piece(true, false, &data)),
+            (position(1, 3), piece(true, false, &data)),
             (
-                Place {
+                ReportPosition {
                     generation: Generation::new(2),
-                    ..place(1, 2)
+                    ..position(1, 2)
                 },
                 piece(true, false, &data),
             ),
             (
-                place(1, 2),
+                position(1, 2),
                 pb::ArtifactReport {
                     name: String::from("other"),
                     ..piece(true, false, &data)
                 },
             ),
             (
-                place(1, 2),
+                position(1, 2),
                 pb::ArtifactReport {
                     turn: 2,
                     ..piece(true, false, &data)
                 },
             ),
         ] {
-            let mut pieces = Pieces::default();
+            let mut pieces = UnfinishedArtifacts::default();
             assert!(matches!(
-                pieces.add(place(1, 1), piece(false, true, &data)),
+                pieces.add(position(1, 1), piece(false, true, &data)),
                 Added::Unfinished
             ));
             assert!(matches!(pieces.add(next, piece_of), Added::Dropped), "{next:?}");
@@ -237,34 +237,34 @@ mod tests {
     }
 
     #[test]
-    fn threads_do_not_come_between_each_others_pieces() {
+    fn pieces_of_different_threads_are_independent() {
         let data = Bytes::from_static(b"x");
-        let mut pieces = Pieces::default();
+        let mut pieces = UnfinishedArtifacts::default();
         for thread in 1..=2 {
-            pieces.add(place(thread, 1), piece(false, true, &data));
+            pieces.add(position(thread, 1), piece(false, true, &data));
         }
         for thread in 1..=2 {
-            let added = pieces.add(place(thread, 2), piece(true, false, &data));
+            let added = pieces.add(position(thread, 2), piece(true, false, &data));
             assert_eq!(whole(added).as_deref(), Some(&b"xx"[..]));
         }
     }
 
     #[test]
-    fn who_begins_too_many_loses_the_oldest() {
+    fn too_many_unfinished_artifacts_drop_the_oldest() {
         let data = Bytes::from(vec![0; MAX_ARTIFACT_BYTES]);
-        let mut pieces = Pieces::default();
+        let mut pieces = UnfinishedArtifacts::default();
         for thread in 1..=5 {
-            pieces.add(place(thread, 1), piece(false, true, &data));
+            pieces.add(position(thread, 1), piece(false, true, &data));
         }
         assert_eq!(pieces.bytes(), MAX_UNFINISHED_BYTES);
         let nothing = Bytes::new();
         let ends: Vec<bool> = (1..=5)
-            .map(|thread| whole(pieces.add(place(thread, 2), piece(true, false, &nothing))).is_some())
+            .map(|thread| whole(pieces.add(position(thread, 2), piece(true, false, &nothing))).is_some())
             .collect();
         assert_eq!(ends, [false, true, true, true, true]);
 
         for thread in 0..=MAX_UNFINISHED as u128 {
-            pieces.add(place(thread, 1), piece(false, true, &nothing));
+            pieces.add(position(thread, 1), piece(false, true, &nothing));
         }
         assert_eq!(pieces.unfinished.len(), MAX_UNFINISHED);
     }

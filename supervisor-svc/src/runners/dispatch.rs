@@ -1,58 +1,232 @@
-//! Pending effects: performs the result of [`effect::pending_effect`] after each append, after a restart, and when runners attach
-//! or disconnect.
+//! Performs the pending effects of a session's threads: a subscriber of the commit feed that acts after each append, after
+//! a restart, and when runners connect or disconnect.
+//!
+//! The effects are a function of the state ([`effect::pending_effect`]), so a repetition is harmless and a crash loses none.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
 
-use supervisor_log::codec::parts::usage_from_pb;
+use supervisor_log::{codec::parts::usage_from_pb, store::EventStore};
+use svc_kit::thread_token::TokenKeys;
+use tokio::time::Instant;
 
-use super::{Standing, WhyStopped, steer::{self, Steered}, turn};
-use crate::{domain::{command::Command, effect::{self, PendingEffect}, event::{ConditionKind, Event, Recorded, SessionEvent, ThreadEvent}, ids::{Generation, InputNumber, RunnerId, ThreadId, Turn}, rules::cascade, settings::ClosePolicy, state::{session::Session, thread::{LatestTurn, Thread}}}, engine::actor::Actor};
+use super::{
+    hub::{AttemptState, RunnerHub, StopReason},
+    orchestrate::request_auto_turns,
+    output::OutputBoard,
+    services::Services,
+    silence::SilenceCheck,
+    steer::{SteerJob, Steering},
+    telemetry::TelemetryBoard,
+    turn::{DispatchEnd, DispatchJob},
+};
+use crate::{
+    domain::{
+        command::Command,
+        effect::{self, PendingEffect},
+        event::{ConditionKind, Event, SessionEvent, ThreadEvent},
+        ids::{Generation, InputNumber, RunnerId, SessionId, ThreadId, Turn},
+        rules::cascade,
+        settings::ClosePolicy,
+        state::{
+            session::Session,
+            thread::{LatestTurn, Thread},
+        },
+    },
+    engine::feed::{Active, Change, Commands, Subscriber, Subscription, Waker},
+};
 
+/// The delay before a failed dispatch is repeated.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-impl Actor {
-    /// Performs the effects of events appended to the state `before`.
-    pub(super) fn act_on(&mut self, before: &Session, events: &[Recorded]) {
-        for recorded in events {
-            let (id, event) = match &recorded.event {
-                Event::Thread(id, event) => (id, event),
-                Event::Session(SessionEvent::Updated(change)) => {
-                    if change.webhooks.is_some() {
-                        self.deliver_notifications();
+/// Dispatches the threads of all sessions to runners.
+pub struct Dispatcher {
+    services: Arc<Services>,
+    output: OutputBoard,
+}
+
+impl Dispatcher {
+    /// Creates a dispatcher to the runners of `hub`.
+    #[must_use]
+    pub fn new(
+        store: Arc<dyn EventStore>,
+        hub: RunnerHub,
+        keys: Arc<TokenKeys>,
+        telemetry: TelemetryBoard,
+        output: OutputBoard,
+        public_url: Arc<OnceLock<String>>,
+    ) -> Self {
+        let services = Services {
+            store,
+            hub,
+            keys,
+            telemetry,
+            public_url,
+        };
+        Self {
+            services: Arc::new(services),
+            output,
+        }
+    }
+}
+
+impl Subscriber for Dispatcher {
+    fn subscribe(&self, session: &Active<'_>, commands: &mut Commands) -> Option<Box<dyn Subscription>> {
+        let mut dispatch = Dispatch {
+            services: Arc::clone(&self.services),
+            output: self.output.clone(),
+            waker: Waker::of(session.handle),
+            dispatching: HashSet::new(),
+            steering: HashMap::new(),
+            failed: None,
+            silence: SilenceCheck::default(),
+            ended: Arc::default(),
+        };
+        dispatch.resume(session, commands);
+        dispatch.silence.schedule(session.session);
+        Some(Box::new(dispatch))
+    }
+
+    fn passivated(&self, session: SessionId) {
+        self.services.telemetry.forget_session(session);
+        self.output.tidy(session);
+    }
+
+    fn deleted(&self, session: SessionId) {
+        self.services.telemetry.forget_session(session);
+        self.output.forget_session(session);
+    }
+}
+
+/// The dispatch of one session's threads.
+struct Dispatch {
+    services: Arc<Services>,
+    output: OutputBoard,
+    waker: Waker,
+    /// Threads with a dispatch in flight or waiting for a retry.
+    dispatching: HashSet<ThreadId>,
+    /// Delivery progress of steering input, by thread.
+    steering: HashMap<ThreadId, Steering>,
+    failed: Option<FailedDispatches>,
+    silence: SilenceCheck,
+    /// The results of ended tasks. Bounded by the threads: each has at most one dispatch and one delivery.
+    ended: Arc<Mutex<Vec<TaskEnd>>>,
+}
+
+/// Threads whose dispatch failed.
+struct FailedDispatches {
+    threads: Vec<ThreadId>,
+    retry_at: Instant,
+}
+
+/// The result of a task.
+enum TaskEnd {
+    Dispatch(ThreadId, DispatchEnd),
+    Steer(ThreadId, Steering),
+}
+
+impl Subscription for Dispatch {
+    fn committed(&mut self, change: &Change<'_>, commands: &mut Commands) {
+        self.act_on(change, commands);
+        request_auto_turns(change.after.session, commands);
+    }
+
+    fn reconcile(&mut self, session: &Active<'_>, commands: &mut Commands) {
+        let now = Instant::now();
+        if let Some(failed) = self.failed.take_if(|failed| failed.retry_at <= now) {
+            for thread in failed.threads {
+                self.dispatching.remove(&thread);
+            }
+        }
+        self.resume(session, commands);
+        self.silence.check(session.session, &self.services.hub, commands);
+    }
+
+    fn woken(&mut self, session: &Active<'_>, commands: &mut Commands) {
+        for ended in self.take_ended() {
+            match ended {
+                TaskEnd::Dispatch(thread, DispatchEnd::Done) => {
+                    self.dispatching.remove(&thread);
+                    self.perform(session, thread, commands);
+                }
+                TaskEnd::Dispatch(thread, DispatchEnd::Undelivered) => {
+                    self.dispatching.remove(&thread);
+                    self.check_holder(session, thread, commands);
+                }
+                TaskEnd::Dispatch(thread, DispatchEnd::Failed) => {
+                    // Until the retry, the thread counts as dispatching. Otherwise the slot that it released would start
+                    // the dispatch again at once.
+                    let failed = self.failed.get_or_insert_with(|| FailedDispatches {
+                        threads: Vec::new(),
+                        retry_at: Instant::now() + RETRY_DELAY,
+                    });
+                    failed.threads.push(thread);
+                }
+                TaskEnd::Steer(thread, reached) => {
+                    // Sends the input that arrived in the meantime.
+                    if let Some(Steering::InFlight { repeat: true }) = self.steering.insert(thread, reached) {
+                        self.steering.remove(&thread);
                     }
+                    self.perform(session, thread, commands);
+                }
+            }
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let retry = self.failed.as_ref().map(|failed| failed.retry_at);
+        retry.into_iter().chain(self.silence.at()).min()
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.dispatching.is_empty()
+    }
+}
+
+impl Dispatch {
+    fn act_on(&mut self, change: &Change<'_>, commands: &mut Commands) {
+        let after = &change.after;
+        for recorded in change.events {
+            let (id, event) = match &recorded.event {
+                Event::Thread(id, event) => (*id, event),
+                Event::Session(SessionEvent::Updated(_)) => {
                     // The events may have ended a pause.
-                    self.hand_out_waiting();
+                    self.dispatch_waiting(after, commands);
                     continue;
                 }
                 Event::Session(SessionEvent::Opened(_) | SessionEvent::Closed) => continue,
             };
             match event {
                 ThreadEvent::CloseRequested(_) => {
-                    for ready in cascade::ready_leaves(&self.session, *id) {
-                        self.perform(ready);
+                    for ready in cascade::ready_leaves(after.session, id) {
+                        self.perform(after, ready, commands);
                     }
                 }
                 ThreadEvent::Closed { .. } => {
-                    self.stop_over(before, *id);
-                    self.context.telemetry.forget(self.session.id, *id);
-                    self.context.output.forget(self.session.id, *id);
-                    if let Some(parent) = cascade::next_ready(&self.session, *id) {
-                        self.perform(parent);
+                    self.stop_closed(change.before, id);
+                    self.services.telemetry.forget(after.session.id, id);
+                    self.output.forget(after.session.id, id);
+                    if let Some(parent) = cascade::next_ready(after.session, id) {
+                        self.perform(after, parent, commands);
                     }
                 }
                 ThreadEvent::TurnStarted { .. } => {
-                    self.listen_later();
-                    self.perform(*id);
+                    self.silence.schedule(after.session);
+                    self.perform(after, id, commands);
                 }
                 ThreadEvent::TurnEnded { .. } => {
-                    self.rest(*id);
-                    self.perform(*id);
+                    self.set_idle(after.session, id);
+                    self.perform(after, id, commands);
                 }
                 ThreadEvent::Spawned(_)
                 | ThreadEvent::Admitted
                 | ThreadEvent::Placed { .. }
                 | ThreadEvent::TurnDispatched { .. }
                 | ThreadEvent::InputQueued { steers: true, .. }
-                | ThreadEvent::InterruptRequested { .. } => self.perform(*id),
+                | ThreadEvent::InterruptRequested { .. } => self.perform(after, id, commands),
                 ThreadEvent::SpawnFailed { .. }
                 | ThreadEvent::InputQueued { steers: false, .. }
                 | ThreadEvent::InputDelivered { .. }
@@ -73,75 +247,59 @@ impl Actor {
         }
     }
 
-    /// Starts webhook deliveries if there are pending notifications. Stops those of removed webhooks.
-    pub(super) fn deliver_notifications(&mut self) {
-        let (webhooks, store) = (&self.context.webhooks, &self.context.store);
-        self.deliveries = webhooks.deliver(store, &self.handle, &self.session, self.deliveries.take());
-    }
-
-    /// Performs all pending effects, computed from the state alone: at load, when runners attach or disconnect, at a
-    /// cascade's deadline, and after a failed append.
-    pub(super) fn resume_work(&mut self) {
+    /// Performs all pending effects, computed from the state alone.
+    fn resume(&mut self, session: &Active<'_>, commands: &mut Commands) {
         // New streams need all steering input again. A delivery in flight is repeated after it ends.
-        self.steered.retain(|_, steered| match steered {
-            Steered::UnderWay { anew } => {
-                *anew = true;
+        self.steering.retain(|_, steering| match steering {
+            Steering::InFlight { repeat } => {
+                *repeat = true;
                 true
             }
-            Steered::Sent { .. } | Steered::Over { .. } => false,
+            Steering::Sent { .. } | Steering::Over { .. } => false,
         });
-        let fenced: Vec<ThreadId> = self.session.fenced().map(|(id, _)| id).collect();
+        let fenced: Vec<ThreadId> = session.session.fenced().map(|(id, _)| id).collect();
         for top in fenced {
-            for ready in cascade::ready_leaves(&self.session, top) {
-                self.perform(ready);
+            for ready in cascade::ready_leaves(session.session, top) {
+                self.perform(session, ready, commands);
             }
         }
-        self.reconcile_runners();
-        self.keep_orchestrating();
+        let state = session.session;
+        let active: Vec<ThreadId> = state.holding().iter().copied().chain(state.root_id()).collect();
+        for id in active {
+            self.check_holder(session, id, commands);
+        }
+        request_auto_turns(state, commands);
     }
 
     /// Dispatches the turns that wait for a runner.
-    fn hand_out_waiting(&mut self) {
-        let starting: Vec<ThreadId> = self.session.starting().collect();
+    fn dispatch_waiting(&mut self, session: &Active<'_>, commands: &mut Commands) {
+        let starting: Vec<ThreadId> = session.session.starting().collect();
         for id in starting {
-            self.perform(id);
+            self.perform(session, id, commands);
         }
     }
 
-    /// Dispatches waiting turns and checks the runners of the other threads.
-    fn reconcile_runners(&mut self) {
-        let active: Vec<ThreadId> = self
-            .session
-            .holding()
-            .iter()
-            .copied()
-            .chain(self.session.root_id())
-            .collect();
-        for id in active {
-            self.reconcile(id);
+    /// Checks the runner that holds a thread, then performs the thread's pending effects.
+    fn check_holder(&mut self, session: &Active<'_>, id: ThreadId, commands: &mut Commands) {
+        for command in self.commands_about_holder(session.session, id) {
+            commands.push(command);
         }
-    }
-
-    /// Checks the runner of one thread and performs the thread's pending effects.
-    pub(super) fn reconcile(&mut self, id: ThreadId) {
-        let commands = self.standing_of(id);
-        self.own.extend(commands);
-        self.perform(id);
+        self.perform(session, id, commands);
     }
 
     /// Returns the commands that follow from the state of an active thread's runner: unreachable after half a lease,
     /// lost after a whole lease or if the runner came back without the attempt.
-    fn standing_of(&self, id: ThreadId) -> Vec<Command> {
-        let held = self.session.thread(id);
+    fn commands_about_holder(&self, session: &Session, id: ThreadId) -> Vec<Command> {
+        let held = session.thread(id);
         let Some((thread, runner)) = held.and_then(|thread| Some((thread, thread.holder()?))) else {
             return Vec::new();
         };
         // A turn that was not dispatched cannot be lost. Any runner with a free slot may take it.
-        let has_turn = !thread.turn.is_undispatched();
+        let has_turn = !thread.turn.awaits_dispatch();
         if !thread.status.kind().is_active() || !has_turn || self.dispatching.contains(&id) {
             return Vec::new();
         }
-        let reachable = |active, reason| Command::SetCondition {
+        let unreachable = |active, reason| Command::SetCondition {
             thread: id,
             generation: thread.generation,
             kind: ConditionKind::Unreachable,
@@ -153,35 +311,35 @@ impl Actor {
         // that never started is dispatched again.
         let lost = |reason: String| -> Vec<Command> {
             let is_running = matches!(thread.turn, LatestTurn::Running { .. });
-            let is_news = is_running && !is_unreachable && !self.session.is_closing(id);
-            let told = is_news.then(|| reachable(true, reason.clone()));
+            let is_new = is_running && !is_unreachable && !session.is_closing(id);
+            let mark = is_new.then(|| unreachable(true, reason.clone()));
             let lost = Command::LoseRunner {
                 thread: id,
                 generation: thread.generation,
                 reason,
             };
-            self.unrecorded_usage(thread)
+            self.unrecorded_usage(session.id, thread)
                 .into_iter()
-                .chain(told)
+                .chain(mark)
                 .chain([lost])
                 .collect()
         };
-        match self.context.runners.standing(runner, id, thread.generation) {
-            Standing::Holds if is_unreachable => vec![reachable(false, format!("runner {runner} is back"))],
-            Standing::Unreachable if !is_unreachable => {
+        match self.services.hub.attempt_state(runner, id, thread.generation) {
+            AttemptState::Held if is_unreachable => vec![unreachable(false, format!("runner {runner} is back"))],
+            AttemptState::Unreachable if !is_unreachable => {
                 let reason = format!("runner {runner} has been away for half of its lease");
-                vec![reachable(true, reason)]
+                vec![unreachable(true, reason)]
             }
-            Standing::Holds | Standing::Away | Standing::Unreachable => Vec::new(),
-            Standing::Without => lost(format!("runner {runner} came back without the agent")),
-            Standing::Lost => lost(format!("runner {runner} was lost: its lease ran out")),
+            AttemptState::Held | AttemptState::Disconnected | AttemptState::Unreachable => Vec::new(),
+            AttemptState::Absent => lost(format!("runner {runner} came back without the agent")),
+            AttemptState::Lost => lost(format!("runner {runner} was lost: its lease ran out")),
         }
     }
 
     /// Returns the usage that telemetry reported since the last record. After the attempt ends, no other component has
     /// it.
-    fn unrecorded_usage(&self, thread: &Thread) -> Option<Command> {
-        let telemetry = self.context.telemetry.of(self.session.id, thread.id)?;
+    fn unrecorded_usage(&self, session: SessionId, thread: &Thread) -> Option<Command> {
+        let telemetry = self.services.telemetry.of(session, thread.id)?;
         if telemetry.generation != thread.generation.get() {
             return None;
         }
@@ -194,120 +352,138 @@ impl Actor {
     }
 
     /// Marks a thread's program as idle after its turn, so that the runner may stop it when it needs the slot.
-    fn rest(&self, id: ThreadId) {
-        if let Some(thread) = self.session.thread(id)
+    fn set_idle(&self, session: &Session, id: ThreadId) {
+        if let Some(thread) = session.thread(id)
             && let Some(runner) = thread.holder()
         {
-            self.context.runners.rest(runner, id, thread.generation);
+            self.services.hub.set_idle(runner, id, thread.generation);
         }
     }
 
     /// Stops the program of a closed thread. Its runner may have attached again in the meantime. The thread has no
     /// further effects, so this is the last message about the attempt. A runner that attaches later learns it from its
     /// welcome.
-    fn stop_over(&self, before: &Session, id: ThreadId) {
+    fn stop_closed(&self, before: &Session, id: ThreadId) {
         if let Some(thread) = before.thread(id)
             && let Some(runner) = thread.holder()
         {
-            self.context
-                .runners
-                .stop_over(runner, id, thread.generation, WhyStopped::Closed);
+            self.services
+                .hub
+                .stop_ended(runner, id, thread.generation, StopReason::Closed);
         }
     }
 
     /// Performs the pending effects of one thread. Repetition is harmless: runners ignore duplicates.
-    pub(super) fn perform(&mut self, id: ThreadId) {
-        match effect::pending_effect(&self.session, id) {
+    fn perform(&mut self, session: &Active<'_>, id: ThreadId, commands: &mut Commands) {
+        match effect::pending_effect(session.session, id) {
             None | Some(PendingEffect::Start { .. }) => {}
-            Some(PendingEffect::Turn { last_runner }) => self.dispatch(id, last_runner),
-            Some(PendingEffect::Interrupt { runner, turn }) => self.interrupt(id, &runner, turn),
-            Some(PendingEffect::Steer { runner, turn, up_to }) => self.steer(id, runner, turn, up_to),
+            Some(PendingEffect::Turn { last_runner }) => self.dispatch(session, id, last_runner),
+            Some(PendingEffect::Interrupt { runner, turn }) => self.interrupt(session.session, id, &runner, turn),
+            Some(PendingEffect::Steer { runner, turn, up_to }) => self.steer(session.session, id, runner, turn, up_to),
             Some(PendingEffect::Stop {
                 runner,
                 generation,
                 policy,
-            }) => self.stop(id, &runner, generation, policy),
-            Some(PendingEffect::Close) => self.own.push_back(Command::FinishClose {
+            }) => self.stop(session, id, (&runner, generation), policy, commands),
+            Some(PendingEffect::Close) => commands.push(Command::FinishClose {
                 thread: id,
                 forced: false,
             }),
         }
     }
 
-    fn dispatch(&mut self, id: ThreadId, last_runner: Option<RunnerId>) {
+    fn dispatch(&mut self, session: &Active<'_>, id: ThreadId, last_runner: Option<RunnerId>) {
         if !self.dispatching.insert(id) {
             return;
         }
-        let Some(job) = dispatch::Job::begin(&self.context, &self.handle, &self.session, id, last_runner) else {
+        let Some(job) = DispatchJob::begin(&self.services, session, id, last_runner) else {
             self.dispatching.remove(&id);
             return;
         };
-        tokio::spawn(job.run());
+        let (ended, waker) = (Arc::clone(&self.ended), self.waker.clone());
+        tokio::spawn(async move {
+            let end = job.run().await;
+            report_end(&ended, TaskEnd::Dispatch(id, end));
+            waker.wake().await;
+            // Until here, the job keeps the session in memory.
+            drop(job);
+        });
     }
 
-    fn interrupt(&self, id: ThreadId, runner: &RunnerId, turn: Turn) {
-        if let Some(thread) = self.session.thread(id) {
+    fn interrupt(&self, session: &Session, id: ThreadId, runner: &RunnerId, turn: Turn) {
+        if let Some(thread) = session.thread(id) {
             let reason = thread.interrupt.as_ref().map(|interrupt| interrupt.reason.clone());
-            let runners = &self.context.runners;
-            runners.interrupt(runner, id, thread.generation, turn, reason.unwrap_or_default());
+            let hub = &self.services.hub;
+            hub.interrupt(runner, id, thread.generation, turn, reason.unwrap_or_default());
         }
     }
 
     /// Sends steering input once per stream. When a runner attaches or disconnects, all of it is checked again.
-    fn steer(&mut self, id: ThreadId, runner: RunnerId, turn: Turn, up_to: InputNumber) {
-        let after = match self.steered.get(&id) {
+    fn steer(&mut self, session: &Session, id: ThreadId, runner: RunnerId, turn: Turn, up_to: InputNumber) {
+        let after = match self.steering.get(&id) {
             // One delivery at a time keeps inputs in order.
-            Some(Steered::UnderWay { .. }) => return,
-            Some(Steered::Over { turn: same }) if *same == turn => return,
-            Some(Steered::Sent { turn: same, up_to }) if *same == turn => *up_to,
-            Some(Steered::Sent { .. } | Steered::Over { .. }) | None => InputNumber::ZERO,
+            Some(Steering::InFlight { .. }) => return,
+            Some(Steering::Over { turn: same }) if *same == turn => return,
+            Some(Steering::Sent { turn: same, up_to }) if *same == turn => *up_to,
+            Some(Steering::Sent { .. } | Steering::Over { .. }) | None => InputNumber::ZERO,
         };
         if after < up_to
-            && let Some(thread) = self.session.thread(id)
+            && let Some(thread) = session.thread(id)
         {
-            let delivery = steer::Delivery {
-                context: Arc::clone(&self.context),
-                control: self.handle.control.clone(),
-                session: self.session.id,
+            let job = SteerJob {
+                services: Arc::clone(&self.services),
+                session: session.id,
                 thread: Arc::clone(thread),
                 runner,
                 turn,
                 after,
                 up_to,
             };
-            self.steered.insert(id, Steered::UnderWay { anew: false });
-            tokio::spawn(delivery.run());
+            self.steering.insert(id, Steering::InFlight { repeat: false });
+            let (ended, waker) = (Arc::clone(&self.ended), self.waker.clone());
+            tokio::spawn(async move {
+                let reached = job.run().await;
+                report_end(&ended, TaskEnd::Steer(id, reached));
+                waker.wake().await;
+            });
         }
-    }
-
-    /// Records the end of a delivery and sends the input that arrived in the meantime.
-    pub(super) fn steered_up_to(&mut self, id: ThreadId, reached: Steered) {
-        if let Some(Steered::UnderWay { anew: true }) = self.steered.insert(id, reached) {
-            self.steered.remove(&id);
-        }
-        self.perform(id);
     }
 
     /// Asks the runner to stop the program. If there is no program or the cascade's time is over, closes the thread
     /// without a confirmation.
-    fn stop(&mut self, id: ThreadId, runner: &RunnerId, generation: Generation, policy: ClosePolicy) {
-        let now = self.handle.now();
-        let deadline = self.session.fences_over(id).map(|fence| fence.deadline).min();
+    fn stop(
+        &self,
+        session: &Active<'_>,
+        id: ThreadId,
+        (runner, generation): (&RunnerId, Generation),
+        policy: ClosePolicy,
+        commands: &mut Commands,
+    ) {
+        let now = session.handle.now();
+        let deadline = session.session.fences_over(id).map(|fence| fence.deadline).min();
         let overdue = deadline.is_some_and(|deadline| deadline <= now);
-        let runners = &self.context.runners;
-        let forced = match runners.standing(runner, id, generation) {
+        let hub = &self.services.hub;
+        let forced = match hub.attempt_state(runner, id, generation) {
             // The runner receives the stop after that is recorded. It may be the first stop message, if the thread's
             // children took all of the time or the time was zero.
-            Standing::Holds if overdue => true,
-            Standing::Holds => {
+            AttemptState::Held if overdue => true,
+            AttemptState::Held => {
                 let left = deadline.map_or(Duration::ZERO, |deadline| deadline.since(now));
-                runners.shut_down(runner, id, generation, policy, left);
+                hub.shut_down(runner, id, generation, policy, left);
                 return;
             }
-            Standing::Away | Standing::Unreachable if !overdue => return,
-            Standing::Away | Standing::Unreachable | Standing::Lost => true,
-            Standing::Without => false,
+            AttemptState::Disconnected | AttemptState::Unreachable if !overdue => return,
+            AttemptState::Disconnected | AttemptState::Unreachable | AttemptState::Lost => true,
+            AttemptState::Absent => false,
         };
-        self.own.push_back(Command::FinishClose { thread: id, forced });
+        commands.push(Command::FinishClose { thread: id, forced });
     }
+
+    fn take_ended(&self) -> Vec<TaskEnd> {
+        std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn report_end(ended: &Mutex<Vec<TaskEnd>>, end: TaskEnd) {
+    ended.lock().unwrap_or_else(PoisonError::into_inner).push(end);
 }

@@ -1,4 +1,5 @@
-//! The roster of runners: attached, disconnected within their lease, or lost.
+//! The hub of runners: attached, disconnected within their lease, or lost. It knows which programs each runner has and
+//! how many slots are free. The folded session decides which runner holds a thread.
 
 use std::{
     collections::BTreeMap,
@@ -14,8 +15,14 @@ use troupe_proto::{
     supervisor::v1::{self as pb, attach_response::Message},
 };
 
-use super::{placement::{Need, Offer, check_enforceable}, runner::{AtRest, Held, Link, Outbox, Runner}};
-use crate::domain::{ids::{Generation, RunnerId, SessionId, ThreadId, Turn}, settings::{ClosePolicy, Sandbox}};
+use super::{
+    placement::{Need, Offer, check_enforceable},
+    runner::{Attempt, IdleAction, Link, Outbox, Runner},
+};
+use crate::domain::{
+    ids::{Generation, RunnerId, SessionId, ThreadId, Turn},
+    settings::{ClosePolicy, Sandbox},
+};
 
 /// How long a silent runner keeps its attempts.
 pub const LEASE: Duration = Duration::from_secs(30);
@@ -25,7 +32,7 @@ pub const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// The maximum number of messages queued for a runner. A runner that falls further behind is disconnected and must
 /// attach again.
-pub(super) const OUTBOX: usize = 1_024;
+pub(crate) const OUTBOX: usize = 1_024;
 
 /// The maximum number of lost runners that are remembered, most recently lost first. Forgetting a runner is safe: the
 /// attempts of an unknown runner are lost too, and it may attach again like any other.
@@ -33,13 +40,13 @@ const MAX_LOST: usize = 64;
 
 /// The relation of a runner to an attempt at a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum AttemptState {
     /// The runner is attached and holds the attempt.
-    Holds,
+    Held,
     /// The runner does not hold the attempt, or did not hold it when it disconnected.
-    Without,
+    Absent,
     /// The runner is disconnected within its lease.
-    Away,
+    Disconnected,
     /// The runner is disconnected and half of its lease is over.
     Unreachable,
     /// The runner's lease has expired.
@@ -54,17 +61,17 @@ struct Roster {
 
 /// The reason for stopping a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhyStopped {
+pub enum StopReason {
     /// The thread is closed.
     Closed,
     /// The thread stays open, and another thread needs the program's slot.
-    InTheWay,
+    SlotNeeded,
     /// The thread stays open, and a newer attempt replaced this one.
     Superseded,
 }
 
 /// A program that must stop to free its slot for another thread.
-struct Dismissal {
+struct IdleStop {
     runner: RunnerId,
     thread: ThreadId,
     generation: Generation,
@@ -73,7 +80,7 @@ struct Dismissal {
 /// The registry of runners. Cheap to clone; all clones share the same roster.
 #[derive(Clone, Debug)]
 pub struct RunnerHub {
-    // Held for look-ups and small changes only, never across an await.
+    // Attempt for look-ups and small changes only, never across an await.
     roster: Arc<Mutex<Roster>>,
     changes: Arc<watch::Sender<u64>>,
     started: Instant,
@@ -113,15 +120,15 @@ impl RunnerHub {
 
     /// Returns the number of disconnected runners within their lease. They keep their attempts until the lease expires.
     #[must_use]
-    pub fn away(&self) -> usize {
+    pub fn disconnected(&self) -> usize {
         let is_away = |runner: &&Runner| match runner.link {
             Link::Attached { .. } => false,
-            Link::Away { since } => since.elapsed() < self.lease,
+            Link::Disconnected { since } => since.elapsed() < self.lease,
         };
         self.lock().runners.values().filter(is_away).count()
     }
 
-    /// Returns a receiver that changes when a runner's [`Standing`] may have changed or a slot may have become free.
+    /// Returns a receiver that changes when a runner's [`AttemptState`] may have changed or a slot may have become free.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -129,16 +136,12 @@ impl RunnerHub {
 
     /// Returns the reason why no attached runner can take a thread now; `None` if one can.
     #[must_use]
-    pub fn lacks_one_for(&self, need: &Need<'_>) -> Option<&'static str> {
+    pub fn why_unplaceable(&self, need: &Need<'_>) -> Option<&'static str> {
         let roster = self.lock();
-        let mut fitting = roster
-            .runners
-            .values()
-            .filter(|runner| runner.would_fit(need))
-            .peekable();
+        let mut fitting = roster.runners.values().filter(|runner| runner.suits(need)).peekable();
         if fitting.peek().is_none() {
             Some("no attached runner fits; start one with `troupe run`")
-        } else if fitting.any(Runner::has_room) {
+        } else if fitting.any(Runner::has_free_slot) {
             None
         } else {
             Some("every attached runner that fits is full; start another one with `troupe run`")
@@ -160,7 +163,7 @@ impl RunnerHub {
     }
 
     /// Chooses a runner for an attempt and assigns the attempt to it: among the suitable runners, the one with the
-    /// fewest programs. If all of them are full, the program that has been idle longest is asked to stop.
+    /// fewest programs. If all of them are full, the program that has been idle longest receives a stop.
     /// [`Self::changes`] announces the free slot when that program ends.
     #[must_use]
     pub fn place(&self, need: &Need<'_>, thread: ThreadId, generation: Generation) -> Option<RunnerId> {
@@ -168,16 +171,16 @@ impl RunnerHub {
         let least = roster
             .runners
             .iter_mut()
-            .filter(|(_, runner)| runner.would_fit(need) && runner.has_room())
+            .filter(|(_, runner)| runner.suits(need) && runner.has_free_slot())
             .min_by(|(a_id, a), (b_id, b)| (a.load(), a_id).cmp(&(b.load(), b_id)));
         if let Some((id, runner)) = least {
-            runner.take(thread, Held::new(need.session, generation, false));
+            runner.take(thread, Attempt::new(need.session, generation, false));
             return Some(id.clone());
         }
-        let dismissal = roster.make_place(need, thread);
+        let idle_stop = roster.free_slot_for(need, thread);
         drop(roster);
-        if let Some(leaving) = dismissal {
-            self.let_go(&leaving.runner, leaving.thread, leaving.generation);
+        if let Some(leaving) = idle_stop {
+            self.stop_idle(&leaving.runner, leaving.thread, leaving.generation);
         }
         None
     }
@@ -185,25 +188,25 @@ impl RunnerHub {
     /// Marks the program of an attempt as busy with its thread's next turn. Returns false if the runner no longer holds
     /// the attempt or is stopping its program.
     #[must_use]
-    pub fn take_up(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> bool {
+    pub fn resume(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> bool {
         let mut roster = self.lock();
         let runner = roster.runners.get_mut(id);
-        runner.is_some_and(|runner| matches!(runner.link, Link::Attached { .. }) && runner.take_up(thread, generation))
+        runner.is_some_and(|runner| matches!(runner.link, Link::Attached { .. }) && runner.resume(thread, generation))
     }
 
     /// Marks the program of an attempt as idle after a turn. It waits for the next turn until its slot is needed or the
     /// runner drains.
-    pub fn rest(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
+    pub fn set_idle(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
         let mut roster = self.lock();
         let Some(runner) = roster.runners.get_mut(id) else {
             return;
         };
-        let at_rest = runner.rest(thread, generation);
+        let at_rest = runner.set_idle(thread, generation);
         drop(roster);
         match at_rest {
-            AtRest::Stays => {}
-            AtRest::Wanted => self.announce(),
-            AtRest::Leaves => self.let_go(id, thread, generation),
+            IdleAction::Keep => {}
+            IdleAction::Announce => self.announce(),
+            IdleAction::Stop => self.stop_idle(id, thread, generation),
         }
     }
 
@@ -221,36 +224,36 @@ impl RunnerHub {
     }
 
     /// Records activity of an attempt. Returns its session; `None` if the runner does not hold the attempt.
-    pub fn heard(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<SessionId> {
-        self.lock().runners.get_mut(id)?.heard(thread, generation)
+    pub fn record_activity(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<SessionId> {
+        self.lock().runners.get_mut(id)?.record_activity(thread, generation)
     }
 
     /// Returns the time of an attempt's last activity; `None` if its runner is disconnected or does not hold it.
     #[must_use]
-    pub fn last_word(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<Instant> {
-        self.lock().runners.get(id)?.last_word(thread, generation)
+    pub fn last_activity(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<Instant> {
+        self.lock().runners.get(id)?.last_activity(thread, generation)
     }
 
     /// Returns the relation of a runner to an attempt.
     #[must_use]
-    pub fn standing(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Standing {
+    pub fn attempt_state(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> AttemptState {
         let roster = self.lock();
         let away_since = match roster.runners.get(id) {
             // Also for a disconnected runner: it cannot receive an attempt that it did not hold before.
-            Some(runner) if runner.held(thread, generation).is_none() => return Standing::Without,
+            Some(runner) if runner.held(thread, generation).is_none() => return AttemptState::Absent,
             Some(runner) => match runner.link {
-                Link::Attached { .. } => return Standing::Holds,
-                Link::Away { since } => since,
+                Link::Attached { .. } => return AttemptState::Held,
+                Link::Disconnected { since } => since,
             },
             None => self.started,
         };
         let away = away_since.elapsed();
         if away >= self.lease {
-            Standing::Lost
+            AttemptState::Lost
         } else if away >= self.lease / 2 {
-            Standing::Unreachable
+            AttemptState::Unreachable
         } else {
-            Standing::Away
+            AttemptState::Disconnected
         }
     }
 
@@ -348,20 +351,20 @@ impl RunnerHub {
             ClosePolicy::Terminate => STOP_GRACE,
             ClosePolicy::FinishTurn => left,
         };
-        self.stop_program(id, thread, generation, policy, grace, WhyStopped::Closed);
+        self.stop_program(id, thread, generation, policy, grace, StopReason::Closed);
     }
 
     /// Stops the program of an ended attempt immediately. Sends nothing to a runner that does not hold the attempt.
-    pub fn stop_over(&self, id: &RunnerId, thread: ThreadId, generation: Generation, why: WhyStopped) {
+    pub fn stop_ended(&self, id: &RunnerId, thread: ThreadId, generation: Generation, why: StopReason) {
         let message = stop_message(thread, generation, ClosePolicy::Kill, Duration::ZERO, why);
         // If this is not sent, the runner's next welcome stops the attempt.
         let _ = self.send_about(id, thread, generation, message);
     }
 
     /// Stops an idle program whose thread stays open.
-    fn let_go(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
-        tracing::debug!(runner = %id, %thread, %generation, "a program at rest has to leave");
-        let why = WhyStopped::InTheWay;
+    fn stop_idle(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
+        tracing::debug!(runner = %id, %thread, %generation, "idle program stopped");
+        let why = StopReason::SlotNeeded;
         self.stop_program(id, thread, generation, ClosePolicy::Terminate, STOP_GRACE, why);
     }
 
@@ -372,13 +375,13 @@ impl RunnerHub {
         generation: Generation,
         policy: ClosePolicy,
         grace: Duration,
-        why: WhyStopped,
+        why: StopReason,
     ) {
         self.send(id, stop_message(thread, generation, policy, grace, why));
     }
 
     /// Registers an attached runner and ends an earlier stream of the same runner. Returns the new stream's number.
-    pub(super) fn attach(&self, id: &RunnerId, offer: Offer, outbox: Outbox, held: BTreeMap<ThreadId, Held>) -> u64 {
+    pub(super) fn attach(&self, id: &RunnerId, offer: Offer, outbox: Outbox, held: BTreeMap<ThreadId, Attempt>) -> u64 {
         let mut roster = self.lock();
         roster.streams += 1;
         let stream = roster.streams;
@@ -397,7 +400,7 @@ impl RunnerHub {
         if let Some(runner) = roster.runners.get_mut(id)
             && runner.is_on(stream)
         {
-            runner.link = Link::Away { since };
+            runner.link = Link::Disconnected { since };
             drop(roster);
             self.announce();
             self.announce_lease();
@@ -420,15 +423,15 @@ impl RunnerHub {
         let leaving = roster.runners.get_mut(id).map(Runner::drain).unwrap_or_default();
         drop(roster);
         for (thread, generation) in leaving {
-            self.let_go(id, thread, generation);
+            self.stop_idle(id, thread, generation);
         }
     }
 
     /// Removes an attempt that the runner rejected. `full` means that it has no free slot.
-    pub(super) fn turned_away(&self, id: &RunnerId, thread: ThreadId, generation: Generation, full: bool) {
+    pub(super) fn start_rejected(&self, id: &RunnerId, thread: ThreadId, generation: Generation, full: bool) {
         let mut roster = self.lock();
         let runner = roster.runners.get_mut(id);
-        let makes_room = runner.is_some_and(|runner| runner.turn_away(thread, generation, full));
+        let makes_room = runner.is_some_and(|runner| runner.reject(thread, generation, full));
         drop(roster);
         if makes_room {
             self.announce();
@@ -438,7 +441,7 @@ impl RunnerHub {
     /// Makes a full runner eligible again at its heartbeat: work outside this supervisor may have filled it.
     pub(super) fn heartbeat(&self, id: &RunnerId) {
         let mut roster = self.lock();
-        let was_full = roster.runners.get_mut(id).is_some_and(Runner::ask_again);
+        let was_full = roster.runners.get_mut(id).is_some_and(Runner::clear_full);
         drop(roster);
         if was_full {
             self.announce();
@@ -471,7 +474,7 @@ impl RunnerHub {
         if !is_sent {
             // The stream has ended or its outbox is full. The effect stays pending; the runner receives it when it
             // attaches again.
-            runner.link = Link::Away { since: Instant::now() };
+            runner.link = Link::Disconnected { since: Instant::now() };
             drop(roster);
             self.announce();
             self.announce_lease();
@@ -509,7 +512,7 @@ fn stop_message(
     generation: Generation,
     policy: ClosePolicy,
     grace: Duration,
-    why: WhyStopped,
+    why: StopReason,
 ) -> Message {
     Message::Shutdown(pb::ShutdownThread {
         command_id: format!("shutdown:{thread}:{generation}"),
@@ -518,13 +521,13 @@ fn stop_message(
         close_policy: policy.number(),
         grace: ProtoDuration::try_from(grace).ok(),
         reason: match why {
-            WhyStopped::Closed => "closed".to_owned(),
-            WhyStopped::InTheWay => "its place is needed".to_owned(),
-            WhyStopped::Superseded => "another attempt is in its place".to_owned(),
+            StopReason::Closed => "closed".to_owned(),
+            StopReason::SlotNeeded => "its place is needed".to_owned(),
+            StopReason::Superseded => "another attempt is in its place".to_owned(),
         },
         thread_goes_on: match why {
-            WhyStopped::Closed => false,
-            WhyStopped::InTheWay | WhyStopped::Superseded => true,
+            StopReason::Closed => false,
+            StopReason::SlotNeeded | StopReason::Superseded => true,
         },
     })
 }
@@ -540,8 +543,8 @@ impl Roster {
         let mut lost: Vec<(Instant, RunnerId)> = Vec::new();
         for (id, runner) in &self.runners {
             match runner.link {
-                Link::Away { since } if since.elapsed() >= lease => lost.push((since, id.clone())),
-                Link::Away { .. } | Link::Attached { .. } => {}
+                Link::Disconnected { since } if since.elapsed() >= lease => lost.push((since, id.clone())),
+                Link::Disconnected { .. } | Link::Attached { .. } => {}
             }
         }
         lost.sort_unstable();
@@ -552,26 +555,26 @@ impl Roster {
     }
 
     /// Dismisses the program that has been idle longest on a suitable runner, at most one per waiting thread.
-    fn make_place(&mut self, need: &Need<'_>, thread: ThreadId) -> Option<Dismissal> {
+    fn free_slot_for(&mut self, need: &Need<'_>, thread: ThreadId) -> Option<IdleStop> {
         let mut longest: Option<(RunnerId, ThreadId, Instant)> = None;
         for (id, runner) in &mut self.runners {
-            if !runner.would_fit(need) {
+            if !runner.suits(need) {
                 continue;
             }
-            if runner.makes_place_for(thread) {
+            if runner.is_freeing_slot_for(thread) {
                 return None;
             }
-            match runner.longest_at_rest() {
+            match runner.longest_idle() {
                 Some((resting, since)) if longest.as_ref().is_none_or(|(.., least)| since < *least) => {
                     longest = Some((id.clone(), resting, since));
                 }
                 Some(_) => {}
-                None => runner.want_place(),
+                None => runner.request_slot(),
             }
         }
         let (runner, resting, _) = longest?;
-        let generation = self.runners.get_mut(&runner)?.dismiss(resting, Some(thread))?;
-        Some(Dismissal {
+        let generation = self.runners.get_mut(&runner)?.stop(resting, Some(thread))?;
+        Some(IdleStop {
             runner,
             thread: resting,
             generation,
@@ -599,30 +602,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_runs_from_the_last_word() {
+    async fn lease_starts_at_last_activity() {
         let hub = RunnerHub::new(LEASE);
         let (outbox, _responses) = mpsc::channel(1);
         let (id, generation) = (RunnerId::new("r"), Generation::new(1));
         let thread = ThreadId::from_uuid(Uuid::from_u128(1));
-        let held = Held::new(SessionId::from_uuid(Uuid::from_u128(2)), generation, false);
+        let held = Attempt::new(SessionId::from_uuid(Uuid::from_u128(2)), generation, false);
         let stream = hub.attach(&id, any_offer(), outbox, BTreeMap::from([(thread, held)]));
-        let last_word = Instant::now();
+        let last_activity = Instant::now();
         advance(LEASE).await;
-        assert_eq!(hub.standing(&id, thread, generation), Standing::Holds);
-        hub.detach(&id, stream, last_word);
-        assert_eq!(hub.standing(&id, thread, generation), Standing::Lost);
-        assert_eq!(hub.away(), 0);
+        assert_eq!(hub.attempt_state(&id, thread, generation), AttemptState::Held);
+        hub.detach(&id, stream, last_activity);
+        assert_eq!(hub.attempt_state(&id, thread, generation), AttemptState::Lost);
+        assert_eq!(hub.disconnected(), 0);
     }
 
     #[tokio::test]
-    async fn who_has_an_attempt_that_is_over_is_told_to_stop_it_and_nobody_else() {
+    async fn only_holder_of_ended_attempt_receives_stop() {
         let hub = RunnerHub::new(LEASE);
         let (id, generation) = (RunnerId::new("r"), Generation::new(1));
         let thread = ThreadId::from_uuid(Uuid::from_u128(1));
         let session = SessionId::from_uuid(Uuid::from_u128(2));
         let attach = |held: &[Generation]| {
             let (outbox, responses) = mpsc::channel(1);
-            let held = held.iter().map(|held| (thread, Held::new(session, *held, false)));
+            let held = held.iter().map(|held| (thread, Attempt::new(session, *held, false)));
             hub.attach(&id, any_offer(), outbox, held.collect());
             responses
         };
@@ -630,14 +633,14 @@ mod tests {
         let without = [Vec::new(), vec![generation.next()]];
         for held in without {
             let mut responses = attach(&held);
-            hub.stop_over(&id, thread, generation, WhyStopped::Closed);
+            hub.stop_ended(&id, thread, generation, StopReason::Closed);
             assert!(responses.try_recv().is_err(), "{held:?}");
         }
-        for (why, goes_on) in [(WhyStopped::Closed, false), (WhyStopped::Superseded, true)] {
+        for (why, goes_on) in [(StopReason::Closed, false), (StopReason::Superseded, true)] {
             let mut responses = attach(&[generation]);
-            hub.stop_over(&id, thread, generation, why);
+            hub.stop_ended(&id, thread, generation, why);
             let Some(Message::Shutdown(told)) = responses.try_recv().unwrap().unwrap().message else {
-                panic!("it is told to stop");
+                panic!("a stop is sent");
             };
             assert_eq!(told.close_policy(), pb::ClosePolicy::Kill);
             assert_eq!((told.thread_id, told.generation), (thread.to_string(), 1));
@@ -646,7 +649,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_runners_that_were_lost_last_are_remembered() {
+    async fn recently_lost_runners_are_remembered() {
         let hub = RunnerHub::new(LEASE);
         let (outbox, _responses) = mpsc::channel(1);
         let id = |number: usize| RunnerId::new(format!("runner {number}"));
@@ -671,8 +674,8 @@ mod tests {
         assert_eq!(
             rest.count(),
             MAX_LOST + 1,
-            "those that were lost later, and the one that is attached"
+            "the recently lost runners and the attached runner"
         );
-        assert_eq!(hub.away(), 0);
+        assert_eq!(hub.disconnected(), 0);
     }
 }

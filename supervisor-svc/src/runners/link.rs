@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream::FuturesOrdered};
+use opentelemetry::metrics::Counter;
 use supervisor_log::codec::parts::{usage_from_pb, usage_to_pb};
-use svc_kit::identity::principal_of;
+use svc_kit::{identity::principal_of, metrics::counter};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -22,55 +23,99 @@ use troupe_proto::{
     },
 };
 
-use super::{artifacts::{Pieces, Place}, hub::{OUTBOX, RunnerHub, Standing, WhyStopped}, placement::Offer, protocol::{self, Heard, MAX_DETAIL_BYTES}, runner::Held};
-use crate::{domain::{command::Command, content::truncate, event::ConditionKind, ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId}, principal::Actor, rules::{authorize::{MAX_PATHS, MAX_PATH_BYTES}, budget, stall}, settings::Sandbox, state::{session::Session, thread::Thread}}, engine::{Directory, Done, Failure, Handle, Origin}, use_cases::tool_decision::{self, AskedCall, KnownBy}};
+use super::{
+    artifacts::{ReportPosition, UnfinishedArtifacts},
+    hub::{AttemptState, OUTBOX, RunnerHub, StopReason},
+    output::OutputBoard,
+    placement::Offer,
+    protocol::{self, MAX_DETAIL_BYTES, ReadReport},
+    runner::Attempt,
+    telemetry::TelemetryBoard,
+};
+use crate::{
+    domain::{
+        command::Command,
+        content::truncate,
+        event::ConditionKind,
+        ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId},
+        principal::Actor,
+        rules::{
+            authorize::{MAX_PATH_BYTES, MAX_PATHS},
+            budget, stall,
+        },
+        settings::Sandbox,
+        state::{session::Session, thread::Thread},
+    },
+    engine::{Directory, Done, Failure, Handle, Origin},
+    tool_decisions::{ARGUMENTS_BYTES, KnownBy, ToolCallRequest, ToolDecisions},
+};
 
 /// How long a new stream may take to send its hello.
-pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// The maximum length of a tool name in a tool request.
-pub(super) const MAX_TOOL_BYTES: usize = 256;
+pub(crate) const MAX_TOOL_BYTES: usize = 256;
 
 /// The maximum size of the arguments in a tool request.
-pub(super) const MAX_ARGUMENTS_BYTES: usize = tool_calls::ARGUMENTS_BYTES;
+pub(crate) const MAX_ARGUMENTS_BYTES: usize = ARGUMENTS_BYTES;
 
 /// The maximum number of undecided tool requests per stream. Each may wait for an operator.
-pub(super) const MAX_UNDECIDED: usize = 1_024;
+pub(crate) const MAX_UNDECIDED: usize = 1_024;
 
 /// The maximum number of reports per stream that wait for their append.
-pub(super) const REPORTS_IN_FLIGHT: usize = 256;
+pub(crate) const REPORTS_IN_FLIGHT: usize = 256;
 
 /// The maximum length of a runner id or a tool request id.
-pub(super) const MAX_ID_BYTES: usize = 128;
+pub(crate) const MAX_ID_BYTES: usize = 128;
 
 /// The maximum length of a runner kind, a label key or a label value.
-pub(super) const MAX_LABEL_BYTES: usize = 128;
+pub(crate) const MAX_LABEL_BYTES: usize = 128;
 
 /// The maximum number of kinds that a runner offers.
-pub(super) const MAX_KINDS: usize = 16;
+pub(crate) const MAX_KINDS: usize = 16;
 
 /// The maximum number of labels of a runner.
-pub(super) const MAX_LABELS: usize = 32;
+pub(crate) const MAX_LABELS: usize = 32;
 
 /// The maximum number of threads in the hello of a returning runner.
-pub(super) const MAX_HELD: usize = 100_000;
+pub(crate) const MAX_HELD: usize = 100_000;
 
 /// The gRPC service that runners attach to.
 #[derive(Clone)]
 pub struct RunnerGate {
     directory: Directory,
+    hub: RunnerHub,
+    telemetry: TelemetryBoard,
+    output: OutputBoard,
+    decisions: ToolDecisions,
+    /// Counts messages and reports that this release does not know.
+    unknown_messages: Counter<u64>,
     draining: CancellationToken,
 }
 
 impl RunnerGate {
     /// Creates a gate to the sessions of `directory`. The gate closes when `draining` is cancelled.
     #[must_use]
-    pub const fn new(directory: Directory, draining: CancellationToken) -> Self {
-        Self { directory, draining }
-    }
-
-    fn hub(&self) -> &RunnerHub {
-        &self.directory.context().runners
+    pub fn new(
+        directory: Directory,
+        hub: RunnerHub,
+        telemetry: TelemetryBoard,
+        output: OutputBoard,
+        decisions: ToolDecisions,
+        draining: CancellationToken,
+    ) -> Self {
+        Self {
+            directory,
+            hub,
+            telemetry,
+            output,
+            decisions,
+            unknown_messages: counter(
+                "troupe.runners.passed_over",
+                "Messages and reports of runners that this release does not know",
+            ),
+            draining,
+        }
     }
 
     /// Returns the action for each thread that a returning runner holds, and the attempts that it keeps.
@@ -78,7 +123,7 @@ impl RunnerGate {
         &self,
         runner: &RunnerId,
         held: &[pb::HeldThread],
-    ) -> Result<(Vec<pb::HeldThreadVerdict>, BTreeMap<ThreadId, Held>), Failure> {
+    ) -> Result<(Vec<pb::HeldThreadVerdict>, BTreeMap<ThreadId, Attempt>), Failure> {
         let mut verdicts = Vec::new();
         let mut kept = BTreeMap::new();
         for held in held {
@@ -90,29 +135,29 @@ impl RunnerGate {
             if let Some((session, thread)) = self.thread(&held.thread_id).await?
                 && thread.is_held_by(runner, Generation::new(held.generation))
                 // The turn was sent but did not arrive, so it is still pending. The attempt ends and a new one starts.
-                && (thread.turn.is_undispatched() || thread.turn.number().get() == held.turn)
+                && (thread.turn.awaits_dispatch() || thread.turn.number().get() == held.turn)
             {
                 verdict.go_on = true;
                 verdict.applied_report_sequence = thread.last_report.get();
                 let is_idle = !thread.status.kind().is_active();
-                kept.insert(thread.id, Held::new(session, thread.generation, is_idle));
+                kept.insert(thread.id, Attempt::new(session, thread.generation, is_idle));
             }
             verdicts.push(verdict);
         }
         Ok((verdicts, kept))
     }
 
-    /// Rechecks the attempts that an attached runner was told to continue. An attempt that ended between the review and
+    /// Rechecks the attempts that an attached runner may continue. An attempt that ended between the review and
     /// the attachment has no pending effects, so this call stops it.
-    async fn review_again(&self, runner: &RunnerId, kept: &[Kept]) -> Result<(), Failure> {
-        for kept in kept {
-            let session = found(self.directory.session(kept.session).await)?;
-            let why = match session.and_then(|session| session.state().thread(kept.thread).cloned()) {
-                Some(thread) if thread.is_held_by(runner, kept.generation) => continue,
-                Some(thread) if thread.status.kind().is_open() => WhyStopped::Superseded,
-                Some(_) | None => WhyStopped::Closed,
+    async fn review_again(&self, runner: &RunnerId, kept: &[HeldAttempt]) -> Result<(), Failure> {
+        for held in kept {
+            let session = found(self.directory.session(held.session).await)?;
+            let why = match session.and_then(|session| session.state().thread(held.thread).cloned()) {
+                Some(thread) if thread.is_held_by(runner, held.generation) => continue,
+                Some(thread) if thread.status.kind().is_open() => StopReason::Superseded,
+                Some(_) | None => StopReason::Closed,
             };
-            self.hub().stop_over(runner, kept.thread, kept.generation, why);
+            self.hub.stop_ended(runner, held.thread, held.generation, why);
         }
         Ok(())
     }
@@ -163,9 +208,9 @@ impl RunnerGate {
             },
         };
         let kind = Some(request.runner_kind.as_str()).filter(|kind| !kind.is_empty());
-        let call = AskedCall {
-            confined: self.hub().confines(runner, kind, sandbox),
-            docs_only: request.docs_only && self.hub().confines(runner, kind, Sandbox::WorkspaceWrite),
+        let call = ToolCallRequest {
+            confined: self.hub.confines(runner, kind, sandbox),
+            docs_only: request.docs_only && self.hub.confines(runner, kind, Sandbox::WorkspaceWrite),
             tool: request.tool,
             arguments: request.arguments_json,
             request: None,
@@ -175,12 +220,11 @@ impl RunnerGate {
             runner_kind: request.runner_kind,
             paths: request.resolved_paths,
         };
-        let context = self.directory.context();
         if request.not_offered {
-            return Some(tool_calls::refuse_unoffered(context, &session, thread, &call));
+            return Some(self.decisions.refuse_unoffered(&session, thread, &call));
         }
-        match tool_calls::decide(context, &session, thread, &call, origin, pending()).await {
-            Ok(decided) => decided.answer.refusal(),
+        match self.decisions.decide(&session, thread, &call, origin, pending()).await {
+            Ok(decision) => decision.outcome.refusal(),
             // Fail closed: a call that cannot be recorded does not run.
             Err(failure) => Some(failure.to_string()),
         }
@@ -194,7 +238,7 @@ impl RunnerGate {
         thread: ThreadId,
         generation: Generation,
     ) -> Result<Option<Handle>, Failure> {
-        match self.hub().session_of(runner, thread, generation) {
+        match self.hub.session_of(runner, thread, generation) {
             Some(session) => found(self.directory.session(session).await),
             None => Ok(None),
         }
@@ -219,13 +263,13 @@ impl ThreadRunnerService for RunnerGate {
             return Err(bad_hello("message", "the first message of a runner must be hello"));
         };
         let (runner, offer) = check(&hello)?;
-        tracing::info!(%runner, %principal, kinds = hello.kinds.len(), "a runner attached");
+        tracing::info!(%runner, %principal, kinds = hello.kinds.len(), "runner attached");
 
         let (outbox, responses) = mpsc::channel(OUTBOX);
         // An error must not abandon attempts that could not be reviewed: the runner attaches again.
         let (threads, kept) = self.review(&runner, &hello.threads).await?;
         let welcome = pb::RunnerWelcome {
-            lease: prost_types::Duration::try_from(self.hub().lease()).ok(),
+            lease: prost_types::Duration::try_from(self.hub.lease()).ok(),
             peers: Vec::new(),
             threads,
         };
@@ -233,9 +277,12 @@ impl ThreadRunnerService for RunnerGate {
         let _ = outbox.try_send(Ok(pb::AttachResponse {
             message: Some(ToRunner::Welcome(welcome)),
         }));
-        let going_on: Vec<Kept> = kept.iter().map(|(thread, held)| Kept::of(*thread, held)).collect();
+        let continuing: Vec<HeldAttempt> = kept
+            .iter()
+            .map(|(thread, held)| HeldAttempt::of(*thread, held))
+            .collect();
         let answers = outbox.downgrade();
-        let number = self.hub().attach(&runner, offer, outbox, kept);
+        let number = self.hub.attach(&runner, offer, outbox, kept);
         let stream = Stream {
             gate: self.clone(),
             runner,
@@ -243,15 +290,15 @@ impl ThreadRunnerService for RunnerGate {
             answers,
         };
         tokio::spawn(async move {
-            match stream.gate.review_again(&stream.runner, &going_on).await {
+            match stream.gate.review_again(&stream.runner, &continuing).await {
                 Ok(()) => stream.serve(incoming).await,
                 // An error must not abandon attempts that could not be reviewed: the runner attaches again.
                 Err(failure) => {
-                    tracing::warn!(runner = %stream.runner, %failure, "what a runner holds cannot be looked at");
+                    tracing::warn!(runner = %stream.runner, %failure, "attempts of a runner not reviewed");
                 }
             }
-            tracing::info!(runner = %stream.runner, "a runner left");
-            stream.gate.hub().detach(&stream.runner, number, Instant::now());
+            tracing::info!(runner = %stream.runner, "runner disconnected");
+            stream.gate.hub.detach(&stream.runner, number, Instant::now());
         });
         Ok(Response::new(ReceiverStream::new(responses)))
     }
@@ -259,14 +306,14 @@ impl ThreadRunnerService for RunnerGate {
 
 /// An attempt that a returning runner keeps.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct HeldAttempt {
     session: SessionId,
     thread: ThreadId,
     generation: Generation,
 }
 
-impl Kept {
-    const fn of(thread: ThreadId, held: &Held) -> Self {
+impl HeldAttempt {
+    const fn of(thread: ThreadId, held: &Attempt) -> Self {
         Self {
             session: held.session,
             thread,
@@ -293,10 +340,10 @@ impl Stream {
         let mut in_flight = FuturesOrdered::new();
         // The tasks end with the stream. The runner repeats its requests on the next stream.
         let mut undecided = JoinSet::new();
-        let mut pieces = Pieces::default();
-        let mut has_told = false;
-        let lease = self.gate.hub().lease();
-        let mut last_word = Instant::now();
+        let mut unfinished = UnfinishedArtifacts::default();
+        let mut has_logged = false;
+        let lease = self.gate.hub.lease();
+        let mut last_activity = Instant::now();
         loop {
             let room = in_flight.len() < REPORTS_IN_FLIGHT;
             tokio::select! {
@@ -304,22 +351,22 @@ impl Stream {
                 biased;
                 () = self.gate.draining.cancelled() => {
                     let reason = String::from("the supervisor is shutting down");
-                    self.gate.hub().send(&self.runner, ToRunner::GoAway(pb::RunnerGoAway { reason }));
+                    self.gate.hub.send(&self.runner, ToRunner::GoAway(pb::RunnerGoAway { reason }));
                     return;
                 }
                 Some(ack) = in_flight.next(), if !in_flight.is_empty() => {
                     // An unrecorded report ends the stream. The runner resends the report on the next stream.
                     let Some(ack) = ack else { return };
-                    self.gate.hub().send(&self.runner, ToRunner::ReportAck(ack));
+                    self.gate.hub.send(&self.runner, ToRunner::ReportAck(ack));
                 }
                 Some(decided) = undecided.join_next(), if !undecided.is_empty() => match decided {
                     Ok(decision) => self.decide(decision),
                     Err(error) => tracing::error!(runner = %self.runner, %error, "the decision on a tool call broke"),
                 },
-                message = timeout_at(last_word + lease, incoming.message()), if room => {
+                message = timeout_at(last_activity + lease, incoming.message()), if room => {
                     let Ok(message) = message else {
                         // The lease has expired. It runs from the last message, not from the time of this check.
-                        self.gate.hub().detach(&self.runner, self.number, last_word);
+                        self.gate.hub.detach(&self.runner, self.number, last_activity);
                         return;
                     };
                     let message = match message {
@@ -333,22 +380,22 @@ impl Stream {
                             return;
                         }
                     };
-                    last_word = Instant::now();
+                    last_activity = Instant::now();
                     // Messages of a stream that a later one replaced are ignored.
-                    if !self.gate.hub().is_present(&self.runner, self.number) {
+                    if !self.gate.hub.is_present(&self.runner, self.number) {
                         return;
                     }
                     let Some(message) = message else {
-                        self.pass_over(&mut has_told, "message");
+                        self.ignore_unknown(&mut has_logged, "message");
                         continue;
                     };
-                    self.heard(&message).await;
+                    self.record_activity(&message).await;
                     match message {
                         FromRunner::Report(report) => {
                             if report.kind.is_none() {
-                                self.pass_over(&mut has_told, "report");
+                                self.ignore_unknown(&mut has_logged, "report");
                             }
-                            match self.report(report, &mut pieces).await {
+                            match self.report(report, &mut unfinished).await {
                                 Ok(Some((ack, applied))) => in_flight.push_back(acknowledge(ack, applied, self)),
                                 Ok(None) => {}
                                 Err(failure) => return self.unrecorded(&failure),
@@ -362,10 +409,10 @@ impl Stream {
                         FromRunner::Telemetry(telemetry) => self.telemetry(telemetry).await,
                         FromRunner::ToolRequest(request) => self.tool(request, &mut undecided),
                         FromRunner::Output(output) => self.output(&output),
-                        FromRunner::Heartbeat(_) => self.gate.hub().heartbeat(&self.runner),
+                        FromRunner::Heartbeat(_) => self.gate.hub.heartbeat(&self.runner),
                         FromRunner::Draining(_) => {
-                            tracing::info!(runner = %self.runner, "a runner drains");
-                            self.gate.hub().drain(&self.runner);
+                            tracing::info!(runner = %self.runner, "runner draining");
+                            self.gate.hub.drain(&self.runner);
                         }
                         // Every message renews the lease. A second hello is ignored. Commands are levels and need no
                         // acknowledgement.
@@ -377,11 +424,11 @@ impl Stream {
     }
 
     /// Records activity of an attempt. A message about an attempt proves that it is alive and ends a stall.
-    async fn heard(&self, message: &FromRunner) {
+    async fn record_activity(&self, message: &FromRunner) {
         let Some((thread, generation)) = attempt_of(message) else {
             return;
         };
-        let Some(session) = self.gate.hub().heard(&self.runner, thread, generation) else {
+        let Some(session) = self.gate.hub.record_activity(&self.runner, thread, generation) else {
             return;
         };
         // A passivated session has no running thread, so none of its threads can be stalled.
@@ -414,19 +461,18 @@ impl Stream {
             return;
         };
         let generation = Generation::new(output.generation);
-        let hub = self.gate.hub();
-        if hub.standing(&self.runner, thread, generation) == Standing::Holds
+        let hub = &self.gate.hub;
+        if hub.attempt_state(&self.runner, thread, generation) == AttemptState::Held
             && let Some(session) = hub.session_of(&self.runner, thread, generation)
         {
-            let board = &self.gate.directory.context().output;
-            board.put(session, thread, generation, &output.text);
+            self.gate.output.put(session, thread, generation, &output.text);
         }
     }
 
     /// Ignores a message that only newer releases know. Each one is counted; the first one of a stream is logged.
-    fn pass_over(&self, has_told: &mut bool, what: &'static str) {
-        self.gate.directory.context().measures.passed_over();
-        if !std::mem::replace(has_told, true) {
+    fn ignore_unknown(&self, has_logged: &mut bool, what: &'static str) {
+        self.gate.unknown_messages.add(1, &[]);
+        if !std::mem::replace(has_logged, true) {
             tracing::warn!(
                 runner = %self.runner,
                 what,
@@ -449,7 +495,7 @@ impl Stream {
     async fn report(
         &self,
         report: pb::RunnerReport,
-        pieces: &mut Pieces,
+        unfinished: &mut UnfinishedArtifacts,
     ) -> Result<Option<(pb::ReportAck, Option<Applied>)>, Failure> {
         let Ok(thread) = report.thread_id.parse::<ThreadId>() else {
             return Ok(None);
@@ -464,22 +510,22 @@ impl Stream {
         let stopped = matches!(report.kind, Some(pb::runner_report::Kind::Stopped(_)));
         let session = self.gate.session(&self.runner, thread, generation).await?;
         if stopped {
-            self.gate.hub().release(&self.runner, thread, generation);
+            self.gate.hub.release(&self.runner, thread, generation);
         }
         let Some(session) = session else {
             return Ok(Some((ack, None)));
         };
-        let place = Place {
+        let position = ReportPosition {
             thread,
             generation,
             sequence,
         };
         let prompt_log = session.state().settings.prompt_log;
-        let clock = &self.gate.directory.context().clock;
-        let (report, contents) = match reports::read(place, report, pieces, prompt_log, clock) {
-            Heard::News(news) => *news,
-            Heard::Part => return Ok(None),
-            Heard::Nothing => return Ok(Some((ack, None))),
+        let clock = self.gate.directory.clock();
+        let (report, contents) = match protocol::read_report(position, report, unfinished, prompt_log, clock) {
+            ReadReport::Report(report) => *report,
+            ReadReport::Part => return Ok(None),
+            ReadReport::Ignored => return Ok(Some((ack, None))),
         };
         let command = Command::Report {
             thread,
@@ -501,7 +547,7 @@ impl Stream {
         };
         let full = refused.refusal() == pb::StartRefusal::NoCapacity;
         let why = truncate(&refused.message, MAX_DETAIL_BYTES);
-        self.gate.hub().turned_away(&self.runner, thread, generation, full);
+        self.gate.hub.start_rejected(&self.runner, thread, generation, full);
         let command = match refused.refusal() {
             pb::StartRefusal::NoCapacity => Command::LoseRunner {
                 thread,
@@ -534,7 +580,7 @@ impl Stream {
         };
         // A passivated session has no running thread. Telemetry of an idle program does not activate it.
         let generation = Generation::new(telemetry.generation);
-        let present = self.gate.hub().session_of(&self.runner, thread, generation);
+        let present = self.gate.hub.session_of(&self.runner, thread, generation);
         if present.is_none_or(|session| self.gate.directory.peek(session).is_none()) {
             return;
         }
@@ -552,8 +598,7 @@ impl Stream {
             usage: usage.map(|usage| usage_to_pb(present.earlier_usage.plus(usage))),
             ..telemetry
         };
-        let context = self.gate.directory.context();
-        context.telemetry.put(session.id(), thread, telemetry);
+        self.gate.telemetry.put(session.id(), thread, telemetry);
         if let Some(usage) = usage
             && budget::is_checkpoint_due(&state, thread, generation, &usage, session.now())
         {
@@ -587,7 +632,7 @@ impl Stream {
     }
 
     fn decide(&self, decision: pb::ToolDecision) {
-        self.gate.hub().send(&self.runner, ToRunner::ToolDecision(decision));
+        self.gate.hub.send(&self.runner, ToRunner::ToolDecision(decision));
     }
 
     fn origin(&self) -> Origin {

@@ -7,22 +7,23 @@
 //! - [`protocol`]: conversion of runners' reports.
 //!
 //! Which runner holds a thread is a fact of the folded session
-//! ([`Thread::holder`](crate::domain::thread::Thread::holder)). The hub only knows which programs a connected runner has
+//! ([`Thread::holder`](crate::domain::state::thread::Thread::holder)). The hub only knows which programs a connected runner has
 //! at present; dispatch compares the two.
 
-mod artifacts;
+pub(crate) mod artifacts;
 mod board;
 mod dispatch;
-mod hub;
-mod link;
+pub(crate) mod hub;
+pub(crate) mod link;
 mod orchestrate;
-mod output;
+pub(crate) mod output;
 mod placement;
-mod protocol;
+pub(crate) mod protocol;
 mod runner;
+mod services;
 mod silence;
 mod steer;
-mod telemetry;
+pub(crate) mod telemetry;
 mod turn;
 
 pub use self::{

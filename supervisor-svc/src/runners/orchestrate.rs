@@ -1,27 +1,21 @@
-//! Automatic turns of orchestrators: applies [`orchestration::due`] after each append and whenever the actor recomputes
-//! its pending effects.
+//! Automatic turns of orchestrators: applies [`orchestration::due`] after each append and whenever pending work is
+//! recomputed.
 
 use prost::Message as _;
 use supervisor_log::store::Content;
 use troupe_proto::supervisor::v1 as pb;
 
-use crate::{domain::{command::Command, content::preview, rules::orchestration}, engine::actor::Actor};
+use crate::{
+    domain::{command::Command, content::preview, rules::orchestration, state::session::Session},
+    engine::feed::Commands,
+};
 
-impl Actor {
-    pub(super) fn keep_orchestrating(&mut self) {
-        for thread in orchestration::due(&self.session) {
-            let input = input().reference(preview(orchestration::AUTO_TURN));
-            self.own.push_back(Command::AutoTurn { thread, input });
-        }
-    }
-}
-
-/// Returns the content that a command of the actor itself refers to.
-pub(super) fn contents_of(command: &Command) -> Vec<Content> {
-    if matches!(command, Command::AutoTurn { .. }) {
-        vec![input()]
-    } else {
-        Vec::new()
+/// Issues the automatic turns that are due.
+pub(super) fn request_auto_turns(session: &Session, commands: &mut Commands) {
+    for thread in orchestration::due(session) {
+        let content = input();
+        let input = content.reference(preview(orchestration::AUTO_TURN));
+        commands.push_with(Command::AutoTurn { thread, input }, vec![content]);
     }
 }
 

@@ -10,14 +10,14 @@ use super::board::Board;
 use crate::domain::ids::{Generation, SessionId, ThreadId};
 
 /// Maximum output buffered per thread, in bytes.
-pub(super) const MAX_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_BYTES: usize = 64 * 1024;
 
 /// Maximum number of pieces per thread.
-pub(super) const MAX_PIECES: usize = 1_024;
+pub(crate) const MAX_PIECES: usize = 1_024;
 
 /// Maximum number of threads with buffered output. Beyond that, the output of the least recently active thread is
 /// dropped.
-pub(super) const MAX_THREADS: usize = 1_024;
+pub(crate) const MAX_THREADS: usize = 1_024;
 
 /// A piece of a thread's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_gets_each_piece_once_and_in_order() {
+    fn each_piece_is_returned_once_in_order() {
         let board = OutputBoard::default();
         board.put(session(1), thread(1), FIRST, "a");
         board.put(session(1), thread(2), FIRST, "b");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_when_the_ring_is_full() {
+    fn full_ring_drops_the_oldest_piece() {
         let board = OutputBoard::default();
         for text in ["a", "b", "c"] {
             board.put(session(1), thread(1), FIRST, &text.repeat(MAX_BYTES / 2));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_piece_that_is_too_long_the_end_is_kept() {
+    fn long_piece_keeps_its_end() {
         let board = OutputBoard::default();
         board.put(session(1), thread(1), FIRST, &format!("é{}", "x".repeat(MAX_BYTES - 1)));
         let (_, pieces) = board.since(session(1), 0);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_threads_and_those_that_were_silent_longest_are_forgotten() {
+    fn output_of_closed_and_oldest_threads_is_dropped() {
         let board = OutputBoard::default();
         board.put(session(1), thread(0), FIRST, "closed");
         board.forget(session(1), thread(0));

@@ -6,7 +6,14 @@ use tonic::Code;
 use tool_policy::Policy;
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use crate::domain::{command::Spawn, decide::spawn::child_rights, ids::SessionId, rejection::Refusal, settings::{Sandbox, Settings}, state::{session::Session, thread::Thread}};
+use crate::domain::{
+    command::Spawn,
+    decide::spawn::child_rights,
+    ids::SessionId,
+    rejection::Refusal,
+    settings::{Sandbox, Settings},
+    state::{session::Session, thread::Thread},
+};
 
 /// The requirements of a thread on a runner.
 #[derive(Clone, Copy, Debug)]

@@ -5,45 +5,56 @@ use serde_json::json;
 use supervisor_log::{codec::parts::usage_from_pb, store::Content};
 use troupe_proto::supervisor::v1::{self as pb, runner_report::Kind};
 
-use super::artifacts::{Added, MAX_ARTIFACT_BYTES, Pieces, Place};
-use crate::{clock::Clock, domain::{command::Report, content::{ContentRef, MAX_EVENT_MESSAGE_BYTES, preview, truncate}, event::{Artifact, OutputDigests, PROMPT_ARTIFACT}, ids::{Digest, InputNumber, Turn}, rules::orchestration, settings::PromptLog, status::Settled}};
+use super::artifacts::{Added, MAX_ARTIFACT_BYTES, ReportPosition, UnfinishedArtifacts};
+use crate::{
+    clock::Clock,
+    domain::{
+        command::Report,
+        content::{ContentRef, MAX_EVENT_MESSAGE_BYTES, preview, truncate},
+        event::{Artifact, OutputDigests, PROMPT_ARTIFACT},
+        ids::{Digest, InputNumber, Turn},
+        rules::orchestration,
+        settings::PromptLog,
+        status::Settled,
+    },
+};
 
 /// The maximum length of an artifact's name.
-pub(super) const MAX_NAME_BYTES: usize = 256;
+pub(crate) const MAX_NAME_BYTES: usize = 256;
 /// The maximum length of an artifact's kind.
-pub(super) const MAX_KIND_BYTES: usize = 64;
+pub(crate) const MAX_KIND_BYTES: usize = 64;
 /// The maximum length of an artifact's media type.
-pub(super) const MAX_MEDIA_TYPE_BYTES: usize = 128;
+pub(crate) const MAX_MEDIA_TYPE_BYTES: usize = 128;
 /// The maximum length of the detail of a program's end or of a policy gap.
-pub(super) const MAX_DETAIL_BYTES: usize = 1_024;
+pub(crate) const MAX_DETAIL_BYTES: usize = 1_024;
 
 /// The result of reading a report.
-pub(super) enum Heard {
+pub(super) enum ReadReport {
     /// A report for the session to decide, with the content that it refers to.
-    News(Box<(Report, Vec<Content>)>),
+    Report(Box<(Report, Vec<Content>)>),
     /// A part of an incomplete artifact. It must not be acknowledged: the acknowledgement of the last part covers all
     /// parts.
     Part,
     /// A report that changes no state.
-    Nothing,
+    Ignored,
 }
 
 /// Converts a runner's report to a domain report, combined with its earlier parts. `log` selects how much of a prompt
 /// is stored.
-pub(super) fn read(
-    place: Place,
+pub(super) fn read_report(
+    position: ReportPosition,
     report: pb::RunnerReport,
-    pieces: &mut Pieces,
+    unfinished: &mut UnfinishedArtifacts,
     log: PromptLog,
     clock: &Clock,
-) -> Heard {
+) -> ReadReport {
     let mut contents = Vec::new();
     let Some(kind) = report.kind else {
-        pieces.interrupt(place.thread);
-        return Heard::Nothing;
+        unfinished.interrupt(position.thread);
+        return ReadReport::Ignored;
     };
     if !matches!(kind, Kind::Artifact(_)) {
-        pieces.interrupt(place.thread);
+        unfinished.interrupt(position.thread);
     }
     let report = match kind {
         Kind::TurnStarted(started) => Report::TurnStarted {
@@ -54,14 +65,14 @@ pub(super) fn read(
             number: InputNumber::new(delivered.number),
             turn: Turn::new(delivered.turn),
         },
-        Kind::Artifact(piece) => match pieces.add(place, bounded(piece)) {
+        Kind::Artifact(piece) => match unfinished.add(position, bounded(piece)) {
             Added::Whole(whole) => Report::Artifact(artifact(whole, clock, &mut contents)),
-            Added::Unfinished => return Heard::Part,
-            Added::Dropped => return Heard::Nothing,
+            Added::Unfinished => return ReadReport::Part,
+            Added::Dropped => return ReadReport::Ignored,
         },
         Kind::Prompt(prompt) => match prompt_artifact(&prompt, log) {
             Some(whole) => Report::Artifact(artifact(whole, clock, &mut contents)),
-            None => return Heard::Nothing,
+            None => return ReadReport::Ignored,
         },
         Kind::Stopped(stopped) => Report::Stopped {
             detail: truncate(&stopped.detail, MAX_DETAIL_BYTES).to_owned(),
@@ -69,7 +80,7 @@ pub(super) fn read(
         Kind::PolicyGap(gap) => Report::PolicyGap(truncate(&gap.gap, MAX_DETAIL_BYTES).to_owned()),
         Kind::ContextLost(lost) => Report::ContextLost(truncate(&lost.reason, MAX_DETAIL_BYTES).to_owned()),
     };
-    Heard::News(Box::new((report, contents)))
+    ReadReport::Report(Box::new((report, contents)))
 }
 
 fn artifact(whole: pb::ArtifactReport, clock: &Clock, contents: &mut Vec<Content>) -> Artifact {
@@ -78,7 +89,7 @@ fn artifact(whole: pb::ArtifactReport, clock: &Clock, contents: &mut Vec<Content
         name: whole.name,
         kind: whole.kind,
         media_type: whole.media_type,
-        content: keep(whole.data, String::new(), contents),
+        content: store_content(whole.data, String::new(), contents),
         turn: Turn::new(whole.turn),
     }
 }
@@ -102,7 +113,7 @@ fn label(text: &str, max: usize) -> String {
 /// Returns the prompt that the program received, as an artifact. Returns `None` if prompts are not stored or the prompt
 /// is larger than an artifact may be.
 fn prompt_artifact(prompt: &pb::PromptReport, log: PromptLog) -> Option<pb::ArtifactReport> {
-    let keeps_texts = match log {
+    let stores_texts = match log {
         PromptLog::Full => true,
         PromptLog::Hashes => false,
         PromptLog::Off => return None,
@@ -114,7 +125,7 @@ fn prompt_artifact(prompt: &pb::PromptReport, log: PromptLog) -> Option<pb::Arti
             json!({
                 "kind": block.kind().as_str_name(),
                 "sha256": Digest::of(block.text.as_bytes()).to_string(),
-                "text": keeps_texts.then_some(&block.text),
+                "text": stores_texts.then_some(&block.text),
             })
         })
         .collect();
@@ -172,10 +183,13 @@ fn message(text: String, contents: &mut Vec<Content>) -> (String, Option<Content
     }
     let short = orchestration::excerpt(&text, MAX_EVENT_MESSAGE_BYTES);
     let preview = preview(&text);
-    (short, Some(keep(Bytes::from(text.into_bytes()), preview, contents)))
+    (
+        short,
+        Some(store_content(Bytes::from(text.into_bytes()), preview, contents)),
+    )
 }
 
-fn keep(bytes: Bytes, preview: String, contents: &mut Vec<Content>) -> ContentRef {
+fn store_content(bytes: Bytes, preview: String, contents: &mut Vec<Content>) -> ContentRef {
     let content = Content::new(bytes);
     let reference = content.reference(preview);
     contents.push(content);

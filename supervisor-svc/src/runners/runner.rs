@@ -18,16 +18,16 @@ pub(super) enum Link {
     /// Connected by this stream.
     Attached { outbox: Outbox, stream: u64 },
     /// Disconnected since this time, within its lease.
-    Away { since: Instant },
+    Disconnected { since: Instant },
 }
 
 /// An attempt that a runner holds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct Attempt {
     pub session: SessionId,
     pub generation: Generation,
     /// The time of the last activity.
-    last_word: Instant,
+    last_activity: Instant,
     program: Program,
 }
 
@@ -35,15 +35,15 @@ pub(super) struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
     /// A turn is running or was sent.
-    AtWork,
+    Busy,
     /// The program waits for its thread's next turn.
-    Resting { since: Instant },
-    /// The program was asked to stop although its thread is open. `place_for` is the thread that waits for its slot, if
+    Idle { since: Instant },
+    /// The program received a stop although its thread is open. `slot_for` is the thread that waits for its slot, if
     /// any.
-    Leaving { place_for: Option<ThreadId> },
+    Stopping { slot_for: Option<ThreadId> },
 }
 
-impl Held {
+impl Attempt {
     /// Creates an entry for an attempt that was just assigned or that a returning runner holds. `is_idle` means that no
     /// turn is in progress.
     pub fn new(session: SessionId, generation: Generation, is_idle: bool) -> Self {
@@ -51,11 +51,11 @@ impl Held {
         Self {
             session,
             generation,
-            last_word: now,
+            last_activity: now,
             program: if is_idle {
-                Program::Resting { since: now }
+                Program::Idle { since: now }
             } else {
-                Program::AtWork
+                Program::Busy
             },
         }
     }
@@ -66,21 +66,21 @@ impl Held {
 pub(super) struct Runner {
     pub offer: Offer,
     pub link: Link,
-    held: BTreeMap<ThreadId, Held>,
+    held: BTreeMap<ThreadId, Attempt>,
     /// The runner reported that it has no free slot. Reset when one of its attempts ends, and at its next heartbeat.
     is_full: bool,
     /// The runner takes no more threads.
     is_draining: bool,
     /// A thread found no slot while every program was busy, so the next idle program must be announced.
-    is_wanted: bool,
+    slot_requested: bool,
 }
 
 impl Runner {
     /// Creates an attached runner with these attempts. Activity on `earlier` streams counts.
-    pub fn new(offer: Offer, link: Link, mut held: BTreeMap<ThreadId, Held>, earlier: Option<&Self>) -> Self {
+    pub fn new(offer: Offer, link: Link, mut held: BTreeMap<ThreadId, Attempt>, earlier: Option<&Self>) -> Self {
         for (thread, held) in &mut held {
             if let Some(before) = earlier.and_then(|earlier| earlier.held(*thread, held.generation)) {
-                held.last_word = before.last_word;
+                held.last_activity = before.last_activity;
             }
         }
         Self {
@@ -89,7 +89,7 @@ impl Runner {
             held,
             is_full: false,
             is_draining: false,
-            is_wanted: false,
+            slot_requested: false,
         }
     }
 
@@ -99,13 +99,13 @@ impl Runner {
     }
 
     /// Returns whether the runner is attached and accepts such threads, ignoring its free slots.
-    pub fn would_fit(&self, need: &Need<'_>) -> bool {
+    pub fn suits(&self, need: &Need<'_>) -> bool {
         let attached = matches!(self.link, Link::Attached { .. });
         attached && !self.is_draining && self.offer.is_for(need) && self.offer.enforces(need)
     }
 
     /// Returns whether the runner has a slot for one more program.
-    pub fn has_room(&self) -> bool {
+    pub fn has_free_slot(&self) -> bool {
         !self.is_full && (self.offer.capacity == 0 || self.held.len() < self.offer.capacity as usize)
     }
 
@@ -115,27 +115,27 @@ impl Runner {
     }
 
     /// Returns an attempt if the runner holds it.
-    pub fn held(&self, thread: ThreadId, generation: Generation) -> Option<&Held> {
+    pub fn held(&self, thread: ThreadId, generation: Generation) -> Option<&Attempt> {
         self.held.get(&thread).filter(|held| held.generation == generation)
     }
 
-    fn held_mut(&mut self, thread: ThreadId, generation: Generation) -> Option<&mut Held> {
+    fn held_mut(&mut self, thread: ThreadId, generation: Generation) -> Option<&mut Attempt> {
         self.held.get_mut(&thread).filter(|held| held.generation == generation)
     }
 
     /// Assigns an attempt to the runner.
-    pub fn take(&mut self, thread: ThreadId, held: Held) {
+    pub fn take(&mut self, thread: ThreadId, held: Attempt) {
         self.held.insert(thread, held);
     }
 
     /// Removes an attempt that the runner rejected. Returns whether a waiting thread may use the slot.
-    pub fn turn_away(&mut self, thread: ThreadId, generation: Generation, is_full: bool) -> bool {
-        let had_room = self.has_room();
+    pub fn reject(&mut self, thread: ThreadId, generation: Generation, is_full: bool) -> bool {
+        let had_room = self.has_free_slot();
         if self.held(thread, generation).is_some() {
             self.held.remove(&thread);
         }
         self.is_full |= is_full;
-        !had_room && self.has_room()
+        !had_room && self.has_free_slot()
     }
 
     /// Removes an attempt. Returns whether a waiting thread may use the slot.
@@ -143,42 +143,42 @@ impl Runner {
         if self.held(thread, generation).is_none() {
             return false;
         }
-        // A free slot is announced only if there was none before.
-        let had_room = self.has_room();
+        // A free slot is announced only if the runner was full before.
+        let had_room = self.has_free_slot();
         self.held.remove(&thread);
         self.is_full = false;
         !had_room
     }
 
     /// Assumes that the runner has a free slot again. Returns whether this is a change.
-    pub fn ask_again(&mut self) -> bool {
+    pub fn clear_full(&mut self) -> bool {
         std::mem::take(&mut self.is_full)
     }
 
     // ---- activity ----
 
     /// Records activity of an attempt. Returns its session.
-    pub fn heard(&mut self, thread: ThreadId, generation: Generation) -> Option<SessionId> {
+    pub fn record_activity(&mut self, thread: ThreadId, generation: Generation) -> Option<SessionId> {
         let held = self.held_mut(thread, generation)?;
-        held.last_word = Instant::now();
+        held.last_activity = Instant::now();
         Some(held.session)
     }
 
     /// Returns the time of an attempt's last activity; `None` if the runner does not hold it or is disconnected.
-    pub fn last_word(&self, thread: ThreadId, generation: Generation) -> Option<Instant> {
+    pub fn last_activity(&self, thread: ThreadId, generation: Generation) -> Option<Instant> {
         let attached = matches!(self.link, Link::Attached { .. });
         self.held(thread, generation)
             .filter(|_| attached)
-            .map(|held| held.last_word)
+            .map(|held| held.last_activity)
     }
 
     // ---- idle programs ----
 
     /// Marks the program of an attempt as busy with the next turn. Returns false if it has ended or is stopping.
-    pub fn take_up(&mut self, thread: ThreadId, generation: Generation) -> bool {
+    pub fn resume(&mut self, thread: ThreadId, generation: Generation) -> bool {
         match self.held_mut(thread, generation) {
-            Some(held) if !matches!(held.program, Program::Leaving { .. }) => {
-                held.program = Program::AtWork;
+            Some(held) if !matches!(held.program, Program::Stopping { .. }) => {
+                held.program = Program::Busy;
                 true
             }
             Some(_) | None => false,
@@ -186,55 +186,53 @@ impl Runner {
     }
 
     /// Marks the program of an attempt as idle after a turn.
-    pub fn rest(&mut self, thread: ThreadId, generation: Generation) -> AtRest {
+    pub fn set_idle(&mut self, thread: ThreadId, generation: Generation) -> IdleAction {
         let is_draining = self.is_draining;
         let Some(held) = self.held_mut(thread, generation) else {
-            return AtRest::Stays;
+            return IdleAction::Keep;
         };
         match held.program {
-            Program::AtWork if is_draining => {
-                held.program = Program::Leaving { place_for: None };
-                AtRest::Leaves
+            Program::Busy if is_draining => {
+                held.program = Program::Stopping { slot_for: None };
+                IdleAction::Stop
             }
-            Program::AtWork => {
-                held.program = Program::Resting { since: Instant::now() };
-                if std::mem::take(&mut self.is_wanted) {
-                    AtRest::Wanted
+            Program::Busy => {
+                held.program = Program::Idle { since: Instant::now() };
+                if std::mem::take(&mut self.slot_requested) {
+                    IdleAction::Announce
                 } else {
-                    AtRest::Stays
+                    IdleAction::Keep
                 }
             }
-            Program::Resting { .. } | Program::Leaving { .. } => AtRest::Stays,
+            Program::Idle { .. } | Program::Stopping { .. } => IdleAction::Keep,
         }
     }
 
     /// Returns the thread whose program has been idle longest, and since when.
-    pub fn longest_at_rest(&self) -> Option<(ThreadId, Instant)> {
+    pub fn longest_idle(&self) -> Option<(ThreadId, Instant)> {
         let resting = self.held.iter().filter_map(|(thread, held)| match held.program {
-            Program::Resting { since } => Some((*thread, since)),
-            Program::AtWork | Program::Leaving { .. } => None,
+            Program::Idle { since } => Some((*thread, since)),
+            Program::Busy | Program::Stopping { .. } => None,
         });
         resting.min_by_key(|(_, since)| *since)
     }
 
     /// Returns whether a program is already stopping to free its slot for this thread.
-    pub fn makes_place_for(&self, thread: ThreadId) -> bool {
-        let place = Program::Leaving {
-            place_for: Some(thread),
-        };
+    pub fn is_freeing_slot_for(&self, thread: ThreadId) -> bool {
+        let place = Program::Stopping { slot_for: Some(thread) };
         self.held.values().any(|held| held.program == place)
     }
 
     /// Marks an idle program as stopping. Returns its attempt.
-    pub fn dismiss(&mut self, thread: ThreadId, place_for: Option<ThreadId>) -> Option<Generation> {
+    pub fn stop(&mut self, thread: ThreadId, slot_for: Option<ThreadId>) -> Option<Generation> {
         let held = self.held.get_mut(&thread)?;
-        held.program = Program::Leaving { place_for };
+        held.program = Program::Stopping { slot_for };
         Some(held.generation)
     }
 
     /// Records that a thread found neither a free slot nor an idle program.
-    pub fn want_place(&mut self) {
-        self.is_wanted = true;
+    pub fn request_slot(&mut self) {
+        self.slot_requested = true;
     }
 
     /// Marks the runner as draining. Returns the attempts whose programs are idle and must stop.
@@ -242,8 +240,8 @@ impl Runner {
         self.is_draining = true;
         let mut leaving = Vec::new();
         for (thread, held) in &mut self.held {
-            if matches!(held.program, Program::Resting { .. }) {
-                held.program = Program::Leaving { place_for: None };
+            if matches!(held.program, Program::Idle { .. }) {
+                held.program = Program::Stopping { slot_for: None };
                 leaving.push((*thread, held.generation));
             }
         }
@@ -253,11 +251,11 @@ impl Runner {
 
 /// The action for a program that became idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AtRest {
+pub(super) enum IdleAction {
     /// The program waits for its thread's next turn.
-    Stays,
+    Keep,
     /// The program waits, and another thread needs its slot.
-    Wanted,
+    Announce,
     /// The program must stop immediately.
-    Leaves,
+    Stop,
 }

@@ -3,44 +3,56 @@
 
 use tokio::time::Instant;
 
-use crate::{domain::{command::Command, event::ConditionKind, ids::ThreadId, rules::stall, state::thread::Thread, status::Status}, engine::actor::Actor};
+use super::hub::RunnerHub;
+use crate::{
+    domain::{
+        command::Command,
+        event::ConditionKind,
+        ids::ThreadId,
+        rules::stall,
+        state::{session::Session, thread::Thread},
+        status::Status,
+    },
+    engine::feed::Commands,
+};
 
-impl Actor {
-    /// Schedules a silence check when a turn runs. Threads that start later cannot be due before it.
-    pub(super) fn listen_later(&mut self) {
-        let silence = self.session.settings.stall.silence;
-        if self.listen_at.is_none() && !silence.is_zero() {
-            self.listen_at = Instant::now().checked_add(silence);
+/// When to check the running threads of a session for silence. Not scheduled while no thread runs.
+#[derive(Debug, Default)]
+pub(super) struct SilenceCheck {
+    at: Option<Instant>,
+}
+
+impl SilenceCheck {
+    /// Returns the time of the next check.
+    pub const fn at(&self) -> Option<Instant> {
+        self.at
+    }
+
+    /// Schedules a check when a turn runs. Threads that start later cannot be due before it.
+    pub fn schedule(&mut self, session: &Session) {
+        let silence = session.settings.stall.silence;
+        if self.at.is_none() && !silence.is_zero() {
+            self.at = Instant::now().checked_add(silence);
         }
     }
 
-    /// Checks all running threads if the check is due. Schedules the next check at the earliest time when a thread
-    /// could have been silent for too long.
-    pub(super) fn listen(&mut self) {
+    /// Checks all running threads if the check is due. Schedules the next check at the earliest time when a thread could
+    /// have been silent for too long.
+    pub fn check(&mut self, session: &Session, hub: &RunnerHub, commands: &mut Commands) {
         let now = Instant::now();
-        if self.listen_at.is_none_or(|at| now < at) {
+        if self.at.is_none_or(|at| now < at) {
             return;
         }
-        self.listen_at = None;
-        let silence = self.session.settings.stall.silence;
-        let candidates: Vec<ThreadId> = self
-            .session
-            .holding()
-            .iter()
-            .copied()
-            .chain(self.session.root_id())
-            .collect();
+        self.at = None;
+        let silence = session.settings.stall.silence;
+        let candidates: Vec<ThreadId> = session.holding().iter().copied().chain(session.root_id()).collect();
         for id in candidates {
-            let Some(thread) = self
-                .session
-                .thread(id)
-                .filter(|thread| thread.status == Status::Running)
-            else {
+            let Some(thread) = session.thread(id).filter(|thread| thread.status == Status::Running) else {
                 continue;
             };
-            let again = match self.silent_since(thread) {
+            let again = match silent_since(session, thread, hub) {
                 Some(since) if now.saturating_duration_since(since) >= silence => {
-                    self.own.push_back(Command::SetCondition {
+                    commands.push(Command::SetCondition {
                         thread: id,
                         generation: thread.generation,
                         kind: ConditionKind::Stalled,
@@ -52,18 +64,17 @@ impl Actor {
                 Some(since) => since,
                 None => now,
             };
-            let again = again.checked_add(silence);
-            self.listen_at = self.listen_at.into_iter().chain(again).min();
+            self.at = self.at.into_iter().chain(again.checked_add(silence)).min();
         }
     }
+}
 
-    /// Returns since when a thread is silent, if it can stall and is not known to be stalled.
-    fn silent_since(&self, thread: &Thread) -> Option<Instant> {
-        let runner = thread.holder()?;
-        let is_known = thread.conditions.contains_key(&ConditionKind::Stalled);
-        if is_known || !stall::is_report_expected(&self.session, thread) {
-            return None;
-        }
-        self.context.runners.last_word(runner, thread.id, thread.generation)
+/// Returns since when a thread is silent, if it can stall and is not marked as stalled.
+fn silent_since(session: &Session, thread: &Thread, hub: &RunnerHub) -> Option<Instant> {
+    let runner = thread.holder()?;
+    let is_known = thread.conditions.contains_key(&ConditionKind::Stalled);
+    if is_known || !stall::is_report_expected(session, thread) {
+        return None;
     }
+    hub.last_activity(runner, thread.id, thread.generation)
 }

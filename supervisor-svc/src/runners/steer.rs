@@ -4,16 +4,22 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
 use troupe_proto::supervisor::v1 as pb;
 
-use crate::{domain::{ids::{InputNumber, RunnerId, SessionId, Turn}, state::thread::Thread}, engine::{directory::Context, error::Failure, message::Message}};
+use super::services::Services;
+use crate::{
+    domain::{
+        ids::{InputNumber, RunnerId, SessionId, Turn},
+        state::thread::Thread,
+    },
+    engine::{Failure, read_message},
+};
 
 /// The delivery progress of a thread's input to its running turn.
 #[derive(Debug)]
-pub(super) enum Steered {
-    /// A delivery is in flight. If `anew` is set, all input is sent again after it ends.
-    UnderWay { anew: bool },
+pub(super) enum Steering {
+    /// A delivery is in flight. If `repeat` is set, all input is sent again after it ends.
+    InFlight { repeat: bool },
     /// All input up to this number was sent.
     Sent { turn: Turn, up_to: InputNumber },
     /// This turn gets no more input.
@@ -21,39 +27,36 @@ pub(super) enum Steered {
 }
 
 /// A delivery of input to a running turn.
-pub(super) struct Delivery {
-    pub(super) context: Arc<Context>,
-    /// Receives the result.
-    pub(super) control: mpsc::Sender<Message>,
-    pub(super) session: SessionId,
-    pub(super) thread: Arc<Thread>,
-    pub(super) runner: RunnerId,
-    pub(super) turn: Turn,
+pub(super) struct SteerJob {
+    pub services: Arc<Services>,
+    pub session: SessionId,
+    pub thread: Arc<Thread>,
+    pub runner: RunnerId,
+    pub turn: Turn,
     /// The last input that was sent before.
-    pub(super) after: InputNumber,
+    pub after: InputNumber,
     /// The last input to send.
-    pub(super) up_to: InputNumber,
+    pub up_to: InputNumber,
 }
 
-impl Delivery {
-    pub(super) async fn run(self) {
-        let reached = self.deliver().await.unwrap_or_else(|failure| {
-            tracing::warn!(thread = %self.thread.id, %failure, "input could not be given to a running turn");
-            Steered::Over { turn: self.turn }
-        });
-        // An error means that the session was passivated.
-        let _ = self.control.send(Message::Steered(self.thread.id, reached)).await;
+impl SteerJob {
+    /// Delivers the input and returns the progress.
+    pub async fn run(&self) -> Steering {
+        self.deliver().await.unwrap_or_else(|failure| {
+            tracing::warn!(thread = %self.thread.id, %failure, "input not delivered to a running turn");
+            Steering::Over { turn: self.turn }
+        })
     }
 
-    async fn deliver(&self) -> Result<Steered, Failure> {
+    async fn deliver(&self) -> Result<Steering, Failure> {
         let (id, generation, turn) = (self.thread.id, self.thread.generation, self.turn);
         let waiting = self.thread.pending_inputs.iter();
         let wanted = waiting.filter(|input| input.number > self.after && input.number <= self.up_to);
         for waiting in wanted {
-            let input: pb::Input = self.context.message(self.session, &waiting.content).await?;
+            let input: pb::Input = read_message(self.services.store.as_ref(), self.session, &waiting.content).await?;
             // An override applies to the prompt of the next turn, and so do all later inputs.
             if !input.r#override.is_empty() {
-                return Ok(Steered::Over { turn });
+                return Ok(Steering::Over { turn });
             }
             let running = pb::RunningInput {
                 number: waiting.number.get(),
@@ -61,15 +64,11 @@ impl Delivery {
                 input: Some(input),
             };
             // Inputs are sent in order or not at all.
-            if !self
-                .context
-                .runners
-                .deliver_input(&self.runner, id, generation, running)
-            {
-                return Ok(Steered::Over { turn });
+            if !self.services.hub.deliver_input(&self.runner, id, generation, running) {
+                return Ok(Steering::Over { turn });
             }
         }
-        Ok(Steered::Sent {
+        Ok(Steering::Sent {
             turn,
             up_to: self.up_to,
         })

@@ -10,16 +10,16 @@ use super::board::Board;
 use crate::domain::ids::{SessionId, ThreadId};
 
 /// Maximum number of plan steps stored per thread.
-pub(super) const MAX_PLAN_STEPS: usize = 64;
+pub(crate) const MAX_PLAN_STEPS: usize = 64;
 
 /// Maximum size of a plan step, in bytes.
-pub(super) const MAX_STEP_BYTES: usize = 256;
+pub(crate) const MAX_STEP_BYTES: usize = 256;
 
 /// Maximum length of the latest tool's detail, in characters.
-pub(super) const MAX_DETAIL_CHARS: usize = 160;
+pub(crate) const MAX_DETAIL_CHARS: usize = 160;
 
 /// Maximum size of any other telemetry text, in bytes.
-pub(super) const MAX_TEXT_BYTES: usize = 512;
+pub(crate) const MAX_TEXT_BYTES: usize = 512;
 
 /// The latest values of every thread in this process.
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-//! Dispatch of a turn to a runner: choose a runner, build the prompt, record the dispatch, and send it when it is
+//! One dispatch of a turn: choose a runner, build the prompt, record the dispatch, and send it when it is
 //! durable. Runs concurrently with the actor and never blocks it.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -11,12 +11,30 @@ use supervisor_log::{
 use svc_kit::identity::ThreadPrincipal;
 use troupe_proto::{common::v1 as common, supervisor::v1 as pb};
 
-use super::Need;
-use crate::{domain::{command::{Command, Dispatch}, content::{ContentRef, preview, truncate}, event::{BlockKind, BlockRef, PromptExtent}, ids::{Digest, Generation, RunnerId, Sequence, ThreadId}, rules::{authorize, limits, prompt::{self, Assignment, HandoffText, Incoming}}, settings::{Mode, PromptLog}, state::{mailbox::Body, session::Session, thread::{LatestTurn, Thread}}}, engine::{directory::Context, error::Failure, handle::Handle, message::{Message, Origin}}};
+use super::{placement::Need, services::Services};
+use crate::{
+    domain::{
+        command::{Command, Dispatch},
+        content::{ContentRef, preview, truncate},
+        event::{BlockKind, BlockRef, PromptExtent},
+        ids::{Digest, Generation, RunnerId, Sequence, ThreadId},
+        rules::{
+            authorize, limits,
+            prompt::{self, Assignment, HandoffText, Incoming},
+        },
+        settings::{Mode, PromptLog},
+        state::{
+            mailbox::Body,
+            session::Session,
+            thread::{LatestTurn, Thread},
+        },
+    },
+    engine::{Failure, Handle, Origin, feed::Active, read_content, read_message},
+};
 
 /// A dispatch in flight.
-pub(super) struct Job {
-    context: Arc<Context>,
+pub(super) struct DispatchJob {
+    services: Arc<Services>,
     handle: Handle,
     session: Arc<Session>,
     thread: Arc<Thread>,
@@ -26,13 +44,15 @@ pub(super) struct Job {
 }
 
 /// The result of a dispatch.
-enum Handed {
-    /// The dispatch is recorded and sent to the runner.
-    Over,
-    /// The dispatch is recorded, but the runner was not reachable or no longer holds the attempt.
-    ToNobody,
-    /// The dispatch is not recorded, because the thread changed in the meantime.
-    Back,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DispatchEnd {
+    /// The dispatch is recorded and sent, or the thread changed in the meantime and nothing is recorded.
+    Done,
+    /// The dispatch is recorded, but the runner was not reachable or no longer holds the attempt. The holder must be
+    /// checked.
+    Undelivered,
+    /// The dispatch failed. An immediate retry would fail for the same reason.
+    Failed,
 }
 
 /// The prompt of a turn.
@@ -47,31 +67,31 @@ struct Prompt {
     inputs: Vec<pb::Input>,
 }
 
-impl Job {
+impl DispatchJob {
     /// Chooses a suitable runner and reserves it for the thread. A runner that still has the program continues with it.
     /// Any other placement is a new attempt, unless the present attempt was never dispatched.
     pub fn begin(
-        context: &Arc<Context>,
-        handle: &Handle,
-        session: &Arc<Session>,
+        services: &Arc<Services>,
+        active: &Active<'_>,
         id: ThreadId,
         last_runner: Option<RunnerId>,
     ) -> Option<Self> {
+        let (session, hub) = (active.session, &services.hub);
         let thread = Arc::clone(session.thread(id)?);
         let same = last_runner
             .as_ref()
-            .filter(|runner| context.runners.take_up(runner, id, thread.generation));
+            .filter(|runner| hub.resume(runner, id, thread.generation));
         let (runner, generation, extent) = match same {
             Some(runner) => (runner.clone(), thread.generation, PromptExtent::Delta),
             None => {
                 let generation = thread.next_attempt();
-                let runner = context.runners.place(&Need::of(session, &thread), id, generation)?;
+                let runner = hub.place(&Need::of(session, &thread), id, generation)?;
                 (runner, generation, PromptExtent::Full)
             }
         };
         Some(Self {
-            context: Arc::clone(context),
-            handle: handle.clone(),
+            services: Arc::clone(services),
+            handle: active.handle.clone(),
             session: Arc::clone(session),
             thread,
             runner,
@@ -80,37 +100,35 @@ impl Job {
         })
     }
 
-    pub async fn run(self) {
-        let id = self.thread.id;
-        let ended = match self.dispatch().await {
-            Ok(Handed::Over | Handed::Back) => Message::Dispatched(id),
-            Ok(Handed::ToNobody) => Message::Astray(id),
+    /// Dispatches the turn.
+    pub async fn run(&self) -> DispatchEnd {
+        match self.dispatch().await {
+            Ok(end) => end,
             Err(failure) => {
-                tracing::warn!(thread = %id, %failure, "a turn could not be dispatched");
-                self.let_go();
+                tracing::warn!(thread = %self.thread.id, %failure, "turn not dispatched");
+                self.release();
                 match failure {
-                    Failure::TooLarge(why) => self.give_up(&why).await,
-                    _ => Message::Undispatched(id),
+                    Failure::TooLarge(why) => self.reject_turn(&why).await,
+                    _ => DispatchEnd::Failed,
                 }
             }
-        };
-        let _ = self.handle.control.send(ended).await;
+        }
     }
 
     /// Ends a turn whose record is too large, because a retry would be as large.
-    async fn give_up(&self, why: &str) -> Message {
+    async fn reject_turn(&self, why: &str) -> DispatchEnd {
         let command = Command::RefuseTurn {
             thread: self.thread.id,
             generation: self.thread.generation,
             message: format!("the turn cannot be handed out: {why}"),
         };
         match self.handle.execute(command, Origin::service(), None, Vec::new()).await {
-            Ok(_) => Message::Dispatched(self.thread.id),
-            Err(_) => Message::Undispatched(self.thread.id),
+            Ok(_) => DispatchEnd::Done,
+            Err(_) => DispatchEnd::Failed,
         }
     }
 
-    async fn dispatch(&self) -> Result<Handed, Failure> {
+    async fn dispatch(&self) -> Result<DispatchEnd, Failure> {
         let mut prompt = self.prompt().await?;
         let command = Command::Dispatch(Box::new(Dispatch {
             thread: self.thread.id,
@@ -129,25 +147,25 @@ impl Job {
         match done.session.thread(self.thread.id) {
             Some(thread) if done.recorded && matches!(thread.turn, LatestTurn::Dispatched { .. }) => {
                 if self.send(thread, prompt) {
-                    Ok(Handed::Over)
+                    Ok(DispatchEnd::Done)
                 } else {
-                    Ok(Handed::ToNobody)
+                    Ok(DispatchEnd::Undelivered)
                 }
             }
-            // The thread changed in the meantime. The actor checks it again.
+            // The thread changed in the meantime. The caller checks it again.
             Some(_) | None => {
-                self.let_go();
-                Ok(Handed::Back)
+                self.release();
+                Ok(DispatchEnd::Done)
             }
         }
     }
 
     /// Releases the runner's reservation after a failed dispatch: frees the slot, or marks the program as idle again.
-    fn let_go(&self) {
-        let runners = &self.context.runners;
+    fn release(&self) {
+        let hub = &self.services.hub;
         match self.extent {
-            PromptExtent::Full => runners.release(&self.runner, self.thread.id, self.generation),
-            PromptExtent::Delta => runners.rest(&self.runner, self.thread.id, self.generation),
+            PromptExtent::Full => hub.release(&self.runner, self.thread.id, self.generation),
+            PromptExtent::Delta => hub.set_idle(&self.runner, self.thread.id, self.generation),
         }
     }
 
@@ -184,10 +202,10 @@ impl Job {
             .collect();
         texts.push((BlockKind::Task, task));
         // All waiting inputs share one block, because the record of the turn names each block.
-        let last_words = inputs.iter().map(|input| input.r#override.as_str());
-        let last_words: Vec<&str> = last_words.filter(|text| !text.is_empty()).collect();
-        if !last_words.is_empty() {
-            texts.push((BlockKind::Override, last_words.join("\n\n")));
+        let overrides = inputs.iter().map(|input| input.r#override.as_str());
+        let overrides: Vec<&str> = overrides.filter(|text| !text.is_empty()).collect();
+        if !overrides.is_empty() {
+            texts.push((BlockKind::Override, overrides.join("\n\n")));
         }
 
         let (keeps_digests, keeps_texts) = match self.session.settings.prompt_log {
@@ -236,8 +254,8 @@ impl Job {
         Ok(prompt)
     }
 
-    /// Returns the input of the spawn, which states the thread's permanent goal. Returns `None` if there is none or the
-    /// turn already includes it.
+    /// Returns the input of the spawn, which states the thread's permanent goal. Returns `None` if the spawn had no
+    /// input or the turn already includes it.
     async fn earlier_first_input(&self) -> Result<Option<pb::Input>, Failure> {
         let Some(content) = &self.thread.spawned.input else {
             return Ok(None);
@@ -267,13 +285,13 @@ impl Job {
 
     /// Returns the beginning of a text, as much as a prompt shows.
     async fn beginning(&self, content: &ContentRef) -> Result<String, Failure> {
-        let bytes = self.context.content(self.session.id, content.digest).await?;
+        let bytes = read_content(self.services.store.as_ref(), self.session.id, content.digest).await?;
         let text = String::from_utf8_lossy(&bytes);
         Ok(truncate(&text, prompt::MAX_TEXT_BYTES).to_owned())
     }
 
     async fn read<M: prost::Message + Default>(&self, content: &ContentRef) -> Result<M, Failure> {
-        self.context.message(self.session.id, content).await
+        read_message(self.services.store.as_ref(), self.session.id, content).await
     }
 
     /// Sends the turn to its runner. Returns whether it was queued.
@@ -292,17 +310,17 @@ impl Job {
         };
         match self.extent {
             PromptExtent::Delta => self
-                .context
-                .runners
+                .services
+                .hub
                 .deliver_turn(&self.runner, thread.id, self.generation, turn),
             PromptExtent::Full => {
-                let token = self.context.keys.mint(&ThreadPrincipal {
+                let token = self.services.keys.mint(&ThreadPrincipal {
                     session: self.session.id.as_uuid(),
                     thread: thread.id.as_uuid(),
                     generation: self.generation.get(),
                 });
                 let working_directory = self.session.workspace(thread).to_owned();
-                self.context.runners.start(
+                self.services.hub.start(
                     &self.runner,
                     thread.id,
                     self.generation,
@@ -316,7 +334,7 @@ impl Job {
                         working_directory,
                         turn: Some(turn),
                         thread_token: token,
-                        supervisor_url: self.context.public_url.get().cloned().unwrap_or_default(),
+                        supervisor_url: self.services.public_url.get().cloned().unwrap_or_default(),
                         depth: thread.spawned.depth,
                         may_spawn: limits::may_spawn(&self.session, thread),
                         display_name: thread.display_name(),

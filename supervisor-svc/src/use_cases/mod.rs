@@ -1,7 +1,6 @@
-//! Operations that combine the engine with the registry, the runners or an operator's decision. They know no requests of
-//! the API.
+//! Operations that combine the engine with the registry and the runners. They know no requests of the API.
 
-mod claims;
-mod denials;
+mod instructions;
+pub mod role;
+pub mod route;
 pub mod spawn;
-pub mod tool_decision;

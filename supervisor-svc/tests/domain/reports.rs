@@ -320,7 +320,7 @@ fn restarted_turn_has_the_same_inputs() {
         [1, 2],
         "without them the agent does not know its task"
     );
-    assert!(world.thread(id).turn.is_undispatched());
+    assert!(world.thread(id).turn.awaits_dispatch());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use supervisor_log::store::{
     AppendError, Batch, Created, Creation, CreationKey, CursorKey, Due, EventStore, Evidence, Head, MarkKind,
     MemoryStore, ReadError, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord, WriteError,
 };
-use supervisor_svc::{Config, Supervisor, Surroundings, clock::Clock, registry::RegistryClient, session::UpkeepLimits};
+use supervisor_svc::{Config, RegistryClient, Supervisor, Surroundings, UpkeepLimits, clock::Clock};
 use svc_kit::{
     auth::{Authenticator, Trust},
     serve::ServeLimits,

@@ -8,7 +8,7 @@ use supervisor_core::{
     state::{approval::Approval, session::Session},
 };
 use supervisor_log::codec::parts::edge_to_pb;
-use supervisor_svc::wire::{
+use supervisor_svc::convert::{
     View,
     approval::approval_to_pb,
     mail::letter_to_pb,

@@ -492,7 +492,7 @@ impl Play {
     /// The runner of a turn under way says something about it.
     async fn say(&mut self, nth: Nth, what: Saying) {
         let has_turn = |thread: &Thread| {
-            let is_under_way = thread.status.kind().is_active() && !thread.turn.is_undispatched();
+            let is_under_way = thread.status.kind().is_active() && !thread.turn.awaits_dispatch();
             is_under_way && thread.holder().is_some()
         };
         let Some(thread) = self.mirror.nth_of(nth, has_turn).cloned() else {

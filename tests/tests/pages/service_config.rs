@@ -10,7 +10,7 @@ use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use serde_json::{Value, json};
 use supervisor_core::rules::{approval::APPROVAL_TIMEOUT, cascade::CASCADE_DEADLINE};
-use supervisor_svc::grpc::WaitLimits;
+use supervisor_svc::WaitLimits;
 use svc_kit::auth::Caller;
 use troupe_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_BYTES, MAX_WORKSPACE_MESSAGE_BYTES};
 

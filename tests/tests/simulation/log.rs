@@ -13,7 +13,7 @@ use supervisor_log::{
     codec::{decode_record, event_to_pb},
     store::{EventStore as _, MemoryStore, limits::MAX_PAGE},
 };
-use supervisor_svc::wire::{self, View};
+use supervisor_svc::convert::{self, View};
 use troupe_proto::supervisor::v1::StatusKind;
 use troupe_tests::{
     events::{assert_whole, statuses},
@@ -138,10 +138,10 @@ impl Log {
     /// What GetSession and ListActiveAgents answered is what the log says.
     fn explains(&self, picture: &Picture) {
         let state = self.state_at(picture.session.sequence);
-        assert_eq!(picture.session, wire::thread::session(&state));
+        assert_eq!(picture.session, convert::thread::session(&state));
         let threads = state.in_spawn_order();
         let threads: Vec<_> = threads
-            .map(|thread| wire::thread::thread(&state, thread, View::default()))
+            .map(|thread| convert::thread::thread(&state, thread, View::default()))
             .collect();
         assert_eq!(picture.threads, threads);
     }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use supervisor_log::store::MemoryStore;
-use supervisor_svc::{Config, Supervisor, Surroundings, clock::Clock, registry::RegistryClient, watch::WatchLimits};
+use supervisor_svc::{Config, RegistryClient, Supervisor, Surroundings, WatchLimits, clock::Clock};
 use svc_kit::{serve::ServeLimits, shutdown::Shutdown};
 use troupe_tests::pair::authenticator;
 

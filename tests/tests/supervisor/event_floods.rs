@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use supervisor_core::{ids::Sequence, rules::rate::EventRate};
 use supervisor_log::maintenance;
-use supervisor_svc::session::UpkeepLimits;
+use supervisor_svc::UpkeepLimits;
 use tonic::{Code, Status};
 use troupe_proto::{
     fault::{metadata_of, reason_of, retry_after},

@@ -1,6 +1,6 @@
 //! Mailboxes over the API: reading, acknowledging, paging, and turns that mail brings about.
 
-use supervisor_svc::session::UpkeepLimits;
+use supervisor_svc::UpkeepLimits;
 use tonic::{Code, Status};
 use troupe_proto::{
     reason::Reason,

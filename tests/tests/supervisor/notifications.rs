@@ -5,7 +5,7 @@ use std::time::Duration;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::json;
 use sha2::Sha256;
-use supervisor_svc::{notify::WebhookLimits, session::UpkeepLimits};
+use supervisor_svc::{UpkeepLimits, WebhookLimits};
 use tonic::{Code, Status, Streaming};
 use troupe_proto::{
     reason::Reason,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use supervisor_svc::session::UpkeepLimits;
+use supervisor_svc::UpkeepLimits;
 use tokio::task::JoinSet;
 use tonic::Code;
 use troupe_proto::{
@@ -166,7 +166,7 @@ async fn unread_streams_end_and_allow_passivation() {
     let pair = Pair::with(|config| {
         config.upkeep.idle = Duration::from_millis(20);
         config.watch.lifetime = Duration::from_millis(50);
-        config.watch.last_word = Duration::from_millis(50);
+        config.watch.flush_timeout = Duration::from_millis(50);
     })
     .await;
     let tree = pair.tree().await;
@@ -202,7 +202,7 @@ async fn unread_stream_of_a_thread_ends_with_its_token() {
     const NOTES: usize = 70;
     let pair = Pair::with(|config| {
         config.upkeep.idle = Duration::from_millis(20);
-        config.watch.last_word = Duration::from_millis(50);
+        config.watch.flush_timeout = Duration::from_millis(50);
     })
     .await;
     let tree = pair.tree().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use supervisor_svc::watch::WatchLimits;
+use supervisor_svc::WatchLimits;
 use tonic::Code;
 use troupe_proto::{
     fault::{metadata_of, retry_after},

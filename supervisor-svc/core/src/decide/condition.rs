@@ -42,7 +42,7 @@ fn may_change(session: &Session, thread: &Thread, kind: ConditionKind, active: b
         ConditionKind::Stalled if active => stall::is_report_expected(session, thread),
         ConditionKind::Stalled => stall::is_by_silence(thread, &session.settings.stall),
         // Only a thread with a dispatched turn can be unreachable.
-        ConditionKind::Unreachable => !active || (thread.status.kind().is_active() && !thread.turn.is_undispatched()),
+        ConditionKind::Unreachable => !active || (thread.status.kind().is_active() && !thread.turn.awaits_dispatch()),
         ConditionKind::AwaitingToolApproval
         | ConditionKind::BudgetExhausted
         | ConditionKind::PolicyGap

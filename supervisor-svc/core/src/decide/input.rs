@@ -103,7 +103,7 @@ pub(super) fn interrupt(
 
 /// Requests the stop of a dispatched turn. A turn that no runner has ends immediately.
 pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
-    let waits = matches!(thread.status, Status::Queued | Status::PendingInit) && thread.turn.is_undispatched();
+    let waits = matches!(thread.status, Status::Queued | Status::PendingInit) && thread.turn.awaits_dispatch();
     if !waits {
         return stop_under_way(thread, reason);
     }
@@ -124,7 +124,7 @@ pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
 
 /// Returns whether a runner has a turn of the thread.
 fn is_under_way(thread: &Thread) -> bool {
-    thread.status.kind().is_active() && !thread.turn.is_undispatched()
+    thread.status.kind().is_active() && !thread.turn.awaits_dispatch()
 }
 
 /// Returns the stop request for a dispatched turn. The request stays pending until the turn ends, because the runner

@@ -183,7 +183,7 @@ fn stopped(session: &Session, thread: &Thread, detail: &str, report: ReportSeque
     if session.is_closing(thread.id) {
         return close::finish(session, thread.id, false);
     }
-    if thread.turn.is_undispatched() || !thread.status.kind().is_active() {
+    if thread.turn.awaits_dispatch() || !thread.status.kind().is_active() {
         return Vec::new();
     }
     let message = format!("the agent program ended before its turn did: {detail}");
@@ -209,7 +209,7 @@ pub(super) fn lose_runner(
         return close::finish(session, id, true);
     }
     // An attempt without a dispatched turn has nothing to lose.
-    let Some(runner) = thread.holder().filter(|_| !thread.turn.is_undispatched()) else {
+    let Some(runner) = thread.holder().filter(|_| !thread.turn.awaits_dispatch()) else {
         return Vec::new();
     };
     if thread.interrupt.is_some() {
@@ -268,7 +268,7 @@ pub(super) fn refuse_start(
         Some(thread)
             if thread.generation == generation
                 && thread.status.kind() == StatusKind::PendingInit
-                && !thread.turn.is_undispatched() =>
+                && !thread.turn.awaits_dispatch() =>
         {
             vec![failed(thread, message, now)]
         }

@@ -177,7 +177,7 @@ pub enum LatestTurn {
 impl LatestTurn {
     /// Returns whether the thread's pending turn was not dispatched yet.
     #[must_use]
-    pub const fn is_undispatched(&self) -> bool {
+    pub const fn awaits_dispatch(&self) -> bool {
         matches!(self, Self::None | Self::Ended { .. })
     }
 
@@ -215,7 +215,7 @@ impl Thread {
     /// Returns the turn in flight, or the turn that the thread waits for. For a settled thread, returns the last turn.
     #[must_use]
     pub fn present_turn(&self) -> Turn {
-        let waits = matches!(self.status, Status::Queued | Status::PendingInit) && self.turn.is_undispatched();
+        let waits = matches!(self.status, Status::Queued | Status::PendingInit) && self.turn.awaits_dispatch();
         if waits {
             self.turn.number().next()
         } else {
@@ -232,7 +232,7 @@ impl Thread {
     /// Returns whether this turn was dispatched and has not ended.
     #[must_use]
     pub fn has_under_way(&self, turn: Turn) -> bool {
-        !self.turn.is_undispatched() && self.turn.number() == turn
+        !self.turn.awaits_dispatch() && self.turn.number() == turn
     }
 
     /// Returns the oldest letter that was not part of any turn's prompt, if the wake policy lets it start a turn in the

@@ -11,7 +11,14 @@ use prost::Message as _;
 use supervisor_log::store::{AppendError, CursorKey, EventStore};
 use troupe_proto::store::v1 as pb;
 
-use crate::{convert, domain::{ids::{Sequence, SessionId, ThreadId}, rules::notify::Attention}, engine::Failure};
+use crate::{
+    convert,
+    domain::{
+        ids::{Sequence, SessionId, ThreadId},
+        rules::notify::Attention,
+    },
+    engine::Failure,
+};
 
 /// A client's name in its session.
 type Key = (SessionId, String);
@@ -41,7 +48,7 @@ impl Clients {
                 session: Some(session),
                 name: format!("client:{name}"),
             },
-            kept: tokio::sync::Mutex::new(None),
+            state: tokio::sync::Mutex::new(None),
         });
         used.insert(key, Arc::downgrade(&client));
         client
@@ -50,7 +57,7 @@ impl Clients {
 
 /// The stored state of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct ClientState {
     /// The last event that needs no telling any more.
     pub sequence: Sequence,
     /// The client's notification policy and its current view.
@@ -62,7 +69,7 @@ pub struct Client {
     store: Arc<dyn EventStore>,
     key: CursorKey,
     /// Locked during store access, so that the latest update is stored last. `None` if not read yet.
-    kept: tokio::sync::Mutex<Option<Kept>>,
+    state: tokio::sync::Mutex<Option<ClientState>>,
 }
 
 impl Client {
@@ -70,31 +77,35 @@ impl Client {
     ///
     /// # Errors
     /// The store's error. Open streams then see no change.
-    pub async fn update(&self, head: Sequence, change: impl FnOnce(&mut Kept) + Send) -> Result<Kept, Failure> {
-        let mut guard = self.kept.lock().await;
+    pub async fn update(
+        &self,
+        head: Sequence,
+        change: impl FnOnce(&mut ClientState) + Send,
+    ) -> Result<ClientState, Failure> {
+        let mut guard = self.state.lock().await;
         let before = match guard.clone() {
-            Some(kept) => Some(kept),
+            Some(state) => Some(state),
             None => self.read().await?,
         };
-        let mut kept = before.clone().unwrap_or_else(|| Kept {
+        let mut state = before.clone().unwrap_or_else(|| ClientState {
             sequence: head,
             attention: Attention::default(),
         });
-        change(&mut kept);
-        if before.as_ref() != Some(&kept) {
-            self.write(&kept).await?;
+        change(&mut state);
+        if before.as_ref() != Some(&state) {
+            self.write(&state).await?;
         }
-        *guard = Some(kept.clone());
-        Ok(kept)
+        *guard = Some(state.clone());
+        Ok(state)
     }
 
     /// Returns the client's current notification policy and view.
     pub async fn attention(&self) -> Attention {
-        let kept = self.kept.lock().await;
-        kept.as_ref().map(|kept| kept.attention.clone()).unwrap_or_default()
+        let state = self.state.lock().await;
+        state.as_ref().map(|state| state.attention.clone()).unwrap_or_default()
     }
 
-    async fn read(&self) -> Result<Option<Kept>, Failure> {
+    async fn read(&self) -> Result<Option<ClientState>, Failure> {
         let Some(bytes) = self.store.cursor(self.key.clone()).await? else {
             return Ok(None);
         };
@@ -109,21 +120,21 @@ impl Client {
         };
         let policy = cursor
             .policy
-            .map(wire::notify::policy_from_pb)
+            .map(convert::notify::policy_from_pb)
             .transpose()
             .map_err(|error| unreadable(error.to_string()))?
             .unwrap_or_default();
-        Ok(Some(Kept {
+        Ok(Some(ClientState {
             sequence: Sequence::new(cursor.sequence),
             attention: Attention { policy, focus },
         }))
     }
 
-    async fn write(&self, kept: &Kept) -> Result<(), Failure> {
+    async fn write(&self, state: &ClientState) -> Result<(), Failure> {
         let cursor = pb::NotificationCursor {
-            sequence: kept.sequence.get(),
-            policy: Some(wire::notify::policy_to_pb(&kept.attention.policy)),
-            active_thread_id: kept.attention.focus.map(|id| id.to_string()).unwrap_or_default(),
+            sequence: state.sequence.get(),
+            policy: Some(convert::notify::policy_to_pb(&state.attention.policy)),
+            active_thread_id: state.attention.focus.map(|id| id.to_string()).unwrap_or_default(),
         };
         self.store
             .put_cursor(self.key.clone(), Some(Bytes::from(cursor.encode_to_vec())))

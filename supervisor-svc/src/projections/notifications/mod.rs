@@ -1,5 +1,5 @@
 //! Notification streams for clients. Notifications are derived from the log
-//! ([`domain::notify`](crate::domain::notify)). Each client's progress is a cursor in the store, so that missed
+//! ([`domain::notify`](crate::domain::rules::notify)). Each client's progress is a cursor in the store, so that missed
 //! notifications are delivered later.
 
 mod clients;

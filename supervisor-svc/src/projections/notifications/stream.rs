@@ -13,7 +13,14 @@ use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
 
 use super::clients::Client;
-use crate::{convert, domain::{event::Recorded, ids::Sequence, rules::notify::Notification, state::session::Session}, engine::{Failure, Handle, tail::Tail}, projections::watch::{RESUME, draining}};
+use crate::{
+    convert::{
+        self,
+        status::{RESUME, draining},
+    },
+    domain::{event::Recorded, ids::Sequence, rules::notify::Notification, state::session::Session},
+    engine::{Failure, Handle, Tail},
+};
 
 /// Maximum number of unread notifications before a stream waits for its client.
 pub const OUTBOX: usize = 64;
@@ -38,7 +45,7 @@ pub struct NotificationStream {
     /// Maximum lifetime of the stream.
     pub lifetime: Duration,
     /// Maximum time that an ending stream waits for the client to take the sent messages.
-    pub last_word: Duration,
+    pub flush_timeout: Duration,
     /// Cancelled when the service drains.
     pub draining: CancellationToken,
 }
@@ -87,7 +94,11 @@ impl NotificationStream {
             },
         };
         let is_open = !matches!(end, End::Gone);
-        if is_open && timeout(self.last_word, all_taken(&outbox)).await.unwrap_or_default() {
+        if is_open
+            && timeout(self.flush_timeout, all_taken(&outbox))
+                .await
+                .unwrap_or_default()
+        {
             progress.unread_after = None;
         }
         self.save(&progress).await;
@@ -141,7 +152,7 @@ impl NotificationStream {
     async fn message(&self, session: &Session, recorded: &Recorded) -> Option<pb::WatchNotificationsResponse> {
         let notification = Notification::of(session, recorded)?;
         let kinds = self.client.attention().await.kinds_of(&notification)?;
-        let notification = wire::notify::notification_to_pb(session.id, &notification, &kinds, self.details);
+        let notification = convert::notify::notification_to_pb(session.id, &notification, &kinds, self.details);
         Some(pb::WatchNotificationsResponse {
             notification: Some(notification),
         })
@@ -152,7 +163,7 @@ impl NotificationStream {
         let safe = progress.safe();
         let saved = self
             .client
-            .update(safe, |kept| kept.sequence = kept.sequence.max(safe))
+            .update(safe, |state| state.sequence = state.sequence.max(safe))
             .await;
         if let Err(failure) = saved {
             tracing::warn!(session = %self.handle.id(), %failure, "a client's position was not written down");

@@ -1,41 +1,31 @@
-//! Messages of a watch in the form in which they are sent. What many watchers get is encoded once and shared.
-
-use std::sync::OnceLock;
+//! Messages of a watch in the form in which they are sent. They are encoded once for all watchers.
 
 use bytes::Bytes;
 use prost::Message as _;
-use supervisor_log::codec;
+use supervisor_log::codec::event_to_pb;
 use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
 
-use crate::{convert::Sight, domain::{event::Recorded, ids::SessionId}};
+use crate::{
+    convert::Redaction,
+    domain::{event::Recorded, ids::SessionId},
+    engine::{Commit, ENCODINGS},
+};
 
-/// The events of one append as messages, encoded on first use.
-#[derive(Debug, Default)]
-pub struct EncodedEvents {
-    everything: OnceLock<Vec<Bytes>>,
-    previews: OnceLock<Vec<Bytes>>,
-    digests: OnceLock<Vec<Bytes>>,
-}
+const _: () = assert!(Redaction::Digests.index() < ENCODINGS);
 
-impl EncodedEvents {
-    /// Returns the messages, one for each of `events`. All calls must pass the same events.
-    pub fn of(&self, session: SessionId, events: &[Recorded], sight: Sight) -> &[Bytes] {
-        let encoded = match sight {
-            Sight::Everything => &self.everything,
-            Sight::Previews => &self.previews,
-            Sight::Digests => &self.digests,
-        };
-        encoded.get_or_init(|| {
-            let one = |recorded: &Recorded| event(session, recorded, sight);
-            events.iter().map(one).collect()
-        })
-    }
+/// Returns the events of a commit as messages, in the same order. They are encoded on first use.
+pub(super) fn events(commit: &Commit, session: SessionId, redaction: Redaction) -> &[Bytes] {
+    commit.encoded(redaction.index(), |events| {
+        events
+            .iter()
+            .map(|recorded| event(session, recorded, redaction))
+            .collect()
+    })
 }
 
 /// An event as a message.
-#[must_use]
-pub fn event(session: SessionId, recorded: &Recorded, sight: Sight) -> Bytes {
-    let event = sight.event(codec::event_to_pb(session, recorded));
+pub(super) fn event(session: SessionId, recorded: &Recorded, redaction: Redaction) -> Bytes {
+    let event = redaction.event(event_to_pb(session, recorded));
     let message = pb::WatchThreadsResponse {
         sequence: recorded.sequence.get(),
         message: Some(Message::Event(event)),

@@ -1,25 +1,14 @@
 //! Session watches. A watch of one session sends a snapshot as of S and then every later event in order, together with
 //! the latest telemetry and output. A watch of all sessions sends their current state at intervals.
 
-mod board;
-pub mod encoded;
-pub(crate) mod limits;
-mod output;
+mod encoded;
 mod route;
-mod sessions;
-pub mod snapshot;
-mod stream;
-mod tail;
-mod telemetry;
+pub(crate) mod sessions;
+pub(crate) mod snapshot;
+pub(crate) mod stream;
 
 pub use self::{
-    output::{OutputBoard, Piece},
     route::{BeginWatch, Messages, WatchMethod},
     sessions::SessionsWatch,
-    stream::{Position, Scope, ThreadWatch, WatchLimits},
-    telemetry::TelemetryBoard,
-};
-pub(crate) use self::{
-    stream::{RESUME, draining},
-    tail::{Tail, read_log},
+    stream::{Position, Scope, ThreadWatch, WatchLimits, WatchSources},
 };

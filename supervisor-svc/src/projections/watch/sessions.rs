@@ -12,24 +12,27 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
 
-use super::draining;
-use crate::{convert::Sight, domain::ids::SessionId, engine::Directory, projections::overview::Filter};
+use crate::{
+    convert::{Redaction, status::draining},
+    domain::ids::SessionId,
+    projections::overview::{Filter, Overview},
+};
 
 /// Minimum time between two messages about the same session.
-pub(super) const EVERY: Duration = Duration::from_secs(1);
+pub(crate) const EVERY: Duration = Duration::from_secs(1);
 
 /// A watch about to run.
 pub struct SessionsWatch {
-    /// The directory of sessions.
-    pub directory: Directory,
+    /// The sessions.
+    pub overview: Overview,
     /// Which sessions the watch includes.
     pub filter: Filter,
     /// Which data is visible.
-    pub sight: Sight,
+    pub redaction: Redaction,
     /// Maximum lifetime. The caller adds jitter so that streams do not end together.
     pub lifetime: Duration,
     /// Maximum time that an ending stream waits for its reader to take the final status.
-    pub last_word: Duration,
+    pub flush_timeout: Duration,
     /// Cancelled when the service drains.
     pub draining: CancellationToken,
 }
@@ -37,7 +40,7 @@ pub struct SessionsWatch {
 type Outbox = mpsc::Sender<Result<pb::WatchSessionsResponse, Status>>;
 
 /// The last sent sequence of each session that was sent and not removed.
-type Told = BTreeMap<SessionId, u64>;
+type Sent = BTreeMap<SessionId, u64>;
 
 /// The reason why a watch ends.
 enum End {
@@ -59,23 +62,23 @@ impl SessionsWatch {
             ended = self.follow(&outbox) => ended.err(),
         };
         if let Some(End::Failed(status)) = end {
-            let _ = timeout(self.last_word, outbox.send(Err(status))).await;
+            let _ = timeout(self.flush_timeout, outbox.send(Err(status))).await;
         }
     }
 
     async fn follow(&self, outbox: &Outbox) -> Result<Infallible, End> {
         // Subscribes before the first read, so that no change is missed between the two.
-        let follower = self.directory.context().news.follow();
-        let mut told = Told::new();
+        let follower = self.overview.follow();
+        let mut sent = Sent::new();
         let mut before = None;
         loop {
             let (sessions, next) = self
-                .directory
+                .overview
                 .sessions_before(before)
                 .await
                 .map_err(|failure| End::Failed(failure.into()))?;
             for (id, session) in sessions {
-                self.tell(outbox, &mut told, id, Some(session)).await?;
+                self.send_state(outbox, &mut sent, id, Some(session)).await?;
             }
             if next.is_none() {
                 break;
@@ -90,8 +93,8 @@ impl SessionsWatch {
         loop {
             let next = Instant::now() + EVERY;
             for id in follower.take() {
-                match self.directory.session_now(id).await {
-                    Ok(session) => self.tell(outbox, &mut told, id, session).await?,
+                match self.overview.session_now(id).await {
+                    Ok(session) => self.send_state(outbox, &mut sent, id, session).await?,
                     Err(failure) => tracing::error!(session = %id, %failure, "a session cannot be followed"),
                 }
             }
@@ -101,22 +104,22 @@ impl SessionsWatch {
     }
 
     /// Sends the current state of a session. `None` means that it was deleted.
-    async fn tell(
+    async fn send_state(
         &self,
         outbox: &Outbox,
-        told: &mut Told,
+        sent: &mut Sent,
         id: SessionId,
         session: Option<pb::Session>,
     ) -> Result<(), End> {
         let (session, removed) = match session {
-            Some(session) if self.filter.shows(&session) => {
-                if told.insert(id, session.sequence) == Some(session.sequence) {
+            Some(session) if self.filter.matches(&session) => {
+                if sent.insert(id, session.sequence) == Some(session.sequence) {
                     return Ok(());
                 }
                 (session, false)
             }
             hidden => {
-                if told.remove(&id).is_none() {
+                if sent.remove(&id).is_none() {
                     return Ok(());
                 }
                 let deleted = || pb::Session {
@@ -126,12 +129,12 @@ impl SessionsWatch {
                 (hidden.unwrap_or_else(deleted), true)
             }
         };
-        let news = pb::WatchSessionsResponse {
-            session: Some(self.sight.session(session)),
+        let message = pb::WatchSessionsResponse {
+            session: Some(self.redaction.session(session)),
             removed,
             synced: false,
         };
-        send(outbox, news).await
+        send(outbox, message).await
     }
 }
 

@@ -2,7 +2,8 @@
 //! snapshot, so many simultaneous reconnects cost a single walk over the tree.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -11,13 +12,20 @@ use prost::Message as _;
 use tokio::time::Instant;
 use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
 
-use crate::{convert::{self, Sight}, domain::{ids::{Sequence, ThreadId}, state::{session::Session, thread::Thread}}, engine::Context};
+use crate::{
+    convert::{self, Redaction},
+    domain::{
+        ids::{Sequence, SessionId, ThreadId},
+        state::{session::Session, thread::Thread},
+    },
+    projections::thread_view::ThreadView,
+};
 
 /// Maximum number of threads per part.
-pub(super) const CHUNK_THREADS: usize = 256;
+pub(crate) const CHUNK_THREADS: usize = 256;
 
 /// Maximum size of a part, in bytes. A single thread must not exceed it.
-pub(super) const CHUNK_BYTES: usize = 512 * 1024;
+pub(crate) const CHUNK_BYTES: usize = 512 * 1024;
 
 /// How long a snapshot is shared while nothing is appended. It expires because it also shows values without events,
 /// such as whether a runner is connected.
@@ -31,14 +39,15 @@ pub struct Shown {
     /// Closed threads too.
     pub include_closed: bool,
     /// Which texts are visible.
-    pub sight: Sight,
+    pub redaction: Redaction,
 }
 
-/// The newest snapshot of a session, for as long as it is good.
+/// The newest snapshot of each session, for as long as it is shared. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshots {
-    // Locked for one look-up or one change, never across an await or while a snapshot is built.
-    newest: Arc<Mutex<Option<Newest>>>,
+    // Locked for one look-up or one change, never across an await or while a snapshot is built. Bounded by the sessions
+    // that were watched from the start within the sharing time.
+    newest: Arc<Mutex<HashMap<SessionId, Newest>>>,
 }
 
 #[derive(Debug)]
@@ -50,52 +59,54 @@ struct Newest {
 }
 
 impl Snapshots {
-    /// The parts of a snapshot of that state.
-    pub(super) fn of(&self, context: &Context, state: &Session, shown: Shown) -> Arc<[Bytes]> {
-        let kept = |newest: &Newest| {
+    /// Returns the parts of a snapshot of that state.
+    pub(super) fn of(&self, log_id: &str, view: &ThreadView, state: &Session, shown: Shown) -> Arc<[Bytes]> {
+        let is_current = |newest: &&Newest| {
             let is_same = newest.sequence == state.sequence && newest.shown == shown;
-            (is_same && newest.made.elapsed() < SHARED_FOR).then(|| Arc::clone(&newest.parts))
+            is_same && newest.made.elapsed() < SHARED_FOR
         };
-        if let Some(parts) = self.lock().as_ref().and_then(kept) {
-            return parts;
+        if let Some(newest) = self.lock().get(&state.id).filter(is_current) {
+            return Arc::clone(&newest.parts);
         }
-        let parts: Arc<[Bytes]> = make(context, state, shown).into();
+        let parts: Arc<[Bytes]> = make(log_id, view, state, shown).into();
         if shown.top.is_none() {
-            *self.lock() = Some(Newest {
+            let newest = Newest {
                 sequence: state.sequence,
                 shown,
                 made: Instant::now(),
                 parts: Arc::clone(&parts),
-            });
+            };
+            let mut all = self.lock();
+            all.retain(|_, newest| newest.made.elapsed() < SHARED_FOR);
+            all.insert(state.id, newest);
         }
         parts
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Newest>> {
-        // The value is replaced as a whole, so a panic elsewhere leaves it usable.
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Newest>> {
+        // Each change is a single call, so the map stays consistent after a panic elsewhere.
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn make(context: &Context, state: &Session, shown: Shown) -> Vec<Bytes> {
-    let view = wire::View {
-        sight: shown.sight,
-        ..wire::View::default()
+fn make(log_id: &str, threads_view: &ThreadView, state: &Session, shown: Shown) -> Vec<Bytes> {
+    let view = convert::View {
+        redaction: shown.redaction,
+        ..convert::View::default()
     };
-    let log_id = context.store.log_id().to_string();
     let mut chunk = pb::Snapshot {
-        session: Some(shown.sight.session(wire::thread::session(state))),
-        log_id: log_id.clone(),
+        session: Some(shown.redaction.session(convert::thread::session(state))),
+        log_id: log_id.to_owned(),
         ..pb::Snapshot::default()
     };
     let mut parts = Vec::new();
     let mut bytes = chunk.encoded_len();
     for thread in threads(state, shown) {
-        let thread = context.show(state, thread, view);
+        let thread = threads_view.show(state, thread, view);
         let size = delimited_len(thread.encoded_len());
         if chunk.threads.len() >= CHUNK_THREADS || (bytes + size > CHUNK_BYTES && !chunk.threads.is_empty()) {
             let next = pb::Snapshot {
-                log_id: log_id.clone(),
+                log_id: log_id.to_owned(),
                 ..pb::Snapshot::default()
             };
             bytes = next.encoded_len();

@@ -5,28 +5,43 @@ use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Arc
 
 use bytes::Bytes;
 use prost::Message as _;
-use supervisor_log::codec;
+use supervisor_log::{codec::event::group as event_group, store::EventStore};
 use svc_kit::{auth::unauthenticated, identity::ThreadPrincipal};
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc},
     time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status};
-use troupe_proto::{
-    fault::Fault,
-    reason::Reason,
-    supervisor::v1::{self as pb, watch_threads_response::Message},
+use tonic::Status;
+use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
+
+use super::{
+    encoded,
+    snapshot::{Shown, Snapshots},
+};
+use crate::{
+    convert::{
+        Redaction,
+        status::{RESUME, draining, fault},
+    },
+    domain::{
+        event::{Event, Recorded, ThreadEvent},
+        ids::{Generation, Sequence, ThreadId},
+        principal::Caller,
+        rejection::Refusal,
+        rules::authority,
+        state::session::Session,
+    },
+    engine::{Failure, Handle, read_log},
+    projections::{metrics::Metrics, thread_view::ThreadView},
+    runners::{OutputBoard, TelemetryBoard},
 };
 
-use super::{encoded, snapshot::Shown};
-use crate::{convert::{self, Sight}, domain::{event::{Event, Recorded, ThreadEvent}, ids::{Generation, Sequence, ThreadId}, principal::Caller, rejection::Refusal, rules::authority, state::session::Session}, engine::{Directory, Failure, Handle, tail::read_log}};
-
 /// Minimum time between two telemetry messages to a watcher.
-pub(super) const TELEMETRY_EVERY: Duration = Duration::from_millis(250);
+pub(crate) const TELEMETRY_EVERY: Duration = Duration::from_millis(250);
 
 /// Minimum time between two output messages to a watcher.
-pub(super) const OUTPUT_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const OUTPUT_EVERY: Duration = Duration::from_millis(50);
 
 /// The times of a watch.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +51,7 @@ pub struct WatchLimits {
     /// Maximum lifetime of a stream. The caller adds jitter so that streams do not end together.
     pub lifetime: Duration,
     /// How long a stream that ends waits for its reader to take the final status.
-    pub last_word: Duration,
+    pub flush_timeout: Duration,
 }
 
 impl Default for WatchLimits {
@@ -45,7 +60,7 @@ impl Default for WatchLimits {
             bookmark_every: Duration::from_secs(15),
             lifetime: Duration::from_secs(20 * 60),
             // Longer than a drain: it is not this that cuts a slow reader off from where it was.
-            last_word: Duration::from_secs(10),
+            flush_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -72,15 +87,31 @@ pub struct Scope {
     /// The watching thread, if the watcher is a thread. Its stream ends when its token becomes stale.
     pub watcher: Option<ThreadPrincipal>,
     /// Which texts are visible.
-    pub sight: Sight,
+    pub redaction: Redaction,
     /// Whether the watch includes the output of threads.
     pub output: bool,
 }
 
+/// The sources of all watches.
+pub struct WatchSources {
+    /// The log.
+    pub store: Arc<dyn EventStore>,
+    /// Counts watchers and their delays.
+    pub metrics: Arc<Metrics>,
+    /// The latest telemetry of running threads.
+    pub telemetry: TelemetryBoard,
+    /// The output of running threads.
+    pub output: OutputBoard,
+    /// Threads as clients see them.
+    pub view: ThreadView,
+    /// Snapshots that watchers share.
+    pub snapshots: Snapshots,
+}
+
 /// A watch about to run.
 pub struct ThreadWatch {
-    /// The directory of sessions.
-    pub directory: Directory,
+    /// The sources of its messages.
+    pub sources: Arc<WatchSources>,
     /// The session.
     pub handle: Handle,
     /// The start position.
@@ -110,7 +141,7 @@ enum End {
 impl ThreadWatch {
     /// Runs the watch until it ends.
     pub async fn run(self, outbox: Outbox) {
-        let _counted = self.directory.context().measures.watching();
+        let _counted = self.sources.metrics.watching();
         // The watcher's position, once it has one. A part of a snapshot is not a position.
         let mut position = match self.position {
             Position::Snapshot { .. } => None,
@@ -134,7 +165,7 @@ impl ThreadWatch {
             End::Planned => (position, None),
             End::Draining => (position, Some(draining(RESUME))),
         };
-        let last_word = async {
+        let flush = async {
             if let Some(position) = position {
                 let _ = send(&outbox, &bookmark(position, true)).await;
             }
@@ -143,7 +174,7 @@ impl ThreadWatch {
             }
         };
         // A reader that does not read misses the final status.
-        let _ = timeout(self.limits.last_word, last_word).await;
+        let _ = timeout(self.limits.flush_timeout, flush).await;
     }
 
     /// Sends the available events, then new ones. Cancel safe: the watcher has received every visible event up to
@@ -158,32 +189,32 @@ impl ThreadWatch {
         let mut idle = interval(self.limits.bookmark_every);
         idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
         idle.reset();
-        let mut telemetry = self.directory.context().telemetry.changes(self.handle.id());
+        let mut telemetry = self.sources.telemetry.changes(self.handle.id());
         telemetry.mark_changed();
         let mut telemetry_at = Instant::now();
         let mut output_seen = 0;
-        let mut output = self.directory.context().output.changes(self.handle.id());
+        let mut output = self.sources.output.changes(self.handle.id());
         output.mark_changed();
         let mut output_at = Instant::now();
-        let mut told = *position;
+        let mut sent_up_to = *position;
         loop {
             tokio::select! {
                 biased;
                 commit = feed.recv() => {
                     match commit {
                         Ok(commit) => {
-                            self.directory.context().measures.followed(commit.published.elapsed());
-                            let messages = commit.messages(self.handle.id(), self.scope.sight);
-                            let before = told;
-                            self.send_events(outbox, commit.events.iter().zip(messages.iter().cloned()), position, &mut told)
+                            self.sources.metrics.delivered(commit.published.elapsed());
+                            let messages = encoded::events(&commit, self.handle.id(), self.scope.redaction);
+                            let before = sent_up_to;
+                            self.send_events(outbox, commit.events.iter().zip(messages.iter().cloned()), position, &mut sent_up_to)
                                 .await?;
                             // Only sent messages count as activity. Events outside the scope do not.
-                            if told > before {
+                            if sent_up_to > before {
                                 idle.reset();
                             }
                         }
                         Err(RecvError::Lagged(_)) => {
-                            self.directory.context().measures.lagged();
+                            self.sources.metrics.lagged();
                             self.catch_up(outbox, position).await?;
                         }
                         // The actor ended. The client locates the session again.
@@ -219,24 +250,24 @@ impl ThreadWatch {
                 if after <= head {
                     return Ok(after);
                 }
-                let log = self.directory.context().store.head(self.handle.id()).await;
+                let log = self.sources.store.head(self.handle.id()).await;
                 let log = log.map_err(|error| failed(error.into()))?;
                 let ahead = Refusal::AheadOfHead {
                     after,
                     oldest: log.map_or(Sequence::ZERO, |log| log.oldest),
                     head,
                 };
-                Err(End::Failed(wire::status::fault(&ahead).into()))
+                Err(End::Failed(fault(&ahead).into()))
             }
         }
     }
 
     /// Sends the log from the position to its end.
     async fn catch_up(&self, outbox: &Outbox, position: &mut Sequence) -> Result<(), End> {
-        let store = &self.directory.context().store;
+        let store = &self.sources.store;
         // Read only published records. A record may be durable shortly before it is published.
         let until = self.handle.state().sequence;
-        let mut told = *position;
+        let mut sent_up_to = *position;
         loop {
             let events = read_log(store.as_ref(), self.handle.id(), *position, until)
                 .await
@@ -246,11 +277,11 @@ impl ThreadWatch {
             }
             let messages = events
                 .iter()
-                .map(|recorded| encoded::event(self.handle.id(), recorded, self.scope.sight));
-            self.send_events(outbox, events.iter().zip(messages), position, &mut told)
+                .map(|recorded| encoded::event(self.handle.id(), recorded, self.scope.redaction));
+            self.send_events(outbox, events.iter().zip(messages), position, &mut sent_up_to)
                 .await?;
         }
-        if told < *position {
+        if sent_up_to < *position {
             send(outbox, &bookmark(*position, false)).await?;
         }
         Ok(())
@@ -261,7 +292,7 @@ impl ThreadWatch {
         outbox: &Outbox,
         events: impl Iterator<Item = (&'e Recorded, Bytes)>,
         position: &mut Sequence,
-        told: &mut Sequence,
+        sent_up_to: &mut Sequence,
     ) -> Result<(), End> {
         for (recorded, message) in events {
             if recorded.sequence <= *position {
@@ -269,7 +300,7 @@ impl ThreadWatch {
             }
             if self.shows(&recorded.event) {
                 outbox.send(Ok(message)).await.map_err(|_| End::Gone)?;
-                *told = recorded.sequence;
+                *sent_up_to = recorded.sequence;
             }
             *position = recorded.sequence;
         }
@@ -278,7 +309,7 @@ impl ThreadWatch {
 
     /// Whether an event is in the scope. A subtree's watcher also learns that an ancestor is fenced or interrupted.
     fn shows(&self, event: &Event) -> bool {
-        let wanted = self.scope.kinds.is_empty() || self.scope.kinds.contains(&codec::event::group(event));
+        let wanted = self.scope.kinds.is_empty() || self.scope.kinds.contains(&event_group(event));
         let Some(top) = self.scope.top else { return wanted };
         let within = match event {
             Event::Session(_) => true,
@@ -301,14 +332,15 @@ impl ThreadWatch {
         let shown = Shown {
             top: self.scope.top,
             include_closed,
-            sight: self.scope.sight,
+            redaction: self.scope.redaction,
         };
-        let parts = self.handle.snapshots().of(self.directory.context(), &state, shown);
+        let log_id = self.sources.store.log_id().to_string();
+        let parts = self.sources.snapshots.of(&log_id, &self.sources.view, &state, shown);
         (state.sequence, parts)
     }
 
     async fn send_telemetry(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), End> {
-        let (newest, changed) = self.directory.context().telemetry.since(self.handle.id(), *seen);
+        let (newest, changed) = self.sources.telemetry.since(self.handle.id(), *seen);
         *seen = newest;
         for (thread, values) in changed {
             let within = self
@@ -317,7 +349,7 @@ impl ThreadWatch {
                 .is_none_or(|top| self.handle.state().is_within(thread, top));
             if within {
                 let mut values = pb::Telemetry::clone(&values);
-                self.scope.sight.tool_use(&mut values.last_tool);
+                self.scope.redaction.tool_use(&mut values.last_tool);
                 let message = pb::WatchThreadsResponse {
                     sequence: 0,
                     message: Some(Message::Telemetry(values)),
@@ -329,7 +361,7 @@ impl ThreadWatch {
     }
 
     async fn send_output(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), End> {
-        let (newest, pieces) = self.directory.context().output.since(self.handle.id(), *seen);
+        let (newest, pieces) = self.sources.output.since(self.handle.id(), *seen);
         *seen = newest;
         for piece in pieces {
             let within = self
@@ -371,7 +403,7 @@ impl ThreadWatch {
             // The actor has ended, and the feed with it: the stream ends as planned.
             pending::<()>().await;
         }
-        sleep(self.limits.last_word).await;
+        sleep(self.limits.flush_timeout).await;
     }
 }
 
@@ -413,18 +445,4 @@ fn bookmark(position: Sequence, ending: bool) -> pb::WatchThreadsResponse {
 
 fn failed(failure: Failure) -> End {
     End::Failed(failure.into())
-}
-
-/// What a watcher of a log can do whose stream ends.
-pub(crate) const RESUME: &str = "watch again from the last sequence";
-
-/// The service drains. What the client can do, elsewhere or later, ends the sentence.
-pub(crate) fn draining(advice: &str) -> Status {
-    Fault::new(
-        Code::Unavailable,
-        Reason::Draining,
-        format!("the supervisor is shutting down; {advice}"),
-    )
-    .retry_after(Duration::from_secs(1))
-    .into()
 }

@@ -28,9 +28,27 @@ use tokio_rustls::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use troupe_proto::store::v1 as pb;
 
-pub use self::target::{BadUrl, Target};
-use self::{backoff::Backoff, delivery::{Delivery, Signer}, post::Sending};
-use crate::{clock::Clock, domain::{ids::{Digest, Sequence}, rejection::Refusal, rules::notify::{Attention, Notification}, settings::Webhook, state::{session::Session, webhook::WebhookStart}}, engine::{Failure, Handle, tail::Tail}};
+pub use self::target::Target;
+use self::{
+    backoff::Backoff,
+    delivery::{Delivery, Signer},
+    post::Sending,
+};
+use crate::{
+    clock::Clock,
+    domain::{
+        event::{Event, SessionEvent},
+        ids::{Digest, Sequence},
+        rejection::Refusal,
+        rules::notify::{Attention, Notification},
+        settings::Webhook,
+        state::{session::Session, webhook::WebhookStart},
+    },
+    engine::{
+        Failure, Handle, Tail,
+        feed::{Active, Change, Commands, Subscriber, Subscription},
+    },
+};
 
 /// Delivery settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +77,7 @@ impl Default for WebhookLimits {
 /// The webhooks of this process.
 #[derive(Clone)]
 pub struct Webhooks {
+    store: Arc<dyn EventStore>,
     limits: WebhookLimits,
     tls: TlsConnector,
     clock: Clock,
@@ -70,13 +89,14 @@ impl Webhooks {
     ///
     /// # Errors
     /// If TLS cannot be set up.
-    pub fn new(limits: WebhookLimits, clock: Clock) -> Result<Self, rustls::Error> {
+    pub fn new(store: Arc<dyn EventStore>, limits: WebhookLimits, clock: Clock) -> Result<Self, rustls::Error> {
         let roots: RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Self {
+            store,
             limits,
             tls: TlsConnector::from(Arc::new(config)),
             clock,
@@ -84,59 +104,44 @@ impl Webhooks {
         })
     }
 
-    /// Returns whether private, loopback and link-local receiver addresses are permitted.
-    #[must_use]
-    pub const fn allow_private(&self) -> bool {
-        self.limits.allow_private
-    }
-
     /// Stops all deliveries. Unaccepted notifications are sent after the next start.
     pub fn stop(&self) {
         self.stopped.cancel();
     }
 
-    /// Sends a session's notifications to its receivers, each from its own position. Returns `None` if the session has
-    /// no receivers. Running deliveries to unchanged receivers continue, and the others end.
-    #[must_use]
-    pub fn deliver(
-        &self,
-        store: &Arc<dyn EventStore>,
-        handle: &Handle,
-        session: &Session,
-        under_way: Option<Deliveries>,
-    ) -> Option<Deliveries> {
-        let mut under_way = under_way.map_or_else(Vec::new, |deliveries| deliveries.0);
+    /// Sends a session's notifications to its receivers, each from its own position. Running deliveries to unchanged
+    /// receivers continue, and the others end.
+    fn deliver(&self, session: &Active<'_>, mut running: Vec<Delivering>) -> Vec<Delivering> {
         // Runs before any delivery starts, because a receiver gets one delivery at a time.
-        under_way.retain(|told| session.receivers().any(|(webhook, start)| told.is(webhook, start)));
-        let told: Vec<Told> = session
+        running.retain(|delivering| {
+            session
+                .session
+                .receivers()
+                .any(|(webhook, start)| delivering.is(webhook, start))
+        });
+        session
+            .session
             .receivers()
             .filter_map(
-                |(webhook, start)| match under_way.iter().position(|told| told.is(webhook, start)) {
-                    Some(place) => Some(under_way.swap_remove(place)),
-                    None => self.begin(store, handle, webhook, start),
+                |(webhook, start)| match running.iter().position(|delivering| delivering.is(webhook, start)) {
+                    Some(place) => Some(running.swap_remove(place)),
+                    None => self.begin(session.handle, webhook, start),
                 },
             )
-            .collect();
-        (!told.is_empty()).then_some(Deliveries(told))
+            .collect()
     }
 
     /// Starts delivery to a receiver. Returns `None` if the URL or the secret is invalid, which the request that set
     /// them already ruled out.
-    fn begin(
-        &self,
-        store: &Arc<dyn EventStore>,
-        handle: &Handle,
-        webhook: &Webhook,
-        start: WebhookStart,
-    ) -> Option<Told> {
-        let receiver = Receiver::of(webhook, self, store, handle, start)?;
-        let up_to = Arc::clone(&receiver.told);
+    fn begin(&self, handle: &Handle, webhook: &Webhook, start: WebhookStart) -> Option<Delivering> {
+        let receiver = Receiver::of(webhook, self, handle, start)?;
+        let up_to = Arc::clone(&receiver.delivered);
         let stopped = self.stopped.clone();
         let task = tokio::spawn(async move {
-            let telling = pin!(receiver.run());
-            stopped.run_until_cancelled(telling).await;
+            let delivering = pin!(receiver.run());
+            stopped.run_until_cancelled(delivering).await;
         });
-        Some(Told {
+        Some(Delivering {
             webhook: webhook.clone(),
             start,
             up_to,
@@ -145,23 +150,48 @@ impl Webhooks {
     }
 }
 
-/// The deliveries of a session under way, until this is dropped.
-#[derive(Debug)]
-pub struct Deliveries(Vec<Told>);
+impl Subscriber for Webhooks {
+    fn subscribe(&self, session: &Active<'_>, _: &mut Commands) -> Option<Box<dyn Subscription>> {
+        Some(Box::new(Deliveries {
+            running: self.deliver(session, Vec::new()),
+            webhooks: self.clone(),
+        }))
+    }
+}
 
-impl Deliveries {
-    /// Returns whether every receiver has accepted all notifications up to the event.
-    #[must_use]
-    pub fn have_told(&self, head: Sequence) -> bool {
-        self.0
+/// The deliveries of a session. They hold the session in memory and stop when this is dropped.
+struct Deliveries {
+    webhooks: Webhooks,
+    /// Empty if the session has no webhooks or all notifications are delivered.
+    running: Vec<Delivering>,
+}
+
+impl Subscription for Deliveries {
+    fn committed(&mut self, change: &Change<'_>, _: &mut Commands) {
+        let changes_webhooks =
+            |event: &Event| matches!(event, Event::Session(SessionEvent::Updated(change)) if change.webhooks.is_some());
+        if self.running.is_empty() || change.events.iter().any(|recorded| changes_webhooks(&recorded.event)) {
+            self.running = self.webhooks.deliver(&change.after, std::mem::take(&mut self.running));
+        }
+    }
+
+    fn release(&mut self, session: &Session) -> bool {
+        let head = session.sequence.get();
+        let has_running = !self.running.is_empty();
+        let all_delivered = self
+            .running
             .iter()
-            .all(|told| told.up_to.load(Ordering::Acquire) >= head.get())
+            .all(|delivering| delivering.up_to.load(Ordering::Acquire) >= head);
+        if has_running && all_delivered {
+            self.running.clear();
+        }
+        has_running && all_delivered
     }
 }
 
 /// A running delivery task. Dropping this value stops it.
 #[derive(Debug)]
-struct Told {
+struct Delivering {
     webhook: Webhook,
     start: WebhookStart,
     /// The last event up to which all notifications are delivered.
@@ -169,7 +199,7 @@ struct Told {
     _task: AbortOnDropHandle<()>,
 }
 
-impl Told {
+impl Delivering {
     /// Returns whether this is the delivery to the given receiver, with unchanged settings.
     fn is(&self, webhook: &Webhook, start: WebhookStart) -> bool {
         self.start == start && self.webhook == *webhook
@@ -182,7 +212,6 @@ const PASSED_OVER: u64 = 1_000;
 /// A receiver of a session.
 struct Receiver {
     webhooks: Webhooks,
-    store: Arc<dyn EventStore>,
     handle: Handle,
     target: Target,
     signer: Signer,
@@ -190,21 +219,14 @@ struct Receiver {
     key: CursorKey,
     start: WebhookStart,
     /// The last event up to which all notifications are delivered.
-    told: Arc<AtomicU64>,
+    delivered: Arc<AtomicU64>,
 }
 
 impl Receiver {
     /// Returns `None` if the URL or the secret is invalid, which the request that set them already ruled out.
-    fn of(
-        webhook: &Webhook,
-        webhooks: &Webhooks,
-        store: &Arc<dyn EventStore>,
-        handle: &Handle,
-        start: WebhookStart,
-    ) -> Option<Self> {
+    fn of(webhook: &Webhook, webhooks: &Webhooks, handle: &Handle, start: WebhookStart) -> Option<Self> {
         Some(Self {
             webhooks: webhooks.clone(),
-            store: Arc::clone(store),
             handle: handle.clone(),
             target: Target::parse(&webhook.url).ok()?,
             signer: Signer::new(&webhook.secret)?,
@@ -214,7 +236,7 @@ impl Receiver {
                 name: format!("webhook:{}", Digest::of(webhook.url.as_bytes())),
             },
             start,
-            told: Arc::default(),
+            delivered: Arc::default(),
         })
     }
 
@@ -256,9 +278,9 @@ impl Receiver {
     /// Sends the notifications after the receiver's position.
     async fn follow(&self) -> Result<Infallible, Failure> {
         let position = self.position().await?;
-        let mut tail = Tail::after(Arc::clone(&self.store), self.handle.clone(), position);
+        let mut tail = Tail::after(Arc::clone(&self.webhooks.store), self.handle.clone(), position);
         let mut written = position;
-        self.told.store(position.get(), Ordering::Release);
+        self.delivered.store(position.get(), Ordering::Release);
         loop {
             let events = tail.next().await?;
             let session = self.handle.state();
@@ -279,7 +301,7 @@ impl Receiver {
                 self.move_to(last.sequence).await?;
                 written = last.sequence;
             }
-            self.told.store(last.sequence.get(), Ordering::Release);
+            self.delivered.store(last.sequence.get(), Ordering::Release);
         }
     }
 
@@ -295,7 +317,7 @@ impl Receiver {
         let mut backoff = self.backoff();
         loop {
             let session = self.handle.id();
-            if self.store.head(session).await?.is_none() {
+            if self.webhooks.store.head(session).await?.is_none() {
                 return Err(Failure::SessionNotFound(session));
             }
             let Err(undelivered) = sending.post(&self.target, &self.signer, delivery).await else {
@@ -309,8 +331,8 @@ impl Receiver {
     }
 
     async fn position(&self) -> Result<Sequence, Failure> {
-        let kept = self.store.cursor(self.key.clone()).await?;
-        let cursor = kept
+        let stored = self.webhooks.store.cursor(self.key.clone()).await?;
+        let cursor = stored
             .map(pb::NotificationCursor::decode)
             .transpose()
             .map_err(|error| Failure::Corrupt(format!("the cursor \"{}\": {error}", self.key.name)))?;
@@ -323,7 +345,8 @@ impl Receiver {
             sequence: sequence.get(),
             ..pb::NotificationCursor::default()
         };
-        self.store
+        self.webhooks
+            .store
             .put_cursor(self.key.clone(), Some(Bytes::from(cursor.encode_to_vec())))
             .await
             .map_err(|error| AppendError::from(error).into())

@@ -18,7 +18,10 @@ use tokio::{
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{delivery::{Delivery, Signer}, target::{NoAddress, Target}};
+use super::{
+    delivery::{Delivery, Signer},
+    target::{NoAddress, Target},
+};
 use crate::clock::Clock;
 
 /// Why a delivery was not accepted this time.
@@ -128,7 +131,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_address_leaves_time_for_the_others() {
+    async fn silent_address_leaves_time_for_other_addresses() {
         let [silent, refusing, good] =
             ["192.0.2.1:443", "192.0.2.2:443", "192.0.2.3:443"].map(|text| text.parse::<SocketAddr>().unwrap());
         let connect = move |address: SocketAddr| async move {

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_url_says_itself() {
+    fn private_url_is_recognised() {
         for url in [
             "http://localhost/",
             "http://LOCALHOST:1/",

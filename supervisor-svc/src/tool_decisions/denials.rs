@@ -8,19 +8,22 @@ use std::{
     time::Duration,
 };
 
-use crate::{domain::{command::Command, content::truncate, ids::ThreadId, rejection::Refusal}, engine::{error::Failure, handle::Handle, message::Origin}};
+use crate::{
+    domain::{command::Command, content::truncate, ids::ThreadId, rejection::Refusal},
+    engine::{Failure, Handle, Origin},
+};
 
 /// How long repetitions are counted before they are written.
 const WINDOW: Duration = Duration::from_secs(30);
-/// How many kinds of refusals of one thread are counted at once. An agent names its tools as it likes, so what comes beyond
-/// that is one kind more.
+/// Maximum number of kinds of refusals that are counted per thread. Agents can invent tool names, so further kinds are
+/// counted together.
 const MAX_KINDS: usize = 32;
-/// What that one is called.
+/// The name and reason of the further kinds.
 const OTHERS: (&str, &str) = ("other tools", "too many different refusals to name each");
 /// The most bytes of a tool's name, and of a reason, that are written down.
 const MAX_TEXT_BYTES: usize = 512;
 
-/// What makes two refusals of a thread one kind: the tool and the reason.
+/// The kind of a refusal: its tool and its reason.
 type Kind = (String, String);
 
 /// The refusals that are being counted. Cheap to clone; every clone is the same.
@@ -66,8 +69,8 @@ impl Denials {
         Some(kind)
     }
 
-    /// Returns the number of calls to write: the unwritten ones and those repeated since. If there are
-    /// none, the kind is not counted any more.
+    /// Returns the number of calls to write: the unwritten ones and those repeated since. Without such
+    /// calls, the kind is no longer counted.
     fn next(&self, thread: ThreadId, kind: &Kind, unwritten: u32) -> u32 {
         let mut counting = self.lock();
         let Some(kinds) = counting.get_mut(&thread) else {

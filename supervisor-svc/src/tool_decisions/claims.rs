@@ -7,10 +7,13 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::domain::{ids::{ApprovalId, Sequence}, state::approval::Approval};
+use crate::domain::{
+    ids::{ApprovalId, Sequence},
+    state::approval::Approval,
+};
 
 /// The maximum number of remembered decisions. The oldest are forgotten first.
-const MAX_HEARD: usize = 10_000;
+const MAX_CLAIMED: usize = 10_000;
 
 /// An approval and its request. The sequence distinguishes approvals, because an id is reused after the session forgets
 /// its approval.
@@ -18,42 +21,42 @@ type Asked = (ApprovalId, Sequence);
 
 /// The decisions that were returned to a call.
 #[derive(Debug, Default)]
-pub struct HeardDecisions {
+pub struct ClaimedDecisions {
     // Held for one look-up or one change, never across an await.
-    heard: Mutex<Heard>,
+    claimed: Mutex<Claimed>,
 }
 
 #[derive(Debug, Default)]
-struct Heard {
+struct Claimed {
     asked: HashSet<Asked>,
     /// The same decisions, oldest first.
     order: VecDeque<Asked>,
 }
 
-impl HeardDecisions {
+impl ClaimedDecisions {
     /// Claims a decision for a call. Returns false if another call has claimed it.
     pub(super) fn claim(&self, decided: &Approval) -> bool {
         let asked = (decided.id, decided.sequence);
-        let mut heard = self.lock();
-        if !heard.asked.insert(asked) {
+        let mut claimed = self.lock();
+        if !claimed.asked.insert(asked) {
             return false;
         }
-        heard.order.push_back(asked);
-        if heard.order.len() > MAX_HEARD
-            && let Some(oldest) = heard.order.pop_front()
+        claimed.order.push_back(asked);
+        if claimed.order.len() > MAX_CLAIMED
+            && let Some(oldest) = claimed.order.pop_front()
         {
-            heard.asked.remove(&oldest);
+            claimed.asked.remove(&oldest);
         }
         true
     }
 
     /// Returns whether a call has claimed the decision.
-    pub(super) fn has(&self, decided: &Approval) -> bool {
+    pub(super) fn contains(&self, decided: &Approval) -> bool {
         self.lock().asked.contains(&(decided.id, decided.sequence))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Claimed> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,20 +83,23 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_is_for_the_first_that_hears_it() {
-        let heard = HeardDecisions::default();
-        assert!(heard.claim(&approval(1, 1)));
-        assert!(!heard.claim(&approval(1, 1)));
-        assert!(heard.claim(&approval(1, 2)), "it was asked anew under the same id");
+    fn decision_is_claimed_once() {
+        let claimed = ClaimedDecisions::default();
+        assert!(claimed.claim(&approval(1, 1)));
+        assert!(!claimed.claim(&approval(1, 1)));
+        assert!(
+            claimed.claim(&approval(1, 2)),
+            "it was requested again under the same id"
+        );
     }
 
     #[test]
-    fn the_latest_are_remembered() {
-        let heard = HeardDecisions::default();
-        for number in 0..=MAX_HEARD {
-            heard.claim(&approval(number, 1));
+    fn latest_claims_are_remembered() {
+        let claimed = ClaimedDecisions::default();
+        for number in 0..=MAX_CLAIMED {
+            claimed.claim(&approval(number, 1));
         }
-        assert!(!heard.has(&approval(0, 1)));
-        assert!(heard.has(&approval(1, 1)) && heard.has(&approval(MAX_HEARD, 1)));
+        assert!(!claimed.contains(&approval(0, 1)));
+        assert!(claimed.contains(&approval(1, 1)) && claimed.contains(&approval(MAX_CLAIMED, 1)));
     }
 }

@@ -1,23 +1,24 @@
-//! A role as the registry resolved it, on its way into a spawn.
+//! A role as the registry resolved it, adapted to one spawn.
 
 use std::{ops::Deref, sync::Arc};
 
 use prost::Message as _;
 use supervisor_log::codec::content_of;
-use tonic::Status;
 use tool_policy::{Layer, MatchMode, locked_tools};
 use troupe_proto::common::v1 as common;
 
-use super::parse;
-use crate::{domain::{content::truncate, ids::Digest, settings::EdgeManagement}, registry_client::resolution::Resolution};
+use crate::{
+    domain::{content::truncate, ids::Digest, rejection::Refusal, settings::EdgeManagement},
+    registry_client::resolution::Resolution,
+};
 
 /// Maximum size of a template's capabilities in an error text, in bytes.
 const DECLARED_BYTES: usize = 1_024;
 
 /// A role for one spawn. Spawns of one role share what is not changed for one of them.
-pub(super) struct Resolved(Arc<Resolution>);
+pub struct ResolvedRole(Arc<Resolution>);
 
-impl Deref for Resolved {
+impl Deref for ResolvedRole {
     type Target = Resolution;
 
     fn deref(&self) -> &Resolution {
@@ -25,36 +26,39 @@ impl Deref for Resolved {
     }
 }
 
-impl Resolved {
+impl ResolvedRole {
     pub const fn new(resolution: Arc<Resolution>) -> Self {
         Self(resolution)
     }
 
     /// Returns the edges that the template permits a thread to manage if it keeps only the given capabilities. Empty
     /// keeps all of them.
-    pub fn edge_management(&self, kept: &[String]) -> Result<EdgeManagement, Status> {
+    pub fn edge_management(&self, remaining: &[String]) -> Result<EdgeManagement, Refusal> {
         let declared = self.edge_management;
-        if kept.is_empty() {
+        if remaining.is_empty() {
             return Ok(declared);
         }
-        if let Some(unknown) = kept.iter().find(|name| !self.capabilities.contains(name)) {
+        if let Some(unknown) = remaining.iter().find(|name| !self.capabilities.contains(name)) {
             let text = format!(
                 "capability \"{unknown}\" is not declared by \"{}\"; it declares: {}",
                 self.role.agent_type,
                 self.declared()
             );
-            return Err(check::bad("capabilities", text));
+            return Err(Refusal::InvalidArgument {
+                field: "capabilities",
+                message: text,
+            });
         }
-        Ok(declared.min(EdgeManagement::of_capabilities(kept)))
+        Ok(declared.min(EdgeManagement::of_capabilities(remaining)))
     }
 
     /// The layers that the role adds for a thread that keeps only these of its capabilities; empty: all of them.
-    pub fn layers(&self, kept: &[String]) -> Arc<[Layer]> {
-        let deny: Vec<String> = locked_tools(kept)
+    pub fn layers(&self, remaining: &[String]) -> Arc<[Layer]> {
+        let deny: Vec<String> = locked_tools(remaining)
             .flat_map(|group| group.tools)
             .map(|tool| (*tool).to_owned())
             .collect();
-        if kept.is_empty() || deny.is_empty() || !self.role.is_graph() {
+        if remaining.is_empty() || deny.is_empty() || !self.role.is_graph() {
             return Arc::clone(&self.role_layers);
         }
         let narrowed = Layer {

@@ -1,13 +1,21 @@
 //! Automatic routing: selects the agent type of a request based on its text.
 
+use svc_kit::{deadline::Deadline, trace_context::TraceParent};
 use tonic::Status;
 use troupe_proto::{
     registry::v1::{RouteAgentRequest, RouteScore},
     supervisor::v1 as pb,
 };
 
-use super::call::Call;
-use crate::{domain::{content::truncate, decide::spawn::lists, state::{session::Session, thread::Thread}}, registry_client::{RegistryClient, Unresolved}};
+use crate::{
+    domain::{
+        content::truncate,
+        decide::spawn::lists,
+        principal::Caller,
+        state::{session::Session, thread::Thread},
+    },
+    registry_client::{RegistryClient, Unresolved},
+};
 
 /// Maximum size of the text that the registry scores, in bytes.
 const TEXT_BYTES: usize = 64 * 1024;
@@ -17,14 +25,15 @@ const DEFAULT: &str = "default";
 
 /// Asks the registry. If it selects no agent, the result is the agent type that the request names, so that an unknown
 /// name fails as it does without routing. A request without a name gets `default`.
-pub(super) async fn route(
+pub async fn route(
     registry: &RegistryClient,
-    call: &Call,
+    deadline: Option<Deadline>,
+    trace: &TraceParent,
     question: RouteAgentRequest,
 ) -> Result<pb::AgentRoute, Status> {
     let named = question.explicit_agent.trim().to_owned();
     let routed = registry
-        .route(question, call.deadline, &call.trace)
+        .route(question, deadline, trace)
         .await
         .map_err(Unresolved::into_status)?;
     let agent_type = [routed.agent_type, named, DEFAULT.to_owned()]
@@ -47,7 +56,7 @@ fn score(score: RouteScore) -> pb::AgentRouteScore {
 }
 
 /// The text of an input, as much of it as is scored.
-pub(super) fn text(message: Option<&String>, items: &[pb::InputItem]) -> String {
+pub fn text(message: Option<&String>, items: &[pb::InputItem]) -> String {
     let of_items = items.iter().filter_map(|item| match &item.item {
         Some(pb::input_item::Item::Text(text)) => Some(text),
         Some(_) | None => None,
@@ -57,8 +66,8 @@ pub(super) fn text(message: Option<&String>, items: &[pb::InputItem]) -> String 
 }
 
 /// Returns the agent types that a thread may spawn below a parent. `None` means all.
-pub(super) fn permitted(session: &Session, call: &Call, parent: &Thread) -> Option<Vec<String>> {
-    let caller = call.caller.thread().and_then(|id| session.thread(id))?;
+pub(super) fn permitted(session: &Session, caller: &Caller, parent: &Thread) -> Option<Vec<String>> {
+    let caller = caller.thread().and_then(|id| session.thread(id))?;
     let list = [&**caller, parent]
         .into_iter()
         .map(|spawner| &spawner.spawned.role.spawn_list)

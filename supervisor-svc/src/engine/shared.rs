@@ -1,0 +1,56 @@
+//! The parts that all actors of a process share.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use supervisor_log::store::EventStore;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{deletions::Deletions, feed::Feed, passivate::UpkeepLimits, table::ActorTable};
+use crate::{
+    clock::Clock,
+    domain::{rules::rate::EventRate, state::session::Session},
+};
+
+/// The dependencies and limits of the engine.
+pub struct EngineConfig {
+    /// The event store.
+    pub store: Arc<dyn EventStore>,
+    /// The source of the current time and of new ids.
+    pub clock: Clock,
+    /// The subscribers of all sessions.
+    pub feed: Feed,
+    /// Encodes the summary of a session, which is stored for listings of sessions that are not in memory.
+    pub summarize: fn(&Session) -> Bytes,
+    /// Limits of passivation, snapshots and compaction.
+    pub upkeep: UpkeepLimits,
+    /// The maximum content of a session, in bytes.
+    pub session_content_bytes: u64,
+    /// The maximum rate of events of a thread.
+    pub event_rate: EventRate,
+}
+
+/// The configuration and the state that the actors of a process share.
+pub(super) struct Shared {
+    pub config: EngineConfig,
+    pub actors: ActorTable,
+    /// The record of recent deletions.
+    pub deletions: Deletions,
+    /// Cancelled when the outcome of a write is unknown: the process must stop and replay its log.
+    pub outcome_unknown: CancellationToken,
+    /// Notified when a session that leaves memory must be activated or deleted at some time.
+    pub due: Notify,
+}
+
+impl Shared {
+    pub fn new(config: EngineConfig) -> Self {
+        Self {
+            config,
+            actors: ActorTable::default(),
+            deletions: Deletions::default(),
+            outcome_unknown: CancellationToken::new(),
+            due: Notify::new(),
+        }
+    }
+}

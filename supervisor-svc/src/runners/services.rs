@@ -1,0 +1,19 @@
+//! The parts that the dispatches of all sessions share.
+
+use std::sync::{Arc, OnceLock};
+
+use supervisor_log::store::EventStore;
+use svc_kit::thread_token::TokenKeys;
+
+use super::{hub::RunnerHub, telemetry::TelemetryBoard};
+
+/// The store, the runners and what a runner is sent with a thread.
+pub(super) struct Services {
+    pub store: Arc<dyn EventStore>,
+    pub hub: RunnerHub,
+    /// Mints the threads' tokens.
+    pub keys: Arc<TokenKeys>,
+    pub telemetry: TelemetryBoard,
+    /// The URL at which agents' tools reach this service. Set once the service listens.
+    pub public_url: Arc<OnceLock<String>>,
+}
