@@ -13,11 +13,11 @@ pub(super) fn dispatch(session: &Session, dispatch: &Dispatch) -> Vec<Event> {
     let Some(thread) = session.thread(dispatch.thread) else {
         return Vec::new();
     };
-    let still_owed = matches!(
+    let is_pending = matches!(
         effect::pending_effect(session, thread.id),
         Some(PendingEffect::Turn { .. })
     );
-    if !still_owed || !is_of_this_attempt(thread, dispatch) || !consumes_all(thread, dispatch) {
+    if !is_pending || !is_of_this_attempt(thread, dispatch) || !consumes_all(thread, dispatch) {
         return Vec::new();
     }
     let mut events = Vec::new();

@@ -278,10 +278,10 @@ pub(super) fn refuse_start(
 
 /// Settles the thread because the pending turn cannot be dispatched. Its input stays queued until new input arrives.
 pub(super) fn refuse_turn(session: &Session, id: ThreadId, generation: Generation, message: &str) -> Vec<Event> {
-    let is_owed = matches!(effect::pending_effect(session, id), Some(PendingEffect::Turn { .. }));
+    let is_pending = matches!(effect::pending_effect(session, id), Some(PendingEffect::Turn { .. }));
     let Some(thread) = session
         .thread(id)
-        .filter(|thread| is_owed && thread.generation == generation)
+        .filter(|thread| is_pending && thread.generation == generation)
     else {
         return Vec::new();
     };
