@@ -55,7 +55,7 @@ Exit codes: 0 success, 1 failure, 2 usage, 3 rejected by a limit or policy, 4 no
     name = "troupe",
     version,
     styles = STYLES,
-    help_template = "{about}\n\n{usage-heading} {usage}\n\n{after-help}",
+    help_template = "{about}\n\n{usage-heading} {usage}{after-help}",
     after_help = HELP,
     max_term_width = 110
 )]

@@ -5,14 +5,16 @@
 use std::{
     collections::BTreeMap,
     env, fs, io,
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
-use svc_kit::listen::is_this_machine;
+use svc_kit::{listen::is_this_machine, paths};
 use tonic::transport::Uri;
 
 use crate::{
+    background::Running,
     error::{Error, Result},
     global::Global,
     suggest,
@@ -144,7 +146,8 @@ impl Contexts {
 
 /// Fills the connection flags that are not given from the context that applies.
 ///
-/// Without a context, the registry of a supervisor on another machine is on the same host.
+/// Without a context, the services of the data directory are used if they run, and the registry of a supervisor on
+/// another machine is on the same host.
 ///
 /// # Errors
 ///
@@ -172,7 +175,12 @@ pub(crate) fn apply(global: &mut Global, is_given: impl Fn(&str) -> bool) -> Res
             global.tls.client_cert.clone_from(&server.client_cert);
             global.tls.client_key.clone_from(&server.client_key);
         }
-    } else if is_given("supervisor") && !is_given("registry") {
+    } else if !is_given("supervisor") && !is_given("registry") {
+        if let Some(running) = running(global) {
+            global.supervisor = format!("http://{}", running.supervisor);
+            global.registry = format!("http://{}", running.registry);
+        }
+    } else if !is_given("registry") {
         let registry = registry_of(&global.supervisor);
         let host = registry
             .parse::<Uri>()
@@ -183,6 +191,17 @@ pub(crate) fn apply(global: &mut Global, is_given: impl Fn(&str) -> bool) -> Res
         }
     }
     Ok(())
+}
+
+/// Returns the services that run on the data directory, if they listen on loopback.
+fn running(global: &Global) -> Option<Running> {
+    let data_dir = global.data_dir.clone().or_else(|| paths::default_data_dir().ok())?;
+    let is_loopback = |address: &str| {
+        address
+            .parse::<SocketAddr>()
+            .is_ok_and(|address| address.ip().is_loopback())
+    };
+    Running::find(&data_dir).filter(|running| is_loopback(&running.supervisor) && is_loopback(&running.registry))
 }
 
 #[cfg(test)]

@@ -407,6 +407,13 @@ fn services_run_in_the_background() {
     let status = run(home.path(), &["status", "-o", "json"]);
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status["open_sessions"], 0, "{status}");
+    let listed = run(home.path(), &["ps"]);
+    assert_eq!(
+        listed.status.code(),
+        Some(0),
+        "the services are found: {}",
+        stderr(&listed)
+    );
     let stopped = run(home.path(), &["down"]);
     assert_eq!(stopped.status.code(), Some(0), "{}", stderr(&stopped));
     assert_eq!(run(home.path(), &["status"]).status.code(), Some(7));

@@ -390,9 +390,10 @@ async fn supervisor(context: &Context) -> Result<String> {
         " and more"
     };
     Ok(format!(
-        "{} serves {} open sessions{more}",
+        "{} serves {} open session{}{more}",
         target.uri(),
-        listed.sessions.len()
+        listed.sessions.len(),
+        if listed.sessions.len() == 1 { "" } else { "s" }
     ))
 }
 
