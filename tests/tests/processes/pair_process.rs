@@ -322,7 +322,7 @@ async fn second_interrupt_of_pair_ends_it_at_once() {
         .await
         .expect("it ends at once");
     assert!(!ended.success());
-    assert!(up.said().contains("stopped at once"), "{}", up.said());
+    assert!(up.said().contains("stopped at the second signal"), "{}", up.said());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

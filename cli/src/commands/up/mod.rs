@@ -164,19 +164,19 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     if let Some(path) = ready_file {
         paths::write_ready_file(&path, &addresses(&pair)).map_err(Error::of)?;
     }
-    let sessions = down::open_sessions(&running, context).await.ok();
     let agents = agents_line(agent_programs.as_ref());
-    let programs = tokio::select! {
-        reports = checking => reports,
-        () = signals.next() => return pair.stop().await.map(drop),
+    let serving = async {
+        let sessions = down::open_sessions(&running, context).await.ok();
+        let programs = checking.await;
+        context.ui.answer(
+            || ready(&pair, &programs),
+            || banner(&pair, &programs, &agents, sessions, context.ui.columns()),
+        )?;
+        Err(pair.failed().await)
     };
-    context.ui.answer(
-        || ready(&pair, &programs),
-        || banner(&pair, &programs, &agents, sessions, context.ui.columns()),
-    )?;
     let ended = tokio::select! {
         () = signals.next() => Ok(()),
-        error = pair.failed() => Err(error),
+        failed = serving => failed,
     };
     let turns_end_within = pair.has_runner().then_some(pair::TURNS_END_WITHIN);
     context.ui.note(stop::announcement(turns_end_within));
