@@ -14,7 +14,7 @@ use svc_kit::limits::Limit;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    agent::AgentEvent,
+    agent::{AgentEvent, Secret},
     env::Environment,
     programs::AgentProgram,
     provider_proxy::{self, ProviderProxy, Traffic, Upstream},
@@ -117,9 +117,7 @@ impl ProviderAccess {
         if has_own_route(environment) {
             return access;
         }
-        let configured = config.get("model_provider").and_then(Value::as_str);
-        let provider = program.provider.as_deref().or(configured);
-        let provider = provider.unwrap_or(CODEX_PROVIDER.0).to_owned();
+        let provider = provider_of_codex(program, config).to_owned();
         let fields = config
             .get_mut("model_providers")
             .and_then(|providers| providers.get_mut(&provider)?.as_object_mut());
@@ -321,6 +319,26 @@ impl ProviderAccess {
     pub(crate) fn gaps(&self) -> impl Iterator<Item = String> {
         self.gaps.iter().cloned()
     }
+}
+
+fn provider_of_codex<'a>(program: &'a AgentProgram, config: &'a Map<String, Value>) -> &'a str {
+    let configured = config.get("model_provider").and_then(Value::as_str);
+    program.provider.as_deref().or(configured).unwrap_or(CODEX_PROVIDER.0)
+}
+
+/// Returns the key with which Codex has to log in to its built-in provider. As a server, Codex ignores keys in its
+/// environment. A login, and a provider of the operator's, need no key.
+pub(crate) fn login_key_of_codex(
+    program: &AgentProgram,
+    config: &Map<String, Value>,
+    environment: &Environment,
+) -> Option<Secret> {
+    let is_needed = program.login.is_none() && provider_of_codex(program, config) == CODEX_PROVIDER.0;
+    CODEX_KEYS
+        .iter()
+        .filter(|_| is_needed)
+        .find_map(|name| value(environment, name))
+        .map(Secret::new)
 }
 
 /// Whether a variable names a credential.
@@ -553,6 +571,10 @@ mod tests {
         ProviderAccess::of_codex(&program(None), &mut config, &mut given).await;
         assert!(is_local(config["openai_base_url"].as_str().unwrap()));
         assert!(!format!("{given:?}").contains("secret"));
+        let key = login_key_of_codex(&program(None), &config, &given).unwrap();
+        assert_eq!(Some(key.expose()), value(&given, "OPENAI_API_KEY").as_deref());
+        assert!(login_key_of_codex(&program(Some("/login")), &config, &given).is_none());
+        assert!(login_key_of_codex(&program(None), settings.as_object().unwrap(), &given).is_none());
 
         let mut config = Map::new();
         let access = ProviderAccess::of_codex(&program(Some("/login")), &mut config, &mut Vec::new()).await;

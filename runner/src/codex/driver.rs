@@ -1,6 +1,5 @@
 //! The conversation with Codex. The first turn begins or resumes Codex's thread, turns follow one another, and requests
-//! of
-//! Codex are answered in between.
+//! of Codex are answered in between.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +14,7 @@ use troupe_proto::supervisor::v1::{Input, InputItem, ToolDescription, input_item
 
 use super::{events, settings};
 use crate::{
-    agent::{AgentEvent, AskedTool, Ending, StartFailure},
+    agent::{AgentEvent, AskedTool, Ending, Secret, StartFailure},
     driven::{Answered, Desk, Order, Program, flat},
     home,
     hook::{self, HookCall, HookServer},
@@ -39,6 +38,8 @@ pub(super) struct Opening {
     pub(super) config: Map<String, Value>,
     pub(super) model: Option<String>,
     pub(super) provider: Option<String>,
+    /// The key with which Codex logs in.
+    pub(super) api_key: Option<Secret>,
     pub(super) effort: Option<String>,
     pub(super) directory: PathBuf,
     /// `None`: the permissions in `config` apply.
@@ -125,6 +126,10 @@ impl Driver {
         });
         flat(self.call("initialize", greeting).await).map_err(StartFailure::no_program)?;
         self.program.say(&json!({"method": "initialized"}));
+        if let Some(key) = self.opening.api_key.take() {
+            let login = json!({"type": "apiKey", "apiKey": key.expose()});
+            flat(self.call("account/login/start", login).await).map_err(StartFailure::no_program)?;
+        }
         // Only Codex can compute the hash by which a hook is trusted, and only for a thread that has the hook.
         let mut probe = self.opening.params();
         probe.insert("ephemeral".to_owned(), true.into());

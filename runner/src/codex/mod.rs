@@ -13,7 +13,7 @@ mod settings;
 
 use std::{
     ffi::OsString,
-    fs, io,
+    fs, io, iter,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -34,7 +34,7 @@ use crate::{
     hook::{self, HookServer},
     policy,
     programs::{AgentProgram, ModelChoice},
-    provider_access::ProviderAccess,
+    provider_access::{self, ProviderAccess},
 };
 
 /// The kind's name.
@@ -91,6 +91,7 @@ impl CodexKind {
             .endpoint(&model)
             .is_some_and(|endpoint| settings::redirect(&mut config, self.program.provider.as_deref(), endpoint));
         let providers = ProviderAccess::of_codex(&self.program, &mut config, &mut environment).await;
+        let api_key = provider_access::login_key_of_codex(&self.program, &config, &environment);
         let mut confinement = Confinement::of(casting, KIND).await?;
         settings::widen(&mut config, &confinement);
         // Codex's sandbox for WORKSPACE_WRITE does not start in a read-only project.
@@ -117,18 +118,15 @@ impl CodexKind {
             let path = self.catalog_without_patches(&casting.scratch, &environment).await?;
             config.insert("model_catalog_json".to_owned(), path.to_string_lossy().into());
         }
+        // Plugins are fetched when the program starts, so the settings of a thread are too late to disable them.
+        let mut args = vec!["-c".into(), "features.plugins=false".into()];
+        args.extend(["-c".into(), settings::distrust(casting.directory()).into()]);
+        if api_key.is_some() {
+            args.extend(["-c".into(), settings::UNSTORED_LOGIN.into()]);
+        }
         let launch = Launch {
             command: self.program.command.clone(),
-            // Plugins are fetched when the program starts, so the settings of a thread are too late to disable them.
-            args: [
-                "app-server",
-                "-c",
-                "features.plugins=false",
-                "-c",
-                &settings::distrust(casting.directory()),
-            ]
-            .map(OsString::from)
-            .into(),
+            args: iter::once("app-server".into()).chain(args).collect(),
             directory: casting.directory().to_owned(),
             environment,
             // The hook.
@@ -151,6 +149,7 @@ impl CodexKind {
             config,
             model: model.name().map(str::to_owned),
             provider: self.program.provider.clone(),
+            api_key,
             effort: effort.map(str::to_owned),
             directory: casting.directory().to_owned(),
             sandbox: (!has_permissions).then(|| settings::sandbox(access)),
@@ -245,6 +244,7 @@ pub(crate) async fn converse(
         config: serde_json::Map::new(),
         model: None,
         provider: None,
+        api_key: None,
         effort: None,
         directory,
         sandbox: Some(settings::sandbox(Sandbox::ReadOnly)),

@@ -125,6 +125,8 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
     config
 }
 
+/// The setting that keeps a login with a key in Codex's memory only.
+pub(super) const UNSTORED_LOGIN: &str = "cli_auth_credentials_store=\"ephemeral\"";
 /// The variable by which other programs know the address of OpenAI's API. Codex itself only has a setting for it.
 pub(super) const BASE_URL: &str = "OPENAI_BASE_URL";
 

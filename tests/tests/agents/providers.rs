@@ -211,6 +211,9 @@ async fn call_of_a_tool_that_is_not_offered_is_recorded() {
             continue;
         }
         kill_program(&thread, program);
+        // This turn fails if the runner gives it to the program before it sees that the program has ended.
+        send(&tree, &thread, &json!([{"text": "still here"}])).await;
+        settled(&tree, &thread).await;
         let steps = json!([
             {"tool": "spawn_agent", "args": {"agent_type": "codex", "message": "x"}},
             {"text": "so be it again"},
