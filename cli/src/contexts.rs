@@ -153,12 +153,13 @@ impl Contexts {
 ///
 /// Fails if the context does not exist, or if the file is malformed.
 pub(crate) fn apply(global: &mut Global, is_given: impl Fn(&str) -> bool) -> Result<()> {
-    let contexts = Contexts::load()?;
-    let name = global.context.clone().or_else(|| contexts.current.clone());
-    // Given addresses without a named context select another server, so the token of the context is not for it.
+    // Given addresses without a named context select another server, so the token of the context is not for it. The
+    // file is then not read: a service may not be permitted to.
     let is_overridden = global.context.is_none() && (is_given("supervisor") || is_given("registry"));
-    if let Some(name) = name.filter(|name| !name.is_empty() && !is_overridden) {
-        let server = contexts.get(&name)?;
+    let contexts = if is_overridden { Contexts::default() } else { Contexts::load()? };
+    let name = global.context.as_ref().or(contexts.current.as_ref());
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
+        let server = contexts.get(name)?;
         if !is_given("supervisor") {
             global.supervisor.clone_from(&server.supervisor);
         }

@@ -343,6 +343,11 @@ fn context_supplies_the_connection() {
         .unwrap();
     assert_eq!(chosen.status.code(), Some(0), "{}", stderr(&chosen));
     assert_eq!(run(home, &["context", "delete", "other"]).status.code(), Some(0));
+
+    // Given addresses need no context, so the file may be unreadable.
+    fs::write(home.join(".config/troupe/config.yaml"), "contexts: [").unwrap();
+    assert_eq!(run(home, &["ps"]).status.code(), Some(2));
+    text(&up, &["ps"]);
 }
 
 #[test]

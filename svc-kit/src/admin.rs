@@ -83,7 +83,7 @@ pub enum AdminError {
     Defect(#[from] JoinError),
 }
 
-/// The admin port of a process. Each service reports its health to it; see [`crate::serve::Listener::tells`].
+/// The admin port of a process. Each service reports its health to it; see [`crate::serve::Listener::report_health_to`].
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
