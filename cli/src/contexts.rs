@@ -156,7 +156,11 @@ pub(crate) fn apply(global: &mut Global, is_given: impl Fn(&str) -> bool) -> Res
     // Given addresses without a named context select another server, so the token of the context is not for it. The
     // file is then not read: a service may not be permitted to.
     let is_overridden = global.context.is_none() && (is_given("supervisor") || is_given("registry"));
-    let contexts = if is_overridden { Contexts::default() } else { Contexts::load()? };
+    let contexts = if is_overridden {
+        Contexts::default()
+    } else {
+        Contexts::load()?
+    };
     let name = global.context.as_ref().or(contexts.current.as_ref());
     if let Some(name) = name.filter(|name| !name.is_empty()) {
         let server = contexts.get(name)?;
