@@ -65,7 +65,7 @@ fn listed(digest: &str) -> ListAgentsRequest {
 }
 
 #[tokio::test]
-async fn every_read_takes_a_bundle_in_place_of_the_disk() {
+async fn every_read_accepts_a_bundle() {
     let site = Site::with(|config| config.auto_route = true).await;
     // Not to be seen: with a bundle the user scope is the bundle's too.
     site.write("home/.codex/.agents/local.md", "---\ndescription: d\n---\nx");
@@ -159,7 +159,7 @@ async fn every_read_takes_a_bundle_in_place_of_the_disk() {
 }
 
 #[tokio::test]
-async fn the_same_files_are_the_same_bundle() {
+async fn equal_files_are_the_same_bundle() {
     let site = Site::new().await;
     let digest = put(&site, vec![role("a", "x"), role("b", "y")]).await.unwrap();
     assert_eq!(put(&site, vec![role("b", "y"), role("a", "x")]).await.unwrap(), digest);
@@ -169,7 +169,7 @@ async fn the_same_files_are_the_same_bundle() {
 }
 
 #[tokio::test]
-async fn a_request_id_belongs_to_one_bundle() {
+async fn request_id_belongs_to_one_bundle() {
     let site = Site::new().await;
     let upload = async |name: &str| {
         let request = PutWorkspaceRequest {
@@ -260,7 +260,7 @@ async fn uploaded_bundle_can_be_read_back() {
 }
 
 #[tokio::test]
-async fn a_bundle_that_is_read_back_is_in_use() {
+async fn reading_a_bundle_counts_as_use() {
     let site = Site::with(|config| {
         config.bundles = BundleBounds {
             count: 2,
@@ -334,7 +334,7 @@ async fn bounds_and_paths_are_checked() {
 }
 
 #[tokio::test]
-async fn a_bundle_of_the_largest_size_fits() {
+async fn largest_bundle_is_accepted() {
     let site = Site::new().await;
     let text = "x".repeat(1_000_000);
     let files = (0..16).map(|number| role(&format!("r{number}"), &text)).collect();

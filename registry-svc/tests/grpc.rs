@@ -38,7 +38,7 @@ fn names(agents: &[Agent]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn without_cwd_the_embedded_agents_are_listed() {
+async fn listing_without_cwd_has_embedded_agents() {
     let site = Site::new().await;
     let answer = site.list(ListAgentsRequest::default()).await.unwrap();
     assert_eq!(
@@ -57,7 +57,7 @@ async fn without_cwd_the_embedded_agents_are_listed() {
 }
 
 #[tokio::test]
-async fn a_brief_listing_has_names_descriptions_and_lists_only() {
+async fn brief_listing_has_names_descriptions_and_lists() {
     let site = Site::new().await;
     site.role("auditor", AUDITOR);
     let mut agents = site.list(site.only("auditor")).await.unwrap().agents;
@@ -81,7 +81,7 @@ async fn a_brief_listing_has_names_descriptions_and_lists_only() {
 }
 
 #[tokio::test]
-async fn an_expanded_listing_has_everything() {
+async fn expanded_listing_has_all_fields() {
     let site = Site::new().await;
     let path = site.role("auditor", AUDITOR);
     let request = ListAgentsRequest {
@@ -104,7 +104,7 @@ async fn an_expanded_listing_has_everything() {
 }
 
 #[tokio::test]
-async fn filters_know_both_spellings_and_say_what_is_wrong() {
+async fn filters_accept_both_spellings_and_explain_errors() {
     let site = Site::new().await;
     let found = site.list(site.only(" Bug_Hunter ")).await.unwrap();
     assert_eq!(names(&found.agents), ["bug-hunter"]);
@@ -145,7 +145,7 @@ async fn filters_know_both_spellings_and_say_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn graph_templates_are_a_name_space_of_their_own() {
+async fn graph_templates_have_their_own_namespace() {
     let site = Site::new().await;
     site.write(
         "repo/docs/templates/Pilot.md",
@@ -338,7 +338,7 @@ async fn default_inherits_the_parents_instructions() {
 }
 
 #[tokio::test]
-async fn resolving_refuses_with_exact_texts() {
+async fn resolve_errors_have_exact_texts() {
     let site = Site::new().await;
     site.role("auditor", AUDITOR);
     site.role(
@@ -529,7 +529,7 @@ async fn working_directories_are_checked() {
 }
 
 #[tokio::test]
-async fn the_nearest_footer_ends_the_system_block() {
+async fn nearest_footer_ends_system_block() {
     let site = Site::new().await;
     let system = async || site.resolve(site.spawn("worker")).await.unwrap().blocks[0].text.clone();
     assert!(system().await.contains("orchestrator` -> `explorer"));

@@ -154,7 +154,7 @@ async fn embedded_prompts_have_the_required_sections() {
 }
 
 #[tokio::test]
-async fn the_system_block_states_the_contract_with_every_agent() {
+async fn system_block_states_agent_contract() {
     let site = Site::new().await;
     for role in ["worker", "orchestrator", "explorer"] {
         let resolved = site.resolve(site.spawn(role)).await.unwrap();
@@ -220,7 +220,7 @@ async fn footer_ends_system_block_once() {
 }
 
 #[tokio::test]
-async fn a_mode_block_states_what_is_allowed_and_to_ask_for_the_other() {
+async fn mode_block_states_permissions_and_how_to_switch() {
     let site = Site::new().await;
     let of = async |mode: Mode| {
         let request = ResolveSpawnRequest {
@@ -255,7 +255,7 @@ async fn a_mode_block_states_what_is_allowed_and_to_ask_for_the_other() {
 }
 
 #[tokio::test]
-async fn the_blocks_come_as_system_role_mode() {
+async fn blocks_are_ordered_system_role_mode() {
     let site = Site::new().await;
     let resolved = site.resolve(site.spawn("reviewer")).await.unwrap();
     let kinds: Vec<BlockKind> = resolved.blocks.iter().map(|block| block.kind()).collect();
@@ -378,13 +378,13 @@ async fn graph_templates_bind_their_roles() {
 }
 
 #[test]
-fn the_guide_has_the_skeleton_as_it_is_tested_here() {
+fn guide_contains_tested_skeleton() {
     let guide = include_str!("../../docs/add-a-role.md");
     assert!(guide.contains(AUDITOR), "docs/add-a-role.md has another skeleton");
 }
 
 #[tokio::test]
-async fn the_auditor_of_the_runbook_is_listed() {
+async fn runbook_auditor_is_listed() {
     let site = Site::new().await;
     site.role("auditor", AUDITOR);
     let everything = site.list(site.all()).await.unwrap();
@@ -444,7 +444,7 @@ async fn the_auditor_of_the_runbook_is_listed() {
 }
 
 #[tokio::test]
-async fn the_auditor_resolves_by_default_and_in_each_persona() {
+async fn auditor_resolves_by_default_and_in_each_persona() {
     let site = Site::new().await;
     site.role("auditor", AUDITOR);
     for (persona, model, effort, origin, text) in [
@@ -519,7 +519,7 @@ async fn explicit_spawn_values_override_auditor_personas() {
 }
 
 #[tokio::test]
-async fn the_auditors_policy_goes_with_every_persona() {
+async fn auditor_policy_applies_to_every_persona() {
     let site = Site::new().await;
     site.role("auditor", AUDITOR);
     for persona in ["", "strict", "fast"] {
@@ -545,7 +545,7 @@ async fn the_auditors_policy_goes_with_every_persona() {
 }
 
 #[tokio::test]
-async fn the_runbooks_failure_modes_have_their_texts() {
+async fn runbook_failure_modes_have_exact_texts() {
     let site = Site::new().await;
     site.role("auditor", AUDITOR);
     let request = ResolveSpawnRequest {

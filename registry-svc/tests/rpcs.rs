@@ -97,7 +97,7 @@ async fn texts_are_routed_by_names_and_keywords_of_the_catalogue() {
 }
 
 #[tokio::test]
-async fn routing_is_off_unless_it_is_turned_on() {
+async fn routing_is_off_by_default() {
     let site = Site::new().await;
     let routed = route(&site, "ask the reviewer", "").await;
     assert_eq!(
@@ -109,7 +109,7 @@ async fn routing_is_off_unless_it_is_turned_on() {
 }
 
 #[tokio::test]
-async fn a_text_to_route_has_a_bound() {
+async fn routed_text_is_bounded() {
     let site = Site::new().await;
     let request = RouteAgentRequest {
         text: "x".repeat(64 * 1024 + 1),
@@ -124,7 +124,7 @@ async fn a_text_to_route_has_a_bound() {
 }
 
 #[tokio::test]
-async fn the_tools_are_described_with_the_roles_of_the_catalogue() {
+async fn tool_descriptions_include_catalogue_roles() {
     let site = Site::new().await;
     site.role(
         "auditor",
@@ -174,7 +174,7 @@ async fn the_tools_are_described_with_the_roles_of_the_catalogue() {
 }
 
 #[tokio::test]
-async fn the_hint_can_be_cut_down_to_some_roles() {
+async fn hint_can_be_limited_to_some_roles() {
     let site = Site::new().await;
     let described = describe(&site, &["Bug_Hunter", "ghost"]).await.unwrap();
     assert!(described.hint.starts_with("Available template roles: bug-hunter: "));

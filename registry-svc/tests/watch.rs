@@ -71,7 +71,7 @@ fn plain(prompt: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_first_state_is_the_whole_catalogue() {
+async fn first_state_is_whole_catalogue() {
     let site = site(woken_only()).await;
     site.role("clerk", &plain("x"));
     site.role("broken", "---\nread_only: yes\n---\nx");
@@ -125,7 +125,7 @@ async fn changes_on_disk_are_sent_as_differences() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_created_later_is_seen() {
+async fn directory_created_later_is_detected() {
     let site = site(woken_only()).await;
     let mut stream = watch(&site).await.unwrap();
     state(&mut stream).await;
@@ -141,7 +141,7 @@ async fn a_directory_that_is_created_later_is_seen() {
 }
 
 #[tokio::test]
-async fn a_config_map_swap_is_seen() {
+async fn config_map_swap_is_detected() {
     let site = site(woken_only()).await;
     let agents = site.base.join("repo/.codex/.agents");
     site.write("repo/.codex/.agents/..v1/mapped.md", &plain("one"));
@@ -173,7 +173,7 @@ async fn change_of_link_target_wakes_watcher() {
 }
 
 #[tokio::test]
-async fn a_silent_stream_repeats_its_revision() {
+async fn silent_stream_repeats_its_revision() {
     let bounds = WatchBounds {
         bookmark_every: Duration::from_millis(50),
         ..woken_only()
@@ -187,7 +187,7 @@ async fn a_silent_stream_repeats_its_revision() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_by_itself() {
+async fn stream_ends_at_lifetime() {
     let bounds = WatchBounds {
         lifetime: Duration::from_millis(50),
         ..woken_only()

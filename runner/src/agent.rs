@@ -19,7 +19,7 @@ use troupe_proto::{
 use crate::{
     outbox::Attempt,
     programs::ModelChoice,
-    prompt::GivenTurn,
+    prompt::PreparedTurn,
     text::{clean, cut},
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure},
@@ -44,32 +44,35 @@ pub(crate) trait AgentKind: Send + Sync {
     fn remembers(&self) -> bool;
 
     /// Starts a program for a thread. It runs until it is stopped or ends by itself. Dropping it kills the program.
-    fn start<'a>(&'a self, casting: &'a Casting, model: ModelChoice)
-    -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>>;
+    fn start<'a>(
+        &'a self,
+        launch: &'a LaunchSpec,
+        model: ModelChoice,
+    ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>>;
 }
 
 /// A program that executes one thread. It processes its input in order and never blocks the runner.
 pub(crate) trait Agent: Send {
     /// Begins a turn.
-    fn give_turn(&mut self, turn: &GivenTurn) -> Result<(), Deaf>;
+    fn give_turn(&mut self, turn: &PreparedTurn) -> Result<(), InputError>;
 
     /// Offers the running turn more input; [`AgentEvent::InputTaken`] says that it was taken.
-    fn give_input(&mut self, number: u32, input: &Input) -> Result<(), Deaf>;
+    fn give_input(&mut self, number: u32, input: &Input) -> Result<(), InputError>;
 
     /// Answers a tool call.
-    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), Deaf>;
+    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), InputError>;
 
     /// Tells the model, within the running turn, why a call was refused that the program answered itself.
-    fn explain(&mut self, text: &str) -> Result<(), Deaf> {
+    fn explain(&mut self, text: &str) -> Result<(), InputError> {
         let _ = text;
         Ok(())
     }
 
     /// Answers [`AgentEvent::ToolAsked`].
-    fn permit(&mut self, ask_id: &str, verdict: &Result<(), ToolFailure>) -> Result<(), Deaf>;
+    fn permit(&mut self, ask_id: &str, verdict: &Result<(), ToolFailure>) -> Result<(), InputError>;
 
     /// Makes the program end its turn.
-    fn interrupt(&mut self, nudge: Nudge);
+    fn interrupt(&mut self, method: InterruptMethod);
 
     /// Returns the program's next event. Cancel safe. After `Exited`, the agent is not used any more.
     fn next_event(&mut self) -> Boxed<'_, AgentEvent>;
@@ -80,7 +83,7 @@ pub(crate) trait Agent: Send {
 
 /// The parameters for which a program is started.
 #[derive(Clone, Debug)]
-pub(crate) struct Casting {
+pub(crate) struct LaunchSpec {
     pub(crate) attempt: Attempt,
     pub(crate) session_id: String,
     pub(crate) depth: u32,
@@ -115,7 +118,7 @@ pub(crate) struct Casting {
     pub(crate) has_secrets: bool,
 }
 
-impl Casting {
+impl LaunchSpec {
     /// Where the agent and its tools work.
     pub(crate) fn directory(&self) -> &Path {
         self.working_directory.as_deref().unwrap_or(&self.scratch)
@@ -196,16 +199,16 @@ impl StartFailure {
     }
 }
 
-/// The program has ended, or reads so slowly that its queue is full.
+/// The program did not accept its input: it has ended, or its queue is full.
 #[derive(Debug, thiserror::Error)]
 #[error("the program does not read what it is given")]
-pub(crate) struct Deaf;
+pub(crate) struct InputError;
 
-/// The method by which a program is asked to end its turn.
+/// The method that interrupts a program's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nudge {
+pub(crate) enum InterruptMethod {
     /// By its protocol.
-    Ask,
+    Protocol,
     /// By a signal.
     Signal,
 }
@@ -276,7 +279,7 @@ pub(crate) enum AgentEvent {
     /// Its turn is over.
     TurnEnded {
         /// How.
-        ending: Ending,
+        ending: TurnEnding,
         /// The last message or what went wrong.
         message: String,
     },
@@ -318,7 +321,7 @@ pub(crate) struct AskedTool {
 
 /// How a program says that its turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum TurnEnding {
     Completed,
     Errored,
     Interrupted,

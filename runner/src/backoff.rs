@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grows_from_100_ms_to_5_s_and_starts_anew() {
+    fn backoff_grows_from_100_ms_to_5_s_and_resets() {
         let mut backoff = Backoff::new();
         for ceiling in [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000] {
             let delay = backoff.next_delay().as_millis();
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn spreads_over_the_upper_half() {
+    fn jitter_covers_upper_half_of_delay() {
         assert_eq!(spread(LONGEST, 0), LONGEST / 2);
         assert_eq!(spread(LONGEST, u32::MAX), LONGEST);
     }

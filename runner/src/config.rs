@@ -125,7 +125,7 @@ pub struct ProcessProgram {
     pub command: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// The variables that it inherits from the runner, in addition to those that are never secret.
+    /// The variables that it inherits from the runner, in addition to the variables without secrets.
     pub inherit: Vec<String>,
     /// Variables with fixed values.
     pub environment: BTreeMap<String, String>,
@@ -231,14 +231,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_token_is_not_shown() {
+    fn debug_output_omits_token() {
         let mut config = RunnerConfig::new("r", "http://localhost", ProcessProgram::new("true", [""; 0]), "/tmp");
         config.token = Some("s3cret".parse().unwrap());
         assert!(!format!("{config:?}").contains("s3cret"));
     }
 
     #[test]
-    fn an_id_has_1_to_128_bytes() {
+    fn id_has_1_to_128_bytes() {
         let with_id =
             |id: &str| RunnerConfig::new(id, "http://localhost", ProcessProgram::new("true", [""; 0]), "/tmp");
         assert!(with_id("").check().is_err());

@@ -14,11 +14,11 @@ use tracing::warn;
 use troupe_proto::common::v1::Sandbox;
 
 use crate::{
-    agent::{Casting, StartFailure},
-    child::Launch,
+    agent::{LaunchSpec, StartFailure},
+    child::ProcessSpec,
     env::{Environment, plain},
-    errand::{self, Limits},
     project::{self, Access, Placeholders, Protection},
+    subprocess::{self, Limits},
 };
 
 /// The program that confines.
@@ -47,14 +47,14 @@ pub(crate) fn is_known() -> bool {
 async fn try_out() -> bool {
     let view = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
     let rest = ["--unshare-pid", "--die-with-parent", "--", "true"];
-    let trial = Launch {
+    let trial = ProcessSpec {
         command: BUBBLEWRAP.into(),
         args: view.into_iter().chain(rest).map(OsString::from).collect(),
         directory: "/".into(),
         environment: plain(|name| std::env::var_os(name)),
         starts: Vec::new(),
     };
-    let Err(why) = errand::output_of("a trial of it", trial, TRIAL).await else {
+    let Err(why) = subprocess::output_of("a trial of it", trial, TRIAL).await else {
         return true;
     };
     warn!(
@@ -89,14 +89,14 @@ impl Confinement {
     /// # Errors
     ///
     /// The program must be prevented from writing, but cannot be.
-    pub(crate) async fn of(casting: &Casting, kind: &str) -> Result<Self, StartFailure> {
-        let sandbox = casting.resolved.sandbox();
-        let directory = casting.directory();
+    pub(crate) async fn of(launch: &LaunchSpec, kind: &str) -> Result<Self, StartFailure> {
+        let sandbox = launch.resolved.sandbox();
+        let directory = launch.directory();
         let mut confinement = Self {
             is_confined: is_possible().await,
             has_own_sandbox: kind == CODEX,
             sandbox,
-            hidden: casting.hidden.clone(),
+            hidden: launch.hidden.clone(),
             layers: Vec::new(),
             git: Vec::new(),
             gaps: Vec::new(),
@@ -119,7 +119,7 @@ impl Confinement {
             }
             return Ok(confinement);
         }
-        let protection = match &casting.docs_directory {
+        let protection = match &launch.docs_directory {
             Some(docs) => {
                 confinement.sandbox = Sandbox::ReadOnly;
                 Some(Protection::of_docs(docs))
@@ -139,7 +139,7 @@ impl Confinement {
         }
         let obeyed = project::found(kind, directory);
         if !obeyed.is_empty() {
-            let masks = Masks::beside(&casting.scratch)
+            let masks = Masks::for_scratch(&launch.scratch)
                 .map_err(|error| StartFailure::no_program(format!("its view cannot be prepared: {error}")))?;
             confinement
                 .layers
@@ -156,10 +156,10 @@ impl Confinement {
     /// Returns the program in its view. `own` are directories and files that stay writable in any case. `login` is the
     /// file of
     /// a person's login, which is hidden from every other program.
-    pub(crate) fn confine(&self, mut launch: Launch, own: &[&Path], login: Option<&Path>) -> Launch {
-        launch.environment.extend(self.identity.iter().cloned());
+    pub(crate) fn confine(&self, mut process: ProcessSpec, own: &[&Path], login: Option<&Path>) -> ProcessSpec {
+        process.environment.extend(self.identity.iter().cloned());
         if !self.is_confined {
-            return launch;
+            return process;
         }
         let login = login.and_then(|login| fs::canonicalize(login).ok()).map(|login| {
             // Codex renews its login, and its own sandbox prevents its commands from writing it.
@@ -174,7 +174,7 @@ impl Confinement {
             .map(|path| Layer::Bind(path.to_path_buf()))
             .chain(login)
             .collect();
-        viewed(launch, self.sandbox, &own, &self.hidden, &self.layers)
+        viewed(process, self.sandbox, &own, &self.hidden, &self.layers)
     }
 }
 
@@ -207,7 +207,7 @@ struct Masks {
 }
 
 impl Masks {
-    fn beside(scratch: &Path) -> io::Result<Self> {
+    fn for_scratch(scratch: &Path) -> io::Result<Self> {
         let root = scratch.parent().unwrap_or(scratch);
         let masks = Self {
             text: root.join("empty"),
@@ -236,12 +236,12 @@ impl Masks {
 
 /// Returns the program, confined to the writes that its sandbox permits: none, its directory, or everything. `own` are
 /// directories that it needs in any case. Of the paths in `hidden`, only its own are visible.
-pub(crate) fn confined(launch: Launch, sandbox: Sandbox, own: &[&Path], hidden: &[PathBuf]) -> Launch {
+pub(crate) fn confined(process: ProcessSpec, sandbox: Sandbox, own: &[&Path], hidden: &[PathBuf]) -> ProcessSpec {
     let own: Vec<Layer> = own.iter().map(|path| Layer::Bind(path.to_path_buf())).collect();
-    viewed(launch, sandbox, &own, hidden, &[])
+    viewed(process, sandbox, &own, hidden, &[])
 }
 
-fn viewed(launch: Launch, sandbox: Sandbox, own: &[Layer], hidden: &[PathBuf], layers: &[Layer]) -> Launch {
+fn viewed(process: ProcessSpec, sandbox: Sandbox, own: &[Layer], hidden: &[PathBuf], layers: &[Layer]) -> ProcessSpec {
     let mut view = View::default();
     match sandbox {
         Sandbox::FullAccess => {
@@ -261,13 +261,13 @@ fn viewed(launch: Launch, sandbox: Sandbox, own: &[Layer], hidden: &[PathBuf], l
     }
     view.args.extend(["--proc", "/proc"].map(OsString::from));
     let directory = match sandbox {
-        Sandbox::FullAccess | Sandbox::WorkspaceWrite => Layer::Bind(launch.directory.clone()),
-        Sandbox::ReadOnly | Sandbox::Unspecified => Layer::ReadOnly(launch.directory.clone()),
+        Sandbox::FullAccess | Sandbox::WorkspaceWrite => Layer::Bind(process.directory.clone()),
+        Sandbox::ReadOnly | Sandbox::Unspecified => Layer::ReadOnly(process.directory.clone()),
     };
     // A layer must not reveal hidden paths.
     let is_seen = |layer: &&Layer| {
         let mut around = hidden.iter().filter(|path| layer.path().starts_with(path));
-        around.all(|path| launch.directory.starts_with(path))
+        around.all(|path| process.directory.starts_with(path))
     };
     let layers = layers.iter().filter(is_seen).cloned();
     // A mount reveals hidden paths below it. Therefore paths within a hidden one are mounted after it, and all others,
@@ -296,48 +296,48 @@ fn viewed(launch: Launch, sandbox: Sandbox, own: &[Layer], hidden: &[PathBuf], l
     {
         view.args.extend(["--ro-bind".into(), "/dev/null".into(), path.into()]);
     }
-    for path in &launch.starts {
+    for path in &process.starts {
         view.mount("--ro-bind", path);
     }
     let mut args = view.args;
     args.extend(["--unshare-pid", "--die-with-parent", "--chdir"].map(OsString::from));
-    args.push(launch.directory.clone().into());
+    args.push(process.directory.clone().into());
     args.push("--".into());
-    args.push(launch.command.into());
-    args.extend(launch.args);
-    Launch {
+    args.push(process.command.into());
+    args.extend(process.args);
+    ProcessSpec {
         command: PathBuf::from(BUBBLEWRAP),
         args,
-        ..launch
+        ..process
     }
 }
 
 /// Hides the secrets of a runner's owner from programs that have no other restriction.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Blinders {
+pub(crate) struct SecretMasks {
     hidden: Vec<PathBuf>,
     own: Vec<PathBuf>,
 }
 
-impl Blinders {
+impl SecretMasks {
     /// Returns those of a thread. They have no effect if its runner has no secrets.
-    pub(crate) fn of(casting: &Casting) -> Self {
-        if !casting.has_secrets {
+    pub(crate) fn of(launch: &LaunchSpec) -> Self {
+        if !launch.has_secrets {
             return Self::default();
         }
         Self {
-            hidden: casting.hidden.clone(),
-            own: vec![casting.directory().to_owned(), casting.scratch.clone()],
+            hidden: launch.hidden.clone(),
+            own: vec![launch.directory().to_owned(), launch.scratch.clone()],
         }
     }
 
     /// Returns the program in a view without the hidden paths, if bubblewrap works.
-    pub(crate) fn put_on(&self, launch: Launch) -> Launch {
+    pub(crate) fn apply(&self, process: ProcessSpec) -> ProcessSpec {
         if self.hidden.is_empty() || !is_known() {
-            return launch;
+            return process;
         }
         let own: Vec<&Path> = self.own.iter().map(PathBuf::as_path).collect();
-        confined(launch, Sandbox::FullAccess, &own, &self.hidden)
+        confined(process, Sandbox::FullAccess, &own, &self.hidden)
     }
 }
 
@@ -374,8 +374,8 @@ impl View {
 mod tests {
     use super::*;
 
-    fn launch() -> Launch {
-        Launch {
+    fn process() -> ProcessSpec {
+        ProcessSpec {
             command: "agent".into(),
             args: vec!["--fast".into()],
             directory: "/w".into(),
@@ -385,7 +385,7 @@ mod tests {
     }
 
     fn args(sandbox: Sandbox, hidden: &[PathBuf]) -> Vec<String> {
-        let args = confined(launch(), sandbox, &[Path::new("/own")], hidden).args;
+        let args = confined(process(), sandbox, &[Path::new("/own")], hidden).args;
         args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect()
     }
 
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_sandbox_says_can_be_written() {
+    fn only_sandbox_paths_are_writable() {
         assert_eq!(writable(Sandbox::ReadOnly), ["/own"]);
         assert_eq!(writable(Sandbox::WorkspaceWrite), ["/w", "/own"]);
         assert_eq!(writable(Sandbox::FullAccess), ["/", "/w", "/own"]);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn login_in_a_hidden_directory_is_shown_read_only() {
+    fn login_in_hidden_directory_is_mounted_read_only() {
         let directory = tempfile::tempdir().unwrap();
         let home = fs::canonicalize(directory.path()).unwrap();
         let login = home.join("login");
@@ -431,7 +431,7 @@ mod tests {
                     identity: Vec::new(),
                     placeholders: Placeholders::default(),
                 };
-                let args = confinement.confine(launch(), &[], Some(&login)).args;
+                let args = confinement.confine(process(), &[], Some(&login)).args;
                 let mounts: Vec<_> = args
                     .windows(3)
                     .filter(|mount| mount[1..].iter().all(|arg| *arg == *login))
@@ -443,17 +443,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_emptied_before_its_own_is_put_back() {
+    fn hidden_path_is_masked_before_own_path_is_bound() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("token");
         std::fs::write(&file, "secret").unwrap();
         let hidden = [directory.path().to_owned(), file.clone(), "/nowhere".into()];
         let (own, around) = (directory.path().join("own"), directory.path().parent().unwrap());
-        let launch = Launch {
+        let process = ProcessSpec {
             directory: around.to_owned(),
-            ..launch()
+            ..process()
         };
-        let args = confined(launch, Sandbox::FullAccess, &[&own], &hidden).args;
+        let args = confined(process, Sandbox::FullAccess, &[&own], &hidden).args;
         let args: Vec<_> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
         let place = |text: &str| args.iter().position(|arg| arg == text);
         let emptied = place(directory.path().to_str().unwrap());

@@ -67,7 +67,7 @@ fn rows() -> Vec<Row> {
         format!(
             "not loaded ({}); the program does not see {}",
             project::ignored_by(kind),
-            quoted(project::obeyed(kind))
+            quoted(project::settings_files(kind))
         )
     });
     vec![

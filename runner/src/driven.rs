@@ -10,22 +10,22 @@ use tracing::debug;
 use troupe_proto::supervisor::v1::Input;
 
 use crate::{
-    agent::{Agent, AgentEvent, Boxed, Deaf, Nudge, StopOrder, Stopped},
+    agent::{Agent, AgentEvent, Boxed, InputError, InterruptMethod, StopOrder, Stopped},
     child::{Child, ChildEvent, ChildInput, ChildOutput, Line},
-    prompt::GivenTurn,
+    prompt::PreparedTurn,
     provider_access::{ProviderAccess, TrafficObserver},
     tools::{ToolAnswer, ToolFailure},
 };
 
 /// Maximum number of orders that wait for a driver.
-const WAITING: usize = 256;
+const ORDER_CAPACITY: usize = 256;
 /// Maximum number of a driver's events that wait for the thread. The number is low because each may be as long as a
 /// line.
-const UNHEARD_EVENTS: usize = 32;
+const EVENT_CAPACITY: usize = 32;
 
 /// Limits for messages that are stored while an answer is awaited: their number, and their total size in bytes.
-const MAX_KEPT: usize = 4096;
-const MAX_KEPT_BYTES: usize = 8 * 1024 * 1024;
+const MAX_STORED: usize = 4096;
+const MAX_STORED_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum length of a program's line, in bytes. Its protocol has no limit, and a permission request may contain a
 /// whole
 /// file.
@@ -37,7 +37,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
     /// Begin a turn.
-    Turn(GivenTurn),
+    Turn(PreparedTurn),
     /// Accept more input within the turn, and confirm it: [`AgentEvent::InputTaken`].
     Input { number: u32, input: Input },
     /// The answer to a tool call.
@@ -54,42 +54,42 @@ pub(crate) enum Order {
 }
 
 /// A driver's end of the channels.
-pub(crate) struct Desk {
+pub(crate) struct DriverChannels {
     pub(crate) orders: mpsc::Receiver<Order>,
     events: mpsc::Sender<AgentEvent>,
 }
 
-impl Desk {
-    pub(crate) async fn tell(&self, event: AgentEvent) {
+impl DriverChannels {
+    pub(crate) async fn emit(&self, event: AgentEvent) {
         // No receiver exists while a program is being stopped.
         let _ = self.events.send(event).await;
     }
 
     /// Reports that the program does not remember the earlier conversation.
-    pub(crate) async fn tell_lost(&self, why: &str) {
+    pub(crate) async fn report_context_lost(&self, why: &str) {
         let reason = format!("the program does not remember the earlier conversation: {why}");
-        self.tell(AgentEvent::ContextLost(reason)).await;
+        self.emit(AgentEvent::ContextLost(reason)).await;
     }
 
     /// Reports all restrictions that the program cannot enforce and all features that it lacks. They are reported
     /// together
     /// because a thread displays only the latest report.
-    pub(crate) async fn tell_gaps(&self, gaps: &[String]) {
+    pub(crate) async fn report_gaps(&self, gaps: &[String]) {
         if !gaps.is_empty() {
-            self.tell(AgentEvent::PolicyGap(gaps.join("; "))).await;
+            self.emit(AgentEvent::PolicyGap(gaps.join("; "))).await;
         }
     }
 }
 
 /// Returns a driver's end of the channels, and the thread's.
-pub(crate) fn desk() -> (Desk, mpsc::Sender<Order>, mpsc::Receiver<AgentEvent>) {
-    let (orders, to_obey) = mpsc::channel(WAITING);
-    let (tell, events) = mpsc::channel(UNHEARD_EVENTS);
-    let desk = Desk {
-        orders: to_obey,
-        events: tell,
+pub(crate) fn driver_channels() -> (DriverChannels, mpsc::Sender<Order>, mpsc::Receiver<AgentEvent>) {
+    let (orders, received_orders) = mpsc::channel(ORDER_CAPACITY);
+    let (sender, events) = mpsc::channel(EVENT_CAPACITY);
+    let channels = DriverChannels {
+        orders: received_orders,
+        events: sender,
     };
-    (desk, orders, events)
+    (channels, orders, events)
 }
 
 /// The thread's end.
@@ -104,9 +104,12 @@ pub(crate) struct Driven {
 
 impl Driven {
     /// Starts a driver that handles the child from now on.
-    pub(crate) fn new<F: Future<Output = ()> + Send + 'static>(child: Child, drive: impl FnOnce(Desk) -> F) -> Self {
-        let (desk, orders, events) = desk();
-        let driver = tokio::spawn(drive(desk));
+    pub(crate) fn new<F: Future<Output = ()> + Send + 'static>(
+        child: Child,
+        drive: impl FnOnce(DriverChannels) -> F,
+    ) -> Self {
+        let (channels, orders, events) = driver_channels();
+        let driver = tokio::spawn(drive(channels));
         Self {
             child,
             orders,
@@ -122,46 +125,46 @@ impl Driven {
         self
     }
 
-    fn order(&self, order: Order) -> Result<(), Deaf> {
-        self.orders.try_send(order).map_err(|_| Deaf)
+    fn order(&self, order: Order) -> Result<(), InputError> {
+        self.orders.try_send(order).map_err(|_| InputError)
     }
 }
 
 impl Agent for Driven {
-    fn give_turn(&mut self, turn: &GivenTurn) -> Result<(), Deaf> {
+    fn give_turn(&mut self, turn: &PreparedTurn) -> Result<(), InputError> {
         self.order(Order::Turn(turn.clone()))
     }
 
-    fn give_input(&mut self, number: u32, input: &Input) -> Result<(), Deaf> {
+    fn give_input(&mut self, number: u32, input: &Input) -> Result<(), InputError> {
         self.order(Order::Input {
             number,
             input: input.clone(),
         })
     }
 
-    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), Deaf> {
+    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), InputError> {
         self.order(Order::ToolAnswered {
             id: call_id.to_owned(),
             answer: answer.clone(),
         })
     }
 
-    fn explain(&mut self, text: &str) -> Result<(), Deaf> {
+    fn explain(&mut self, text: &str) -> Result<(), InputError> {
         self.order(Order::Explain(text.to_owned()))
     }
 
-    fn permit(&mut self, ask_id: &str, verdict: &Result<(), ToolFailure>) -> Result<(), Deaf> {
+    fn permit(&mut self, ask_id: &str, verdict: &Result<(), ToolFailure>) -> Result<(), InputError> {
         self.order(Order::Permitted {
             id: ask_id.to_owned(),
             verdict: verdict.clone(),
         })
     }
 
-    fn interrupt(&mut self, nudge: Nudge) {
-        match nudge {
+    fn interrupt(&mut self, method: InterruptMethod) {
+        match method {
             // A program that does not react receives a signal next.
-            Nudge::Ask => drop(self.order(Order::Interrupt)),
-            Nudge::Signal => self.child.interrupt(),
+            InterruptMethod::Protocol => drop(self.order(Order::Interrupt)),
+            InterruptMethod::Signal => self.child.interrupt(),
         }
     }
 
@@ -206,13 +209,13 @@ pub(crate) struct Program {
     input: ChildInput,
     output: ChildOutput,
     /// Messages that arrived while an answer was awaited, as text: a parsed value needs many times that memory.
-    kept: VecDeque<String>,
-    kept_bytes: usize,
+    stored: VecDeque<String>,
+    stored_bytes: usize,
     last_id: u64,
     /// Why the output is not read any more although the program runs. Callers treat this as its end, because the lost
     /// line may
     /// have been a request.
-    given_up: Option<String>,
+    read_error: Option<String>,
 }
 
 /// The result of a call: the answer or its error. The inner error is a displayed text. The outer error is the program's
@@ -229,80 +232,80 @@ impl Program {
         Self {
             input,
             output,
-            kept: VecDeque::new(),
-            kept_bytes: 0,
+            stored: VecDeque::new(),
+            stored_bytes: 0,
             last_id: 0,
-            given_up: None,
+            read_error: None,
         }
     }
 
     /// Sends a value. A program that does not read is detected by its silence.
-    pub(crate) fn say(&self, value: &Value) {
+    pub(crate) fn send(&self, value: &Value) {
         if self.input.write(format!("{value}\n")).is_err() {
-            debug!("the program does not read what it is told");
+            debug!("the program does not read its input");
         }
     }
 
     /// Returns the next message, stored ones first. The error describes the program's end. Cancel safe.
-    pub(crate) async fn hear(&mut self) -> Result<Value, String> {
-        while let Some(kept) = self.kept.pop_front() {
-            self.kept_bytes -= kept.len();
+    pub(crate) async fn receive(&mut self) -> Result<Value, String> {
+        while let Some(stored) = self.stored.pop_front() {
+            self.stored_bytes -= stored.len();
             // The text was a value before, so it parses.
-            if let Ok(said) = serde_json::from_str(&kept) {
-                return Ok(said);
+            if let Ok(incoming) = serde_json::from_str(&stored) {
+                return Ok(incoming);
             }
         }
-        self.hear_news().await
+        self.receive_new().await
     }
 
     /// Stores a message for later.
     ///
     /// # Errors
     ///
-    /// The stored messages exceed their limit. This counts as the program's end, which [`Self::hear`] returns from now
+    /// The stored messages exceed their limit. This counts as the program's end, which [`Self::receive`] returns from now
     /// on.
-    pub(crate) fn keep(&mut self, said: &Value) -> Result<(), String> {
-        let text = said.to_string();
-        if self.kept.len() >= MAX_KEPT || self.kept_bytes + text.len() > MAX_KEPT_BYTES {
-            return Err(self.give_up(format!(
-                "it said over {MAX_KEPT} other things, or {MAX_KEPT_BYTES} bytes of them, instead of answering"
+    pub(crate) fn keep(&mut self, incoming: &Value) -> Result<(), String> {
+        let text = incoming.to_string();
+        if self.stored.len() >= MAX_STORED || self.stored_bytes + text.len() > MAX_STORED_BYTES {
+            return Err(self.stop_reading(format!(
+                "it said over {MAX_STORED} other things, or {MAX_STORED_BYTES} bytes of them, instead of answering"
             )));
         }
-        self.kept_bytes += text.len();
-        self.kept.push_back(text);
+        self.stored_bytes += text.len();
+        self.stored.push_back(text);
         Ok(())
     }
 
-    fn give_up(&mut self, why: String) -> String {
-        self.kept.clear();
-        self.kept_bytes = 0;
-        self.given_up.insert(why).clone()
+    fn stop_reading(&mut self, why: String) -> String {
+        self.stored.clear();
+        self.stored_bytes = 0;
+        self.read_error.insert(why).clone()
     }
 
     /// Calls a method by JSON-RPC without waiting. Returns the id of the call.
-    pub(crate) fn tell(&mut self, method: &str, params: &Value) -> u64 {
+    pub(crate) fn send_request(&mut self, method: &str, params: &Value) -> u64 {
         self.last_id += 1;
-        self.say(&json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}));
+        self.send(&json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}));
         self.last_id
     }
 
     /// Calls a method by JSON-RPC and waits for the answer. Other messages are stored. `refusal` converts an error into
     /// text.
     pub(crate) async fn call(&mut self, method: &str, params: &Value, refusal: fn(&Value) -> String) -> Answered {
-        let id = self.tell(method, params);
+        let id = self.send_request(method, params);
         let answer = async {
             loop {
-                let said = self.hear_news().await?;
-                if said["id"].as_u64() == Some(id) && said.get("method").is_none() {
-                    return Ok::<_, String>(said);
+                let incoming = self.receive_new().await?;
+                if incoming["id"].as_u64() == Some(id) && incoming.get("method").is_none() {
+                    return Ok::<_, String>(incoming);
                 }
-                self.keep(&said)?;
+                self.keep(&incoming)?;
             }
         };
         match timeout(ANSWER_LIMIT, answer).await {
-            Ok(Ok(mut said)) => Ok(match said.get("error") {
+            Ok(Ok(mut incoming)) => Ok(match incoming.get("error") {
                 Some(error) => Err(refusal(error)),
-                None => Ok(said["result"].take()),
+                None => Ok(incoming["result"].take()),
             }),
             Ok(Err(end)) => Err(end),
             Err(_) => Ok(Err(format!("it did not answer {method} within {ANSWER_LIMIT:?}"))),
@@ -312,8 +315,8 @@ impl Program {
     /// Returns the next new message. Lines that are not JSON or too long are skipped: the echo of a picture, or a large
     /// diff.
     /// But if a long line may have been a request, the program waits for an answer, and nothing is read after it.
-    pub(crate) async fn hear_news(&mut self) -> Result<Value, String> {
-        if let Some(why) = &self.given_up {
+    pub(crate) async fn receive_new(&mut self) -> Result<Value, String> {
+        if let Some(why) = &self.read_error {
             return Err(why.clone());
         }
         loop {
@@ -327,7 +330,7 @@ impl Program {
                 }
                 ChildEvent::Line(Line::TooLong { bytes, .. }) => {
                     let why = format!("it wrote a line of {bytes} bytes; at most {MAX_LINE_BYTES} are read");
-                    return Err(self.give_up(why));
+                    return Err(self.stop_reading(why));
                 }
                 ChildEvent::Exited(exit) => return Err(exit.complaint()),
             }
@@ -354,46 +357,46 @@ pub(crate) fn flat(answered: Answered) -> Result<Value, String> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::child::Launch;
+    use crate::child::ProcessSpec;
 
     fn started(script: &str) -> (Child, Program) {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let launch = Launch {
+        let process = ProcessSpec {
             command: "/bin/sh".into(),
             args: vec!["-c".into(), script.into()],
             directory: "/".into(),
             environment: vec![("PATH".to_owned(), path)],
             starts: Vec::new(),
         };
-        let (child, output) = Child::start(launch, MAX_LINE_BYTES).unwrap();
+        let (child, output) = Child::start(process, MAX_LINE_BYTES).unwrap();
         let program = Program::new(&child, output);
         (child, program)
     }
 
     #[tokio::test]
-    async fn a_line_that_is_too_long_is_its_end() {
+    async fn overlong_request_line_ends_program() {
         let script = "echo 1; long() { head -c 5000000 /dev/zero | tr '\\0' x; echo; }; \
                       printf '{\"method\": \"news\"'; long; echo 2; printf '{\"id\": 1, \"method\": \"ask\"'; long; echo 3; read -r end";
         let (_child, mut program) = started(script);
-        assert_eq!(program.hear().await.unwrap(), json!(1));
+        assert_eq!(program.receive().await.unwrap(), json!(1));
         assert_eq!(
-            program.hear().await.unwrap(),
+            program.receive().await.unwrap(),
             json!(2),
-            "what asks nothing is passed over"
+            "messages without a request are skipped"
         );
         for _ in 0..2 {
-            let why = program.hear().await.unwrap_err();
+            let why = program.receive().await.unwrap_err();
             assert_eq!(why, "it wrote a line of 5000025 bytes; at most 4194304 are read");
         }
     }
 
     #[tokio::test]
-    async fn what_is_kept_while_an_answer_is_waited_for_has_a_bound() {
+    async fn queue_during_pending_answer_is_bounded() {
         let line = "printf '\"'; head -c 2000000 /dev/zero | tr '\\0' x; echo '\"'";
         let (_child, mut program) = started(&format!("for n in 1 2 3 4 5; do {line}; done; read -r end"));
         let answered = program.call("m", &json!({}), |_| String::new()).await;
         let why = answered.unwrap_err();
         assert!(why.contains("instead of answering"), "{why}");
-        assert_eq!(program.hear().await.unwrap_err(), why);
+        assert_eq!(program.receive().await.unwrap_err(), why);
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Map, Value};
 use troupe_proto::common::v1::{ResolvedSpawn, Sandbox};
 
-use crate::{agent::Casting, outbox::Attempt};
+use crate::{agent::LaunchSpec, outbox::Attempt};
 
 /// The variables that a program inherits from the runner. None of them is secret.
 const INHERITED: &[&str] = &[
@@ -40,15 +40,15 @@ pub(crate) fn plain(inherited: impl Fn(&str) -> Option<OsString>) -> Environment
 /// Returns the whole environment of a thread's program, without the variables of its kind. It does not contain the
 /// thread's
 /// token: tools go through the runner, which knows its programs, or through a server that receives only the token.
-pub(crate) fn environment(casting: &Casting, inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
+pub(crate) fn environment(launch: &LaunchSpec, inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
     let mut environment = plain(inherited);
-    environment.push(("TMPDIR".to_owned(), casting.scratch.clone().into_os_string()));
-    let resolved = &casting.resolved;
+    environment.push(("TMPDIR".to_owned(), launch.scratch.clone().into_os_string()));
+    let resolved = &launch.resolved;
     let facts = [
-        ("TROUPE_SESSION_ID", casting.session_id.clone()),
-        ("TROUPE_THREAD_ID", casting.attempt.thread_id.clone()),
-        ("TROUPE_GENERATION", casting.attempt.generation.to_string()),
-        ("TROUPE_DEPTH", casting.depth.to_string()),
+        ("TROUPE_SESSION_ID", launch.session_id.clone()),
+        ("TROUPE_THREAD_ID", launch.attempt.thread_id.clone()),
+        ("TROUPE_GENERATION", launch.attempt.generation.to_string()),
+        ("TROUPE_DEPTH", launch.depth.to_string()),
         ("TROUPE_AGENT_TYPE", resolved.agent_type.clone()),
         ("TROUPE_AGENT_NAME", resolved.agent_name.clone()),
         ("TROUPE_MODEL", resolved.model.clone()),
@@ -117,7 +117,7 @@ pub(crate) async fn prune(root: &Path) {
     let root = root.to_owned();
     let pruned = tokio::task::spawn_blocking(move || prune_now(&root, UNNEEDED)).await;
     if let Err(error) = pruned {
-        tracing::debug!(%error, "what threads kept is not pruned");
+        tracing::debug!(%error, "the threads' state is not pruned");
     }
 }
 
@@ -150,8 +150,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_what_is_listed_and_nothing_else() {
-        let casting = Casting {
+    fn environment_has_only_listed_variables() {
+        let launch = LaunchSpec {
             attempt: Attempt::new("t1", 2),
             session_id: "s1".to_owned(),
             depth: 1,
@@ -180,7 +180,7 @@ mod tests {
             "PATH" | "TROUPE_OPERATOR_TOKEN" | "OPENAI_API_KEY" => Some(OsString::from("x")),
             _ => None,
         };
-        let environment = environment(&casting, parent);
+        let environment = environment(&launch, parent);
         let value = |wanted: &str| {
             environment
                 .iter()
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_old_and_has_no_work_is_pruned() {
+    fn only_old_directories_without_work_are_pruned() {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir_all(directory.path().join("old")).unwrap();
         fs::create_dir_all(directory.path().join("working").join(WORKTREE)).unwrap();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_cannot_climb() {
+    fn id_with_path_separator_is_rejected() {
         assert!(is_plain_id("0190a5a4-6c1e-7b3c-8000-000000000000"));
         assert!(!is_plain_id(""));
         assert!(!is_plain_id("../x"));

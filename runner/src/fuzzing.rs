@@ -1,7 +1,7 @@
 //! Agent programs with arbitrary output, without a process. The drivers read bytes, and the resulting events must be
 //! within
 //! their bounds. For the fuzz target `agent_lines` and for tests.
-#![allow(clippy::expect_used, reason = "what breaks is to be seen at once")]
+#![allow(clippy::expect_used, reason = "a broken invariant must fail immediately")]
 
 use std::path::Path;
 
@@ -16,13 +16,13 @@ use troupe_proto::supervisor::v1::{PromptExtent, ToolDescription, ToolUse};
 use crate::{
     acp,
     agent::{AgentEvent, AskedTool, StartFailure},
-    child::Puppet,
+    child::FakeChild,
     claude, codex,
-    driven::{self, Desk, Order, Program},
+    driven::{self, DriverChannels, Order, Program},
     hook::{HookCall, HookServer},
     process,
     programs::Profile,
-    prompt::GivenTurn,
+    prompt::PreparedTurn,
     redact,
     tools::ToolFailure,
 };
@@ -120,32 +120,32 @@ impl Speaker {
 ///
 /// A resulting event exceeds its bounds.
 pub fn agent_lines(input: &[u8]) {
-    let Some((&letter, said)) = input.split_first() else {
+    let Some((&letter, bytes)) = input.split_first() else {
         return;
     };
     match Speaker::of(letter) {
         None => {}
         Some(Speaker::Process) => {
-            for line in String::from_utf8_lossy(said).lines() {
+            for line in String::from_utf8_lossy(bytes).lines() {
                 check(Speaker::Process, &process::parse(line));
             }
         }
         Some(speaker) => {
             let runtime = Builder::new_current_thread().enable_time().build();
-            runtime.expect("a runtime starts").block_on(play(speaker, said));
+            runtime.expect("a runtime starts").block_on(play(speaker, bytes));
         }
     }
 }
 
-async fn play(speaker: Speaker, said: &[u8]) {
-    let (input, output, puppet) = Puppet::new(LONGEST_LINE);
-    let (desk, orders, events) = driven::desk();
+async fn play(speaker: Speaker, bytes: &[u8]) {
+    let (input, output, fake) = FakeChild::new(LONGEST_LINE);
+    let (channels, orders, events) = driven::driver_channels();
     let (ask, asked) = mpsc::channel(QUESTIONS);
     let _ = orders.try_send(Order::Turn(turn()));
     let program = Program::over(input, output);
     let (begun, (), ()) = join!(
-        drive(speaker, program, asked, desk),
-        speak(speaker, puppet, ask, said),
+        drive(speaker, program, asked, channels),
+        write_output(speaker, fake, ask, bytes),
         listen(speaker, orders, events),
     );
     begun.expect("it begins as its script says");
@@ -155,28 +155,35 @@ async fn drive(
     speaker: Speaker,
     program: Program,
     asked: mpsc::Receiver<HookCall>,
-    desk: Desk,
+    channels: DriverChannels,
 ) -> Result<(), StartFailure> {
     match speaker {
         Speaker::Process => Ok(()),
-        Speaker::Claude => Box::pin(claude::converse(program, vec![offered()], desk)).await,
+        Speaker::Claude => Box::pin(claude::converse(program, vec![offered()], channels)).await,
         Speaker::Codex => {
             let hooks = HookServer::over(asked);
-            Box::pin(codex::converse(program, hooks, vec![offered()], DIRECTORY.into(), desk)).await
+            Box::pin(codex::converse(
+                program,
+                hooks,
+                vec![offered()],
+                DIRECTORY.into(),
+                channels,
+            ))
+            .await
         }
-        Speaker::Acp(profile) => Box::pin(acp::converse(program, profile, OFFERED, DIRECTORY.into(), desk)).await,
+        Speaker::Acp(profile) => Box::pin(acp::converse(program, profile, OFFERED, DIRECTORY.into(), channels)).await,
     }
 }
 
 /// Simulates the program: it begins, writes all of its lines, and ends.
-async fn speak(speaker: Speaker, mut puppet: Puppet, ask: mpsc::Sender<HookCall>, said: &[u8]) {
-    for (told, answer) in speaker.script() {
-        while puppet.told.recv().await.is_some_and(|line| !line.contains(told)) {}
-        puppet.say(answer.as_bytes()).await;
+async fn write_output(speaker: Speaker, mut fake: FakeChild, ask: mpsc::Sender<HookCall>, bytes: &[u8]) {
+    for (expected, answer) in speaker.script() {
+        while fake.received.recv().await.is_some_and(|line| !line.contains(expected)) {}
+        fake.write(answer.as_bytes()).await;
     }
-    for line in said.split_inclusive(|&byte| byte == b'\n') {
+    for line in bytes.split_inclusive(|&byte| byte == b'\n') {
         match line.strip_prefix(TO_HOOK) {
-            None => puppet.say(line).await,
+            None => fake.write(line).await,
             Some(question) => {
                 if let Ok(input) = serde_json::from_slice(question) {
                     // The answer is dropped. A request that does not fit into the queue is omitted, because the driver
@@ -248,11 +255,7 @@ fn check(speaker: Speaker, event: &AgentEvent) {
         },
         AgentEvent::ToolAsked(AskedTool { arguments, written, .. }) => {
             let shown = redact::arguments(arguments);
-            assert_eq!(
-                redact::arguments(&shown),
-                shown,
-                "what is shown has nothing left to hide"
-            );
+            assert_eq!(redact::arguments(&shown), shown, "a displayed text is already redacted");
             assert!(!speaker.resolves() || written.iter().all(|path| Path::new(path).is_absolute()));
         }
         AgentEvent::Output(_)
@@ -278,8 +281,8 @@ fn offered() -> ToolDescription {
     }
 }
 
-fn turn() -> GivenTurn {
-    GivenTurn {
+fn turn() -> PreparedTurn {
+    PreparedTurn {
         number: 1,
         extent: PromptExtent::Full,
         blocks: Vec::new(),
@@ -305,7 +308,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_programs_say_is_heard() {
+    fn program_output_reaches_events() {
         for seed in SEEDS {
             agent_lines(seed);
         }
@@ -315,18 +318,18 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn whatever_a_program_says_is_within_its_bounds(
+        fn events_of_any_output_are_bounded(
             seed in prop::sample::select(SEEDS.to_vec()),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
             rest in prop::collection::vec(any::<u8>(), 0..64),
         ) {
-            let mut said = seed.to_vec();
+            let mut bytes = seed.to_vec();
             for (place, byte) in changes {
-                let place = place.index(said.len() - 1) + 1;
-                said[place] = byte;
+                let place = place.index(bytes.len() - 1) + 1;
+                bytes[place] = byte;
             }
-            said.extend(rest);
-            agent_lines(&said);
+            bytes.extend(rest);
+            agent_lines(&bytes);
         }
     }
 }

@@ -15,10 +15,10 @@ use std::{
 use troupe_proto::common::v1::Sandbox;
 
 use crate::{
-    child::Launch,
+    child::ProcessSpec,
     confinement,
     env::plain,
-    errand::{self, Limits},
+    subprocess::{self, Limits},
 };
 
 /// Limits of one command: its time, and the size of its output, which may name every file of a repository.
@@ -37,7 +37,7 @@ pub(crate) async fn look<A: AsRef<OsStr>>(
     directory: &Path,
     args: impl IntoIterator<Item = A>,
 ) -> Result<String, String> {
-    run(launch(directory, args)).await
+    run(process(directory, args)).await
 }
 
 /// Runs commands in one worktree.
@@ -60,9 +60,9 @@ impl Git {
         directory: &Path,
         args: impl IntoIterator<Item = A>,
     ) -> Result<String, String> {
-        let launch = launch(directory, args);
+        let process = process(directory, args);
         if !confinement::is_possible().await {
-            return run(launch).await;
+            return run(process).await;
         }
         // Paths that do not exist cannot be mounted.
         let own: Vec<&Path> = self
@@ -71,18 +71,18 @@ impl Git {
             .map(PathBuf::as_path)
             .filter(|path| path.exists())
             .collect();
-        run(confinement::confined(launch, Sandbox::ReadOnly, &own, &self.hidden)).await
+        run(confinement::confined(process, Sandbox::ReadOnly, &own, &self.hidden)).await
     }
 }
 
-fn launch<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator<Item = A>) -> Launch {
+fn process<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator<Item = A>) -> ProcessSpec {
     let mut environment = plain(|name| std::env::var_os(name));
     environment.push(("GIT_TERMINAL_PROMPT".to_owned(), "0".into()));
     environment.extend(std::env::var_os(SETTINGS).map(|place| (SETTINGS.to_owned(), place)));
     let mut all: Vec<OsString> = UNNEEDED.map(OsString::from).into();
     all.extend([OsString::from("-C"), directory.into()]);
     all.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
-    Launch {
+    ProcessSpec {
         command: "git".into(),
         args: all,
         directory: directory.to_owned(),
@@ -91,7 +91,7 @@ fn launch<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator<Item = A>) 
     }
 }
 
-async fn run(launch: Launch) -> Result<String, String> {
-    let output = errand::output_of("git", launch, LIMITS).await?;
+async fn run(process: ProcessSpec) -> Result<String, String> {
+    let output = subprocess::output_of("git", process, LIMITS).await?;
     Ok(String::from_utf8_lossy(&output).trim_end_matches('\n').to_owned())
 }

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_named() {
+    fn signals_have_names() {
         for (raw, expected) in [
             (9, "killed by SIGKILL"),
             (137 << 8, "killed by SIGKILL"),

@@ -13,7 +13,7 @@ use std::{
 use rustix::fs::OFlags;
 
 use crate::{
-    agent::Casting,
+    agent::LaunchSpec,
     env::{Environment, add, environment},
 };
 
@@ -95,16 +95,16 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Returns a program's environment: that of its thread with this home, the variables of its kind, and those that its
+/// Returns a program's environment: that of its thread with this home, the variables of its kind, and the variables that its
 /// operator grants.
 pub(crate) fn environment_in(
     home: &Path,
-    casting: &Casting,
+    launch: &LaunchSpec,
     own: &[(&str, &str)],
     inherit: &[String],
     given: &BTreeMap<String, String>,
 ) -> Environment {
-    let mut environment = environment(casting, |name| std::env::var_os(name));
+    let mut environment = environment(launch, |name| std::env::var_os(name));
     environment.retain(|(name, _)| name != "HOME");
     environment.push(("HOME".to_owned(), home.into()));
     environment.extend(own.iter().map(|&(name, value)| (name.to_owned(), value.into())));
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_in_the_place_of_a_file_is_replaced() {
+    fn link_in_place_of_file_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let (outside, path) = (directory.path().join("outside"), directory.path().join("record.json"));
         fs::write(&outside, "kept").unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_is_linked_anew_whatever_lies_in_its_place() {
+    fn login_link_replaces_existing_entry() {
         let directory = tempfile::tempdir().unwrap();
         let (home, login) = (directory.path().join("home"), directory.path().join("login"));
         fs::write(&login, "mine").unwrap();

@@ -29,13 +29,13 @@ const MAX_QUESTION_BYTES: u64 = 1024 * 1024;
 const WAITING: usize = 32;
 /// Maximum number of concurrent connections, and the time for sending a request and for receiving the answer.
 const CONNECTIONS: usize = 64;
-const SAID_WITHIN: Duration = Duration::from_secs(10);
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay after a failed accept: the process may have no free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time limit of a program's hook. The program runs the tool after that, so the command gives up earlier: it sends its
+/// Time limit of a program's hook. The program runs the tool after that, so the command ends earlier: it sends its
 /// request in the time between the two limits.
 pub(crate) const LIMIT: Duration = Duration::from_secs(15 * 60 + 30);
-const GIVES_UP_AFTER: Duration = Duration::from_secs(15 * 60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The exit status with which a hook refuses a call.
 const REFUSED: u8 = 2;
 
@@ -52,7 +52,7 @@ pub fn ask(socket: &Path) -> ExitCode {
         }
         Err(error) => {
             // Codex treats the call as refused only if a reason is given.
-            let _ = writeln!(io::stderr(), "refused: the runner cannot be asked: {error}");
+            let _ = writeln!(io::stderr(), "refused: the runner is not reachable: {error}");
             ExitCode::from(REFUSED)
         }
     }
@@ -66,14 +66,14 @@ fn ask_at(socket: &Path) -> io::Result<String> {
     }
     // One line, regardless of white space between the fields.
     let question: Value = serde_json::from_str(&question)?;
-    put(socket, &format!("{question}\n"), SAID_WITHIN)
+    put(socket, &format!("{question}\n"), IO_TIMEOUT)
 }
 
 /// Sends a request to the runner and waits for the answer.
-fn put(socket: &Path, question: &str, said_within: Duration) -> io::Result<String> {
+fn put(socket: &Path, question: &str, io_timeout: Duration) -> io::Result<String> {
     let mut stream = BlockingStream::connect(socket)?;
-    stream.set_write_timeout(Some(said_within))?;
-    stream.set_read_timeout(Some(GIVES_UP_AFTER))?;
+    stream.set_write_timeout(Some(io_timeout))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     stream.write_all(question.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -112,14 +112,14 @@ pub(crate) struct HookServer {
 impl HookServer {
     /// Listens at that path, which must not exist yet.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
-        Self::bind_with(path, CONNECTIONS, SAID_WITHIN)
+        Self::bind_with(path, CONNECTIONS, IO_TIMEOUT)
     }
 
-    fn bind_with(path: &Path, connections: usize, said_within: Duration) -> io::Result<Self> {
+    fn bind_with(path: &Path, connections: usize, io_timeout: Duration) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
         let (ask, calls) = mpsc::channel(WAITING);
         let serving = CancellationToken::new();
-        let serve = serve(listener, ask, connections, said_within);
+        let serve = serve(listener, ask, connections, io_timeout);
         tokio::spawn(serving.clone().run_until_cancelled_owned(serve));
         Ok(Self {
             calls,
@@ -148,12 +148,12 @@ impl HookServer {
 /// Serves at most `connections` connections at once. Other connections wait. Every connection has a time limit, so an
 /// idle
 /// one cannot keep its slot.
-async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections: usize, said_within: Duration) {
+async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections: usize, io_timeout: Duration) {
     let places = Arc::new(Semaphore::new(connections));
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let answered = answer(stream, ask.clone(), said_within);
+                let answered = answer(stream, ask.clone(), io_timeout);
                 tokio::spawn(async move {
                     let _place = place;
                     answered.await
@@ -161,7 +161,7 @@ async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections:
             }
             // One connection failed, which refuses its call, or too many are open.
             Err(error) => {
-                debug!(%error, "a question of a hook is not heard");
+                debug!(%error, "a question of a hook is not received");
                 sleep(PAUSE).await;
             }
         }
@@ -169,20 +169,20 @@ async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections:
 }
 
 /// A connection that is dropped without an answer refuses.
-async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>, said_within: Duration) -> Option<()> {
+async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>, io_timeout: Duration) -> Option<()> {
     let (reader, mut writer) = stream.split();
     let mut line = String::new();
     let mut reader = BufReader::new(reader.take(MAX_QUESTION_BYTES + 2));
-    timeout(said_within, reader.read_line(&mut line)).await.ok()?.ok()?;
+    timeout(io_timeout, reader.read_line(&mut line)).await.ok()?.ok()?;
     let input = serde_json::from_str(&line).ok()?;
     let (answer, decided) = oneshot::channel();
     ask.send(HookCall { input, answer }).await.ok()?;
-    let said = match decided.await.ok()? {
+    let reply = match decided.await.ok()? {
         Some(answer) => format!("{answer}\n"),
         // An empty answer, which programs treat as permission.
         None => "\n".to_owned(),
     };
-    timeout(said_within, writer.write_all(said.as_bytes())).await.ok()?.ok()
+    timeout(io_timeout, writer.write_all(reply.as_bytes())).await.ok()?.ok()
 }
 
 /// Returns the command of a program's hook, which refuses if the runner does not answer. It is one text that contains
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    async fn asked(path: PathBuf, question: &'static str) -> String {
+    async fn ask_hook(path: PathBuf, question: &'static str) -> String {
         let mut stream = UnixStream::connect(path).await.unwrap();
         stream.write_all(question.as_bytes()).await.unwrap();
         let mut answer = String::new();
@@ -217,45 +217,45 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_is_answered_and_one_that_is_not_is_a_refusal() {
+    async fn unanswered_question_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let mut server = HookServer::bind(&path).unwrap();
-        let question = tokio::spawn(asked(path.clone(), "{\"tool_name\":\"Bash\"}\n"));
+        let question = tokio::spawn(ask_hook(path.clone(), "{\"tool_name\":\"Bash\"}\n"));
         let call = server.next().await;
         assert_eq!(call.input["tool_name"], "Bash");
         call.answer.send(None).unwrap();
         assert_eq!(question.await.unwrap(), "\n");
 
-        let question = tokio::spawn(asked(path.clone(), "{}\n"));
+        let question = tokio::spawn(ask_hook(path.clone(), "{}\n"));
         let call = server.next().await;
         call.answer.send(Some(denial("no"))).unwrap();
         assert!(question.await.unwrap().contains("\"permissionDecision\":\"deny\""));
 
-        let question = tokio::spawn(asked(path.clone(), "{}\n"));
+        let question = tokio::spawn(ask_hook(path.clone(), "{}\n"));
         drop(server.next().await);
         assert_eq!(question.await.unwrap(), "", "no answer is a refusal at the other end");
-        assert_eq!(asked(path, "not json\n").await, "");
+        assert_eq!(ask_hook(path, "not json\n").await, "");
     }
 
     #[tokio::test]
-    async fn a_connection_that_asks_nothing_is_ended() {
+    async fn idle_hook_connection_is_closed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let _server = HookServer::bind_with(&path, 1, Duration::from_millis(50)).unwrap();
         for begun in ["", "{\"tool_name\":"] {
-            assert_eq!(asked(path.clone(), begun).await, "");
+            assert_eq!(ask_hook(path.clone(), begun).await, "");
         }
     }
 
     #[tokio::test]
-    async fn so_many_are_served_at_once() {
+    async fn concurrent_hook_connections_are_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        let mut server = HookServer::bind_with(&path, 1, SAID_WITHIN).unwrap();
-        let first = tokio::spawn(asked(path.clone(), "{\"n\":1}\n"));
+        let mut server = HookServer::bind_with(&path, 1, IO_TIMEOUT).unwrap();
+        let first = tokio::spawn(ask_hook(path.clone(), "{\"n\":1}\n"));
         let call = server.next().await;
-        let second = tokio::spawn(asked(path.clone(), "{\"n\":2}\n"));
+        let second = tokio::spawn(ask_hook(path.clone(), "{\"n\":2}\n"));
         // Leave time for a second request to arrive.
         for _ in 0..10_000 {
             tokio::task::yield_now().await;
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_nobody_hears_is_given_up() {
+    fn question_without_receiver_is_abandoned() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_cannot_run_refuses() {
+    fn failed_hook_refuses() {
         let words = ["/nowhere/tr'oupe".into(), "hook".into()];
         let command = command(&words, Path::new("/a b/s")).unwrap();
         let output = std::process::Command::new("sh")

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_comes_back_as_it_was() {
+    fn json_input_is_unchanged() {
         let written = json!([
             {"type": "text", "text": "look"},
             {"type": "local_image", "path": "/a.png"},

@@ -67,18 +67,18 @@ impl Kinds {
 
     /// Returns their description for the supervisor. Two programs of one kind have the restrictions that both enforce.
     pub(crate) fn describe(&self) -> Vec<RunnerKind> {
-        let mut told: Vec<RunnerKind> = Vec::new();
+        let mut described: Vec<RunnerKind> = Vec::new();
         for kind in self.kinds.iter().map(|kind| kind.describe()) {
-            match told.iter_mut().find(|known| known.kind == kind.kind) {
+            match described.iter_mut().find(|known| known.kind == kind.kind) {
                 Some(known) => {
                     known.enforces_tools &= kind.enforces_tools;
                     known.enforces_read_only &= kind.enforces_read_only;
                     known.enforces_workspace &= kind.enforces_workspace;
                 }
-                None => told.push(kind),
+                None => described.push(kind),
             }
         }
-        told
+        described
     }
 
     /// Returns the program for a thread, and the model in the program's format.
@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_gets_the_program_of_its_provider_or_a_clear_no() {
+    fn thread_gets_program_of_provider_or_is_refused() {
         let kinds = kinds(
             "programs:\n- {kind: codex, providers: [openai]}\n- {kind: claude, providers: [anthropic], model_aliases: \
              {'*': default}}",
         );
-        let told: Vec<_> = kinds.describe().into_iter().map(|kind| kind.kind).collect();
-        assert_eq!(told, ["codex", "claude"]);
+        let described: Vec<_> = kinds.describe().into_iter().map(|kind| kind.kind).collect();
+        assert_eq!(described, ["codex", "claude"]);
         let of = |provider: &str| {
             kinds.choose(&ResolvedSpawn {
                 provider: provider.to_owned(),
@@ -142,22 +142,22 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_acp_are_told_by_what_they_are() {
+    fn acp_kind_is_named_by_profile() {
         let kinds = kinds(
             "programs:\n- {kind: acp, profile: opencode, providers: [p]}\n- {kind: acp, profile: gemini, providers: \
              [google]}",
         );
-        let told: Vec<_> = kinds.describe().into_iter().map(|kind| kind.kind).collect();
-        assert_eq!(told, ["opencode", "gemini"]);
+        let described: Vec<_> = kinds.describe().into_iter().map(|kind| kind.kind).collect();
+        assert_eq!(described, ["opencode", "gemini"]);
     }
 
     #[test]
-    fn of_two_programs_of_a_kind_only_what_both_hold_counts() {
+    fn kind_reports_guarantees_of_all_its_programs() {
         let kinds = kinds(
             "programs:\n- {kind: process, command: a, holds_read_only: true, providers: [p]}\n- {kind: process, \
              command: b}",
         );
-        let [told] = &kinds.describe()[..] else { panic!() };
-        assert!(told.enforces_tools && !told.enforces_read_only);
+        let [described] = &kinds.describe()[..] else { panic!() };
+        assert!(described.enforces_tools && !described.enforces_read_only);
     }
 }

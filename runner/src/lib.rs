@@ -5,14 +5,14 @@
 //! if the supervisor allows it) and reports the results.
 //!
 //! ```text
-//! runner -> link (the stream) -> stage (threads, pending messages) -> thread (one task each) -> agent (one per kind)
+//! runner -> link (the stream) -> runner_state (threads, pending messages) -> thread (one task each) -> agent (one per kind)
 //!                                  |-> outbox (reports until they are durable)     |               |-> process
 //!                                  |-> questions (until they are decided)          |               '-> codex, claude,
 //!                                  acp
 //!                                  '-> kinds (program selection)                   '-> tools, workspace
 //! ```
 //!
-//! One task owns the stage, so its state needs no lock. Threads outlive streams: they continue while the supervisor is
+//! One task owns the runner state, so its state needs no lock. Threads outlive streams: they continue while the supervisor is
 //! disconnected, and the runner sends their reports after it has attached again.
 #![forbid(unsafe_code)]
 
@@ -28,7 +28,6 @@ mod confinement;
 mod confinement_table;
 mod driven;
 mod env;
-mod errand;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -53,8 +52,9 @@ mod provider_proxy;
 mod questions;
 mod redact;
 mod runner;
+mod runner_state;
 pub mod sample_agent;
-mod stage;
+mod subprocess;
 mod text;
 mod thread;
 mod timer;

@@ -1,4 +1,4 @@
-//! Opens the stream to the supervisor. The stage handles its messages.
+//! Opens the stream to the supervisor. The runner state handles its messages.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use crate::{
 /// Maximum number of messages that wait for the connection.
 const OUTGOING: usize = 64;
 /// Time limit for connecting, and for the welcome.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of pings. A connection without a ping response is closed. Otherwise a lost supervisor would not be
 /// detected.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -58,7 +58,7 @@ impl Supervisor {
         }
         Ok(Self {
             endpoint: endpoint
-                .connect_timeout(PATIENCE)
+                .connect_timeout(WELCOME_TIMEOUT)
                 .http2_keep_alive_interval(PING_EVERY)
                 .keep_alive_timeout(PING_ANSWER)
                 .keep_alive_while_idle(true),
@@ -82,7 +82,7 @@ pub(crate) enum LinkError {
     Unreachable(#[source] transport::Error),
     #[error("the supervisor said {:?}: {}", .0.code(), .0.message())]
     Refused(Status),
-    #[error("the supervisor did not say welcome within {PATIENCE:?}")]
+    #[error("the supervisor did not say welcome within {WELCOME_TIMEOUT:?}")]
     Silent,
     #[error("the supervisor said something else before its welcome")]
     NoWelcome,
@@ -122,12 +122,12 @@ impl Link {
     pub(crate) async fn open(supervisor: &Supervisor, hello: RunnerHello) -> Result<(Self, RunnerWelcome), LinkError> {
         let connected = tls::connect(supervisor.endpoint.clone(), &supervisor.tls).await;
         let channel = connected.map_err(LinkError::Unreachable)?;
-        timeout(PATIENCE, Self::greet(supervisor, channel, hello))
+        timeout(WELCOME_TIMEOUT, Self::exchange_hello(supervisor, channel, hello))
             .await
             .unwrap_or(Err(LinkError::Silent))
     }
 
-    async fn greet(
+    async fn exchange_hello(
         supervisor: &Supervisor,
         channel: Channel,
         hello: RunnerHello,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_needs_a_scheme() {
+    fn url_without_scheme_is_rejected() {
         assert!(supervisor("http://127.0.0.1:50052").is_ok());
         assert!(matches!(
             supervisor("127.0.0.1:50052"),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_come_three_times_a_lease() {
+    fn heartbeat_interval_is_a_third_of_lease() {
         let welcome = |seconds| RunnerWelcome {
             lease: Some(prost_types::Duration { seconds, nanos: 0 }),
             ..Default::default()
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clear_no_is_final() {
+    fn only_definite_refusal_is_final() {
         assert!(
             LinkError::Refused(Status::unauthenticated("who?"))
                 .final_refusal()

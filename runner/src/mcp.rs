@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    async fn said(client: &mut BufReader<DuplexStream>, message: Value) -> Value {
+    async fn exchange(client: &mut BufReader<DuplexStream>, message: Value) -> Value {
         client.write_all(format!("{message}\n").as_bytes()).await.unwrap();
         let mut line = String::new();
         client.read_line(&mut line).await.unwrap();
@@ -276,16 +276,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_the_result_of_a_tool_and_the_end_of_the_client_that_of_the_server() {
+    async fn tool_failure_is_a_result_and_server_ends_with_client() {
         let (ours, theirs) = duplex(64 * 1024);
         let (input, output) = split(theirs);
         let serving = tokio::spawn(server().serve(input, output, CancellationToken::new()));
         let mut client = BufReader::new(ours);
-        let greeting = said(&mut client, initialize()).await;
+        let greeting = exchange(&mut client, initialize()).await;
         assert_eq!(greeting["result"]["serverInfo"]["name"], NAME);
         assert_eq!(greeting["result"]["capabilities"], json!({"tools": {}}));
         let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "format_disk"}});
-        let answer = said(&mut client, call).await;
+        let answer = exchange(&mut client, call).await;
         let text = answer["result"]["content"][0]["text"].as_str().unwrap();
         assert_eq!(answer["result"]["isError"], true);
         assert_eq!(
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_does_not_begin_as_mcp_does_ends_it() {
+    async fn client_without_mcp_initialize_ends_server() {
         let (mut ours, theirs) = duplex(64 * 1024);
         let (input, output) = split(theirs);
         let message = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_is_described_as_the_supervisor_has_it() {
+    fn tool_description_comes_from_supervisor() {
         let tool = |schema: &str| {
             described(ToolDescription {
                 name: "wait".to_owned(),

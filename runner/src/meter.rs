@@ -15,7 +15,7 @@ const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// The latest values about a thread.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Shown {
+pub(crate) struct TelemetryValues {
     pub(crate) context_left_percent: Option<u32>,
     pub(crate) last_tool: Option<ToolUse>,
     pub(crate) activity: String,
@@ -25,7 +25,7 @@ pub(crate) struct Shown {
 /// Collects a thread's telemetry and determines when to send it.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    shown: Shown,
+    shown: TelemetryValues,
     changed: bool,
     output: String,
     not_before: Instant,
@@ -35,7 +35,7 @@ pub(crate) struct Meter {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reading {
     /// The values, if they changed.
-    pub(crate) shown: Option<Shown>,
+    pub(crate) shown: Option<TelemetryValues>,
     /// The output since the last reading. It may be empty.
     pub(crate) output: String,
 }
@@ -43,14 +43,14 @@ pub(crate) struct Reading {
 impl Meter {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            shown: Shown::default(),
+            shown: TelemetryValues::default(),
             changed: false,
             output: String::new(),
             not_before: now,
         }
     }
 
-    pub(crate) fn show(&mut self, change: impl FnOnce(&mut Shown)) {
+    pub(crate) fn show(&mut self, change: impl FnOnce(&mut TelemetryValues)) {
         change(&mut self.shown);
         self.changed = true;
     }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_waits_is_bounded() {
+    fn pending_output_is_bounded() {
         let mut meter = Meter::new(Instant::now());
         meter.output(&"x".repeat(2 * MAX_OUTPUT_BYTES));
         assert_eq!(meter.take(Instant::now()).output.len(), MAX_OUTPUT_BYTES);

@@ -1,6 +1,6 @@
 //! Reports to the supervisor. Pure: it keeps recorded reports until they are durable, and determines the next one to
 //! send.
-//! The stage sends them.
+//! The runner state sends them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,7 +43,7 @@ pub(crate) struct Outbox<R> {
 struct Lane<R> {
     durable: u64,
     sent: u64,
-    kept: VecDeque<R>,
+    unacknowledged: VecDeque<R>,
 }
 
 impl<R> Default for Lane<R> {
@@ -51,25 +51,25 @@ impl<R> Default for Lane<R> {
         Self {
             durable: 0,
             sent: 0,
-            kept: VecDeque::new(),
+            unacknowledged: VecDeque::new(),
         }
     }
 }
 
 impl<R> Lane<R> {
     fn last(&self) -> u64 {
-        self.durable + self.kept.len() as u64
+        self.durable + self.unacknowledged.len() as u64
     }
 
     fn acknowledge(&mut self, sequence: u64) {
-        while self.durable < sequence && self.kept.pop_front().is_some() {
+        while self.durable < sequence && self.unacknowledged.pop_front().is_some() {
             self.durable += 1;
         }
         self.sent = self.sent.max(self.durable);
     }
 
     fn next_unsent(&self) -> Option<&R> {
-        self.kept.get(usize::try_from(self.sent - self.durable).ok()?)
+        self.unacknowledged.get(usize::try_from(self.sent - self.durable).ok()?)
     }
 }
 
@@ -81,7 +81,7 @@ impl<R> Outbox<R> {
     /// Records a report and returns its number.
     pub(crate) fn record(&mut self, attempt: &Attempt, report: R) -> u64 {
         let lane = self.lanes.entry(attempt.clone()).or_default();
-        lane.kept.push_back(report);
+        lane.unacknowledged.push_back(report);
         lane.last()
     }
 
@@ -111,7 +111,9 @@ impl<R> Outbox<R> {
 
     /// Returns whether every report of the attempt is durable.
     pub(crate) fn is_clear(&self, attempt: &Attempt) -> bool {
-        self.lanes.get(attempt).is_none_or(|lane| lane.kept.is_empty())
+        self.lanes
+            .get(attempt)
+            .is_none_or(|lane| lane.unacknowledged.is_empty())
     }
 
     pub(crate) fn has_unsent(&self) -> bool {
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_from_1_in_each_attempt() {
+    fn each_attempt_is_numbered_from_1() {
         let mut outbox = Outbox::new();
         assert_eq!(outbox.record(&attempt(), 0), 1);
         assert_eq!(outbox.record(&attempt(), 0), 2);
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn sends_once_until_rewound_then_what_is_not_durable() {
+    fn rewind_resends_reports_that_are_not_durable() {
         let mut outbox = Outbox::new();
         for _ in 0..3 {
             outbox.record(&attempt(), 0);
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_ahead_of_sending_skips_what_it_covers() {
+    fn early_acknowledgement_skips_covered_reports() {
         let mut outbox = Outbox::new();
         for _ in 0..3 {
             outbox.record(&attempt(), 0);
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_not_sent() {
+    fn forgotten_report_is_not_sent() {
         let mut outbox = Outbox::new();
         outbox.record(&attempt(), 0);
         outbox.forget(&attempt());
@@ -217,9 +219,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whichever messages are lost, a supervisor that accepts reports in order receives each exactly once.
+        /// After any loss of messages, a supervisor that accepts reports in order receives each exactly once.
         #[test]
-        fn every_report_arrives_once_and_in_order(steps in prop::collection::vec(step(), 0..200)) {
+        fn reports_arrive_once_and_in_order(steps in prop::collection::vec(step(), 0..200)) {
             let mut outbox = Outbox::new();
             let mut recorded = 0_u64;
             let mut applied: Vec<u64> = Vec::new();

@@ -13,12 +13,12 @@ use svc_kit::paths;
 use tokio::task::JoinSet;
 
 use crate::{
-    child::Launch,
+    child::ProcessSpec,
     config::ProcessProgram,
     confinement,
     env::plain,
-    errand::{self, Limits},
     programs::{AgentProgram, Profile, Program, ProgramKind, Programs, is_base_url},
+    subprocess::{self, Limits},
 };
 
 /// Limits for getting a version: the program's time and its output.
@@ -318,14 +318,14 @@ async fn version_of(agent: &AgentProgram, home: &Path) -> Result<String, String>
     environment.push(("HOME".to_owned(), home.into()));
     let path = agent.environment.get("PATH");
     environment.extend(path.map(|path| ("PATH".to_owned(), path.into())));
-    let launch = Launch {
+    let process = ProcessSpec {
         command: agent.command.clone(),
         args: vec!["--version".into()],
         directory: home.to_owned(),
         environment,
         starts: Vec::new(),
     };
-    let output = errand::output_of("it", launch, VERSION).await?;
+    let output = subprocess::output_of("it", process, VERSION).await?;
     version_in(&String::from_utf8_lossy(&output)).ok_or_else(|| "it printed no version".to_owned())
 }
 
@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_as_programs_print_them() {
+    fn printed_versions_are_parsed() {
         for (text, version) in [
             ("codex-cli 0.169.0\n", Some("0.169.0")),
             ("2.1.329 (Claude Code)", Some("2.1.329")),
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn version_outside_of_the_tested_range_is_warned_of() {
+    fn untested_version_produces_warning() {
         let claude = known("claude").unwrap();
         for tested in ["2.1", "2.1.329", "2.1.0"] {
             assert_eq!(untested(tested, claude), None, "{tested}");
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn tested_range_covers_what_the_tests_install() {
+    fn tested_range_covers_installed_versions() {
         let install = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/agents/install");
         let install = fs::read_to_string(install).unwrap();
         for known in KNOWN {
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_a_login_a_key_or_given_settings() {
+    fn credentials_are_login_key_or_settings() {
         let nothing = |_: &str| None;
         let mut claude = AgentProgram::claude();
         assert_eq!(credentials_of(&claude, nothing), None);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_program_is_named_with_path_and_remedy() {
+    fn missing_program_error_has_path_and_remedy() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().display().to_string();
         let yaml = format!("programs: [{{kind: claude, environment: {{PATH: '{path}'}}}}]");

@@ -110,7 +110,7 @@ pub struct Program {
     pub providers: Vec<String>,
     /// The models that it can use; empty: any.
     pub models: Vec<GlobMatcher>,
-    /// The models that replace those that roles name, the most specific pattern first.
+    /// The models that replace the models of roles, the most specific pattern first.
     pub aliases: Vec<(GlobMatcher, ModelChoice)>,
 }
 
@@ -639,7 +639,7 @@ programs:
     }
 
     #[test]
-    fn base_urls_are_inherited_with_their_keys() {
+    fn base_urls_are_inherited_with_keys() {
         let claude = AgentProgram::claude().inherit;
         assert_eq!(claude.iter().filter(|name| *name == "ANTHROPIC_BASE_URL").count(), 1);
         for (program, base_urls) in [
@@ -669,7 +669,7 @@ programs:
     }
 
     #[test]
-    fn the_first_that_fits_provider_and_model_is_taken() {
+    fn first_matching_program_is_selected() {
         for (provider, model, place) in [
             ("openai", "gpt-5.5", Some(0)),
             ("openai", "o9", Some(2)),
@@ -686,7 +686,7 @@ programs:
     }
 
     #[test]
-    fn a_model_is_renamed_by_the_most_particular_alias() {
+    fn most_specific_alias_renames_model() {
         let programs = programs();
         let [codex, claude, _] = programs.all() else { panic!() };
         let named = |name: &str| ModelChoice::Named(name.to_owned());
@@ -698,7 +698,7 @@ programs:
     }
 
     #[test]
-    fn what_is_not_said_is_as_it_is_by_convention() {
+    fn omitted_setting_has_conventional_default() {
         let programs = programs();
         let kinds: Vec<_> = programs.all().iter().map(|program| &program.kind).collect();
         let [
@@ -716,7 +716,7 @@ programs:
     }
 
     #[test]
-    fn a_program_of_acp_is_started_as_its_profile_says_or_as_told() {
+    fn acp_profile_sets_default_command() {
         let text = "programs: [{kind: acp, profile: opencode}, {kind: acp, profile: gemini, command: node, args: [g.js, \
                     --acp]}]";
         let programs = Programs::parse(text, "f").unwrap();
@@ -736,7 +736,7 @@ programs:
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn unusable_setting_is_named_in_error() {
         for (text, words) in [
             ("programs: []", "lists no programs"),
             ("{}", "lists no programs"),

@@ -46,7 +46,7 @@ const PLACEHOLDER_ATTEMPTS: usize = 8;
 
 /// The settings of a project that a program of that kind would load into its own process, below the thread's directory and
 /// each directory above it up to the repository's root.
-pub(crate) fn obeyed(kind: &str) -> &'static [&'static str] {
+pub(crate) fn settings_files(kind: &str) -> &'static [&'static str] {
     match kind {
         "codex" => &[
             ".codex/config.toml",
@@ -97,7 +97,7 @@ pub(crate) fn levels(directory: &Path) -> Vec<&Path> {
 pub(crate) fn found(kind: &str, directory: &Path) -> Vec<PathBuf> {
     let paths = levels(directory)
         .into_iter()
-        .flat_map(|level| obeyed(kind).iter().map(move |name| level.join(name)));
+        .flat_map(|level| settings_files(kind).iter().map(move |name| level.join(name)));
     // A mount on a link does not cover the target of the link.
     paths.filter_map(|path| fs::canonicalize(path).ok()).collect()
 }

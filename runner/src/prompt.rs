@@ -12,7 +12,7 @@ const REPEATED: &str = "You were interrupted while you worked on this, and have 
 
 /// A turn in the form that the program receives.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct GivenTurn {
+pub(crate) struct PreparedTurn {
     pub(crate) number: u32,
     pub(crate) extent: PromptExtent,
     pub(crate) blocks: Vec<PromptBlock>,
@@ -48,7 +48,7 @@ impl PromptMemory {
     /// Returns the turn for a program, depending on whether it has received a whole prompt. The turn must have been
     /// remembered
     /// before.
-    pub(crate) fn give(&self, turn: &Turn, has_prompt: bool) -> GivenTurn {
+    pub(crate) fn give(&self, turn: &Turn, has_prompt: bool) -> PreparedTurn {
         let completed = !has_prompt && turn.extent() == PromptExtent::Delta;
         let blocks = if completed {
             let overrides = turn.blocks.iter().filter(|block| block.kind() == BlockKind::Override);
@@ -56,7 +56,7 @@ impl PromptMemory {
         } else {
             turn.blocks.clone()
         };
-        GivenTurn {
+        PreparedTurn {
             number: turn.turn,
             extent: if completed { PromptExtent::Full } else { turn.extent() },
             blocks,
@@ -76,7 +76,7 @@ pub(crate) fn is_instruction(block: &PromptBlock) -> bool {
     matches!(block.kind(), BlockKind::System | BlockKind::Role)
 }
 
-/// Returns the fixed instructions of an agent: those of its first turn, or those that its spawn resolved to.
+/// Returns the fixed instructions of an agent: the parameters of its first turn, or of its resolved spawn.
 pub(crate) fn instructions(first: Option<&Turn>, resolved: &ResolvedSpawn) -> String {
     let dispatched = first.filter(|turn| turn.extent() != PromptExtent::Delta);
     let blocks = dispatched.map_or(&resolved.blocks, |turn| &turn.blocks);
@@ -84,12 +84,12 @@ pub(crate) fn instructions(first: Option<&Turn>, resolved: &ResolvedSpawn) -> St
 }
 
 /// Returns the part of a turn for an agent that already has its instructions.
-pub(crate) fn assignment(turn: &GivenTurn) -> String {
-    let told = join(turn.blocks.iter().filter(|block| !is_instruction(block)));
+pub(crate) fn assignment(turn: &PreparedTurn) -> String {
+    let text = join(turn.blocks.iter().filter(|block| !is_instruction(block)));
     if turn.repeated {
-        format!("{REPEATED}\n\n{told}")
+        format!("{REPEATED}\n\n{text}")
     } else {
-        told
+        text
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_with_its_prompt_is_given_what_was_dispatched() {
+    fn program_with_prompt_receives_dispatched_blocks() {
         let mut memory = PromptMemory::default();
         memory.remember(&turn(
             PromptExtent::Full,
@@ -132,13 +132,13 @@ mod tests {
         ));
         let delta = turn(PromptExtent::Delta, &[(BlockKind::Task, "t2")]);
         memory.remember(&delta);
-        let given = memory.give(&delta, true);
-        assert_eq!((given.extent, given.completed), (PromptExtent::Delta, false));
-        assert_eq!(join(&given.blocks), "t2");
+        let prepared = memory.give(&delta, true);
+        assert_eq!((prepared.extent, prepared.completed), (PromptExtent::Delta, false));
+        assert_eq!(join(&prepared.blocks), "t2");
     }
 
     #[test]
-    fn a_new_program_is_given_the_whole_prompt_as_it_is_now() {
+    fn new_program_receives_current_full_prompt() {
         let mut memory = PromptMemory::default();
         memory.remember(&turn(
             PromptExtent::Full,
@@ -159,13 +159,13 @@ mod tests {
             ],
         );
         memory.remember(&delta);
-        let given = memory.give(&delta, false);
-        assert_eq!((given.extent, given.completed), (PromptExtent::Full, true));
-        assert_eq!(join(&given.blocks), "s\n\nm2\n\nt2\n\nnow");
+        let prepared = memory.give(&delta, false);
+        assert_eq!((prepared.extent, prepared.completed), (PromptExtent::Full, true));
+        assert_eq!(join(&prepared.blocks), "s\n\nm2\n\nt2\n\nnow");
     }
 
     #[test]
-    fn a_whole_prompt_is_not_completed() {
+    fn full_prompt_is_not_completed() {
         let mut memory = PromptMemory::default();
         let full = turn(PromptExtent::Full, &[(BlockKind::System, "s")]);
         memory.remember(&full);

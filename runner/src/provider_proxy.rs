@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn upstream_that_is_no_http_url_is_rejected() {
+    fn upstream_without_http_url_is_rejected() {
         for url in ["", "ftp://x", "/v1", "localhost:80/v1"] {
             assert!(Upstream::new(url, []).is_err(), "{url}");
         }

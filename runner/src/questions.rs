@@ -1,5 +1,5 @@
 //! Permission requests to the supervisor about tools, until they are decided. Pure except for the reply channels: it
-//! determines the next request to send, and the stage sends it.
+//! determines the next request to send, and the runner state sends it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_asked_once_a_stream_until_it_is_decided() {
+    fn question_is_sent_once_per_stream_until_decided() {
         let mut questions = Questions::default();
         let mut first = ask(&mut questions, "1");
         let _second = ask(&mut questions, "2");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_not_asked() {
+    fn abandoned_question_is_not_sent() {
         let mut questions = Questions::default();
         drop(ask(&mut questions, "1"));
         assert_eq!(questions.next_unsent(), None);

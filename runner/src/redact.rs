@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_and_much_of_anything_are_not_shown() {
+    fn secrets_and_long_values_are_redacted() {
         let shown = arguments(&json!({
             "path": "a",
             "API_KEY": 7,
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_and_an_address_are_one_line() {
+    fn patch_and_address_are_one_line() {
         let files = ["a", "b", "c", "d"].map(str::to_owned);
         assert_eq!(patch(1, 2, 1, &files), "A:1 M:2 D:1 (4 files): a, b, c (+1 more)");
         for (address, shown) in [
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_see_is_bounded() {
+    fn displayed_text_is_bounded() {
         let long = "é ".repeat(5_000);
         let used = tool_use(&long, &long);
         assert_eq!(used.name.chars().count(), MAX_NAME_CHARS);

@@ -17,18 +17,18 @@ use crate::{
     config::{Ended, RunnerConfig, RunnerError},
     link::{Link, LinkError, Supervisor},
     outbox::Attempt,
-    stage::{Flow, Stage},
-    thread::News,
+    runner_state::{Flow, RunnerState},
+    thread::ThreadEvent,
 };
 
 /// Maximum number of thread events that wait for the loop.
-const NEWS: usize = 1024;
+const THREAD_EVENTS: usize = 1024;
 
 /// A runner.
 pub(crate) struct Runner {
     supervisor: Supervisor,
-    stage: Stage,
-    news: mpsc::Receiver<(Attempt, News)>,
+    state: RunnerState,
+    events: mpsc::Receiver<(Attempt, ThreadEvent)>,
     /// Whether the supervisor ever accepted the runner. A later rejection is not permanent then.
     was_attached: bool,
     drain_limit: Duration,
@@ -37,7 +37,7 @@ pub(crate) struct Runner {
 }
 
 /// The reason why a stream is not served any more.
-enum Parting {
+enum StreamEnd {
     Lost(LinkError),
     GoAway(String),
 }
@@ -46,13 +46,13 @@ impl Runner {
     pub(crate) fn new(config: RunnerConfig) -> Result<Self, RunnerError> {
         config.check()?;
         let supervisor = Supervisor::new(&config)?;
-        let (tell, news) = mpsc::channel(NEWS);
+        let (tell, events) = mpsc::channel(THREAD_EVENTS);
         let (timing, ready) = (config.timing, config.ready.clone());
-        let stage = Stage::new(config, supervisor.channel_for_tools(), tell);
+        let state = RunnerState::new(config, supervisor.channel_for_tools(), tell);
         Ok(Self {
             supervisor,
-            stage,
-            news,
+            state,
+            events,
             was_attached: false,
             drain_limit: timing.drain_limit,
             stop_grace: timing.stop_grace,
@@ -61,12 +61,12 @@ impl Runner {
     }
 
     pub(crate) async fn run(mut self, shutdown: &CancellationToken) -> Result<Ended, RunnerError> {
-        self.stage.prepare().await;
+        self.state.prepare().await;
         let (link, outcome) = self.attach_until(None, shutdown.cancelled()).await;
         let link = self.drain(link).await;
-        self.wind_down(link).await;
+        self.finish_draining(link).await;
         outcome.map(|()| Ended {
-            interrupted: self.stage.interrupted(),
+            interrupted: self.state.interrupted(),
         })
     }
 
@@ -90,17 +90,17 @@ impl Runner {
             };
             match opened {
                 Ok(mut link) => {
-                    self.ready.send_replace(!self.stage.is_draining());
+                    self.ready.send_replace(!self.state.is_draining());
                     let since = Instant::now();
-                    let parting = tokio::select! {
+                    let stream_end = tokio::select! {
                         () = &mut end => None,
-                        parting = self.serve(&mut link) => Some(parting),
+                        stream_end = self.serve(&mut link) => Some(stream_end),
                     };
                     self.ready.send_replace(false);
-                    match parting {
+                    match stream_end {
                         None => return (Some(link), Ok(())),
-                        Some(Parting::GoAway(reason)) => info!(reason, "the supervisor sends its runners away"),
-                        Some(Parting::Lost(error)) => warn!(%error, "the stream is lost"),
+                        Some(StreamEnd::GoAway(reason)) => info!(reason, "the supervisor sends its runners away"),
+                        Some(StreamEnd::Lost(error)) => warn!(%error, "the stream is lost"),
                     }
                     if since.elapsed() >= Backoff::steady_after() {
                         backoff.reset();
@@ -116,21 +116,21 @@ impl Runner {
             tokio::select! {
                 () = &mut end => return (None, Ok(())),
                 () = sleep(backoff.next_delay()) => {}
-                never = hear(&mut self.stage, &mut self.news) => match never {},
+                never = handle_events(&mut self.state, &mut self.events) => match never {},
             }
         }
     }
 
     async fn open(&mut self) -> Result<Link, LinkError> {
-        let hello = self.stage.hello();
+        let hello = self.state.hello();
         let opened = tokio::select! {
             opened = Link::open(&self.supervisor, hello) => opened,
-            never = hear(&mut self.stage, &mut self.news) => match never {},
+            never = handle_events(&mut self.state, &mut self.events) => match never {},
         };
         let (link, welcome) = opened?;
         info!("attached to the supervisor");
         self.was_attached = true;
-        self.stage.welcome(&welcome);
+        self.state.welcome(&welcome);
         Ok(link)
     }
 
@@ -138,7 +138,7 @@ impl Runner {
     /// Turns that exceed the drain limit are interrupted and reported. Returns the open stream once no thread is left and
     /// every report is acknowledged, at the latest after the drain limit plus twice the programs' grace period.
     async fn drain(&mut self, link: Option<Link>) -> Option<Link> {
-        let drained = self.stage.drain();
+        let drained = self.state.drain();
         // A rejection has no effect any more, because the runner is stopping.
         let end = timeout(self.drain_limit, drained.clone().cancelled_owned());
         let (link, _) = self.attach_until(link, async { drop(end.await) }).await;
@@ -146,39 +146,39 @@ impl Runner {
             return link;
         }
         info!("turns that have not ended in time are interrupted");
-        self.stage.interrupt_all(self.stop_grace);
+        self.state.interrupt_all(self.stop_grace);
         let end = timeout(self.stop_grace * 2, drained.cancelled_owned());
         let (link, _) = self.attach_until(link, async { drop(end.await) }).await;
         link
     }
 
-    async fn serve(&mut self, link: &mut Link) -> Parting {
+    async fn serve(&mut self, link: &mut Link) -> StreamEnd {
         loop {
-            if let Err(parting) = self.step(link).await {
-                return parting;
+            if let Err(stream_end) = self.step(link).await {
+                return stream_end;
             }
         }
     }
 
     /// Waits for one event and handles it. Cancel safe: every branch either waits or has completed its work.
-    async fn step(&mut self, link: &mut Link) -> Result<(), Parting> {
+    async fn step(&mut self, link: &mut Link) -> Result<(), StreamEnd> {
         tokio::select! {
             message = link.incoming.message() => match message {
-                Ok(Some(message)) => match self.stage.command(message) {
+                Ok(Some(message)) => match self.state.command(message) {
                     Flow::Stay => {}
-                    Flow::GoAway(reason) => return Err(Parting::GoAway(reason)),
+                    Flow::GoAway(reason) => return Err(StreamEnd::GoAway(reason)),
                 },
-                Ok(None) => return Err(Parting::Lost(LinkError::Ended)),
-                Err(status) => return Err(Parting::Lost(LinkError::Refused(status))),
+                Ok(None) => return Err(StreamEnd::Lost(LinkError::Ended)),
+                Err(status) => return Err(StreamEnd::Lost(LinkError::Refused(status))),
             },
-            Some((attempt, news)) = self.news.recv() => self.stage.hear(&attempt, news),
-            permit = link.outgoing.reserve(), if self.stage.has_outgoing() => match permit {
+            Some((attempt, event)) = self.events.recv() => self.state.handle_event(&attempt, event),
+            permit = link.outgoing.reserve(), if self.state.has_outgoing() => match permit {
                 Ok(permit) => {
-                    if let Some(message) = self.stage.next_outgoing() {
+                    if let Some(message) = self.state.next_outgoing() {
                         permit.send(message);
                     }
                 }
-                Err(_) => return Err(Parting::Lost(LinkError::Ended)),
+                Err(_) => return Err(StreamEnd::Lost(LinkError::Ended)),
             },
             _ = link.heartbeat.tick() => {
                 // If the queue is full, another message is about to be sent, which serves as a heartbeat as well.
@@ -193,14 +193,14 @@ impl Runner {
     /// Stops every program. Earlier reports of threads are still sent. The stops are not reported: the supervisor
     /// detects them
     /// when the stream ends or by the next hello, and applies the threads' restart policy.
-    async fn wind_down(&mut self, mut link: Option<Link>) {
-        self.stage.stop_all();
-        while self.stage.has_programs() {
+    async fn finish_draining(&mut self, mut link: Option<Link>) {
+        self.state.stop_all();
+        while self.state.has_programs() {
             let lost = match &mut link {
                 Some(open) => self.step(open).await.is_err(),
                 None => {
-                    if let Some((attempt, news)) = self.news.recv().await {
-                        self.stage.hear(&attempt, news);
+                    if let Some((attempt, event)) = self.events.recv().await {
+                        self.state.handle_event(&attempt, event);
                     }
                     false
                 }
@@ -213,11 +213,11 @@ impl Runner {
 }
 
 /// Processes events of the threads while no stream is open.
-async fn hear(stage: &mut Stage, news: &mut mpsc::Receiver<(Attempt, News)>) -> Infallible {
+async fn handle_events(state: &mut RunnerState, events: &mut mpsc::Receiver<(Attempt, ThreadEvent)>) -> Infallible {
     loop {
-        match news.recv().await {
-            Some((attempt, news)) => stage.hear(&attempt, news),
-            // The stage itself holds a sender.
+        match events.recv().await {
+            Some((attempt, event)) => state.handle_event(&attempt, event),
+            // The runner state itself holds a sender.
             None => std::future::pending().await,
         }
     }

@@ -26,7 +26,7 @@ use crate::{input::JsonItem, text::one_line};
 /// Maximum length of the task's first line in a message, in characters.
 const MAX_TITLE_CHARS: usize = 160;
 /// Maximum number of the runner's lines that wait to be processed.
-const UNHEARD: usize = 64;
+const INPUT_CAPACITY: usize = 64;
 
 /// Runs the agent until it is shut down or its input ends, so that it does not outlive a killed runner. Returns the
 /// exit
@@ -36,14 +36,14 @@ where
     R: BufRead + Send + 'static,
     W: Write,
 {
-    let (tell, heard) = sync_channel(UNHEARD);
+    let (sender, received) = sync_channel(INPUT_CAPACITY);
     // A separate thread, so that an interruption is received while the agent sleeps. It ends with the input, or with
     // the
     // process.
-    thread::spawn(move || listen(stdin, &tell));
+    thread::spawn(move || listen(stdin, &sender));
     let agent = SampleAgent {
         stdout,
-        heard,
+        received,
         spawned: Vec::new(),
         calls: 0,
     };
@@ -53,12 +53,12 @@ where
     }
 }
 
-fn listen(stdin: impl BufRead, tell: &SyncSender<Heard>) {
+fn listen(stdin: impl BufRead, sender: &SyncSender<Received>) {
     for line in stdin.lines() {
         let Ok(line) = line else { return };
         // Other messages, of a newer runner, are ignored.
-        if let Ok(heard) = serde_json::from_str(&line)
-            && tell.send(heard).is_err()
+        if let Ok(received) = serde_json::from_str(&line)
+            && sender.send(received).is_err()
         {
             return;
         }
@@ -68,7 +68,7 @@ fn listen(stdin: impl BufRead, tell: &SyncSender<Heard>) {
 /// A message of the runner.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Heard {
+enum Received {
     Turn(Turn),
     Input { number: u32, items: Vec<JsonItem> },
     ToolResult { id: String, ok: bool, result: Value },
@@ -171,16 +171,16 @@ impl From<io::Error> for Cut {
 
 struct SampleAgent<W> {
     stdout: W,
-    heard: Receiver<Heard>,
+    received: Receiver<Received>,
     spawned: Vec<String>,
     calls: u64,
 }
 
 impl<W: Write> SampleAgent<W> {
     fn run(mut self) -> io::Result<()> {
-        while let Ok(heard) = self.heard.recv() {
-            match heard {
-                Heard::Turn(turn) => {
+        while let Ok(received) = self.received.recv() {
+            match received {
+                Received::Turn(turn) => {
                     let mut done = Vec::new();
                     let (outcome, leave) = match self.turn(&turn, &mut done) {
                         Ok(()) => ("completed", false),
@@ -191,14 +191,14 @@ impl<W: Write> SampleAgent<W> {
                     if outcome == "interrupted" {
                         done.push(outcome.to_owned());
                     }
-                    self.say(&json!({"type": "turn_end", "outcome": outcome, "message": done.join("\n")}))?;
+                    self.send(&json!({"type": "turn_end", "outcome": outcome, "message": done.join("\n")}))?;
                     if leave {
                         return Ok(());
                     }
                 }
-                Heard::Shutdown => return Ok(()),
+                Received::Shutdown => return Ok(()),
                 // Too late for its turn.
-                Heard::Input { .. } | Heard::ToolResult { .. } | Heard::Interrupt => {}
+                Received::Input { .. } | Received::ToolResult { .. } | Received::Interrupt => {}
             }
         }
         Ok(())
@@ -206,8 +206,8 @@ impl<W: Write> SampleAgent<W> {
 
     /// Executes the task. `done` receives a line for each executed instruction.
     fn turn(&mut self, turn: &Turn, done: &mut Vec<String>) -> Result<(), Cut> {
-        self.say(&json!({"type": "status", "activity": "reading the task"}))?;
-        self.say(&json!({"type": "tool", "name": "read_task", "detail": turn.size()}))?;
+        self.send(&json!({"type": "status", "activity": "reading the task"}))?;
+        self.send(&json!({"type": "tool", "name": "read_task", "detail": turn.size()}))?;
         let directives: Vec<_> = turn.task().lines().filter_map(Directive::read).collect();
         if directives.is_empty() {
             done.push(format!("read {}: {}", turn.size(), turn.title()));
@@ -222,16 +222,16 @@ impl<W: Write> SampleAgent<W> {
                 }
                 Directive::Say(text) => done.push(text),
                 Directive::Sleep(duration) => {
-                    self.say(&json!({"type": "status", "activity": "sleeping"}))?;
+                    self.send(&json!({"type": "status", "activity": "sleeping"}))?;
                     // A time beyond the range of the clock means no limit.
                     let until = Instant::now().checked_add(duration);
-                    while self.hear(until, done)?.is_some() {}
+                    while self.receive(until, done)?.is_some() {}
                     done.push(format!("slept {duration:?}"));
                 }
                 Directive::Hold => {
-                    self.say(&json!({"type": "status", "activity": "holding"}))?;
+                    self.send(&json!({"type": "status", "activity": "holding"}))?;
                     loop {
-                        self.hear(None, done)?;
+                        self.receive(None, done)?;
                     }
                 }
             }
@@ -244,14 +244,14 @@ impl<W: Write> SampleAgent<W> {
         self.fill_in_spawned(&mut args);
         self.calls += 1;
         let id = format!("call-{}", self.calls);
-        self.say(&json!({"type": "status", "activity": format!("calling {name}")}))?;
-        self.say(&json!({"tool_call": {"id": id, "name": name, "args": args}}))?;
+        self.send(&json!({"type": "status", "activity": format!("calling {name}")}))?;
+        self.send(&json!({"tool_call": {"id": id, "name": name, "args": args}}))?;
         loop {
-            if let Some(Heard::ToolResult {
+            if let Some(Received::ToolResult {
                 id: answered,
                 ok,
                 result,
-            }) = self.hear(None, done)?
+            }) = self.receive(None, done)?
                 && answered == id
             {
                 return Ok(self.sum_up(name, &args, ok, &result));
@@ -314,25 +314,28 @@ impl<W: Write> SampleAgent<W> {
     }
 
     /// Returns the runner's next message to a running turn. `None`: the time is over.
-    fn hear(&mut self, until: Option<Instant>, done: &mut Vec<String>) -> Result<Option<Heard>, Cut> {
-        let heard = match until {
-            None => self.heard.recv().map_err(|_| Cut::Leave)?,
-            Some(until) => match self.heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(heard) => heard,
+    fn receive(&mut self, until: Option<Instant>, done: &mut Vec<String>) -> Result<Option<Received>, Cut> {
+        let received = match until {
+            None => self.received.recv().map_err(|_| Cut::Leave)?,
+            Some(until) => match self
+                .received
+                .recv_timeout(until.saturating_duration_since(Instant::now()))
+            {
+                Ok(received) => received,
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
                 Err(RecvTimeoutError::Disconnected) => return Err(Cut::Leave),
             },
         };
-        match &heard {
-            Heard::Interrupt => Err(Cut::Interrupted),
-            Heard::Shutdown => Err(Cut::Leave),
-            Heard::Input { number, items } => {
+        match &received {
+            Received::Interrupt => Err(Cut::Interrupted),
+            Received::Shutdown => Err(Cut::Leave),
+            Received::Input { number, items } => {
                 done.push(format!("received input: {}", first_text(items)));
-                self.say(&json!({"type": "input_taken", "number": number}))
+                self.send(&json!({"type": "input_taken", "number": number}))
                     .map_err(Cut::Broken)?;
-                Ok(Some(heard))
+                Ok(Some(received))
             }
-            Heard::Turn(_) | Heard::ToolResult { .. } => Ok(Some(heard)),
+            Received::Turn(_) | Received::ToolResult { .. } => Ok(Some(received)),
         }
     }
 
@@ -349,10 +352,10 @@ impl<W: Write> SampleAgent<W> {
                 json!({"step": directive.title(), "state": state})
             })
             .collect();
-        self.say(&json!({"type": "plan", "steps": steps}))
+        self.send(&json!({"type": "plan", "steps": steps}))
     }
 
-    fn say(&mut self, line: &Value) -> io::Result<()> {
+    fn send(&mut self, line: &Value) -> io::Result<()> {
         writeln!(self.stdout, "{line}")?;
         self.stdout.flush()
     }
@@ -400,13 +403,13 @@ mod tests {
     use super::*;
 
     /// The agent in a thread, with the runner's ends of its pipes.
-    struct Staged {
+    struct TestAgent {
         stdin: PipeWriter,
         stdout: BufReader<PipeReader>,
         agent: thread::JoinHandle<i32>,
     }
 
-    impl Staged {
+    impl TestAgent {
         fn new() -> Self {
             let (read_stdin, stdin) = pipe().unwrap();
             let (stdout, write_stdout) = pipe().unwrap();
@@ -417,12 +420,12 @@ mod tests {
             }
         }
 
-        fn tell(&mut self, line: &Value) {
+        fn write(&mut self, line: &Value) {
             writeln!(self.stdin, "{line}").unwrap();
         }
 
         fn turn(&mut self, input: &str) {
-            self.tell(&json!({
+            self.write(&json!({
                 "type": "turn", "turn": 1, "extent": "full", "prompt": "",
                 "blocks": [{"kind": "system", "text": "s".repeat(1200)}, {"kind": "task", "text": "the task"}],
                 "inputs": [input],
@@ -434,12 +437,12 @@ mod tests {
             loop {
                 let mut line = String::new();
                 assert!(self.stdout.read_line(&mut line).unwrap() > 0, "no {key} before the end");
-                let said: Value = serde_json::from_str(&line).unwrap();
-                if said
+                let value_read: Value = serde_json::from_str(&line).unwrap();
+                if value_read
                     .get(key)
                     .is_some_and(|found| value.is_none() || found.as_str() == value)
                 {
-                    return said;
+                    return value_read;
                 }
             }
         }
@@ -458,102 +461,102 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_task_that_asks_for_nothing() {
-        let mut staged = Staged::new();
-        staged.turn("\nlook around\nthen stop");
-        assert_eq!(staged.message(), "read 2 blocks (1,208 characters): look around");
-        assert_eq!(staged.exit(), 0);
+    fn task_without_calls_is_parsed() {
+        let mut agent = TestAgent::new();
+        agent.turn("\nlook around\nthen stop");
+        assert_eq!(agent.message(), "read 2 blocks (1,208 characters): look around");
+        assert_eq!(agent.exit(), 0);
     }
 
     #[test]
-    fn makes_the_calls_of_its_task_in_order() {
-        let mut staged = Staged::new();
-        staged.turn(concat!(
+    fn task_calls_are_made_in_order() {
+        let mut agent = TestAgent::new();
+        agent.turn(concat!(
             r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"explorer","message":"go"}}}"#,
             "\n",
             r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"worker","message":"go"}}}"#,
             "\n",
             r#"{"tool_call":{"name":"wait","args":{"ids":["$spawned"]}}}"#,
         ));
-        let first = staged.until("tool_call", None);
-        staged.tell(&json!({
+        let first = agent.until("tool_call", None);
+        agent.write(&json!({
             "type": "tool_result", "id": first["tool_call"]["id"], "ok": true, "result": {"agent_id": "0190aaaa-1111"}
         }));
-        let second = staged.until("tool_call", None);
-        staged.tell(&json!({
+        let second = agent.until("tool_call", None);
+        agent.write(&json!({
             "type": "tool_result", "id": second["tool_call"]["id"], "ok": false, "result": {"error": "no room"}
         }));
-        let wait = staged.until("tool_call", None);
+        let wait = agent.until("tool_call", None);
         assert_eq!(wait["tool_call"]["args"]["ids"], json!(["0190aaaa-1111"]));
-        staged.tell(&json!({
+        agent.write(&json!({
             "type": "tool_result", "id": wait["tool_call"]["id"], "ok": true,
             "result": {"status": {"0190aaaa-1111": {"completed": "done"}}, "timed_out": false}
         }));
         assert_eq!(
-            staged.message(),
+            agent.message(),
             "spawned explorer 0190aaaa…\nspawn_agent refused: no room\nwaited: 1 settled"
         );
-        assert_eq!(staged.exit(), 0);
+        assert_eq!(agent.exit(), 0);
     }
 
     #[test]
-    fn hands_over_to_whom_it_spawned() {
-        let mut staged = Staged::new();
-        staged.turn(concat!(
+    fn handoff_goes_to_spawned_agent() {
+        let mut agent = TestAgent::new();
+        agent.turn(concat!(
             r#"{"tool_call":{"name":"spawn_node","args":{"label":"Docs","roleTemplate":"planner"}}}"#,
             "\n",
             r#"{"tool_call":{"name":"create_edge","args":{"from":"scout","to":"$spawned"}}}"#,
             "\n",
             r#"{"tool_call":{"name":"send_handoff","args":{"to":"$spawned","message":"yours"}}}"#,
         ));
-        let spawn = staged.until("tool_call", None);
-        staged.tell(&json!({
+        let spawn = agent.until("tool_call", None);
+        agent.write(&json!({
             "type": "tool_result", "id": spawn["tool_call"]["id"], "ok": true, "result": {"nodeId": "0190aaaa-1111"}
         }));
-        let edge = staged.until("tool_call", None);
+        let edge = agent.until("tool_call", None);
         assert_eq!(
             edge["tool_call"]["args"],
             json!({"from": "scout", "to": "0190aaaa-1111"})
         );
-        staged.tell(&json!({
+        agent.write(&json!({
             "type": "tool_result", "id": edge["tool_call"]["id"], "ok": true,
             "result": {"approval_id": "0190bbbb-2222", "status": "awaiting_approval"}
         }));
-        let handoff = staged.until("tool_call", None);
+        let handoff = agent.until("tool_call", None);
         assert_eq!(handoff["tool_call"]["args"]["to"], "0190aaaa-1111");
-        staged.tell(&json!({
+        agent.write(&json!({
             "type": "tool_result", "id": handoff["tool_call"]["id"], "ok": true, "result": {"handoff_id": "h"}
         }));
         assert_eq!(
-            staged.message(),
+            agent.message(),
             "spawned planner 0190aaaa…\ncreate_edge: waits for an operator\nhanded over to 0190aaaa-1111"
         );
-        assert_eq!(staged.exit(), 0);
+        assert_eq!(agent.exit(), 0);
     }
 
     #[test]
-    fn holds_until_it_is_interrupted_and_stays() {
-        let mut staged = Staged::new();
-        staged.turn("hold");
-        staged.until("activity", Some("holding"));
-        staged.tell(&json!({"type": "input", "number": 2, "items": [{"type": "text", "text": "more"}]}));
-        staged.tell(&json!({"type": "interrupt"}));
-        assert_eq!(staged.message(), "received input: more\ninterrupted");
-        staged.turn("sleep: 1ms\nsay: TROUPE_COMPLETE ");
-        assert_eq!(staged.message(), "slept 1ms\nTROUPE_COMPLETE");
-        assert_eq!(staged.exit(), 0);
+    fn hold_lasts_until_interrupted() {
+        let mut agent = TestAgent::new();
+        agent.turn("hold");
+        agent.until("activity", Some("holding"));
+        agent.write(&json!({"type": "input", "number": 2, "items": [{"type": "text", "text": "more"}]}));
+        agent.write(&json!({"type": "interrupt"}));
+        assert_eq!(agent.message(), "received input: more\ninterrupted");
+        agent.turn("sleep: 1ms\nsay: TROUPE_COMPLETE ");
+        assert_eq!(agent.message(), "slept 1ms\nTROUPE_COMPLETE");
+        assert_eq!(agent.exit(), 0);
     }
 
     #[test]
-    fn ends_with_its_input_even_within_a_turn() {
-        let mut staged = Staged::new();
-        staged.turn("hold");
-        staged.until("activity", Some("holding"));
-        assert_eq!(staged.exit(), 0);
+    fn end_of_input_ends_agent_within_turn() {
+        let mut agent = TestAgent::new();
+        agent.turn("hold");
+        agent.until("activity", Some("holding"));
+        assert_eq!(agent.exit(), 0);
     }
 
     #[test]
-    fn numbers_and_durations() {
+    fn numbers_and_durations_are_parsed() {
         assert_eq!(thousands(0), "0");
         assert_eq!(thousands(1_234_567), "1,234,567");
         assert_eq!(read_duration("5m"), Some(Duration::from_secs(300)));

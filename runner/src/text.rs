@@ -81,14 +81,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_no_control_characters_and_single_spaces() {
+    fn line_has_no_control_characters_or_double_spaces() {
         assert_eq!(one_line("  reading\n\tthe \u{1b}[31mtask ", 80), "reading the task");
         assert_eq!(one_line("reading the task", 9), "reading…");
         assert_eq!(one_line("abcdefgh", 4), "abc…");
     }
 
     #[test]
-    fn escape_sequences_are_removed_whole() {
+    fn escape_sequences_are_removed_completely() {
         for (text, expected) in [
             ("a\u{1b}[1;31mred\u{1b}[0m b", "ared b"),
             ("\u{1b}]0;title\u{7}x\u{1b}]8;;url\u{1b}\\y", "xy"),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_at_characters() {
+    fn text_is_cut_at_character_boundary() {
         assert_eq!(cut("aé".to_owned(), 2), "a");
         let mut text = "éb".to_owned();
         keep_end(&mut text, 2);
@@ -110,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_line_is_never_longer_than_asked(text in ".{0,64}", max in 1_usize..32) {
+        fn line_is_at_most_the_requested_length(text in ".{0,64}", max in 1_usize..32) {
             let line = one_line(&text, max);
             prop_assert!(line.chars().count() <= max);
             prop_assert!(!line.chars().any(char::is_control));

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_is_destructive_and_reading_is_not() {
+    fn close_is_destructive_and_reads_are_read_only() {
         let hints = |tool: &str| {
             let found = annotations(tool);
             found.map(|found| (found.read_only_hint, found.destructive_hint, found.idempotent_hint))

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_numbers_of_a_program_add_up() {
+    fn extreme_token_counts_add_up() {
         assert_eq!(sum([u64::MAX, 1]), u64::MAX);
         assert_eq!(percentage_left(u64::MAX, 10), Some(0));
         assert_eq!(percentage_left(0, u64::MAX), Some(100));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_count_once_and_turns_by_the_larger_number() {
+    fn calls_count_once_and_turns_use_larger_count() {
         let tokens = |input, output| Tokens {
             input,
             cached_input: 0,

@@ -84,7 +84,7 @@ struct Origin {
 
 /// The state of a worktree after its thread has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum CleanupOutcome {
     /// It was removed.
     Removed,
     /// It was kept.
@@ -185,14 +185,14 @@ impl Worktree {
     /// # Errors
     ///
     /// Git's error text. The worktree is kept.
-    pub(crate) async fn close(&self, cleanup: WorktreeCleanup) -> Result<Left, String> {
+    pub(crate) async fn close(&self, cleanup: WorktreeCleanup) -> Result<CleanupOutcome, String> {
         let goes = match cleanup {
             WorktreeCleanup::Unchanged => self.is_unchanged().await?,
             WorktreeCleanup::Always => true,
             WorktreeCleanup::Never => false,
         };
         if !goes {
-            return Ok(Left::Kept);
+            return Ok(CleanupOutcome::Kept);
         }
         // Without git, which would search for repositories and run programs that submodules configure.
         remove(&self.top).await?;
@@ -201,7 +201,7 @@ impl Worktree {
         if let Err(why) = self.git.run(&self.repository, forget).await {
             debug!(why, "git may still know a worktree that is gone");
         }
-        Ok(Left::Removed)
+        Ok(CleanupOutcome::Removed)
     }
 
     async fn is_unchanged(&self) -> Result<bool, String> {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_in_it_is_beside_the_repository_and_goes_when_nothing_is_new() {
+    async fn unchanged_worktree_is_removed() {
         let (guard, repository) = repository().await;
         let top = guard.path().join("tree");
         let tree = Worktree::open(&repository.join("a"), top.clone(), &[])
@@ -332,12 +332,15 @@ mod tests {
             Worktree::open(&repository.join("a"), top.clone(), &[]).await.unwrap(),
             Some(tree.clone())
         );
-        assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Removed));
+        assert_eq!(
+            tree.close(WorktreeCleanup::Unchanged).await,
+            Ok(CleanupOutcome::Removed)
+        );
         assert!(!top.exists());
     }
 
     #[tokio::test]
-    async fn what_is_new_is_kept() {
+    async fn changed_worktree_is_kept() {
         let (guard, repository) = repository().await;
         for (name, is_committed) in [("changed", false), ("committed", true)] {
             let top = guard.path().join(name);
@@ -350,23 +353,23 @@ mod tests {
                 // Git's own note of the earlier commit is not evidence of work.
                 look(&top, ["update-ref", "ORIG_HEAD", "HEAD"]).await.unwrap();
             }
-            assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
+            assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(CleanupOutcome::Kept));
             let again = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
             let left = again.close(WorktreeCleanup::Unchanged).await;
-            assert_eq!(left, Ok(Left::Kept), "and by a later attempt");
+            assert_eq!(left, Ok(CleanupOutcome::Kept), "and by a later attempt");
         }
         assert_eq!(fs::read_to_string(repository.join("a/file")).unwrap(), "one\n");
     }
 
     #[tokio::test]
-    async fn an_operator_says_what_goes() {
+    async fn cleanup_follows_operator_setting() {
         let (guard, repository) = repository().await;
         let top = guard.path().join("tree");
         let tree = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
-        assert_eq!(tree.close(WorktreeCleanup::Never).await, Ok(Left::Kept));
+        assert_eq!(tree.close(WorktreeCleanup::Never).await, Ok(CleanupOutcome::Kept));
         assert!(top.exists());
         fs::write(top.join("a/file"), "two\n").unwrap();
-        assert_eq!(tree.close(WorktreeCleanup::Always).await, Ok(Left::Removed));
+        assert_eq!(tree.close(WorktreeCleanup::Always).await, Ok(CleanupOutcome::Removed));
         assert!(!top.exists());
         for word in ["unchanged", "always", "never"] {
             assert_eq!(word.parse::<WorktreeCleanup>().unwrap().to_string(), word);
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_was_not_finished_is_made_anew() {
+    async fn unfinished_worktree_is_recreated() {
         let (guard, repository) = repository().await;
         let top = guard.path().join("tree");
         Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
@@ -383,7 +386,10 @@ mod tests {
         fs::remove_file(top.join("a/file")).unwrap();
         let tree = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         assert!(top.join("a/file").exists() && !top.with_extension("making").exists());
-        assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Removed));
+        assert_eq!(
+            tree.close(WorktreeCleanup::Unchanged).await,
+            Ok(CleanupOutcome::Removed)
+        );
 
         // Without a record, the content of a worktree is unknown.
         Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
@@ -397,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_agent_leads_git_nowhere() {
+    async fn git_settings_planted_by_agent_are_ignored() {
         let (guard, repository) = repository().await;
         let (top, ran) = (guard.path().join("tree"), guard.path().join("ran"));
         let tree = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
@@ -408,15 +414,15 @@ mod tests {
         look(&top, ["config", "filter.planted.clean", &filter]).await.unwrap();
         fs::write(top.join(".gitattributes"), "* filter=planted\n").unwrap();
         fs::write(top.join("a/file"), "two\n").unwrap();
-        assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
+        assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(CleanupOutcome::Kept));
         let again = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
-        assert_eq!(again.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
-        assert_eq!(again.close(WorktreeCleanup::Always).await, Ok(Left::Removed));
+        assert_eq!(again.close(WorktreeCleanup::Unchanged).await, Ok(CleanupOutcome::Kept));
+        assert_eq!(again.close(WorktreeCleanup::Always).await, Ok(CleanupOutcome::Removed));
         assert!(!ran.exists() && !top.exists());
     }
 
     #[tokio::test]
-    async fn what_a_repository_has_git_run_is_confined_and_sees_no_secrets() {
+    async fn git_filter_of_repository_is_confined_without_secrets() {
         let (guard, repository) = repository().await;
         let (top, ran) = (guard.path().join("tree"), guard.path().join("ran"));
         let filter = format!("touch {}; env", ran.display());
@@ -437,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_worktrees_of_others_stay() {
+    async fn worktrees_of_other_threads_are_kept() {
         let (guard, repository) = repository().await;
         let others = guard.path().join("others");
         fs::create_dir(&others).unwrap();
@@ -447,9 +453,9 @@ mod tests {
             tree.unwrap().unwrap()
         };
         let (one, two) = (open("one").await, open("two").await);
-        assert_eq!(one.close(WorktreeCleanup::Always).await, Ok(Left::Removed));
+        assert_eq!(one.close(WorktreeCleanup::Always).await, Ok(CleanupOutcome::Removed));
         look(&two.top, ["rev-parse", "HEAD"]).await.unwrap();
-        assert_eq!(two.close(WorktreeCleanup::Unchanged).await, Ok(Left::Removed));
+        assert_eq!(two.close(WorktreeCleanup::Unchanged).await, Ok(CleanupOutcome::Removed));
         let known = look(&repository, ["worktree", "list", "--porcelain"]).await.unwrap();
         assert_eq!(
             known.matches("worktree ").count(),
@@ -459,7 +465,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_submodule_that_was_checked_out_is_kept() {
+    async fn checked_out_submodule_is_kept() {
         let (guard, repository) = repository().await;
         let head = look(&repository, ["rev-parse", "HEAD"]).await.unwrap();
         let submodule = format!("160000,{head},module");
@@ -471,13 +477,16 @@ mod tests {
         let top = guard.path().join("tree");
         let tree = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         fs::write(top.join("module/new"), "work").unwrap();
-        assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Kept));
+        assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(CleanupOutcome::Kept));
         fs::remove_file(top.join("module/new")).unwrap();
-        assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(Left::Removed));
+        assert_eq!(
+            tree.close(WorktreeCleanup::Unchanged).await,
+            Ok(CleanupOutcome::Removed)
+        );
     }
 
     #[tokio::test]
-    async fn without_a_repository_there_is_none() {
+    async fn directory_without_repository_gets_no_worktree() {
         let guard = tempfile::tempdir().unwrap();
         assert_eq!(
             Worktree::open(guard.path(), guard.path().join("t"), &[]).await,

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_name_each_tool_once_and_lead_to_canonical_ones() {
+    fn tables_map_each_tool_once_to_canonical_names() {
         for tools in [
             NativeTools::CLAUDE,
             NativeTools::CODEX,
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn denied_if_either_name_is_and_allowed_if_either_name_is() {
+    fn either_name_of_tool_decides() {
         for (allow, deny, native, expected) in [
             (&[] as &[&str], &[] as &[&str], "Bash", true),
             (&[], &["Bash"], "Bash", false),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unmapped_tool_needs_an_explicit_allow_whenever_any_list_is_set() {
+    fn unmapped_tool_needs_explicit_allow_if_a_list_is_set() {
         let decide = |policy: &Policy| policy.decide_native(&NativeTools::CLAUDE, "Monitor");
         assert!(decide(&Policy::unrestricted()).is_allowed());
         assert!(decide(&policy(&["Monitor"], &[])).is_allowed());

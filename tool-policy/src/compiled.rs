@@ -121,7 +121,7 @@ impl Shared {
 impl Drop for CompiledLayer {
     fn drop(&mut self) {
         let mut alive = ALIVE.lock();
-        // One that was compiled at the same time may have the place.
+        // Another layer that was compiled at the same time may occupy the entry.
         if alive.get(&self.layer).is_some_and(|layer| layer.strong_count() == 0) {
             alive.remove(&self.layer);
         }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_layers_are_one_as_long_as_somebody_has_it() {
+    fn equal_layers_are_shared_while_referenced() {
         let first = CompiledLayer::of(&named("shared")).unwrap();
         let second = CompiledLayer::of(&named("shared")).unwrap();
         assert!(Arc::ptr_eq(&first, &second));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_is_forgotten() {
+    fn unreferenced_policy_is_dropped() {
         let layer = named("forgotten");
         drop(CompiledLayer::of(&layer).unwrap());
         assert!(!ALIVE.lock().contains_key(&layer));

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_canonical_tool_is_known_for_what_it_does() {
+    fn every_canonical_tool_has_an_effect() {
         for (tool, effect) in [
             ("spawn_agent", Effect::Coordinates),
             ("update_plan", Effect::Coordinates),

@@ -116,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn the_root_has_the_ceiling() {
+    fn root_has_ceiling() {
         let root = root(role("ceiling", &[], &["web_search"]));
         assert_eq!(root.effective, root.grant);
         assert!(!root.grant.allows("web_search"));
     }
 
     #[test]
-    fn without_a_grant_list_a_child_passes_on_what_it_has() {
+    fn child_without_grant_list_passes_on_its_grant() {
         let root = root(role("ceiling", &[], &["web_search"]));
         let parent = child(
             &root,
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_list_gives_a_narrow_coordinator_able_children() {
+    fn grant_list_exceeds_coordinator_permissions() {
         let root = root(role("ceiling", &[], &["web_search"]));
         let lead = role("lead", &["spawn_agent", "wait"], &[]);
         let parent = child(&root, lead, &["exec_*", "web_search"], Inheritance::Attenuate);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_spawn_narrows_no_grant_list_gives_back() {
+    fn grant_does_not_widen_narrowed_spawn() {
         let root = root(role("ceiling", &[], &[]));
         let narrowing = role("spawn", &[], &["exec_command"]);
         let child = |grant_list: &[&str], inheritance| {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_one_role_does_not_grow() {
+    fn chain_of_one_role_does_not_grow() {
         let mut rights = root(role("ceiling", &["*"], &[]));
         for _ in 0..10 {
             rights = child(
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_grant_list_is_named() {
+    fn invalid_grant_list_error_names_list() {
         let error = Rights::child(
             &Policy::unrestricted(),
             None,

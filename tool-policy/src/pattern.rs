@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn two_stars_are_two_stars() {
+    fn consecutive_stars_are_distinct() {
         for (pattern, name, expected) in [
             ("**", "a/b", true),
             ("**", "", true),
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_mark_is_one_character_and_not_one_byte() {
+    fn question_mark_matches_one_character() {
         for (pattern, name, expected) in [
             ("?", "é", true),
             ("??", "é", false),
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_know_aliases_on_both_sides_and_no_wildcards() {
+    fn literals_match_aliases_without_wildcards() {
         for (pattern, name, expected) in [
             ("plan", "update_plan", true),
             ("update_plan", "plan", true),
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_several_is_named() {
+    fn error_names_first_invalid_pattern() {
         let list: Vec<String> = ["b", "a*", "ab", "a?"].map(str::to_owned).to_vec();
         let set = PatternSet::compile(MatchMode::Glob, &list).unwrap();
         assert_eq!(set.position("ab"), Some(1));
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_name_is_not_copied() {
+    fn plain_name_is_borrowed() {
         assert!(matches!(encoded_name(MatchMode::Glob, "Spawn_agent"), Cow::Borrowed(_)));
         assert!(matches!(
             encoded_name(MatchMode::GlobIgnoreCase, "spawn_agent"),

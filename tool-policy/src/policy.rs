@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denied_star_is_everything_in_every_mode() {
+    fn denied_star_denies_all_tools_in_every_mode() {
         for mode in [MatchMode::Glob, MatchMode::GlobIgnoreCase, MatchMode::Literal] {
             let nothing = policy(&[layer(mode, &["wait"], &["x", "*"])]);
             assert!(!nothing.allows("wait"));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_first_layer_and_its_reason() {
+    fn refusal_names_first_layer_and_reason() {
         let mut ceiling = glob(&["a*", "wait"], &[]);
         ceiling.origin = "the session's tool_ceiling".to_owned();
         let joined = policy(&[ceiling, glob(&[], &["x", "ab*", "a*"])]);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_adds_nothing_is_left_out() {
+    fn redundant_rule_is_omitted() {
         let base = policy(&[glob(&["a"], &[]), glob(&[], &[]), glob(&["a"], &[])]);
         assert_eq!(base, policy(&[glob(&["a"], &[])]));
         assert_eq!(base.and(&glob(&["a"], &[])).unwrap(), base);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_written_form() {
+    fn policy_json_is_read_back() {
         let written = r#"[{"origin":"role \"r\"","mode":"glob_ignore_case","allow":["a*"],"deny":["b"]}]"#;
         let read: Policy = serde_json::from_str(written).unwrap();
         assert_eq!(read, policy(&[layer(MatchMode::GlobIgnoreCase, &["a*"], &["b"])]));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_without_tools_is_told_of_the_grant_list() {
+    fn warning_for_child_without_tools_names_grant_list() {
         let nothing = policy(&[Layer::nothing("the session")]);
         assert!(nothing.allows_none_of(&["wait", "exec_command"]));
         let warning = nothing.no_tools_warning(&["wait"], "worker").unwrap();

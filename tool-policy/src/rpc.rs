@@ -137,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn a_method_may_come_with_its_service() {
+    fn method_with_service_name_is_recognized() {
         let refused = denying(&["wait"]).allows_rpc("/troupe.supervisor.v1.AgentSupervisorService/WaitAgents");
         assert_eq!(refused, Err(ToolRefused { tool: "wait" }));
     }
 
     #[test]
-    fn the_refusal_is_told_as_promised() {
+    fn refusal_has_exact_text() {
         let refused = denying(&["spawn_*"]).allows_rpc("SpawnAgent").unwrap_err();
         assert_eq!(
             refused.for_agent_type("worker").to_string(),

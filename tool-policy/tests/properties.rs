@@ -83,7 +83,7 @@ fn allows_native(policy: &Policy, tool: &str) -> bool {
 
 proptest! {
     #[test]
-    fn globs_match_as_the_naive_rule_does(
+    fn globs_match_like_naive_rule(
         pattern in text(PATTERN_ALPHABET, 1..7),
         name in text(NAME_ALPHABET, 0..7),
     ) {
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_pattern_describes_it_matches(
+    fn pattern_matches_names_built_from_it(
         pattern in text(PATTERN_ALPHABET, 1..9),
         runs in vec(text(NAME_ALPHABET, 0..4), 9),
         singles in vec(text(NAME_ALPHABET, 1..2), 9),
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn without_case_it_matches_as_the_naive_rule_on_lower_case(
+    fn ignoring_case_matches_like_naive_rule_on_lower_case(
         pattern in text("*?aAbBÉé.", 1..6),
         name in text("aAbBÉé.", 0..6),
     ) {
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn a_layer_decides_as_its_patterns_one_by_one(layer in layer(), tool in tool()) {
+    fn layer_decides_like_its_single_patterns(layer in layer(), tool in tool()) {
         let any = |list: &[String]| list.iter().any(|text| {
             Pattern::new(text.as_str(), layer.mode).unwrap().matches(&tool)
         });
@@ -139,19 +139,19 @@ proptest! {
     }
 
     #[test]
-    fn a_layer_more_never_loosens(policy in policy(), layer in layer(), tool in tool()) {
+    fn additional_layer_never_loosens(policy in policy(), layer in layer(), tool in tool()) {
         let tighter = policy.and(&layer).unwrap();
         prop_assert!(policy.allows(&tool) || !tighter.allows(&tool));
         prop_assert!(allows_native(&policy, &tool) || !allows_native(&tighter, &tool));
     }
 
     #[test]
-    fn a_decision_is_the_same_with_and_without_its_reason(policy in policy(), tool in tool()) {
+    fn decision_is_independent_of_its_reason(policy in policy(), tool in tool()) {
         prop_assert_eq!(policy.allows(&tool), policy.decide(&tool).is_allowed());
     }
 
     #[test]
-    fn an_intersection_allows_what_both_allow(one in policy(), other in policy(), tool in tool()) {
+    fn intersection_allows_common_tools(one in policy(), other in policy(), tool in tool()) {
         let both = one.intersect(&other);
         prop_assert_eq!(both.allows(&tool), one.allows(&tool) && other.allows(&tool));
         prop_assert_eq!(other.intersect(&one).allows(&tool), both.allows(&tool));
@@ -217,7 +217,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read_back(ceiling in policy(), role in vec(layer(), 0..3), tool in tool()) {
+    fn serialized_rights_are_read_back(ceiling in policy(), role in vec(layer(), 0..3), tool in tool()) {
         let rights = Rights::child(&ceiling, None, &role, &[], "r", Inheritance::Attenuate).unwrap();
         let written = serde_json::to_string(&rights).unwrap();
         let read: Rights = serde_json::from_str(&written).unwrap();

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_tell_the_dialect() {
+    fn keys_decide_dialect() {
         for (yaml, dialect) in [
             (PROFILE, Dialect::Profile),
             ("agent_type: a\n", Dialect::Profile),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_findings_of_a_file_are_kept() {
+    fn findings_of_a_file_are_bounded() {
         let tools: Vec<String> = (0..MAX_FINDINGS + 50).map(|number| format!("'t{number}*'")).collect();
         let agent = agent(&format!("name: abc\ntools: [{}]\n", tools.join(", ")));
         let findings = agent.parsed.findings;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixture_is_an_error() {
+    fn mixed_dialects_are_an_error() {
         for key in [
             "color: red",
             "reasoning_effort: low",
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_the_keys_and_not_the_files() {
+    fn name_comes_from_key_and_not_file() {
         for (yaml, name) in [
             (PROFILE, "reviewer"),
             ("name: legacy\ndescription: d\nmodel: m\ncolor: red\n", "legacy"),

@@ -263,7 +263,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_first_level_wins_whole_and_names_what_it_hides() {
+    fn first_level_wins_and_names_hidden_agents() {
         let level = |directory, text| Level {
             files: vec![role_file(Scope::Project, directory, "worker", text)],
             notes: vec![],
@@ -296,7 +296,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_malformed_profile_hides_what_is_looser() {
+    fn malformed_profile_hides_looser_one() {
         let catalog = agent_files(&[
             ("/p/.codex/agents/a.md", "---\nagent_type: worker\ncolor: [\n---\nx"),
             ("/q/.codex/.agents/worker.md", "x"),
@@ -307,7 +307,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_exact_name_wins_over_its_aliases() {
+    fn exact_name_wins_over_aliases() {
         let both = catalog(&[("bug-hunter", "x"), ("bug_hunter", "x")]);
         assert_eq!(find(&both, "Bug_Hunter").unwrap(), "/p/.codex/.agents/bug_hunter.md");
         let one = catalog(&[("bug-hunter", "x")]);
@@ -315,7 +315,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_that_lead_nowhere_have_exact_texts() {
+    fn unknown_names_are_rejected_with_exact_texts() {
         let catalog = catalog(&[("a-b_c", "x"), ("a_b-c", "x")]);
         assert_eq!(
             find(&catalog, "a_b_c").unwrap_err(),
@@ -325,7 +325,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_revision_follows_the_content() {
+    fn revision_depends_on_content() {
         let one = catalog(&[("a", "x")]);
         assert_eq!(one.revision(), catalog(&[("a", "x")]).revision());
         assert_ne!(one.revision(), catalog(&[("a", "y")]).revision());

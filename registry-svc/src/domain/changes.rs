@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_its_content_and_its_findings() {
+    fn state_depends_on_content_and_findings() {
         let state = |text| Arc::new(catalog(&[("a", text)]));
         assert!(same(&state(ONE), &state(ONE)));
         assert!(!same(&state(ONE), &state(TWO)));

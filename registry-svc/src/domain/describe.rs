@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hint_names_roles_and_personas() {
+    fn hint_names_roles_and_personas() {
         let with_personas = "---\ndescription: Looks.\nagent_names:\n  - {name: Slow, description: s}\n  - \
                              {name: fast, description: f}\n---\nx\n<!-- agent_name: slow -->\ns\n<!-- agent_name: fast -->\nf";
         let plain = role_text("Works.");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hint_is_bounded() {
+    fn hint_is_bounded() {
         for (length, shown) in [(119, 119), (120, 120), (121, 120)] {
             let text = role_text(&"é".repeat(length));
             let hint = described(&[("a", &text)], hint);
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_over_lines_becomes_one() {
+    fn multiline_description_becomes_one_line() {
         let text = role_text("|\n  first\n\n  second");
         assert_eq!(
             described(&[("a", &text)], hint),
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tools_come_in_order_with_legal_schemas() {
+    fn tools_are_ordered_with_valid_schemas() {
         let text = role_text("d");
         let tools = described(&[("a", &text)], tools);
         let names: Vec<_> = tools.iter().map(|tool| tool.name).collect();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn the_roles_and_their_sources_stand_at_agent_type() {
+    fn agent_type_describes_roles_and_sources() {
         let text = role_text("d");
         let spawn = described(&[("a", &text)], tools).remove(0);
         let schema: Value = serde_json::from_str(&spawn.input_schema).unwrap();

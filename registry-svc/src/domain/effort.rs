@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_effort_reads_what_it_writes() {
+    fn efforts_are_read_back() {
         for effort in Effort::ALL {
             assert_eq!(Effort::parse(effort.as_str()), Some(*effort));
         }

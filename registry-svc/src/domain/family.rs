@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_file_tells_whether_it_is_a_template() {
+    fn file_name_decides_whether_it_is_a_template() {
         let codex = Family::Foreign(ForeignFormat::Codex);
         let copilot = Family::Foreign(ForeignFormat::Copilot);
         let opencode = Family::Foreign(ForeignFormat::OpenCode);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_of_a_path_tells_its_family() {
+    fn directory_decides_family() {
         for (path, family) in [
             ("/p/.codex/.agents/a.md", Some(Family::Roles)),
             (".codex/agents/a.md", Some(Family::Agents)),
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_too_long_is_a_finding() {
+    fn overlong_name_is_a_finding() {
         let long = "x".repeat(MAX_BYTES + 1);
         let file_name = format!("{long}.md");
         for family in [Family::Roles, Family::Graph] {

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opener_without_a_closer_is_an_error() {
+    fn unclosed_frontmatter_is_an_error() {
         for text in ["---", "---\na: 1\n", "\u{feff}---\r\ndeny_list: [x]\r\nbody"] {
             assert_eq!(
                 Document::split(text),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verbatim_body_has_every_byte() {
+    fn verbatim_body_has_every_byte() {
         for (text, body) in [
             ("---\na: 1\n---\n\n body \n\n", "\n body \n\n"),
             ("\u{feff}---\r\na: 1\r\n---\r\none\r\ntwo", "one\r\ntwo"),

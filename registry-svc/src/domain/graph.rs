@@ -225,7 +225,7 @@ mod tests {
     use crate::domain::template::EdgeManagement;
 
     #[test]
-    fn so_many_unknown_keys_of_a_preamble_are_named() {
+    fn named_unknown_keys_of_preamble_are_bounded() {
         let preamble = |count: usize| {
             let keys: String = (0..count).map(|number| format!("word{number} = 1\n")).collect();
             parse(&format!("[template]\n{keys}\nPlan."))
@@ -288,7 +288,7 @@ You lead.
     }
 
     #[test]
-    fn without_a_preamble_nothing_is_declared() {
+    fn missing_preamble_declares_nothing() {
         let parsed = parse("capabilities = [\"edge_management_all\"]\n");
         assert_eq!(parsed.findings.len(), 1);
         assert_eq!(parsed.template.unwrap().edge_management(), EdgeManagement::None);
@@ -307,7 +307,7 @@ You lead.
     }
 
     #[test]
-    fn a_bad_preamble_is_malformed() {
+    fn invalid_preamble_is_malformed() {
         for (line, number) in [
             ("capabilities", 2),
             ("capabilities = edit", 2),
@@ -333,7 +333,7 @@ You lead.
     }
 
     #[test]
-    fn a_key_that_restricts_elsewhere_is_an_error() {
+    fn restricting_key_of_other_format_is_an_error() {
         for key in ["tools", "allow_list", "deny_lst", "read-only"] {
             let parsed = parse(&format!("[template]\nversion = '1'\n{key} = ['a']\n\nx"));
             assert!(
@@ -345,7 +345,7 @@ You lead.
     }
 
     #[test]
-    fn a_preamble_is_toml_up_to_an_empty_line() {
+    fn preamble_is_toml_up_to_empty_line() {
         let rows: &[(&str, &[&str], &str)] = &[
             ("[template]\ncapabilities = ['a', \"b\"]\n\nx", &["a", "b"], "x"),
             ("[template]\r\ncapabilities = ['a']\r\n\r\nx\r\ny", &["a"], "x\ny"),

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_unknown_keys_of_a_file_are_named() {
+    fn named_unknown_keys_of_file_are_bounded() {
         let named = |earlier: usize, count: usize| {
             let keys: Vec<String> = (0..count).map(|number| format!("word{number}")).collect();
             let document = Document::split(&format!("---\n{}: x\n---\n", keys.join(": x\n"))).unwrap();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restricting_key_of_another_dialect_is_an_error() {
+    fn restricting_key_of_another_dialect_is_an_error() {
         for key in [
             "tools",
             "tool_denylist",
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_near_miss_of_a_restricting_key_is_an_error() {
+    fn misspelled_restricting_key_is_an_error() {
         for (key, meant) in [
             ("read-only", "read_only"),
             ("readOnly", "read_only"),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn each_dialect_is_pointed_to_its_own_keys() {
+    fn suggestion_has_keys_of_same_dialect() {
         let subagent = Restrictions {
             read_only: None,
             allow: Some("tools"),

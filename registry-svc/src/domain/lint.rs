@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_elsewhere_may_be_called_anything() {
+    fn file_outside_template_directories_has_any_name() {
         assert_eq!(run("-", LintKind::Role, "---\ndescription: d\n---\nx"), [], "a stream");
         assert!(run("no name.md", LintKind::Role, "x")[0].1.starts_with("not used: "));
     }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_violation_fails_with_its_exact_text() {
+    fn violation_fails_with_exact_text() {
         for (text, defect) in [
             ("prompt", "missing required frontmatter description"),
             ("---\ndescription: d\n---\n", "missing required default prompt block"),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_agent_fails_only_a_listing_of_itself() {
+    fn foreign_agent_fails_only_its_own_listing() {
         let catalog = agent_files(&[
             ("/p/.claude/agents/broken.md", "no frontmatter"),
             ("/p/.claude/agents/good.md", "---\nname: good\ndescription: d\n---\nx"),
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn a_subagent_needs_no_description() {
+    fn subagent_without_description_is_listed() {
         let catalog = agent_files(&[("/p/.codex/agents/a.md", "---\nname: abc\n---\nx")]);
         let listed = list(&catalog, &Selection::AgentTypes, Violations::Refuse).unwrap();
         assert_eq!(listed[0].template.description, None);
     }
 
     #[test]
-    fn the_first_violation_by_name_answers() {
+    fn first_violation_by_name_is_returned() {
         let roles = [("b", "x"), ("a", "---\nread_only:\n---\nx")];
         let error = names(&roles, None, Violations::Refuse).unwrap_err();
         assert!(

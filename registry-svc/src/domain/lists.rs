@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_allow_list_is_unrestricted_with_a_warning() {
+    fn empty_allow_list_is_unrestricted_with_warning() {
         assert_eq!(
             run("allow_list: []", Some(&[]), WhenEmpty::Unrestricted),
             (Ok(vec![]), 1)
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_trimming_empties_is_an_error() {
+    fn list_of_blank_entries_is_an_error() {
         let (list, _) = run("allow_list: [' ']", Some(&[" ", ""]), WhenEmpty::Nothing);
         assert_eq!(list, Err(Malformed::BlankList { key: "allow_list" }.at(Some(2))));
     }

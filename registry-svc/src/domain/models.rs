@@ -191,7 +191,7 @@ aliases: {best: m1}
     }
 
     #[test]
-    fn an_empty_catalogue_lets_everything_pass_but_non_efforts() {
+    fn empty_catalogue_rejects_only_invalid_efforts() {
         let catalogue = ModelCatalogue::default();
         assert!(catalogue.check_model("anything").is_ok());
         assert!(catalogue.check_provider("anyone").is_ok());
@@ -203,7 +203,7 @@ aliases: {best: m1}
     }
 
     #[test]
-    fn mistakes_in_the_file_are_said() {
+    fn catalogue_errors_are_reported() {
         for (text, part) in [
             ("models: [{nam: x}]", "unknown field `nam`"),
             (

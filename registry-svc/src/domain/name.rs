@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_agent_type_is_refused_with_the_exact_text() {
+    fn invalid_agent_type_is_rejected_with_exact_text() {
         for (given, shown) in [
             ("", ""),
             ("  ", ""),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_a_longest() {
+    fn name_length_is_bounded() {
         let longest = "x".repeat(MAX_BYTES);
         assert_eq!(AgentType::parse(&longest).unwrap().as_str(), longest);
         assert_eq!(GraphName::parse(&longest).unwrap().as_str(), longest);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_can_be_made_of_anything() {
+    fn any_text_converts_to_a_name() {
         for (text, name) in [
             ("My Notes.v2", "my-notes-v2"),
             ("é", "-"),

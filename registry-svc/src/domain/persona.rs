@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_opens_a_block() {
+    fn marker_opens_block() {
         let (default, named) = split("base\n\n  <!-- agent_name:  Fast --> \none\ntwo\n\n<!-- agent_name:deep-->\nx");
         assert_eq!(default, "base");
         assert_eq!(
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_closes_only_with_its_like() {
+    fn fence_closes_only_with_same_marker() {
         for body in [
             "````\n```\n<!-- agent_name: x -->",
             "```\n~~~\n<!-- agent_name: x -->",

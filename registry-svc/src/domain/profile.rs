@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_legacy_family_says_the_same() {
+    fn legacy_profile_equals_current_one() {
         let current = with(
             "agent_persons: [{agent_name: a, description: d}]\n",
             "x\n<!-- agent_name: a -->\ny",
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_end_gives_the_same_profile() {
+    fn line_endings_do_not_change_profile() {
         let text = with("tools: a, b\n", "x\n");
         assert_eq!(run(&text.replace('\n', "\r\n")), run(&text));
         assert_eq!(run(&format!("\u{feff}{text}")), run(&text));
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_profiles_say_why_and_where() {
+    fn malformed_profile_errors_have_reason_and_line() {
         let persons = "agent_persons: [{agent_name: a, description: d}]\n";
         let a = "x\n<!-- agent_name: a -->\nA\n";
         let rows: &[(String, &str, Option<usize>)] = &[

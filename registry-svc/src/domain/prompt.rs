@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_footer_is_last_in_the_system_block_once() {
+    fn footer_ends_system_block_exactly_once() {
         for (system, footer, text) in [
             ("sys\n", "foot\n", "sys\n\nfoot"),
             ("sys\n\nfoot\n", " foot ", "sys\n\nfoot"),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_come_in_order_and_blank_ones_not_at_all() {
+    fn blocks_are_ordered_and_blank_ones_omitted() {
         let kinds = |role| -> Vec<_> {
             blocks(&texts("sys"), "", role, Mode::Implementation)
                 .into_iter()
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_carries_the_digest_of_its_text() {
+    fn block_has_digest_of_its_text() {
         let block = &blocks(&texts("sys"), "", "", Mode::Planning)[0];
         assert_eq!(block.sha256, Digest::of(b"sys"));
     }

@@ -482,7 +482,7 @@ Be strict.
     }
 
     #[test]
-    fn the_default_persona_gets_the_role() {
+    fn default_persona_gets_role() {
         let resolved = run(&request("Reviewer")).unwrap();
         assert_eq!(resolved.agent_type, "reviewer");
         assert_eq!(resolved.agent_name, None);
@@ -566,7 +566,7 @@ Be strict.
     }
 
     #[test]
-    fn nothing_handed_down_leaves_the_runner_its_defaults() {
+    fn unset_values_keep_runner_defaults() {
         let mut request = request("plain");
         request.inherited = Inherited::default();
         let resolved = run(&request).unwrap();
@@ -640,7 +640,7 @@ Be strict.
     }
 
     #[test]
-    fn a_catalogue_replaces_aliases_and_checks_the_final_pair() {
+    fn catalogue_resolves_aliases_and_checks_result() {
         let models = "
 models: [{name: m1, provider: p1, efforts: [low]}, {name: parent-model, provider: parent-provider}]
 aliases: {role-model: m1}
@@ -704,7 +704,7 @@ aliases: {role-model: m1}
     }
 
     #[test]
-    fn a_subagents_words_follow_the_parents() {
+    fn subagent_instructions_follow_parent_instructions() {
         let resolved = run_subagent("", "", |_| {}).unwrap();
         assert_eq!(resolved.instructions_mode, InstructionsMode::Append);
         assert_eq!(resolved.instructions, "\nMore words.\n");
@@ -740,7 +740,7 @@ aliases: {role-model: m1}
     }
 
     #[test]
-    fn a_subagents_provider_counts_where_providers_are_configured() {
+    fn subagent_provider_applies_if_providers_are_configured() {
         let yaml = "model_config: {provider: p1, model: m1, endpoint: 'https://e', parameters: {t: 0.5}}\n";
         let models = "models: [{name: m1, provider: p2}, {name: m2, provider: p1}, {name: m3, provider: p3}]";
         let resolved = run_subagent(yaml, models, |_| {}).unwrap();
@@ -778,7 +778,7 @@ aliases: {role-model: m1}
     }
 
     #[test]
-    fn a_projects_endpoint_has_to_be_allowed() {
+    fn project_endpoint_needs_permission() {
         let endpoint = |url: &str| {
             let yaml = format!("model_config: {{endpoint: '{url}'}}\n");
             let resolved = run_subagent(&yaml, "", |_| {}).unwrap();
@@ -789,7 +789,7 @@ aliases: {role-model: m1}
     }
 
     #[test]
-    fn the_digest_names_the_resolution() {
+    fn digest_identifies_resolution() {
         let plain = run(&request("plain")).unwrap();
         assert_eq!(plain.digest(), run(&request("plain")).unwrap().digest());
         let mut other = plain.clone();

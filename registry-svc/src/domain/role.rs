@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unknown_keys_of_all_personas_count_together() {
+    fn unknown_keys_of_all_personas_share_a_bound() {
         let persona = |number: usize| format!("  - {{name: p{number}, description: d, one: 1, two: 2}}\n");
         let personas: String = (0..keys::MAX_UNKNOWN).map(persona).collect();
         let parsed = run(&format!("---\ndescription: d\nagent_names:\n{personas}---\nx"));
@@ -240,13 +240,13 @@ Prioritize speed and high-signal output.
     }
 
     #[test]
-    fn every_line_end_gives_the_same_template() {
+    fn line_endings_do_not_change_template() {
         assert_eq!(run(&SEED.replace('\n', "\r\n")), run(SEED));
         assert_eq!(run(&format!("\u{feff}{SEED}")), run(SEED));
     }
 
     #[test]
-    fn without_frontmatter_everything_is_prompt() {
+    fn file_without_frontmatter_is_all_prompt() {
         let parsed = run("just a prompt");
         assert_eq!(
             parsed.template.unwrap().default_prompt.as_deref(),
@@ -273,7 +273,7 @@ Prioritize speed and high-signal output.
     }
 
     #[test]
-    fn malformed_templates_say_why_and_where() {
+    fn malformed_template_errors_have_reason_and_line() {
         let rows: &[(&str, &str, Option<usize>)] = &[
             (
                 "---\ndescription: x\n",

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explicit_choice_counts_even_where_routing_is_off() {
+    fn explicit_choice_applies_without_routing() {
         for (text, explicit, expected) in [
             ("x", Some("reviewer"), ("reviewer", "selected explicitly ('reviewer')")),
             (
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn without_candidates_nothing_else_is_said() {
+    fn missing_candidates_take_precedence() {
         assert_eq!(
             outcome(&ask(&[], "/use x", Some("x"), true)),
             ("", "No registered subagents.")

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_projects_endpoint_needs_leave() {
+    fn only_project_endpoint_needs_permission() {
         let kept = (Some("https://proxy.example/v1".to_owned()), 0);
         for (scope, allowed, outcome) in [
             (Scope::Project, &[][..], (None, 1)),

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_tightens_and_never_loosens() {
+    fn template_only_tightens_sandbox() {
         for parent in [Sandbox::ReadOnly, Sandbox::WorkspaceWrite, Sandbox::FullAccess] {
             assert_eq!(parent.under_template(true), Sandbox::ReadOnly);
             assert_eq!(parent.under_template(false), parent);

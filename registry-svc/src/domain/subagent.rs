@@ -268,7 +268,7 @@ You are a meticulous reviewer.
     }
 
     #[test]
-    fn the_body_is_verbatim() {
+    fn body_is_verbatim() {
         for body in ["x", "\n x \n\n", "x\r\ny\r\n", "<!-- agent_name: a -->\nx", "---\nx"] {
             let (outcome, _) = run(&format!("\u{feff}---\r\nname: abc\r\n---\r\n{body}"));
             assert_eq!(outcome.unwrap().1.default_prompt.as_deref(), Some(body));
@@ -276,7 +276,7 @@ You are a meticulous reviewer.
     }
 
     #[test]
-    fn a_description_is_optional() {
+    fn description_is_optional() {
         let template = run(&with("")).0.unwrap().1;
         assert_eq!((template.description.clone(), template.complete()), (None, Ok(())));
     }
@@ -314,7 +314,7 @@ You are a meticulous reviewer.
     }
 
     #[test]
-    fn malformed_subagents_say_why_and_where() {
+    fn malformed_subagent_errors_have_reason_and_line() {
         let rows: &[(&str, &str, Option<usize>)] = &[
             ("---\ndescription: d\n---\nx", "missing required field: name", None),
             ("---\nname: ' '\n---\nx", "missing required field: name", Some(2)),

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_document_is_an_empty_mapping() {
+    fn empty_document_is_an_empty_mapping() {
         for text in ["", "\n\n", "# only a comment\n", "~"] {
             assert_eq!(parse::<Keys>(text).unwrap().0, Keys::default(), "{text:?}");
         }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shape_has_the_keys_that_the_type_drops() {
+    fn shape_includes_unknown_keys() {
         let (_, shape) = parse::<Keys>("name: x\nother: {a: 1}\nlist: [1]").unwrap();
         assert!(shape.has("other"));
         assert!(!shape.has("a"));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_refused() {
+    fn alias_bombs_are_rejected() {
         let mut text = "a: &a [\"x\",\"x\",\"x\",\"x\",\"x\",\"x\",\"x\",\"x\",\"x\"]\n".to_owned();
         for (level, below) in ('b'..='i').zip('a'..) {
             text.push_str(&format!(

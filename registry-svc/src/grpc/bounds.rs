@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_over_its_bound_names_field_and_limit() {
+    fn overlong_text_error_names_field_and_limit() {
         assert_eq!(
             text("cwd", "x".repeat(5), 4).unwrap_err().to_string(),
             "cwd has 5 bytes; at most 4 are allowed"
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_takes_the_place_of_the_disk() {
+    fn bundle_digest_replaces_directories() {
         let of = |cwd: &str, digest: &str| workspace(cwd.to_owned(), digest.to_owned()).unwrap();
         assert_eq!(of("", ""), Workspace::Disk(None));
         assert_eq!(of("/a", ""), Workspace::Disk(Some("/a".to_owned())));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_is_abandoned_when_its_caller_leaves() {
+    async fn work_stops_when_caller_disconnects() {
         let parts = parts();
         let (started, has_started) = oneshot::channel();
         let (ended, has_ended) = oneshot::channel();

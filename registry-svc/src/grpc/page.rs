@@ -125,21 +125,21 @@ mod tests {
     }
 
     #[test]
-    fn the_token_after_the_longest_name_is_taken_back() {
+    fn token_after_longest_name_is_accepted() {
         let longest = "x".repeat(bounds::NAME_BYTES);
         let token = page(0, "", PAGE_BYTES).unwrap().token(&longest);
         assert_eq!(page(0, &token, PAGE_BYTES).unwrap().after, Some(longest));
     }
 
     #[test]
-    fn bytes_bound_a_page_but_never_to_nothing() {
+    fn page_size_is_bounded_but_never_empty() {
         let (first, token) = take(&page(0, "", 1).unwrap());
         assert_eq!(first, ["a"]);
         assert_eq!(take(&page(0, &token, 1).unwrap()).0, ["b"]);
     }
 
     #[test]
-    fn a_token_is_good_for_its_request_only() {
+    fn page_token_is_valid_for_same_request_only() {
         let (_, token) = take(&page(1, "", PAGE_BYTES).unwrap());
         assert!(Page::of(Digest::of(b"other"), 1, token, PAGE_BYTES).is_err());
         for bad in ["x", "!!", "MTp4"] {

@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_bundles_are_refused() {
+    fn invalid_bundles_are_rejected() {
         let long = format!("{}/.codex/.agents/a.md", "x".repeat(MAX_PATH_BYTES));
         let large = "x".repeat(usize::try_from(read::MAX_FILE_BYTES).unwrap() + 1);
         let path = |path: &str| vec![upload(Scope::Project, path, "x")];
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_names_the_content_in_any_order() {
+    fn digest_does_not_depend_on_file_order() {
         let digest = |files| Bundle::check(files).unwrap().digest();
         let one = digest(vec![role("a", "x"), role("b", "y")]);
         assert_eq!(one, digest(vec![role("b", "y"), role("a", "x")]));
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deepest_directory_wins_over_its_parents_and_the_home() {
+    fn deepest_directory_wins_over_parents_and_home() {
         let files = vec![
             upload(Scope::User, ".codex/.agents/worker.md", "user"),
             upload(Scope::User, ".codex/collab/codex_system_footer.md", "user\r\n"),
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn every_dialect_is_read_and_other_programs_only_where_imported() {
+    fn foreign_agents_are_read_only_if_imported() {
         let files = vec![
             upload(Scope::Project, ".codex/agents/a.md", "---\nname: subagent\n---\nx"),
             upload(
@@ -730,7 +730,7 @@ mod tests {
     }
 
     #[test]
-    fn files_come_back_in_order_and_reading_them_is_use() {
+    fn reading_files_in_order_counts_as_use() {
         let bundles = Bundles::new(BundleBounds::default());
         let idle = BundleBounds::default().idle;
         let start = Instant::now();
@@ -750,7 +750,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_may_be_repeated_but_its_id_not_reused() {
+    fn repeated_call_succeeds_and_reused_id_is_rejected() {
         let bundles = Bundles::new(BundleBounds::default());
         let sources = sources();
         let put = |caller: &str, text: &str| {

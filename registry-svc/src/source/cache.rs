@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_equal_value_stays_the_same_one() {
+    fn equal_value_is_shared() {
         let directory = tempfile::tempdir().unwrap();
         let stamp = Stamp::of(&fs::metadata(directory.path()).unwrap());
         let cache = StampedCache::default();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_settled_value_is_not_loaded_again() {
+    fn settled_value_is_not_reloaded() {
         // A system file is old enough to have a settled stamp, unlike a file written by the test.
         let file = Path::new("/proc/self/exe");
         let metadata = File::open(file).unwrap().metadata().unwrap();

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn links_may_not_leave_the_boundary() {
+    fn links_out_of_boundary_are_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(directory.path()).unwrap();
         let within = base.join("within");

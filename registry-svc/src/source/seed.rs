@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_home_gets_everything_and_nothing_else() {
+    fn empty_home_gets_all_templates() {
         let home = Home::new();
         assert_eq!(home.seed(OLD).written, [home.path("a.md"), home.path("b.md")]);
         assert_eq!(home.read("a.md").unwrap(), "a1");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_with_a_file_of_such_a_name_is_left_alone() {
+    fn home_with_same_file_name_is_unchanged() {
         let home = Home::new();
         home.write("a.md", "mine");
         assert_eq!(home.seed(OLD), SeedReport::default());
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_with_other_files_is_seeded() {
+    fn home_with_other_files_is_seeded() {
         let home = Home::new();
         home.write("other.md", "mine");
         assert_eq!(home.seed(OLD).written.len(), 2);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_seed_is_completed() {
+    fn unfinished_seed_is_completed() {
         let home = Home::new();
         home.seed(OLD);
         let manifest = home.read(MANIFEST).unwrap().replace("true", "false");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_copy_stays_deleted_unless_all_are() {
+    fn deleted_copy_returns_only_if_all_are_deleted() {
         let home = Home::new();
         home.seed(OLD);
         fs::remove_file(home.path("b.md")).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn unedited_copies_follow_an_upgrade_and_edited_ones_do_not() {
+    fn upgrade_replaces_only_unedited_copies() {
         let home = Home::new();
         home.seed(OLD);
         home.write("b.md", "mine");
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_one_warning() {
+    fn seed_failure_is_one_warning() {
         let home = Home::new();
         fs::write(home.0.path().join("deep"), "a file in the way").unwrap();
         let report = home.seed(OLD);

@@ -137,7 +137,7 @@ fn projects_can_be_left_out() {
 }
 
 #[test]
-fn the_users_directories_are_never_also_the_projects() {
+fn user_directories_are_not_project_directories() {
     let tree = Tree::new();
     tree.write("home/.codex/agents/a.md", SUBAGENT);
     let view = tree.view(TemplateOptions::default(), "home");
@@ -147,7 +147,7 @@ fn the_users_directories_are_never_also_the_projects() {
 }
 
 #[test]
-fn a_worktree_ends_the_walk() {
+fn worktree_ends_walk() {
     let tree = Tree::new();
     tree.write("repo/.codex/agents/a.md", SUBAGENT);
     tree.write("repo/a/.git", "gitdir: ../.git/worktrees/a");
@@ -157,7 +157,7 @@ fn a_worktree_ends_the_walk() {
 }
 
 #[test]
-fn a_projects_links_stay_inside_and_a_users_in_the_home() {
+fn links_stay_in_project_or_home() {
     let tree = Tree::new();
     let at = |path: &str| tree.base.join(path);
     fs::write(at("outside/secret.md"), SUBAGENT).unwrap();
@@ -178,7 +178,7 @@ fn a_projects_links_stay_inside_and_a_users_in_the_home() {
 }
 
 #[test]
-fn the_links_of_a_repository_stay_in_it() {
+fn repository_links_stay_inside() {
     let tree = Tree::new();
     let at = |path: &str| tree.base.join("root").join(path);
     tree.write("home/operator.token", "secret");
@@ -240,7 +240,7 @@ fn hidden_directories_are_not_read() {
 }
 
 #[test]
-fn a_directory_that_is_linked_into_another_is_read_once() {
+fn linked_directory_is_read_once() {
     let tree = Tree::new();
     tree.write("repo/.codex/agents/a.md", SUBAGENT);
     fs::create_dir_all(tree.base.join("root/repo/.claude")).unwrap();
@@ -249,7 +249,7 @@ fn a_directory_that_is_linked_into_another_is_read_once() {
 }
 
 #[test]
-fn an_endpoint_of_a_project_needs_leave_and_a_users_none() {
+fn project_endpoint_needs_permission_and_user_one_does_not() {
     let text = "---\nname: who\nmodel_config: {endpoint: 'https://e'}\n---\nx";
     let tree = Tree::new();
     let endpoint = |choice: TemplateOptions| {

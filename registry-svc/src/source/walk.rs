@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn without_git_ends_at_the_root() {
+    fn walk_without_git_ends_at_root() {
         let tree = Tree::new();
         assert_eq!(tree.walk("root/repo").unwrap(), ["root/repo", "root"]);
         assert_eq!(tree.walk("root").unwrap(), ["root"]);
     }
 
     #[test]
-    fn bad_directories_are_told_apart() {
+    fn invalid_directories_have_distinct_errors() {
         let tree = Tree::new();
         fs::write(tree.base.join("root/file"), "").unwrap();
         symlink(tree.base.join("outside"), tree.base.join("root/link")).unwrap();

@@ -48,8 +48,8 @@ impl Chats {
     }
 
     /// Returns what was recorded since the last call.
-    pub(super) fn news(&mut self) -> Recorded {
-        let mut news = Recorded::default();
+    pub(super) fn unread(&mut self) -> Recorded {
+        let mut unread = Recorded::default();
         for log in self.found() {
             let from = self.read.get(&log).copied().unwrap_or_default();
             // A log that cannot be read counts as unchanged. The end of the turn reports the remaining tokens.
@@ -59,12 +59,12 @@ impl Chats {
             let lines = text.split(|&byte| byte == b'\n');
             let values = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
             for value in values {
-                news.calls.extend(events::recorded_call(&value));
-                news.unknown_tools.extend(events::unknown_tools(&value));
+                unread.calls.extend(events::recorded_call(&value));
+                unread.unknown_tools.extend(events::unknown_tools(&value));
             }
             self.read.insert(log, to);
         }
-        news
+        unread
     }
 
     fn found(&self) -> Vec<PathBuf> {
@@ -118,20 +118,20 @@ mod tests {
         let chats = home.path().join(".gemini/tmp/p/chats");
         fs::create_dir_all(&chats).unwrap();
         let mut log = Chats::new(home.path());
-        assert!(log.news().calls.is_empty());
+        assert!(log.unread().calls.is_empty());
         let path = chats.join("session-1.jsonl");
         append(&path, "{\"type\":\"user\"}\nno json\n");
         append(&path, &CALL[..20]);
-        assert!(log.news().calls.is_empty(), "half a line is no call yet");
+        assert!(log.unread().calls.is_empty(), "half a line is no call yet");
         append(&path, &CALL[20..]);
-        let [(id, tokens)] = &log.news().calls[..] else {
+        let [(id, tokens)] = &log.unread().calls[..] else {
             panic!()
         };
         assert_eq!(id, "a");
         assert_eq!((tokens.input, tokens.cached_input, tokens.output), (1000, 500, 20));
-        assert!(log.news().calls.is_empty());
+        assert!(log.unread().calls.is_empty());
         append(&path, UNKNOWN);
-        assert_eq!(log.news().unknown_tools, ["spawn"]);
+        assert_eq!(log.unread().unknown_tools, ["spawn"]);
     }
 
     #[test]
@@ -144,6 +144,6 @@ mod tests {
         symlink(outside.path().join("x.jsonl"), chats.join("link.jsonl")).unwrap();
         symlink("/dev/zero", chats.join("zero.jsonl")).unwrap();
         symlink(outside.path(), chats.join("directory")).unwrap();
-        assert!(Chats::new(home.path()).news().calls.is_empty());
+        assert!(Chats::new(home.path()).unread().calls.is_empty());
     }
 }

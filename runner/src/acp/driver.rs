@@ -18,8 +18,8 @@ use super::{
     settings::{AGENT, USAGE_METHOD},
 };
 use crate::{
-    agent::{AgentEvent, AskedTool, Ending, StartFailure},
-    driven::{Answered, Desk, Order, Program, flat},
+    agent::{AgentEvent, AskedTool, StartFailure, TurnEnding},
+    driven::{Answered, DriverChannels, Order, Program, flat},
     home, input, policy,
     programs::Profile,
     prompt,
@@ -50,7 +50,7 @@ const MAX_LONG_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum number of permission requests of the program that wait at once. It is higher than the thread's limit.
 const MAX_QUESTIONS: usize = 64;
 /// Maximum number of refusals that are reported to the model after they ended a prompt.
-const MAX_TOLD: usize = 32;
+const MAX_STORED_REFUSALS: usize = 32;
 /// Maximum size of a stored message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
@@ -85,7 +85,7 @@ struct Call {
     tool: String,
     /// `None`: they exceed the limit.
     arguments: Option<Value>,
-    is_told: bool,
+    is_reported: bool,
     is_done: bool,
 }
 
@@ -105,8 +105,8 @@ struct Question {
 impl Question {
     /// Returns whether it is short enough to be stored until the decision.
     fn is_short(&self) -> bool {
-        let said = [&self.id, &self.allowed, &self.denied];
-        self.call.len() <= MAX_ID_BYTES && said.iter().all(|said| said.to_string().len() <= MAX_ID_BYTES)
+        let parts = [&self.id, &self.allowed, &self.denied];
+        self.call.len() <= MAX_ID_BYTES && parts.iter().all(|part| part.to_string().len() <= MAX_ID_BYTES)
     }
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Driver {
     refused: Vec<String>,
     refusals: u32,
     /// Input, with its number, that arrived for a prompt that cannot accept it. The turn's next prompt contains it.
-    unsaid: Vec<(u32, String)>,
+    unsent_input: Vec<(u32, String)>,
     message: String,
     message_id: Value,
     calls_spent: CallTokens,
@@ -141,8 +141,8 @@ pub(super) struct Driver {
     is_usage_late: bool,
     /// Whether the turn is being interrupted, by an order or because the program was silent for too long.
     is_interrupted: bool,
-    is_given_up: bool,
-    heard_at: Instant,
+    is_timed_out: bool,
+    last_message_at: Instant,
     /// The kind of the program's last update.
     last_update: String,
     /// Tools that it used although they are not offered.
@@ -164,14 +164,14 @@ impl Driver {
             last_question: 0,
             refused: Vec::new(),
             refusals: 0,
-            unsaid: Vec::new(),
+            unsent_input: Vec::new(),
             message: String::new(),
             message_id: Value::Null,
             calls_spent: CallTokens::default(),
             is_usage_late: false,
             is_interrupted: false,
-            is_given_up: false,
-            heard_at: Instant::now(),
+            is_timed_out: false,
+            last_message_at: Instant::now(),
             last_update: String::new(),
             strays: BTreeSet::new(),
             lost: None,
@@ -201,7 +201,7 @@ impl Driver {
         }
         // Earlier attempts have counted the calls that are already recorded.
         if let Some(chats) = &mut self.opening.chats {
-            chats.news();
+            chats.unread();
         }
         Ok(())
     }
@@ -251,8 +251,8 @@ impl Driver {
     async fn skip_history(&mut self) -> Result<(), String> {
         let ends = Instant::now() + HISTORY_LIMIT;
         while Instant::now() < ends {
-            match timeout(HISTORY_SILENCE, self.program.hear()).await {
-                Ok(said) => drop(said?),
+            match timeout(HISTORY_SILENCE, self.program.receive()).await {
+                Ok(incoming) => drop(incoming?),
                 Err(_) => break,
             }
         }
@@ -320,75 +320,75 @@ impl Driver {
         false
     }
 
-    pub(super) async fn drive(mut self, mut desk: Desk) {
-        desk.tell_gaps(&self.opening.gaps).await;
+    pub(super) async fn drive(mut self, mut channels: DriverChannels) {
+        channels.report_gaps(&self.opening.gaps).await;
         if let Some(why) = self.lost.take() {
-            desk.tell_lost(&why).await;
+            channels.report_context_lost(&why).await;
         }
         let end = loop {
-            if let Err(end) = self.step(&mut desk).await {
+            if let Err(end) = self.step(&mut channels).await {
                 break end;
             }
         };
         if let Some(complaint) = end {
-            desk.tell(AgentEvent::Exited(complaint)).await;
+            channels.emit(AgentEvent::Exited(complaint)).await;
         }
     }
 
     /// Handles one message, order or timeout. The error is the end of the conversation, with its reason, or `None` if
     /// the
     /// program is no longer needed.
-    async fn step(&mut self, desk: &mut Desk) -> Result<(), Option<String>> {
-        let patience = self.patience();
+    async fn step(&mut self, channels: &mut DriverChannels) -> Result<(), Option<String>> {
+        let deadline = self.next_deadline();
         tokio::select! {
-            order = desk.orders.recv() => match order {
+            order = channels.orders.recv() => match order {
                 Some(order) => {
-                    self.obey(order, desk).await;
+                    self.handle_order(order, channels).await;
                     Ok(())
                 }
                 None => Err(None),
             },
-            said = self.program.hear() => {
-                self.hear(&said.map_err(Some)?, desk).await;
+            incoming = self.program.receive() => {
+                self.handle_message(&incoming.map_err(Some)?, channels).await;
                 Ok(())
             }
-            () = at(patience) => self.lose_patience(),
+            () = at(deadline) => self.handle_timeout(),
         }
     }
 
     /// Returns the time at which the program has been silent for too long.
-    fn patience(&self) -> Option<Instant> {
+    fn next_deadline(&self) -> Option<Instant> {
         if self.prompts.is_empty() {
             return None;
         }
-        if self.is_given_up {
-            return Some(self.heard_at + GIVING_UP_LIMIT);
+        if self.is_timed_out {
+            return Some(self.last_message_at + GIVING_UP_LIMIT);
         }
         let is_busy = !self.questions.is_empty() || self.calls.values().any(|call| !call.is_done);
-        (!is_busy).then(|| self.heard_at + SILENCE_LIMIT)
+        (!is_busy).then(|| self.last_message_at + SILENCE_LIMIT)
     }
 
     /// Cancels the prompt first, and abandons the program the second time.
-    fn lose_patience(&mut self) -> Result<(), Option<String>> {
-        if self.is_given_up {
+    fn handle_timeout(&mut self) -> Result<(), Option<String>> {
+        if self.is_timed_out {
             return Err(Some(format!("it was silent for {SILENCE_LIMIT:?} and does not stop")));
         }
-        self.is_given_up = true;
-        self.heard_at = Instant::now();
+        self.is_timed_out = true;
+        self.last_message_at = Instant::now();
         self.cancel();
         Ok(())
     }
 
     // === what the thread wants ===
 
-    async fn obey(&mut self, order: Order, desk: &Desk) {
+    async fn handle_order(&mut self, order: Order, channels: &DriverChannels) {
         match order {
             Order::Turn(turn) => {
                 self.is_interrupted = false;
-                self.is_given_up = false;
+                self.is_timed_out = false;
                 self.refused.clear();
                 self.refusals = 0;
-                self.unsaid.clear();
+                self.unsent_input.clear();
                 self.prompt(&prompt::assignment(&turn));
             }
             Order::Input { .. } if self.prompts.is_empty() => {}
@@ -396,9 +396,9 @@ impl Driver {
                 let text = input::to_text(&input);
                 if self.opening.profile.joins_prompts() {
                     self.prompt(&text);
-                    desk.tell(AgentEvent::InputTaken(number)).await;
+                    channels.emit(AgentEvent::InputTaken(number)).await;
                 } else {
-                    self.unsaid.push((number, text));
+                    self.unsent_input.push((number, text));
                 }
             }
             Order::Explain(_) if self.prompts.is_empty() => {}
@@ -420,9 +420,9 @@ impl Driver {
     }
 
     fn prompt(&mut self, text: &str) {
-        self.heard_at = Instant::now();
+        self.last_message_at = Instant::now();
         let params = json!({"sessionId": self.session, "prompt": [{"type": "text", "text": text}]});
-        let id = self.program.tell("session/prompt", &params);
+        let id = self.program.send_request("session/prompt", &params);
         self.prompts.insert(id);
     }
 
@@ -431,7 +431,7 @@ impl Driver {
         for (_, question) in std::mem::take(&mut self.questions) {
             self.answer(&question.id, &events::cancelled());
         }
-        self.program.say(&json!({
+        self.program.send(&json!({
             "jsonrpc": "2.0",
             "method": "session/cancel",
             "params": {"sessionId": self.session},
@@ -443,7 +443,7 @@ impl Driver {
         let Some(question) = self.questions.remove(id) else {
             return;
         };
-        self.heard_at = Instant::now();
+        self.last_message_at = Instant::now();
         match verdict {
             Ok(()) => {
                 self.answer(&question.id, &question.allowed);
@@ -462,42 +462,44 @@ impl Driver {
             self.calls.entry(id).or_insert(Call {
                 tool,
                 arguments,
-                is_told: false,
+                is_reported: false,
                 is_done: false,
             });
         }
     }
 
     fn refuse(&mut self, tool: &str, why: &str) {
-        if self.refused.len() < MAX_TOLD {
+        if self.refused.len() < MAX_STORED_REFUSALS {
             self.refused.push(format!("The call of `{tool}` was refused: {why}"));
         }
     }
 
     // === what the program says ===
 
-    async fn hear(&mut self, said: &Value, desk: &Desk) {
-        self.heard_at = Instant::now();
-        let (id, params) = (said.get("id"), &said["params"]);
-        self.count_recorded(said, desk).await;
-        match (said["method"].as_str(), id) {
+    async fn handle_message(&mut self, incoming: &Value, channels: &DriverChannels) {
+        self.last_message_at = Instant::now();
+        let (id, params) = (incoming.get("id"), &incoming["params"]);
+        self.count_recorded(incoming, channels).await;
+        match (incoming["method"].as_str(), id) {
             (None, Some(id)) => {
                 if let Some(prompt) = id.as_u64().filter(|id| self.prompts.contains(id)) {
-                    self.answered(prompt, said, desk).await;
+                    self.answered(prompt, incoming, channels).await;
                 }
             }
-            (Some("session/request_permission"), Some(id)) => self.asked(id, params, desk).await,
-            (Some("session/update"), None) => self.updated(&params["update"], desk).await,
+            (Some("session/request_permission"), Some(id)) => {
+                self.handle_permission_request(id, params, channels).await;
+            }
+            (Some("session/update"), None) => self.updated(&params["update"], channels).await,
             (Some(USAGE_METHOD), None) => {
                 if let Some((step, tokens)) = events::step(params) {
                     self.calls_spent.call(&step, tokens);
-                    desk.tell(self.meter(None)).await;
+                    channels.emit(self.meter(None)).await;
                 }
             }
             (Some(method), Some(id)) => {
-                debug!(method, "the program asks for what it is not given");
+                debug!(method, "the program sent an unsupported request");
                 let error = json!({"code": -32601, "message": "not supported"});
-                self.program.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
+                self.program.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
             }
             _ => {}
         }
@@ -505,20 +507,22 @@ impl Driver {
 
     /// Counts the calls that the program has recorded so far. A call has ended when its model requests a tool or has
     /// answered.
-    async fn count_recorded(&mut self, said: &Value, desk: &Desk) {
+    async fn count_recorded(&mut self, incoming: &Value, channels: &DriverChannels) {
         let Some(chats) = &mut self.opening.chats else { return };
-        let update = said["params"]["update"]["sessionUpdate"].as_str().unwrap_or_default();
+        let update = incoming["params"]["update"]["sessionUpdate"]
+            .as_str()
+            .unwrap_or_default();
         // The first piece of a message follows a call, which may have been of an unknown tool.
         let is_continued = update == self.last_update && !update.starts_with("tool_call");
         update.clone_into(&mut self.last_update);
-        if said["method"] == "session/update" && is_continued {
+        if incoming["method"] == "session/update" && is_continued {
             return;
         }
-        let recorded = chats.news();
+        let recorded = chats.unread();
         for tool in recorded.unknown_tools {
             let tool = self.opening.profile.ours(&tool).unwrap_or(&tool).to_owned();
             let arguments = json!({});
-            desk.tell(AgentEvent::UnofferedCall { tool, arguments }).await;
+            channels.emit(AgentEvent::UnofferedCall { tool, arguments }).await;
         }
         if recorded.calls.is_empty() {
             return;
@@ -526,7 +530,7 @@ impl Driver {
         for (call, tokens) in recorded.calls {
             self.calls_spent.call(&call, tokens);
         }
-        desk.tell(self.meter(None)).await;
+        channels.emit(self.meter(None)).await;
     }
 
     const fn meter(&self, context_left_percent: Option<u32>) -> AgentEvent {
@@ -536,7 +540,7 @@ impl Driver {
         }
     }
 
-    async fn updated(&mut self, update: &Value, desk: &Desk) {
+    async fn updated(&mut self, update: &Value, channels: &DriverChannels) {
         // Between turns, updates are ignored: a program may replay the conversation of a resumed session.
         if self.prompts.is_empty() {
             return;
@@ -545,34 +549,34 @@ impl Driver {
         match update["sessionUpdate"].as_str().unwrap_or_default() {
             "agent_message_chunk" => {
                 if update["messageId"] != self.message_id {
-                    self.message_over(desk).await;
+                    self.message_over(channels).await;
                     self.message_id = update["messageId"].clone();
                 }
                 if self.message.len() + text.len() <= MAX_MESSAGE_BYTES {
                     self.message.push_str(text);
                 }
-                desk.tell(AgentEvent::Output(text.to_owned())).await;
+                channels.emit(AgentEvent::Output(text.to_owned())).await;
             }
-            "agent_thought_chunk" => desk.tell(AgentEvent::Activity("thinking".to_owned())).await,
-            "tool_call" | "tool_call_update" => self.call_updated(update, desk).await,
-            "plan" => desk.tell(events::plan(update)).await,
+            "agent_thought_chunk" => channels.emit(AgentEvent::Activity("thinking".to_owned())).await,
+            "tool_call" | "tool_call_update" => self.call_updated(update, channels).await,
+            "plan" => channels.emit(events::plan(update)).await,
             "usage_update" => {
-                desk.tell(self.meter(events::context_left(update))).await;
+                channels.emit(self.meter(events::context_left(update))).await;
             }
             _ => {}
         }
     }
 
     /// Ends a message. The next text belongs to another message.
-    async fn message_over(&mut self, desk: &Desk) {
+    async fn message_over(&mut self, channels: &DriverChannels) {
         if !self.message.is_empty() {
             self.message.clear();
-            desk.tell(AgentEvent::Output("\n".to_owned())).await;
+            channels.emit(AgentEvent::Output("\n".to_owned())).await;
         }
         self.message_id = Value::Null;
     }
 
-    async fn call_updated(&mut self, update: &Value, desk: &Desk) {
+    async fn call_updated(&mut self, update: &Value, channels: &DriverChannels) {
         let profile = self.opening.profile;
         let id = update["toolCallId"].as_str();
         let Some(id) = id.filter(|id| id.len() <= MAX_ID_BYTES) else {
@@ -585,11 +589,11 @@ impl Driver {
             let Some(tool) = events::tool(profile, update).filter(|_| is_first && self.calls.len() < MAX_CALLS) else {
                 return;
             };
-            self.message_over(desk).await;
+            self.message_over(channels).await;
             let call = Call {
                 tool,
                 arguments: Some(json!({})),
-                is_told: false,
+                is_reported: false,
                 is_done: false,
             };
             self.calls.insert(id.to_owned(), call);
@@ -598,31 +602,31 @@ impl Driver {
             return;
         };
         let arguments = events::arguments(profile, update);
-        if is_told(&arguments) {
+        if has_arguments(&arguments) {
             // A program repeats them as they grow.
             let replaced = call.arguments.take().map_or(0, |old| old.to_string().len());
             if replaced > MAX_ARGUMENTS_BYTES {
                 self.long_bytes = self.long_bytes.saturating_sub(replaced);
             }
-            call.arguments = kept(arguments, &mut self.long_bytes);
+            call.arguments = within_budget(arguments, &mut self.long_bytes);
         }
         let status = update["status"].as_str().unwrap_or("in_progress");
         call.is_done = matches!(status, "completed" | "failed");
         // A pending call has no arguments yet.
-        let is_news = status != "pending" && !call.is_told;
-        call.is_told |= is_news;
+        let is_new = status != "pending" && !call.is_reported;
+        call.is_reported |= is_new;
         let tool = call.tool.clone();
-        if is_news {
+        if is_new {
             let used = events::used(profile, &tool, call.arguments.as_ref().unwrap_or(&Value::Null));
-            desk.tell(AgentEvent::ToolUsed(used)).await;
+            channels.emit(AgentEvent::ToolUsed(used)).await;
         }
-        if is_news && !self.is_offered(&tool) {
+        if is_new && !self.is_offered(&tool) {
             let arguments = self.calls.get(id).and_then(|call| call.arguments.clone());
             let unoffered = AgentEvent::UnofferedCall {
                 tool: profile.ours(&tool).unwrap_or(&tool).to_owned(),
                 arguments: arguments.unwrap_or_default(),
             };
-            desk.tell(unoffered).await;
+            channels.emit(unoffered).await;
         }
         if status == "completed"
             && !self.is_offered(&tool)
@@ -632,7 +636,7 @@ impl Driver {
             self.opening
                 .gaps
                 .push(format!("it used {tool:?}, which it was not offered"));
-            desk.tell_gaps(&self.opening.gaps).await;
+            channels.report_gaps(&self.opening.gaps).await;
         }
     }
 
@@ -641,8 +645,8 @@ impl Driver {
     }
 
     /// Handles a permission request. The supervisor decides about its own tools when they are called.
-    async fn asked(&mut self, id: &Value, params: &Value, desk: &Desk) {
-        self.message_over(desk).await;
+    async fn handle_permission_request(&mut self, id: &Value, params: &Value, channels: &DriverChannels) {
+        self.message_over(channels).await;
         let profile = self.opening.profile;
         let asked = &params["toolCall"];
         let call_id = asked["toolCallId"].as_str().unwrap_or_default();
@@ -653,9 +657,9 @@ impl Driver {
             // The title is something else here, so the tool is unknown.
             (None, Profile::OpenCode) => None,
         };
-        let told = events::arguments(profile, asked);
-        let arguments = if is_told(&told) {
-            kept(told, &mut self.long_bytes)
+        let reported = events::arguments(profile, asked);
+        let arguments = if has_arguments(&reported) {
+            within_budget(reported, &mut self.long_bytes)
         } else {
             call.map_or_else(|| Some(json!({})), |call| call.arguments.clone())
         };
@@ -699,13 +703,13 @@ impl Driver {
                     written: events::written(asked, &self.opening.directory),
                 };
                 self.questions.insert(number, question);
-                desk.tell(AgentEvent::ToolAsked(event)).await;
+                channels.emit(AgentEvent::ToolAsked(event)).await;
             }
         }
     }
 
     /// Handles the end of a prompt. The turn ends with the last prompt, unless there is more input to send.
-    async fn answered(&mut self, prompt: u64, said: &Value, desk: &Desk) {
+    async fn answered(&mut self, prompt: u64, incoming: &Value, channels: &DriverChannels) {
         self.prompts.remove(&prompt);
         // Joined prompts end together and report the same usage.
         if !self.prompts.is_empty() {
@@ -714,36 +718,36 @@ impl Driver {
         self.calls.clear();
         self.questions.clear();
         self.long_bytes = 0;
-        let tokens = events::tokens(&said["result"]);
+        let tokens = events::tokens(&incoming["result"]);
         if tokens != Tokens::NONE && !self.calls_spent.has_calls() && !std::mem::replace(&mut self.is_usage_late, true)
         {
             self.opening.gaps.push(USAGE_IS_LATE.to_owned());
-            desk.tell_gaps(&self.opening.gaps).await;
+            channels.report_gaps(&self.opening.gaps).await;
         }
         self.calls_spent.turn_ended(tokens);
-        desk.tell(self.meter(None)).await;
+        channels.emit(self.meter(None)).await;
 
-        let (ending, failure) = events::ending(said);
-        if self.is_given_up {
-            let message = format!("no word of the model for {SILENCE_LIMIT:?}: {failure}");
+        let (ending, failure) = events::ending(incoming);
+        if self.is_timed_out {
+            let message = format!("no output of the model for {SILENCE_LIMIT:?}: {failure}");
             let message = message.trim_end_matches([' ', ':']).to_owned();
-            self.turn_over(Ending::Errored, message, desk).await;
+            self.turn_over(TurnEnding::Errored, message, channels).await;
         } else if self.is_interrupted {
-            self.turn_over(Ending::Interrupted, String::new(), desk).await;
-        } else if ending != Ending::Completed {
-            self.turn_over(ending, failure, desk).await;
-        } else if let Some(text) = self.left_to_say(desk).await {
+            self.turn_over(TurnEnding::Interrupted, String::new(), channels).await;
+        } else if ending != TurnEnding::Completed {
+            self.turn_over(ending, failure, channels).await;
+        } else if let Some(text) = self.take_pending_text(channels).await {
             self.message.clear();
             self.prompt(&text);
         } else {
             let message = std::mem::take(&mut self.message);
-            self.turn_over(Ending::Completed, message, desk).await;
+            self.turn_over(TurnEnding::Completed, message, channels).await;
         }
     }
 
     /// Returns what an ended prompt did not include: the reasons of refusals that ended it, and input that it could not
     /// accept.
-    async fn left_to_say(&mut self, desk: &Desk) -> Option<String> {
+    async fn take_pending_text(&mut self, channels: &DriverChannels) -> Option<String> {
         let mut left = Vec::new();
         let refused = std::mem::take(&mut self.refused);
         if !refused.is_empty() && self.opening.profile.ends_on_refusal() && self.refusals < MAX_REFUSALS {
@@ -751,23 +755,24 @@ impl Driver {
             left.extend(refused);
             left.push("Go on without it, or say that you cannot.".to_owned());
         }
-        for (number, text) in std::mem::take(&mut self.unsaid) {
+        for (number, text) in std::mem::take(&mut self.unsent_input) {
             left.push(text);
-            desk.tell(AgentEvent::InputTaken(number)).await;
+            channels.emit(AgentEvent::InputTaken(number)).await;
         }
         (!left.is_empty()).then(|| left.join("\n\n"))
     }
 
-    async fn turn_over(&mut self, ending: Ending, message: String, desk: &Desk) {
+    async fn turn_over(&mut self, ending: TurnEnding, message: String, channels: &DriverChannels) {
         self.message.clear();
         self.message_id = Value::Null;
-        desk.tell(AgentEvent::TurnEnded { ending, message }).await;
+        channels.emit(AgentEvent::TurnEnded { ending, message }).await;
     }
 
     // === requests ===
 
     fn answer(&self, id: &Value, result: &Value) {
-        self.program.say(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
+        self.program
+            .send(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
     }
 
     async fn call(&mut self, method: &str, params: Value) -> Answered {
@@ -776,12 +781,12 @@ impl Driver {
 }
 
 /// Returns whether a program reported any arguments.
-fn is_told(arguments: &Value) -> bool {
+fn has_arguments(arguments: &Value) -> bool {
     arguments.as_object().is_some_and(|fields| !fields.is_empty())
 }
 
 /// Returns the complete arguments for storage, because a decision covers all of them. `None`: they exceed the budget.
-fn kept(arguments: Value, long_bytes: &mut usize) -> Option<Value> {
+fn within_budget(arguments: Value, long_bytes: &mut usize) -> Option<Value> {
     let bytes = arguments.to_string().len();
     if bytes > MAX_ARGUMENTS_BYTES {
         if *long_bytes + bytes > MAX_LONG_BYTES {
@@ -810,9 +815,9 @@ mod tests {
     use super::*;
     use crate::{
         agent::Agent as _,
-        child::{Child, Launch, Puppet},
+        child::{Child, FakeChild, ProcessSpec},
         driven::{self, Driven},
-        prompt::GivenTurn,
+        prompt::PreparedTurn,
     };
 
     /// A program that begins like OpenCode, and then runs the code in place of TURN.
@@ -839,14 +844,14 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
 
     fn started(mode: &str, turn: &str) -> (Child, Driver) {
         let script = BEGIN.replace("MODE", mode).replace("TURN", turn);
-        let launch = Launch {
+        let process = ProcessSpec {
             command: "/bin/sh".into(),
             args: vec!["-c".into(), script.into()],
             directory: "/".into(),
             environment: Vec::new(),
             starts: Vec::new(),
         };
-        let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES).unwrap();
+        let (child, output) = Child::start(process, driven::MAX_LINE_BYTES).unwrap();
         let driver = Driver::new(Program::new(&child, output), opening());
         (child, driver)
     }
@@ -868,11 +873,11 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
     }
 
     #[tokio::test]
-    async fn a_refused_call_does_not_end_the_turn() {
+    async fn refused_call_does_not_end_turn() {
         let (child, mut driver) = started(AGENT, REFUSED);
         driver.prepare().await.unwrap();
-        let mut agent = Driven::new(child, |desk| driver.drive(desk));
-        let turn = GivenTurn {
+        let mut agent = Driven::new(child, |channels| driver.drive(channels));
+        let turn = PreparedTurn {
             number: 1,
             extent: PromptExtent::Full,
             blocks: vec![PromptBlock {
@@ -902,30 +907,34 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
                 _ => {}
             }
         };
-        assert_eq!((ending, message.as_str()), (Ending::Completed, "I see."));
+        assert_eq!((ending, message.as_str()), (TurnEnding::Completed, "I see."));
         assert_eq!((spent.input, spent.output), (4, 6));
     }
 
     #[tokio::test]
-    async fn the_model_is_told_of_so_many_refusals() {
+    async fn stored_refusals_and_arguments_are_bounded() {
         let (_child, mut driver) = started(AGENT, "");
         for _ in 0..1_000 {
             driver.refuse("bash", "not now");
         }
-        assert_eq!(driver.refused.len(), MAX_TOLD);
+        assert_eq!(driver.refused.len(), MAX_STORED_REFUSALS);
         let mut long_bytes = 0;
         let short = json!({"path": "a"});
-        assert_eq!(kept(short.clone(), &mut long_bytes), Some(short));
+        assert_eq!(within_budget(short.clone(), &mut long_bytes), Some(short));
         let long = json!({"path": "a", "content": "x".repeat(MAX_LONG_BYTES / 2)});
-        assert_eq!(kept(long.clone(), &mut long_bytes), Some(long.clone()));
-        assert_eq!(kept(long, &mut long_bytes), None, "all of them have so much room");
+        assert_eq!(within_budget(long.clone(), &mut long_bytes), Some(long.clone()));
+        assert_eq!(
+            within_budget(long, &mut long_bytes),
+            None,
+            "all of them have so much room"
+        );
     }
 
     #[tokio::test]
-    async fn a_question_that_is_too_long_to_be_kept_is_denied() {
-        let (input, output, mut puppet) = Puppet::new(driven::MAX_LINE_BYTES);
+    async fn overlong_question_is_denied() {
+        let (input, output, mut fake) = FakeChild::new(driven::MAX_LINE_BYTES);
         let mut driver = Driver::new(Program::over(input, output), opening());
-        let (desk, _orders, mut events) = driven::desk();
+        let (channels, _orders, mut events) = driven::driver_channels();
         driver.prompts.insert(1);
         driver.begun("c".to_owned(), "bash".to_owned(), Some(json!({"command": "ls"})));
         let long = "x".repeat(MAX_ID_BYTES);
@@ -939,8 +948,8 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
                 "toolCall": {"toolCallId": "c", "rawInput": arguments},
                 "options": [{"optionId": once, "kind": "allow_once"}, {"optionId": "reject", "kind": "reject_once"}],
             });
-            driver.asked(&id, &params, &desk).await;
-            let answer: Value = serde_json::from_str(&puppet.told.recv().await.unwrap()).unwrap();
+            driver.handle_permission_request(&id, &params, &channels).await;
+            let answer: Value = serde_json::from_str(&fake.received.recv().await.unwrap()).unwrap();
             assert_eq!(
                 (&answer["id"], &answer["result"]["outcome"]["optionId"]),
                 (&id, &json!("reject"))
@@ -950,7 +959,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
     }
 
     #[tokio::test]
-    async fn a_program_that_does_not_take_the_role_is_not_begun_with() {
+    async fn program_that_ignores_role_is_not_started() {
         let (_child, mut driver) = started("build", "");
         let failure = driver.prepare().await.unwrap_err();
         assert_eq!(failure.refusal, StartRefusal::PolicyNotEnforceable);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use troupe_proto::supervisor::v1::{ToolUse, plan_step::State};
 
 use crate::{
-    agent::{AgentEvent, Ending},
+    agent::{AgentEvent, TurnEnding},
     programs::Profile,
     redact,
     text::cut,
@@ -176,24 +176,24 @@ pub(super) fn context_left(update: &Value) -> Option<u32> {
 }
 
 /// Returns how a prompt ended, and a message if it is not the agent's last message.
-pub(super) fn ending(answer: &Value) -> (Ending, String) {
+pub(super) fn ending(answer: &Value) -> (TurnEnding, String) {
     if let Some(error) = answer.get("error") {
-        return (Ending::Errored, failure(error));
+        return (TurnEnding::Errored, failure(error));
     }
     match answer["result"]["stopReason"].as_str() {
-        Some("end_turn") => (Ending::Completed, String::new()),
-        Some("cancelled") => (Ending::Interrupted, String::new()),
+        Some("end_turn") => (TurnEnding::Completed, String::new()),
+        Some("cancelled") => (TurnEnding::Interrupted, String::new()),
         Some("max_tokens") => (
-            Ending::Errored,
+            TurnEnding::Errored,
             "the answer reached the model's limit of tokens".to_owned(),
         ),
         Some("max_turn_requests") => (
-            Ending::Errored,
+            TurnEnding::Errored,
             "the turn reached the program's limit of calls".to_owned(),
         ),
-        Some("refusal") => (Ending::Errored, "the model refused to go on".to_owned()),
+        Some("refusal") => (TurnEnding::Errored, "the model refused to go on".to_owned()),
         other => (
-            Ending::Errored,
+            TurnEnding::Errored,
             format!("the turn ended by {:?}", other.unwrap_or_default()),
         ),
     }
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_known_by_its_first_title_or_by_its_id() {
+    fn call_is_identified_by_first_title_or_id() {
         let call = json!({"toolCallId": "call_1", "title": "bash"});
         assert_eq!(tool(Profile::OpenCode, &call).as_deref(), Some("bash"));
         let call = json!({"toolCallId": "run_shell_command__run_shell_command_17_0", "title": "touch zz"});
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_shown_by_their_canonical_names_and_in_few_words() {
+    fn tool_uses_have_canonical_names_and_short_details() {
         for (profile, tool, arguments, name, detail) in [
             (
                 Profile::OpenCode,
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_would_write_is_known_of_edits() {
+    fn edit_call_reports_written_paths() {
         let call = json!({
             "kind": "edit",
             "locations": [{"path": "/w/b"}],
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_what_is_told() {
+    fn arguments_come_from_raw_input_or_title() {
         let call = json!({"title": "touch zz", "kind": "execute"});
         assert_eq!(arguments(Profile::Gemini, &call), json!({"command": "touch zz"}));
         let call = json!({"title": "bash", "rawInput": {"command": "x"}});
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_is_what_either_program_tells() {
+    fn usage_of_opencode_and_gemini_is_parsed() {
         let opencode = json!({"usage": {
             "inputTokens": 800, "outputTokens": 15, "totalTokens": 1320, "thoughtTokens": 5, "cachedReadTokens": 500,
         }});
@@ -341,20 +341,23 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_ends_as_it_is_answered() {
+    fn prompt_response_decides_turn_ending() {
         for (answer, expected) in [
-            (json!({"result": {"stopReason": "end_turn"}}), (Ending::Completed, "")),
+            (
+                json!({"result": {"stopReason": "end_turn"}}),
+                (TurnEnding::Completed, ""),
+            ),
             (
                 json!({"result": {"stopReason": "cancelled"}}),
-                (Ending::Interrupted, ""),
+                (TurnEnding::Interrupted, ""),
             ),
             (
                 json!({"error": {"code": -32603, "message": "Internal error: no", "data": {"errorName": "APIError"}}}),
-                (Ending::Errored, "Internal error: no (APIError)"),
+                (TurnEnding::Errored, "Internal error: no (APIError)"),
             ),
             (
                 json!({"error": {"code": 400, "message": "{\"error\":{\"code\":400,\"message\":\"bad\"}}"}}),
-                (Ending::Errored, "bad"),
+                (TurnEnding::Errored, "bad"),
             ),
         ] {
             let (ending, message) = ending(&answer);
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn leave_is_given_for_once() {
+    fn permission_is_granted_once() {
         let options = json!([
             {"optionId": "always", "kind": "allow_always"},
             {"optionId": "once", "kind": "allow_once"},

@@ -34,8 +34,8 @@ use self::{
     settings::{Own, Tuned},
 };
 use crate::{
-    agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
-    child::{Child, Launch},
+    agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
+    child::{Child, ProcessSpec},
     confinement::{self, Confinement},
     driven::{self, Driven, Program},
     env::{Environment, is_plain_id},
@@ -67,16 +67,16 @@ impl AcpKind {
         Self { program, shim }
     }
 
-    async fn start_program(&self, casting: &Casting, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+    async fn start_program(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
         let profile = self.program.profile;
-        casting.check_directory().await?;
+        launch.check_directory().await?;
         let policy =
-            policy::compile(&casting.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
-        let access = casting.resolved.sandbox();
-        let mut confinement = Confinement::of(casting, profile.kind()).await?;
+            policy::compile(&launch.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
+        let access = launch.resolved.sandbox();
+        let mut confinement = Confinement::of(launch, profile.kind()).await?;
         if let (false, Some(found)) = (
             confinement.is_confined(),
-            project::found(profile.kind(), casting.directory()).first(),
+            project::found(profile.kind(), launch.directory()).first(),
         ) {
             return Err(StartFailure::not_enforceable(format!(
                 "without bubblewrap the program would obey {}; move it away, or run the role with another program",
@@ -86,41 +86,41 @@ impl AcpKind {
         let tools = settings::tools(profile, &policy, access);
         let withheld = settings::withheld(profile, &policy, access);
         let mut gaps: Vec<String> = policy::gap_of_withheld(&withheld).into_iter().collect();
-        let ours: Vec<String> = casting
+        let ours: Vec<String> = launch
             .offered
             .iter()
             .map(|tool| profile.name_of_ours(&tool.name))
             .collect();
-        let servers = self.servers(casting)?;
+        let servers = self.servers(launch)?;
 
-        let home = casting.state.join(profile.kind());
+        let home = launch.state.join(profile.kind());
         prepare_home(profile, &home, self.program.program.login.as_deref())
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
-        let (mut launch, uses_endpoint, tuned) = self.launch(casting, &home, &model, &tools, &ours)?;
-        gaps.extend(casting.gap_of_endpoint(uses_endpoint));
+        let (mut process, uses_endpoint, tuned) = self.process(launch, &home, &model, &tools, &ours)?;
+        gaps.extend(launch.gap_of_endpoint(uses_endpoint));
         let applies = |name: &str| tuned.parameters.iter().any(|applied| applied == name);
         gaps.extend(policy::gap_of_parameters(
-            &casting.resolved.parameters,
+            &launch.resolved.parameters,
             profile.name(),
             applies,
         ));
         gaps.append(&mut confinement.gaps);
-        let providers = self.provider_access(&mut launch, &model).await;
+        let providers = self.provider_access(&mut process, &model).await;
         gaps.extend(providers.gaps());
-        let launch = confinement.confine(
-            launch,
-            &[home.as_path(), &casting.scratch],
+        let process = confinement.confine(
+            process,
+            &[home.as_path(), &launch.scratch],
             self.program.program.login.as_deref(),
         );
-        let (mut child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
+        let (mut child, output) = Child::start(process, driven::MAX_LINE_BYTES)?;
         child.keep(confinement.placeholders);
         let opening = Opening {
             profile,
-            directory: casting.directory().to_owned(),
+            directory: launch.directory().to_owned(),
             servers,
-            effort: casting.resolved.reasoning_effort.clone(),
+            effort: launch.resolved.reasoning_effort.clone(),
             has_effort: tuned.effort,
-            had_turns: casting.had_turns,
+            had_turns: launch.had_turns,
             tools: settings::names(&tools).map(str::to_owned).collect(),
             ours: ours.into_iter().collect(),
             record: Some(home.join(RECORD)),
@@ -129,15 +129,15 @@ impl AcpKind {
         };
         let mut driver = Driver::new(Program::new(&child, output), opening);
         driver.prepare().await?;
-        let driven = Driven::new(child, async move |desk| {
-            driver.drive(desk).await;
+        let driven = Driven::new(child, async move |channels| {
+            driver.drive(channels).await;
         });
         Ok(Box::new(driven.with_access(providers)))
     }
 
     /// Returns the servers of the session: ours, if the thread is offered any tools.
-    fn servers(&self, casting: &Casting) -> Result<Value, StartFailure> {
-        if casting.offered.is_empty() {
+    fn servers(&self, launch: &LaunchSpec) -> Result<Value, StartFailure> {
+        if launch.offered.is_empty() {
             return Ok(json!([]));
         }
         let Some(shim) = self.shim.as_ref().and_then(|shim| shim.to_str()) else {
@@ -145,48 +145,50 @@ impl AcpKind {
                 "no command serves the thread's tools".to_owned(),
             ));
         };
-        let Some(token) = &casting.token else {
+        let Some(token) = &launch.token else {
             return Err(StartFailure::no_program(
                 "the thread has no token, so nothing can be served by it".to_owned(),
             ));
         };
-        let authorities =
-            match &casting.supervisor_authorities {
-                None => None,
-                Some(path) => Some(path.to_str().ok_or_else(|| {
-                    StartFailure::no_program(format!("{} cannot be told to a program", path.display()))
-                })?),
-            };
+        let authorities = match &launch.supervisor_authorities {
+            None => None,
+            Some(path) => Some(path.to_str().ok_or_else(|| {
+                StartFailure::no_program(format!(
+                    "the path {} is not UTF-8 and cannot be passed to a program",
+                    path.display()
+                ))
+            })?),
+        };
         Ok(settings::servers(
             shim,
             token.expose(),
-            &casting.supervisor_url,
+            &launch.supervisor_url,
             authorities,
         ))
     }
 
     /// Returns the start parameters of the program, whether it uses the role's endpoint, and the role settings that it
     /// applies.
-    fn launch(
+    fn process(
         &self,
-        casting: &Casting,
+        launch: &LaunchSpec,
         home: &Path,
         model: &ModelChoice,
         tools: &[Own],
         ours: &[String],
-    ) -> Result<(Launch, bool, Tuned), StartFailure> {
-        let endpoint = casting.endpoint(model);
+    ) -> Result<(ProcessSpec, bool, Tuned), StartFailure> {
+        let endpoint = launch.endpoint(model);
         let model = model.name();
         let program = &self.program.program;
         let mut args: Vec<OsString> = self.program.args.iter().map(OsString::from).collect();
-        let mut environment = self.environment(casting, home);
+        let mut environment = self.environment(launch, home);
         let mut set = |name: &str, value: OsString| environment.push((name.to_owned(), value));
-        let resolved = &casting.resolved;
+        let resolved = &launch.resolved;
         let (uses_endpoint, tuned) = match self.program.profile {
             Profile::OpenCode => {
                 let model = model.map(|name| settings::opencode_model(name, program.provider.as_deref()));
                 let mut config =
-                    settings::opencode(&program.settings, tools, ours, &casting.instructions, model.as_deref());
+                    settings::opencode(&program.settings, tools, ours, &launch.instructions, model.as_deref());
                 let effort = &resolved.reasoning_effort;
                 let tuned = settings::tune(&mut config, model.as_deref(), effort, &resolved.parameters);
                 let provider = settings::opencode_provider(model.as_deref(), program.provider.as_deref());
@@ -220,8 +222,8 @@ impl AcpKind {
                 if let Some(model) = model {
                     args.extend(["-m".into(), model.into()]);
                 }
-                if !casting.instructions.trim().is_empty() {
-                    let path = write(home, SYSTEM_PROMPT, &casting.instructions).map_err(|error| {
+                if !launch.instructions.trim().is_empty() {
+                    let path = write(home, SYSTEM_PROMPT, &launch.instructions).map_err(|error| {
                         StartFailure::no_program(format!("its instructions cannot be written: {error}"))
                     })?;
                     set("GEMINI_SYSTEM_MD", path.into());
@@ -234,10 +236,10 @@ impl AcpKind {
                 (endpoint.is_some(), tuned)
             }
         };
-        let launch = Launch {
+        let process = ProcessSpec {
             command: program.command.clone(),
             args,
-            directory: casting.directory().to_owned(),
+            directory: launch.directory().to_owned(),
             environment,
             starts: self
                 .shim
@@ -246,22 +248,23 @@ impl AcpKind {
                 .filter(|shim| shim.is_absolute())
                 .collect(),
         };
-        Ok((launch, uses_endpoint, tuned))
+        Ok((process, uses_endpoint, tuned))
     }
 
     /// Points the program to local proxies for its providers.
-    async fn provider_access(&self, launch: &mut Launch, model: &ModelChoice) -> ProviderAccess {
+    async fn provider_access(&self, process: &mut ProcessSpec, model: &ModelChoice) -> ProviderAccess {
         let program = &self.program.program;
         match self.program.profile {
             Profile::OpenCode => {
                 let model = model.name();
                 let model = model.map(|name| settings::opencode_model(name, program.provider.as_deref()));
                 let provider = settings::opencode_provider(model.as_deref(), program.provider.as_deref());
-                let content = variable(&mut launch.environment, OPENCODE_CONFIG);
+                let content = variable(&mut process.environment, OPENCODE_CONFIG);
                 let content = content.and_then(|content| content.to_str()).unwrap_or_default();
                 let mut config: Value = serde_json::from_str(content).unwrap_or_default();
-                let access = ProviderAccess::of_opencode(program, provider, &mut config, &mut launch.environment).await;
-                if let Some(content) = variable(&mut launch.environment, OPENCODE_CONFIG) {
+                let access =
+                    ProviderAccess::of_opencode(program, provider, &mut config, &mut process.environment).await;
+                if let Some(content) = variable(&mut process.environment, OPENCODE_CONFIG) {
                     *content = config.to_string().into();
                 }
                 access
@@ -269,16 +272,16 @@ impl AcpKind {
             Profile::Gemini => {
                 let settings = settings::gemini(&program.settings, program.login.is_some());
                 let has_key = settings::has_gemini_key(&settings);
-                ProviderAccess::of_gemini(program, has_key, &mut launch.environment).await
+                ProviderAccess::of_gemini(program, has_key, &mut process.environment).await
             }
         }
     }
 
-    fn environment(&self, casting: &Casting, home: &Path) -> Environment {
+    fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
         let AgentProgram {
             inherit, environment, ..
         } = &self.program.program;
-        home::environment_in(home, casting, self.program.profile.quiet(), inherit, environment)
+        home::environment_in(home, launch, self.program.profile.quiet(), inherit, environment)
     }
 }
 
@@ -308,10 +311,10 @@ impl AgentKind for AcpKind {
 
     fn start<'a>(
         &'a self,
-        casting: &'a Casting,
+        launch: &'a LaunchSpec,
         model: ModelChoice,
     ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.start_program(casting, model))
+        Box::pin(self.start_program(launch, model))
     }
 }
 
@@ -324,7 +327,7 @@ pub(crate) async fn converse(
     profile: Profile,
     ours: &str,
     directory: PathBuf,
-    desk: driven::Desk,
+    channels: driven::DriverChannels,
 ) -> Result<(), StartFailure> {
     let shell = match profile {
         Profile::OpenCode => "bash",
@@ -345,7 +348,7 @@ pub(crate) async fn converse(
     };
     let mut driver = Driver::new(program, opening);
     driver.prepare().await?;
-    driver.drive(desk).await;
+    driver.drive(channels).await;
     Ok(())
 }
 
@@ -386,7 +389,7 @@ fn keep_chat(home: &Path, session: &str) -> io::Result<()> {
 /// Creates the program's home, and removes files by which an agent could disable restrictions.
 fn prepare_home(profile: Profile, home: &Path, login: Option<&Path>) -> io::Result<()> {
     fs::create_dir_all(home)?;
-    for name in profile.swept() {
+    for name in profile.removed_files() {
         remove(&unlinked(home, name)?)?;
     }
     home::prepare(home, login, profile.login())
@@ -416,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_agent_left_behind_is_gone_and_nothing_outside_with_it() {
+    fn leftovers_are_removed_and_files_outside_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let (home, outside) = (directory.path().join("home"), directory.path().join("outside"));
         fs::create_dir_all(home.join(".config/opencode/plugin")).unwrap();
@@ -438,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn chat_is_kept_from_a_start_in_the_same_minute() {
+    fn chat_survives_start_in_same_minute() {
         let home = tempfile::tempdir().unwrap();
         let session = "84c643ba-3fa4-4868-9d2c-b89c62f80422";
         let chats = home.path().join(".gemini/tmp/w/chats");
@@ -473,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_is_lent_by_a_link() {
+    fn login_is_linked_into_home() {
         let directory = tempfile::tempdir().unwrap();
         let login = directory.path().join("auth.json");
         fs::write(&login, "{}").unwrap();

@@ -188,7 +188,7 @@ impl Profile {
     /// Returns the paths in the program's own directory that are removed at each start. An agent that may write there
     /// could
     /// give the next process settings or code that disable its restrictions.
-    pub(super) const fn swept(self) -> &'static [&'static str] {
+    pub(super) const fn removed_files(self) -> &'static [&'static str] {
         match self {
             Self::OpenCode => &[".config/opencode", ".opencode"],
             Self::Gemini => &[
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_policy_allows_is_offered() {
+    fn only_allowed_tools_are_offered() {
         use Profile::{Gemini, OpenCode};
         let write = Sandbox::WorkspaceWrite;
         for (profile, allow, deny, access, expected) in [
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_network_keeps_from_a_reader_is_a_gap() {
+    fn network_only_restriction_of_reader_is_a_gap() {
         let everything = compiled(&["*"], &[]);
         for (profile, expected) in [
             (Profile::OpenCode, ["bash", "webfetch", "websearch"]),
@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_denied_before_anything_is_allowed() {
+    fn default_deny_precedes_allow_rules() {
         let tools = tools(
             Profile::OpenCode,
             &compiled(&["read_file", "wait"], &[]),
@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_of_gemini_names_each_tool_in_full() {
+    fn gemini_policy_names_each_tool_in_full() {
         let tools = tools(
             Profile::Gemini,
             &compiled(&["read_file", "exec_command"], &[]),
@@ -680,7 +680,7 @@ mod tests {
     }
 
     #[test]
-    fn our_tools_have_a_name_of_the_programs() {
+    fn own_tool_names_convert_both_ways() {
         for profile in [Profile::OpenCode, Profile::Gemini] {
             let name = profile.name_of_ours("spawn_agent");
             assert_eq!(profile.ours(&name), Some("spawn_agent"));
@@ -691,14 +691,14 @@ mod tests {
     }
 
     #[test]
-    fn a_model_of_opencode_has_a_provider() {
+    fn opencode_model_includes_provider() {
         assert_eq!(opencode_model("m", Some("p")), "p/m");
         assert_eq!(opencode_model("q/m", Some("p")), "q/m");
         assert_eq!(opencode_model("m", None), "m");
     }
 
     #[test]
-    fn a_role_says_where_and_how_opencode_asks_its_model() {
+    fn model_decides_provider_of_opencode() {
         assert_eq!(opencode_provider(Some("q/m"), Some("p")), Some("q"));
         assert_eq!(opencode_provider(None, Some("p")), Some("p"));
         assert_eq!(opencode_provider(Some("m"), None), None);
@@ -710,7 +710,7 @@ mod tests {
     }
 
     #[test]
-    fn opencode_is_tuned_as_far_as_its_package_allows() {
+    fn opencode_applies_only_supported_parameters() {
         let set = parameters(&[
             ("temperature", "0.5"),
             ("top_p", "\"high\""),
@@ -743,7 +743,7 @@ mod tests {
     }
 
     #[test]
-    fn gemini_thinks_as_its_model_can() {
+    fn gemini_thinking_depends_on_model() {
         for (model, effort, expected) in [
             ("gemini-2.5-flash", "none", Some(json!({"thinkingBudget": 0}))),
             ("gemini-2.5-pro", "none", None),
@@ -784,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn the_login_decides_how_gemini_authenticates_unless_the_operator_does() {
+    fn gemini_login_sets_authentication_unless_overridden() {
         let way = |settings: Value, has_login| {
             gemini(settings.as_object().unwrap(), has_login)["security"]["auth"]["selectedType"].clone()
         };

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn splits_at_line_ends_whatever_the_buffer() {
+    async fn lines_are_split_for_any_buffer_size() {
         for buffer in 1..8 {
             let found = lines(b"one\r\n\ntwo\nlast", buffer, 100).await;
             assert_eq!(found, [text("one"), text(""), text("two"), text("last")]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_over_the_bound_is_counted_and_the_next_one_is_read() {
+    async fn overlong_line_is_counted_and_next_line_is_read() {
         for buffer in 1..8 {
             let found = lines(b"12345\n123456\n1\n", buffer, 5).await;
             let too_long = Line::TooLong {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_are_no_text_are_replaced() {
+    async fn invalid_utf8_is_replaced() {
         assert_eq!(lines(b"a\xffb\n", 8, 100).await, [text("a\u{fffd}b")]);
     }
 }

@@ -1,12 +1,11 @@
 //! One child process in its own process group: its pipes, its signals and its end.
 //!
-//! Three tasks serve a [`Child`]: a writer, a reader and a watcher. The watcher owns the process. Whatever happens to
-//! the
-//! other tasks, it does not return before the group is killed and the process is reaped.
+//! Three tasks serve a [`Child`]: a writer, a reader and a watcher. The watcher owns the process. If
+//! another task fails, it still does not return before the group is killed and the process is reaped.
 
-mod lines;
 #[cfg(any(test, feature = "fuzzing"))]
-mod puppet;
+mod fake_child;
+mod lines;
 
 use std::{
     ffi::OsString,
@@ -27,12 +26,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::fake_child::FakeChild;
 use self::lines::BoundedLines;
 pub(crate) use self::lines::Line;
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use self::puppet::Puppet;
 use crate::{
-    agent::{Deaf, StartFailure, StopOrder, Stopped},
+    agent::{InputError, StartFailure, StopOrder, Stopped},
     env::Environment,
     group::{Group, describe},
     project::Placeholders,
@@ -42,7 +41,7 @@ use crate::{
 /// How many lines wait for the program to read them.
 const UNREAD_LINES: usize = 64;
 /// Maximum number of lines that wait for the runner. The number is low because each line may have the maximum length.
-const UNHEARD_LINES: usize = 32;
+const LINE_CAPACITY: usize = 32;
 /// How much of stderr is kept for messages.
 const STDERR_TAIL_BYTES: usize = 4 * 1024;
 /// Maximum time that a process may run after it closed its output, and that its output may stay open after its end.
@@ -50,7 +49,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How a child is started.
 #[derive(Clone, Debug)]
-pub(crate) struct Launch {
+pub(crate) struct ProcessSpec {
     /// The program: a path, or a name that is looked up in PATH.
     pub(crate) command: PathBuf,
     pub(crate) args: Vec<OsString>,
@@ -96,7 +95,7 @@ impl Exit {
 
 /// A running child. Dropping it kills it.
 pub(crate) struct Child {
-    leash: Leash,
+    kill_on_drop: KillOnDrop,
     input: ChildInput,
     exit: watch::Receiver<Option<Exit>>,
     /// The placeholders of its view of the file system.
@@ -104,12 +103,12 @@ pub(crate) struct Child {
 }
 
 /// Kills the group immediately when it is dropped, so the caller can rely on that. The watcher does the rest.
-struct Leash {
+struct KillOnDrop {
     group: Group,
     dropped: CancellationToken,
 }
 
-impl Drop for Leash {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         self.group.signal(Signal::KILL);
         self.dropped.cancel();
@@ -122,8 +121,8 @@ pub(crate) struct ChildInput(mpsc::Sender<String>);
 
 impl ChildInput {
     /// Queues a line for the program.
-    pub(crate) fn write(&self, line: String) -> Result<(), Deaf> {
-        self.0.try_send(line).map_err(|_| Deaf)
+    pub(crate) fn write(&self, line: String) -> Result<(), InputError> {
+        self.0.try_send(line).map_err(|_| InputError)
     }
 }
 
@@ -145,18 +144,18 @@ impl ChildOutput {
 
 impl Child {
     /// Starts a program, of which lines of at most so many bytes are read.
-    pub(crate) fn start(launch: Launch, longest_line: usize) -> Result<(Self, ChildOutput), StartFailure> {
-        let command = launch.command.clone();
-        Self::spawn(launch, longest_line)
+    pub(crate) fn start(process: ProcessSpec, longest_line: usize) -> Result<(Self, ChildOutput), StartFailure> {
+        let command = process.command.clone();
+        Self::spawn(process, longest_line)
             .map_err(|error| StartFailure::no_program(format!("cannot start {}: {error}", command.display())))
     }
 
-    fn spawn(launch: Launch, longest_line: usize) -> io::Result<(Self, ChildOutput)> {
-        let mut child = Command::new(&launch.command)
-            .args(&launch.args)
-            .current_dir(&launch.directory)
+    fn spawn(process: ProcessSpec, longest_line: usize) -> io::Result<(Self, ChildOutput)> {
+        let mut child = Command::new(&process.command)
+            .args(&process.args)
+            .current_dir(&process.directory)
             .env_clear()
-            .envs(launch.environment)
+            .envs(process.environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -173,12 +172,12 @@ impl Child {
         };
 
         let (input, to_write) = mpsc::channel(UNREAD_LINES);
-        let (to_hear, lines) = mpsc::channel(UNHEARD_LINES);
+        let (line_sender, lines) = mpsc::channel(LINE_CAPACITY);
         let (exited, exit) = watch::channel(None);
         let dropped = CancellationToken::new();
         let tail = Arc::<Mutex<Vec<u8>>>::default();
         tokio::spawn(write_lines(stdin, to_write));
-        let reader = tokio::spawn(read_lines(stdout, longest_line, to_hear));
+        let reader = tokio::spawn(read_lines(stdout, longest_line, line_sender));
         let complaints = tokio::spawn(keep_tail(stderr, Arc::clone(&tail)));
         let watcher = Watcher {
             child,
@@ -197,7 +196,7 @@ impl Child {
             exit: exit.clone(),
         };
         let child = Self {
-            leash: Leash { group, dropped },
+            kill_on_drop: KillOnDrop { group, dropped },
             input: ChildInput(input),
             exit,
             placeholders: Placeholders::default(),
@@ -217,7 +216,7 @@ impl Child {
 
     /// Sends SIGINT to the group.
     pub(crate) fn interrupt(&self) {
-        self.leash.group.signal(Signal::INT);
+        self.kill_on_drop.group.signal(Signal::INT);
     }
 
     /// Stops the child. Closing its input lets it end by itself. It receives TERM after half of its grace and KILL at
@@ -227,16 +226,16 @@ impl Child {
     /// child from ending. The rest of its group is killed in any case.
     pub(crate) async fn stop(self, order: StopOrder) -> Stopped {
         let Self {
-            leash,
+            kill_on_drop,
             input,
             mut exit,
             placeholders: _placeholders,
         } = self;
         drop(input);
         let half = order.grace / 2;
-        for stage in [None, Some(Signal::TERM)] {
-            if let Some(signal) = stage {
-                leash.group.signal(signal);
+        for signal in [None, Some(Signal::TERM)] {
+            if let Some(signal) = signal {
+                kill_on_drop.group.signal(signal);
             }
             tokio::select! {
                 biased;
@@ -245,7 +244,7 @@ impl Child {
                 () = tokio::time::sleep(half) => {}
             }
         }
-        drop(leash);
+        drop(kill_on_drop);
         ended(&mut exit).await;
         Stopped {
             detail: "killed after its grace".to_owned(),
@@ -330,12 +329,12 @@ async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<String>) {
     }
 }
 
-async fn read_lines(stdout: ChildStdout, longest: usize, heard: mpsc::Sender<Line>) {
+async fn read_lines(stdout: ChildStdout, longest: usize, line_sender: mpsc::Sender<Line>) {
     let mut lines = BoundedLines::new(BufReader::new(stdout), longest);
     while let Ok(Some(line)) = lines.next().await {
         // While the program is being stopped, no receiver exists. Its output is still read, so that the pipe does not
         // fill up.
-        let _ = heard.send(line).await;
+        let _ = line_sender.send(line).await;
     }
 }
 

@@ -11,7 +11,7 @@ use troupe_proto::supervisor::v1::ToolDescription;
 use super::{events, settings::SERVER};
 use crate::{
     agent::{AgentEvent, AskedTool},
-    driven::{Desk, Order, Program},
+    driven::{DriverChannels, Order, Program},
     hook, input, prompt,
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure, schema},
@@ -70,7 +70,7 @@ impl Driver {
         self.of_models = Some(Tokens::NONE);
     }
 
-    /// Hands over the hook and our tools.
+    /// Registers the hook and our tools.
     ///
     /// # Errors
     ///
@@ -87,17 +87,17 @@ impl Driver {
         }));
         let answered = async {
             loop {
-                let said = self.program.hear_news().await?;
-                let answer = &said["response"];
-                if said["type"] == "control_response" && answer["request_id"] == id.as_str() {
+                let incoming = self.program.receive_new().await?;
+                let answer = &incoming["response"];
+                if incoming["type"] == "control_response" && answer["request_id"] == id.as_str() {
                     return match answer["subtype"].as_str() {
                         Some("success") => Ok(()),
                         _ => Err(answer["error"].as_str().unwrap_or("it refuses its hook").to_owned()),
                     };
                 }
-                match protocol_answer(&said, &self.tools) {
-                    Some(answer) => self.program.say(&answer),
-                    None => self.program.keep(&said)?,
+                match protocol_answer(&incoming, &self.tools) {
+                    Some(answer) => self.program.send(&answer),
+                    None => self.program.keep(&incoming)?,
                 }
             }
         };
@@ -106,51 +106,51 @@ impl Driver {
             .unwrap_or_else(|_| Err(format!("it did not begin within {GREETING_LIMIT:?}")))
     }
 
-    pub(super) async fn drive(mut self, mut desk: Desk) {
+    pub(super) async fn drive(mut self, mut channels: DriverChannels) {
         loop {
             tokio::select! {
                 // A turn that has ended accepts no more input, so the program's output is processed before new orders.
                 biased;
-                said = self.program.hear() => match said {
-                    Ok(said) => self.hear(&said, &desk).await,
+                incoming = self.program.receive() => match incoming {
+                    Ok(incoming) => self.handle_message(&incoming, &channels).await,
                     Err(complaint) => {
-                        desk.tell(AgentEvent::Exited(complaint)).await;
+                        channels.emit(AgentEvent::Exited(complaint)).await;
                         return;
                     }
                 },
-                order = desk.orders.recv() => match order {
-                    Some(order) => self.obey(order, &desk).await,
+                order = channels.orders.recv() => match order {
+                    Some(order) => self.handle_order(order, &channels).await,
                     None => return,
                 },
             }
         }
     }
 
-    async fn obey(&mut self, order: Order, desk: &Desk) {
+    async fn handle_order(&mut self, order: Order, channels: &DriverChannels) {
         match order {
             Order::Turn(turn) => {
                 self.is_running = true;
-                self.say_as_user(&prompt::assignment(&turn));
+                self.send_user_message(&prompt::assignment(&turn));
             }
             // Outside of a turn, the program would begin one by itself.
             Order::Input { .. } if !self.is_running => {}
             Order::Input { number, input } => {
-                self.say_as_user(&input::to_text(&input));
-                desk.tell(AgentEvent::InputTaken(number)).await;
+                self.send_user_message(&input::to_text(&input));
+                channels.emit(AgentEvent::InputTaken(number)).await;
             }
             Order::ToolAnswered { id, answer } => self.answer_tool(&id, &answer),
             Order::Permitted { id, verdict } => self.answer_hook(&id, &verdict),
             // Outside of a turn, the program would begin one by itself.
             Order::Explain(_) if !self.is_running => {}
-            Order::Explain(text) => self.say_as_user(&text),
+            Order::Explain(text) => self.send_user_message(&text),
             Order::Interrupt => {
                 self.control(json!({"subtype": "interrupt"}));
             }
         }
     }
 
-    fn say_as_user(&self, text: &str) {
-        self.program.say(&json!({
+    fn send_user_message(&self, text: &str) {
+        self.program.send(&json!({
             "type": "user",
             "message": {"role": "user", "content": text},
             "parent_tool_use_id": null,
@@ -162,7 +162,7 @@ impl Driver {
         self.last_id += 1;
         let id = format!("r{}", self.last_id);
         self.program
-            .say(&json!({"type": "control_request", "request_id": id, "request": request}));
+            .send(&json!({"type": "control_request", "request_id": id, "request": request}));
         id
     }
 
@@ -176,7 +176,7 @@ impl Driver {
             Err(failure) => (failure.to_json().to_string(), true),
         };
         let result = json!({"content": [{"type": "text", "text": text}], "isError": is_error});
-        self.program.say(&mcp_response(&request, &call, &result));
+        self.program.send(&mcp_response(&request, &call, &result));
     }
 
     fn answer_hook(&self, request: &str, verdict: &Result<(), ToolFailure>) {
@@ -185,47 +185,48 @@ impl Driver {
             Ok(()) => json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}),
             Err(failure) => hook::denial(failure.text()),
         };
-        self.program.say(&control_response(request, &answer));
+        self.program.send(&control_response(request, &answer));
     }
 
-    async fn hear(&mut self, said: &Value, desk: &Desk) {
-        if said["type"] == "assistant" {
+    async fn handle_message(&mut self, incoming: &Value, channels: &DriverChannels) {
+        if incoming["type"] == "assistant" {
             // Each piece of a message repeats the tokens of its call. The calls of its own agents count as well.
-            let message = &said["message"];
+            let message = &incoming["message"];
             self.calls
                 .call(message["id"].as_str().unwrap_or_default(), events::tokens(message));
-            desk.tell(self.meter(None)).await;
+            channels.emit(self.meter(None)).await;
         }
-        match said["type"].as_str().unwrap_or_default() {
-            "control_request" => self.requested(said, desk).await,
-            "assistant" if said["parent_tool_use_id"].is_null() => {
-                let pieces = said["message"]["content"].as_array().into_iter().flatten();
+        match incoming["type"].as_str().unwrap_or_default() {
+            "control_request" => self.requested(incoming, channels).await,
+            "assistant" if incoming["parent_tool_use_id"].is_null() => {
+                let pieces = incoming["message"]["content"].as_array().into_iter().flatten();
                 for piece in pieces {
-                    self.note_unoffered(piece);
+                    self.record_unoffered(piece);
                     if let Some(event) = events::piece(piece) {
-                        desk.tell(event).await;
+                        channels.emit(event).await;
                     }
                 }
                 self.ask_context();
-                let left = events::context_left(&said["message"]["usage"], self.window);
+                let left = events::context_left(&incoming["message"]["usage"], self.window);
                 if left.is_some() {
-                    desk.tell(self.meter(left)).await;
+                    channels.emit(self.meter(left)).await;
                 }
             }
-            "user" => self.tell_unoffered(said, desk).await,
-            "control_response" if self.context_asked.as_deref() == said["response"]["request_id"].as_str() => {
-                self.context_told(&said["response"]["response"], desk).await;
+            "user" => self.report_unoffered(incoming, channels).await,
+            "control_response" if self.context_asked.as_deref() == incoming["response"]["request_id"].as_str() => {
+                self.handle_context_usage(&incoming["response"]["response"], channels)
+                    .await;
             }
-            "system" if said["subtype"] == "api_retry" => {
-                desk.tell(events::retry(said)).await;
+            "system" if incoming["subtype"] == "api_retry" => {
+                channels.emit(events::retry(incoming)).await;
             }
-            "result" => self.result(said, desk).await,
+            "result" => self.result(incoming, channels).await,
             _ => {}
         }
     }
 
     /// Remembers a call of a tool that is not offered. Only the program can say which calls these are.
-    fn note_unoffered(&mut self, piece: &Value) {
+    fn record_unoffered(&mut self, piece: &Value) {
         let (Some("tool_use"), Some(id), Some(tool)) =
             (piece["type"].as_str(), piece["id"].as_str(), piece["name"].as_str())
         else {
@@ -240,14 +241,14 @@ impl Driver {
         }
     }
 
-    async fn tell_unoffered(&mut self, said: &Value, desk: &Desk) {
-        let pieces = said["message"]["content"].as_array().into_iter().flatten();
+    async fn report_unoffered(&mut self, incoming: &Value, channels: &DriverChannels) {
+        let pieces = incoming["message"]["content"].as_array().into_iter().flatten();
         for piece in pieces.filter(|piece| piece["type"] == "tool_result") {
             let call = piece["tool_use_id"].as_str().and_then(|id| self.unoffered.remove(id));
             if let Some((tool, arguments)) = call
                 && piece["is_error"] == true
             {
-                desk.tell(AgentEvent::UnofferedCall { tool, arguments }).await;
+                channels.emit(AgentEvent::UnofferedCall { tool, arguments }).await;
             }
         }
     }
@@ -259,7 +260,7 @@ impl Driver {
         }
     }
 
-    async fn context_told(&mut self, usage: &Value, desk: &Desk) {
+    async fn handle_context_usage(&mut self, usage: &Value, channels: &DriverChannels) {
         let window = usage["rawMaxTokens"].as_u64().or_else(|| usage["maxTokens"].as_u64());
         let Some(window) = window.filter(|_| self.window == 0) else {
             return;
@@ -268,10 +269,10 @@ impl Driver {
         let left = usage["totalTokens"]
             .as_u64()
             .and_then(|used| percentage_left(used, window));
-        desk.tell(self.meter(left)).await;
+        channels.emit(self.meter(left)).await;
     }
 
-    async fn result(&mut self, result: &Value, desk: &Desk) {
+    async fn result(&mut self, result: &Value, channels: &DriverChannels) {
         self.unoffered.clear();
         let of_models = events::of_models(result);
         // Includes calls that belong to no turn, such as the one for a title.
@@ -279,13 +280,13 @@ impl Driver {
         self.of_models = Some(of_models);
         self.calls.turn_ended(events::tokens(result).max(all));
         self.window = events::window(result).unwrap_or(self.window);
-        desk.tell(self.meter(None)).await;
+        channels.emit(self.meter(None)).await;
         // Input that arrived during the last message is answered next, in the same turn.
         let goes_on = result["queued_turn_count"].as_u64().unwrap_or_default() > 0;
         if self.is_running && !goes_on {
             self.is_running = false;
             let (ending, message) = events::ending(result);
-            desk.tell(AgentEvent::TurnEnded { ending, message }).await;
+            channels.emit(AgentEvent::TurnEnded { ending, message }).await;
         }
     }
 
@@ -296,38 +297,39 @@ impl Driver {
         }
     }
 
-    async fn requested(&self, said: &Value, desk: &Desk) {
-        if let Some(answer) = protocol_answer(said, &self.tools) {
-            self.program.say(&answer);
+    async fn requested(&self, incoming: &Value, channels: &DriverChannels) {
+        if let Some(answer) = protocol_answer(incoming, &self.tools) {
+            self.program.send(&answer);
             return;
         }
-        let request = &said["request"];
-        let id = said["request_id"].as_str().unwrap_or_default();
+        let request = &incoming["request"];
+        let id = incoming["request_id"].as_str().unwrap_or_default();
         match request["subtype"].as_str().unwrap_or_default() {
-            "hook_callback" => self.hook_asked(id, &request["input"], desk).await,
-            "mcp_message" => self.called(id, &request["message"], desk).await,
+            "hook_callback" => self.hook_asked(id, &request["input"], channels).await,
+            "mcp_message" => self.called(id, &request["message"], channels).await,
             "can_use_tool" => {
                 // In its mode the program does not ask, so such a request bypassed the hook.
                 let answer = json!({"behavior": "deny", "message": "only what the hook allows is done"});
-                self.program.say(&control_response(id, &answer));
+                self.program.send(&control_response(id, &answer));
             }
             other => {
-                debug!(other, "the program asks for what it is not given");
+                debug!(other, "the program sent an unsupported request");
                 let error = json!({"subtype": "error", "request_id": id, "error": "not supported"});
                 self.program
-                    .say(&json!({"type": "control_response", "response": error}));
+                    .send(&json!({"type": "control_response", "response": error}));
             }
         }
     }
 
     /// Handles a hook request. The supervisor decides about its own tools when they are called.
-    async fn hook_asked(&self, id: &str, input: &Value, desk: &Desk) {
+    async fn hook_asked(&self, id: &str, input: &Value, channels: &DriverChannels) {
         let tool = input["tool_name"].as_str().unwrap_or_default();
         if own(tool).is_some_and(|name| self.tools.iter().any(|offered| offered.name == name)) {
             self.answer_hook(id, &Ok(()));
             return;
         }
-        desk.tell(AgentEvent::ToolUsed(events::used(tool, &input["tool_input"])))
+        channels
+            .emit(AgentEvent::ToolUsed(events::used(tool, &input["tool_input"])))
             .await;
         let asked = AskedTool {
             id: id.to_owned(),
@@ -335,10 +337,10 @@ impl Driver {
             arguments: input["tool_input"].clone(),
             written: events::written(tool, &input["tool_input"]),
         };
-        desk.tell(AgentEvent::ToolAsked(asked)).await;
+        channels.emit(AgentEvent::ToolAsked(asked)).await;
     }
 
-    async fn called(&self, request: &str, message: &Value, desk: &Desk) {
+    async fn called(&self, request: &str, message: &Value, channels: &DriverChannels) {
         let name = message["params"]["name"].as_str().unwrap_or_default();
         // Both are the program's, and may have any characters.
         let id = json!([request, message["id"]]).to_string();
@@ -352,7 +354,7 @@ impl Driver {
             args: message["params"]["arguments"].as_object().cloned().unwrap_or_default(),
             warning: None,
         };
-        desk.tell(AgentEvent::ToolCalled(call)).await;
+        channels.emit(AgentEvent::ToolCalled(call)).await;
     }
 }
 
@@ -362,9 +364,9 @@ fn own(tool: &str) -> Option<&str> {
 }
 
 /// Returns the answer to MCP requests other than calls. `None`: it is not such a request.
-fn protocol_answer(said: &Value, tools: &[ToolDescription]) -> Option<Value> {
-    let (request, message) = (&said["request"], &said["request"]["message"]);
-    if said["type"] != "control_request" || request["subtype"] != "mcp_message" {
+fn protocol_answer(incoming: &Value, tools: &[ToolDescription]) -> Option<Value> {
+    let (request, message) = (&incoming["request"], &incoming["request"]["message"]);
+    if incoming["type"] != "control_request" || request["subtype"] != "mcp_message" {
         return None;
     }
     let result = match message["method"].as_str()? {
@@ -379,7 +381,7 @@ fn protocol_answer(said: &Value, tools: &[ToolDescription]) -> Option<Value> {
         _ => json!({}),
     };
     let id = message.get("id").cloned().unwrap_or_else(|| json!(0));
-    Some(mcp_response(said["request_id"].as_str()?, &id, &result))
+    Some(mcp_response(incoming["request_id"].as_str()?, &id, &result))
 }
 
 fn described(tool: &ToolDescription) -> Value {
@@ -409,38 +411,38 @@ fn control_response(request: &str, response: &Value) -> Value {
 mod tests {
     use super::*;
     use crate::{
-        child::{Child, Launch, Puppet},
+        child::{Child, FakeChild, ProcessSpec},
         driven,
     };
 
     #[tokio::test]
-    async fn what_it_says_before_it_begins_has_a_bound() {
-        let launch = Launch {
+    async fn output_before_start_is_bounded() {
+        let process = ProcessSpec {
             command: "/bin/sh".into(),
             args: vec!["-c".into(), "while :; do echo '{}'; done".into()],
             directory: "/".into(),
             environment: Vec::new(),
             starts: Vec::new(),
         };
-        let (child, output) = Child::start(launch, driven::MAX_LINE_BYTES).unwrap();
+        let (child, output) = Child::start(process, driven::MAX_LINE_BYTES).unwrap();
         let mut driver = Driver::new(Program::new(&child, output), Vec::new(), Vec::new());
         let why = driver.prepare().await.unwrap_err();
         assert!(why.contains("instead of answering"), "{why}");
     }
 
     #[tokio::test]
-    async fn a_call_is_answered_by_whatever_ids_it_came() {
-        let (input, output, mut puppet) = Puppet::new(driven::MAX_LINE_BYTES);
+    async fn call_with_any_ids_is_answered() {
+        let (input, output, mut fake) = FakeChild::new(driven::MAX_LINE_BYTES);
         let driver = Driver::new(Program::over(input, output), vec![wait()], Vec::new());
-        let (desk, _orders, mut events) = driven::desk();
+        let (channels, _orders, mut events) = driven::driver_channels();
         for (request, id) in [("q", json!(1)), ("q 1 \"", json!("a b")), ("", Value::Null)] {
             let message = json!({"id": id, "method": "tools/call", "params": {"name": "wait"}});
-            driver.called(request, &message, &desk).await;
+            driver.called(request, &message, &channels).await;
             let Some(AgentEvent::ToolCalled(call)) = events.recv().await else {
                 panic!("it is a call");
             };
             driver.answer_tool(&call.id, &Ok(json!({})));
-            let answer: Value = serde_json::from_str(&puppet.told.recv().await.unwrap()).unwrap();
+            let answer: Value = serde_json::from_str(&fake.received.recv().await.unwrap()).unwrap();
             assert_eq!(answer["response"]["request_id"], request);
             assert_eq!(answer["response"]["response"]["mcp_response"]["id"], id);
         }
@@ -455,16 +457,16 @@ mod tests {
     }
 
     fn asked(message: &Value) -> Option<Value> {
-        let said = json!({
+        let incoming = json!({
             "type": "control_request",
             "request_id": "q",
             "request": {"subtype": "mcp_message", "server_name": SERVER, "message": message},
         });
-        protocol_answer(&said, &[wait()])
+        protocol_answer(&incoming, &[wait()])
     }
 
     #[test]
-    fn mcp_is_answered_but_for_calls() {
+    fn mcp_requests_except_calls_are_answered() {
         let answer = asked(&json!({"method": "tools/list", "id": 1})).unwrap();
         let response = &answer["response"];
         assert_eq!(

@@ -5,7 +5,7 @@ use tool_policy::NativeTools;
 use troupe_proto::supervisor::v1::ToolUse;
 
 use crate::{
-    agent::{AgentEvent, Ending},
+    agent::{AgentEvent, TurnEnding},
     provider_access::provider_error,
     redact,
     usage::{Tokens, percentage_left, sum},
@@ -48,16 +48,18 @@ pub(super) fn written(tool: &str, input: &Value) -> Vec<String> {
 }
 
 /// The activity that shows a failure of the provider after which the program tries again.
-pub(super) fn retry(said: &Value) -> AgentEvent {
-    let status = said["error_status"].as_u64().map(|status| status.to_string());
-    let failure = status.unwrap_or_else(|| said["error"].as_str().unwrap_or("unknown").to_owned());
-    let attempt = said["attempt"].as_u64().and_then(|attempt| u32::try_from(attempt).ok());
+pub(super) fn retry(incoming: &Value) -> AgentEvent {
+    let status = incoming["error_status"].as_u64().map(|status| status.to_string());
+    let failure = status.unwrap_or_else(|| incoming["error"].as_str().unwrap_or("unknown").to_owned());
+    let attempt = incoming["attempt"]
+        .as_u64()
+        .and_then(|attempt| u32::try_from(attempt).ok());
     AgentEvent::Activity(provider_error(&failure, attempt.unwrap_or(1)))
 }
 
 /// What the calls of a turn spent, by its result; or what one call has spent, by its message.
-pub(super) fn tokens(told: &Value) -> Tokens {
-    let number = |key: &str| told["usage"][key].as_u64().unwrap_or_default();
+pub(super) fn tokens(incoming: &Value) -> Tokens {
+    let number = |key: &str| incoming["usage"][key].as_u64().unwrap_or_default();
     let cached_input = number("cache_read_input_tokens");
     Tokens {
         input: sum([
@@ -70,7 +72,7 @@ pub(super) fn tokens(told: &Value) -> Tokens {
     }
 }
 
-/// What all models spent since the session began, calls for the program's own purposes included.
+/// The usage of all models since the session began, calls for the program's own purposes included.
 pub(super) fn of_models(result: &Value) -> Tokens {
     let models = result["modelUsage"].as_object().into_iter().flatten();
     models.fold(Tokens::default(), |total, (_, model)| {
@@ -101,21 +103,21 @@ pub(super) fn window(result: &Value) -> Option<u64> {
 }
 
 /// How a turn ended. A failure of the provider's comes as a success that is an error.
-pub(super) fn ending(result: &Value) -> (Ending, String) {
+pub(super) fn ending(result: &Value) -> (TurnEnding, String) {
     let text = result["result"].as_str().unwrap_or_default().to_owned();
     let aborted = result["terminal_reason"]
         .as_str()
         .is_some_and(|why| why.starts_with("aborted"));
     if result["is_error"] != true {
-        return (Ending::Completed, text);
+        return (TurnEnding::Completed, text);
     }
     if aborted {
-        return (Ending::Interrupted, String::new());
+        return (TurnEnding::Interrupted, String::new());
     }
     let errors = result["errors"].as_array().into_iter().flatten();
     let errors: Vec<&str> = errors.filter_map(Value::as_str).collect();
     let message = if text.is_empty() { errors.join("; ") } else { text };
-    (Ending::Errored, message)
+    (TurnEnding::Errored, message)
 }
 
 #[cfg(test)]
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tools_are_shown_by_their_canonical_names_and_in_few_words() {
+    fn tool_uses_have_canonical_names_and_short_details() {
         for (tool, input, name, detail) in [
             ("Bash", json!({"command": "ls -l"}), "exec_command", "ls -l"),
             (
@@ -151,36 +153,36 @@ mod tests {
 
     #[test]
     fn retry_names_the_status_and_the_attempt() {
-        let said = json!({"subtype": "api_retry", "attempt": 2, "error_status": 429, "error": "rate_limit"});
+        let incoming = json!({"subtype": "api_retry", "attempt": 2, "error_status": 429, "error": "rate_limit"});
         assert_eq!(
-            retry(&said),
+            retry(&incoming),
             AgentEvent::Activity("provider error 429, attempt 2".to_owned())
         );
-        let said = json!({"subtype": "api_retry", "error": "timeout"});
+        let incoming = json!({"subtype": "api_retry", "error": "timeout"});
         assert_eq!(
-            retry(&said),
+            retry(&incoming),
             AgentEvent::Activity("provider error timeout, attempt 1".to_owned())
         );
     }
 
     #[test]
-    fn a_turn_ends_as_its_result_says() {
+    fn result_decides_turn_ending() {
         for (result, expected) in [
             (
                 json!({"is_error": false, "result": "done"}),
-                (Ending::Completed, "done"),
+                (TurnEnding::Completed, "done"),
             ),
             (
                 json!({"is_error": true, "subtype": "success", "result": "API Error: 500", "terminal_reason": "api_error"}),
-                (Ending::Errored, "API Error: 500"),
+                (TurnEnding::Errored, "API Error: 500"),
             ),
             (
                 json!({"is_error": true, "result": null, "terminal_reason": "aborted_tools", "errors": ["x"]}),
-                (Ending::Interrupted, ""),
+                (TurnEnding::Interrupted, ""),
             ),
             (
                 json!({"is_error": true, "errors": ["a", "b"]}),
-                (Ending::Errored, "a; b"),
+                (TurnEnding::Errored, "a; b"),
             ),
         ] {
             let (ending, message) = ending(&result);
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_counts_what_was_cached_as_input() {
+    fn cached_tokens_count_as_input() {
         let result = json!({
             "usage": {"input_tokens": 5, "cache_creation_input_tokens": 2, "cache_read_input_tokens": 3, "output_tokens": 4},
             "modelUsage": {"a": {"contextWindow": 100}, "b": {"contextWindow": 1000}},
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_known_of_the_tools_that_write_one_file() {
+    fn single_file_tools_report_written_path() {
         assert_eq!(written("Write", &json!({"file_path": "/a"})), ["/a"]);
         assert!(written("Bash", &json!({"command": "rm a"})).is_empty());
     }

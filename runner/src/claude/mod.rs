@@ -24,8 +24,8 @@ use self::{
     settings::{QUIET, Session},
 };
 use crate::{
-    agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
-    child::{Child, Launch},
+    agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
+    child::{Child, ProcessSpec},
     confinement::{self, Confinement},
     driven::{self, Driven, Program},
     env::Environment,
@@ -62,26 +62,26 @@ impl ClaudeKind {
         Self { program }
     }
 
-    async fn start_program(&self, casting: &Casting, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
-        casting.check_directory().await?;
+    async fn start_program(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+        launch.check_directory().await?;
         let policy =
-            policy::compile(&casting.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
-        let access = casting.resolved.sandbox();
-        let mut confinement = Confinement::of(casting, KIND).await?;
-        let home = casting.state.join(KIND);
+            policy::compile(&launch.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
+        let access = launch.resolved.sandbox();
+        let mut confinement = Confinement::of(launch, KIND).await?;
+        let home = launch.state.join(KIND);
         home::prepare(&home, self.program.login.as_deref(), LOGIN)
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
-        let id = casting.attempt.thread_id.as_str();
+        let id = launch.attempt.thread_id.as_str();
         let session = if has_session(&home, id) {
             Session::Resumed(id)
         } else {
             Session::New(id)
         };
-        let is_lost = casting.had_turns && matches!(session, Session::New(_));
+        let is_lost = launch.had_turns && matches!(session, Session::New(_));
         let tools = settings::tools(&policy, access);
-        let effort = &casting.resolved.reasoning_effort;
-        let mut environment = self.environment(casting, &home);
-        let endpoint = casting.endpoint(&model);
+        let effort = &launch.resolved.reasoning_effort;
+        let mut environment = self.environment(launch, &home);
+        let endpoint = launch.endpoint(&model);
         // The last one applies: it overrides the operator's own, which is the provider's for every role.
         environment.extend(endpoint.map(|endpoint| (ENDPOINT.to_owned(), OsString::from(endpoint))));
         let variable = settings::effort_variable(effort);
@@ -89,50 +89,50 @@ impl ClaudeKind {
         let providers = ProviderAccess::of_claude(&self.program, &mut environment).await;
         // A placeholder, or a credential that no proxy holds.
         let credentials = take_credentials(&mut environment);
-        let launch = Launch {
+        let process = ProcessSpec {
             command: self.program.command.clone(),
-            args: settings::args(&tools, model.name(), effort, &casting.instructions, session),
-            directory: casting.directory().to_owned(),
+            args: settings::args(&tools, model.name(), effort, &launch.instructions, session),
+            directory: launch.directory().to_owned(),
             environment,
             starts: Vec::new(),
         };
         let mut gaps: Vec<String> = policy::gap_of_withheld(&settings::withheld(&policy, access))
             .into_iter()
-            .chain(casting.gap_of_endpoint(endpoint.is_some()))
+            .chain(launch.gap_of_endpoint(endpoint.is_some()))
             .chain((!settings::applies_effort(effort)).then(|| policy::gap_of_effort(effort, NAME)))
-            .chain(policy::gap_of_parameters(&casting.resolved.parameters, NAME, |_| false))
+            .chain(policy::gap_of_parameters(&launch.resolved.parameters, NAME, |_| false))
             .chain(providers.gaps())
             .collect();
         gaps.append(&mut confinement.gaps);
-        let launch = confinement.confine(
-            launch,
-            &[home.as_path(), &casting.scratch],
+        let process = confinement.confine(
+            process,
+            &[home.as_path(), &launch.scratch],
             self.program.login.as_deref(),
         );
-        let launch = with_credentials(launch, &credentials, &casting.scratch)
+        let process = with_credentials(process, &credentials, &launch.scratch)
             .map_err(|error| StartFailure::no_program(format!("its credentials cannot be handed over: {error}")))?;
-        let (mut child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
+        let (mut child, output) = Child::start(process, driven::MAX_LINE_BYTES)?;
         child.keep(confinement.placeholders);
-        let mut driver = Driver::new(Program::new(&child, output), casting.offered.clone(), tools);
+        let mut driver = Driver::new(Program::new(&child, output), launch.offered.clone(), tools);
         if matches!(session, Session::New(_)) {
             driver.begins_session();
         }
         driver.prepare().await.map_err(StartFailure::no_program)?;
-        let driven = Driven::new(child, async move |desk| {
-            desk.tell_gaps(&gaps).await;
+        let driven = Driven::new(child, async move |channels| {
+            channels.report_gaps(&gaps).await;
             if is_lost {
-                desk.tell_lost("it has no session of the thread").await;
+                channels.report_context_lost("it has no session of the thread").await;
             }
-            driver.drive(desk).await;
+            driver.drive(channels).await;
         });
         Ok(Box::new(driven.with_access(providers)))
     }
 
-    fn environment(&self, casting: &Casting, home: &Path) -> Environment {
+    fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
         let AgentProgram {
             inherit, environment, ..
         } = &self.program;
-        let mut environment = home::environment_in(home, casting, QUIET, inherit, environment);
+        let mut environment = home::environment_in(home, launch, QUIET, inherit, environment);
         environment.push(("CLAUDE_CONFIG_DIR".to_owned(), home.into()));
         environment
     }
@@ -158,10 +158,10 @@ impl AgentKind for ClaudeKind {
 
     fn start<'a>(
         &'a self,
-        casting: &'a Casting,
+        launch: &'a LaunchSpec,
         model: ModelChoice,
     ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.start_program(casting, model))
+        Box::pin(self.start_program(launch, model))
     }
 }
 
@@ -170,11 +170,11 @@ impl AgentKind for ClaudeKind {
 pub(crate) async fn converse(
     program: Program,
     offered: Vec<troupe_proto::supervisor::v1::ToolDescription>,
-    desk: driven::Desk,
+    channels: driven::DriverChannels,
 ) -> Result<(), StartFailure> {
     let mut driver = Driver::new(program, offered, Vec::new());
     driver.prepare().await.map_err(StartFailure::no_program)?;
-    driver.drive(desk).await;
+    driver.drive(channels).await;
     Ok(())
 }
 
@@ -196,11 +196,11 @@ fn take_credentials(environment: &mut Environment) -> Vec<Credential> {
 
 /// Returns the program with its credentials in open files without a name. Every command that it runs could read a
 /// variable.
-fn with_credentials(launch: Launch, credentials: &[Credential], scratch: &Path) -> io::Result<Launch> {
+fn with_credentials(process: ProcessSpec, credentials: &[Credential], scratch: &Path) -> io::Result<ProcessSpec> {
     if credentials.is_empty() {
-        return Ok(launch);
+        return Ok(process);
     }
-    let mut environment = launch.environment;
+    let mut environment = process.environment;
     let mut script = String::new();
     let mut files: Vec<OsString> = Vec::new();
     for (descriptor, (variable, credential)) in (FIRST_DESCRIPTOR..).zip(credentials) {
@@ -218,12 +218,12 @@ fn with_credentials(launch: Launch, credentials: &[Credential], scratch: &Path) 
     script += "exec \"$@\"";
     let mut args: Vec<OsString> = vec!["-c".into(), script.into(), "sh".into()];
     args.extend(files);
-    args.push(launch.command.into());
-    args.extend(launch.args);
-    Ok(Launch {
+    args.push(process.command.into());
+    args.extend(process.args);
+    Ok(ProcessSpec {
         command: "/bin/sh".into(),
         args,
-        directory: launch.directory,
+        directory: process.directory,
         environment,
         starts: Vec::new(),
     })
@@ -244,7 +244,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::errand::{self, Limits};
+    use crate::subprocess::{self, Limits};
 
     #[tokio::test]
     async fn credentials_are_in_open_files_and_not_in_the_environment() {
@@ -259,19 +259,19 @@ mod tests {
         .into();
         environment.extend(std::env::var_os("PATH").map(|path| ("PATH".to_owned(), path)));
         let credentials = take_credentials(&mut environment);
-        let launch = Launch {
+        let process = ProcessSpec {
             command: "/bin/sh".into(),
             args: vec!["-c".into(), "cat <&3; echo; cat <&4; echo; env".into()],
             directory: "/".into(),
             environment,
             starts: Vec::new(),
         };
-        let launch = with_credentials(launch, &credentials, scratch.path()).unwrap();
+        let process = with_credentials(process, &credentials, scratch.path()).unwrap();
         let limits = Limits {
             time: Duration::from_secs(20),
             output: 64 * 1024,
         };
-        let output = errand::output_of("it", launch, limits).await.unwrap();
+        let output = subprocess::output_of("it", process, limits).await.unwrap();
         let output = String::from_utf8(output).unwrap();
         let mut lines = output.lines();
         assert_eq!((lines.next(), lines.next()), (Some("key"), Some("token")));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_credential_is_none() {
+    fn empty_credential_is_ignored() {
         let mut environment: Environment = vec![("ANTHROPIC_API_KEY".to_owned(), OsString::new())];
         assert!(take_credentials(&mut environment).is_empty() && environment.is_empty());
     }

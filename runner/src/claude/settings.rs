@@ -64,7 +64,7 @@ pub(super) fn effort_variable(effort: &str) -> Option<(&'static str, &'static st
     (effort == "none").then_some(NO_THINKING)
 }
 
-/// Whether it can be told an effort.
+/// Whether it accepts an effort.
 pub(super) fn applies_effort(effort: &str) -> bool {
     effort.is_empty() || effort == "none" || EFFORTS.contains(&effort)
 }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_policy_allows_is_offered() {
+    fn only_allowed_tools_are_offered() {
         let write = Sandbox::WorkspaceWrite;
         assert_eq!(
             tools(&policy(&["read_file", "grep_files"], &[]), write),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_network_keeps_from_a_reader_is_a_gap() {
+    fn network_only_restriction_of_reader_is_a_gap() {
         let everything = policy(&["*"], &[]);
         assert_eq!(
             withheld(&everything, Sandbox::ReadOnly),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn efforts_are_told_by_flag_or_variable() {
+    fn effort_is_set_by_flag_or_variable() {
         assert_eq!(effort_variable("none"), Some(NO_THINKING));
         assert_eq!(effort_variable("low"), None);
         for (effort, applies) in [("", true), ("none", true), ("xhigh", true), ("minimal", false)] {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_says_what_is_known() {
+    fn command_line_contains_configured_values() {
         let args = args(&["Read"], None, "low", " ", Session::Resumed("s"));
         let args: Vec<_> = args.iter().map(|arg| arg.to_str().unwrap()).collect();
         assert!(

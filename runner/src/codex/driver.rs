@@ -14,12 +14,12 @@ use troupe_proto::supervisor::v1::{Input, InputItem, ToolDescription, input_item
 
 use super::{events, settings};
 use crate::{
-    agent::{AgentEvent, AskedTool, Ending, Secret, StartFailure},
-    driven::{Answered, Desk, Order, Program, flat},
+    agent::{AgentEvent, AskedTool, Secret, StartFailure, TurnEnding},
+    driven::{Answered, DriverChannels, Order, Program, flat},
     home,
     hook::{self, HookCall, HookServer},
     input,
-    prompt::{self, GivenTurn},
+    prompt::{self, PreparedTurn},
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure},
     usage::Tokens,
@@ -125,7 +125,7 @@ impl Driver {
             "capabilities": {"experimentalApi": true},
         });
         flat(self.call("initialize", greeting).await).map_err(StartFailure::no_program)?;
-        self.program.say(&json!({"method": "initialized"}));
+        self.program.send(&json!({"method": "initialized"}));
         if let Some(key) = self.opening.api_key.take() {
             let login = json!({"type": "apiKey", "apiKey": key.expose()});
             flat(self.call("account/login/start", login).await).map_err(StartFailure::no_program)?;
@@ -154,51 +154,51 @@ impl Driver {
         hook.cloned().ok_or_else(|| "it does not list the hook".to_owned())
     }
 
-    pub(super) async fn drive(mut self, mut desk: Desk) {
+    pub(super) async fn drive(mut self, mut channels: DriverChannels) {
         let end = loop {
-            if let Err(end) = self.step(&mut desk).await {
+            if let Err(end) = self.step(&mut channels).await {
                 break end;
             }
         };
         if let Some(complaint) = end {
-            desk.tell(AgentEvent::Exited(complaint)).await;
+            channels.emit(AgentEvent::Exited(complaint)).await;
         }
     }
 
     /// Handles one message, order or timeout. The error is the end of the conversation, with its reason, or `None` if
     /// the
     /// program is no longer needed.
-    async fn step(&mut self, desk: &mut Desk) -> Result<(), Option<String>> {
+    async fn step(&mut self, channels: &mut DriverChannels) -> Result<(), Option<String>> {
         tokio::select! {
-            order = desk.orders.recv() => match order {
-                Some(order) => self.obey(order, desk).await.map_err(Some),
+            order = channels.orders.recv() => match order {
+                Some(order) => self.handle_order(order, channels).await.map_err(Some),
                 None => Err(None),
             },
-            said = self.program.hear() => {
-                self.hear(&said.map_err(Some)?, desk).await;
+            incoming = self.program.receive() => {
+                self.handle_message(&incoming.map_err(Some)?, channels).await;
                 Ok(())
             }
             call = self.hooks.next() => {
-                self.asked(call, desk).await;
+                self.handle_permission_request(call, channels).await;
                 Ok(())
             }
         }
     }
 
-    async fn obey(&mut self, order: Order, desk: &Desk) -> Result<(), String> {
+    async fn handle_order(&mut self, order: Order, channels: &DriverChannels) -> Result<(), String> {
         match order {
             Order::Turn(turn) => {
-                if let Err(why) = self.begin(&turn, desk).await? {
+                if let Err(why) = self.begin(&turn, channels).await? {
                     let ended = AgentEvent::TurnEnded {
-                        ending: Ending::Errored,
+                        ending: TurnEnding::Errored,
                         message: why,
                     };
-                    desk.tell(ended).await;
+                    channels.emit(ended).await;
                 }
             }
             Order::Input { number, input } => {
                 if self.steer(&input).await? {
-                    desk.tell(AgentEvent::InputTaken(number)).await;
+                    channels.emit(AgentEvent::InputTaken(number)).await;
                 }
             }
             Order::ToolAnswered { id, answer } => self.answer_tool(&id, &answer),
@@ -223,10 +223,10 @@ impl Driver {
     }
 
     /// Begins a turn. The inner error is the reason why it did not begin.
-    async fn begin(&mut self, turn: &GivenTurn, desk: &Desk) -> Result<Result<(), String>, String> {
+    async fn begin(&mut self, turn: &PreparedTurn, channels: &DriverChannels) -> Result<Result<(), String>, String> {
         let thread = match &self.thread {
             Some(thread) => thread.clone(),
-            None => match self.open(desk).await? {
+            None => match self.open(channels).await? {
                 Ok((thread, total)) => {
                     self.thread = Some(thread.clone());
                     self.record(total);
@@ -248,7 +248,7 @@ impl Driver {
     /// Resumes the existing thread or begins one, and checks that the hook is trusted in it. Returns its id and the
     /// tokens that
     /// it has used.
-    async fn open(&mut self, desk: &Desk) -> Result<Result<(String, Tokens), String>, String> {
+    async fn open(&mut self, channels: &DriverChannels) -> Result<Result<(String, Tokens), String>, String> {
         let mut opened = None;
         let mut total = Tokens::default();
         let mut lost = self
@@ -275,7 +275,7 @@ impl Driver {
         }
         if let Some(why) = &lost {
             warn!(why, "the conversation cannot be continued");
-            desk.tell_lost(why).await;
+            channels.report_context_lost(why).await;
         }
         let thread = match opened {
             Some(thread) => thread,
@@ -316,8 +316,8 @@ impl Driver {
     }
 
     /// Returns the part of a turn that is not in the instructions.
-    fn input_of(turn: &GivenTurn) -> Value {
-        said(&prompt::assignment(turn), &turn.inputs)
+    fn input_of(turn: &PreparedTurn) -> Value {
+        user_input(&prompt::assignment(turn), &turn.inputs)
     }
 
     /// Sends more input to the running turn. Returns `false` if the turn is over.
@@ -328,7 +328,7 @@ impl Driver {
         let params = json!({
             "threadId": thread,
             "expectedTurnId": turn,
-            "input": said(&input::to_text(input), std::slice::from_ref(input)),
+            "input": user_input(&input::to_text(input), std::slice::from_ref(input)),
         });
         let answer = self.call("turn/steer", params).await?;
         if let Err(why) = &answer {
@@ -340,7 +340,7 @@ impl Driver {
     fn interrupt(&mut self) {
         if let (Some(thread), Some(turn)) = (self.thread.clone(), self.turn.clone()) {
             self.program
-                .tell("turn/interrupt", &json!({"threadId": thread, "turnId": turn}));
+                .send_request("turn/interrupt", &json!({"threadId": thread, "turnId": turn}));
         }
     }
 
@@ -352,47 +352,47 @@ impl Driver {
         };
         let content = [json!({"type": "inputText", "text": text})];
         self.program
-            .say(&json!({"id": id, "result": {"contentItems": content, "success": success}}));
+            .send(&json!({"id": id, "result": {"contentItems": content, "success": success}}));
     }
 
     // === what Codex says ===
 
-    async fn hear(&mut self, said: &Value, desk: &Desk) {
-        let Some(method) = said["method"].as_str() else {
+    async fn handle_message(&mut self, incoming: &Value, channels: &DriverChannels) {
+        let Some(method) = incoming["method"].as_str() else {
             // The answer to a call without a waiting caller.
             return;
         };
-        let params = &said["params"];
-        match (method, said["id"].as_u64()) {
-            ("item/tool/call", Some(id)) => self.called(id, params, desk).await,
+        let params = &incoming["params"];
+        match (method, incoming["id"].as_u64()) {
+            ("item/tool/call", Some(id)) => self.called(id, params, channels).await,
             (method, Some(id)) => {
-                debug!(method, "Codex asks for what it is not given");
+                debug!(method, "Codex sent an unsupported request");
                 let error = json!({"code": -32601, "message": "not supported"});
-                self.program.say(&json!({"id": id, "error": error}));
+                self.program.send(&json!({"id": id, "error": error}));
             }
             ("item/started", None) => {
                 if let Some(event) = events::begun(&params["item"]) {
-                    desk.tell(event).await;
+                    channels.emit(event).await;
                 }
             }
             ("item/completed", None) if params["item"]["type"] == "agentMessage" => {
                 let text = params["item"]["text"].as_str().unwrap_or_default();
                 text.clone_into(&mut self.last_message);
-                desk.tell(AgentEvent::Output(text.to_owned())).await;
+                channels.emit(AgentEvent::Output(text.to_owned())).await;
             }
-            ("rawResponseItem/completed", None) => self.raw_item(&params["item"], desk).await,
-            ("turn/plan/updated", None) => desk.tell(events::plan(params)).await,
+            ("rawResponseItem/completed", None) => self.raw_item(&params["item"], channels).await,
+            ("turn/plan/updated", None) => channels.emit(events::plan(params)).await,
             ("thread/tokenUsage/updated", None) => {
-                self.read_rollout(desk).await;
+                self.read_rollout(channels).await;
                 self.failures = 0;
                 self.record(events::tokens(&params["tokenUsage"]["total"]));
-                desk.tell(events::spent(&params["tokenUsage"], self.base)).await;
+                channels.emit(events::spent(&params["tokenUsage"], self.base)).await;
             }
             ("error", None) if params["willRetry"] == true => {
                 self.failures += 1;
-                desk.tell(events::retry(&params["error"], self.failures)).await;
+                channels.emit(events::retry(&params["error"], self.failures)).await;
             }
-            ("turn/completed", None) => self.turn_over(&params["turn"], desk).await,
+            ("turn/completed", None) => self.turn_over(&params["turn"], channels).await,
             _ => {}
         }
     }
@@ -400,7 +400,7 @@ impl Driver {
     /// Handles a conversation item in the form that the model and Codex exchange. Calls of tools that are not offered
     /// appear
     /// only here.
-    async fn raw_item(&mut self, item: &Value, desk: &Desk) {
+    async fn raw_item(&mut self, item: &Value, channels: &DriverChannels) {
         let Some(id) = item["call_id"].as_str().filter(|id| id.len() <= MAX_ID_BYTES) else {
             return;
         };
@@ -417,14 +417,14 @@ impl Driver {
                     .is_some_and(|output| output.starts_with(UNOFFERED));
                 if let Some(tool) = self.raw_calls.remove(id).filter(|_| is_refused) {
                     let arguments = json!({});
-                    desk.tell(AgentEvent::UnofferedCall { tool, arguments }).await;
+                    channels.emit(AgentEvent::UnofferedCall { tool, arguments }).await;
                 }
             }
             _ => {}
         }
     }
 
-    async fn called(&self, id: u64, params: &Value, desk: &Desk) {
+    async fn called(&self, id: u64, params: &Value, channels: &DriverChannels) {
         let name = params["tool"].as_str().unwrap_or_default();
         if params["namespace"] != settings::NAMESPACE || !self.opening.tools.iter().any(|tool| tool.name == name) {
             self.answer_tool(&id.to_string(), &Err(ToolFailure::unsupported(name)));
@@ -436,11 +436,11 @@ impl Driver {
             args: params["arguments"].as_object().cloned().unwrap_or_default(),
             warning: None,
         };
-        desk.tell(AgentEvent::ToolCalled(call)).await;
+        channels.emit(AgentEvent::ToolCalled(call)).await;
     }
 
     /// Reads the calls of a resumed thread from Codex's log.
-    async fn read_rollout(&mut self, desk: &Desk) {
+    async fn read_rollout(&mut self, channels: &DriverChannels) {
         let Some((log, from)) = &mut self.rollout else { return };
         let Some((text, to)) = home::appended(log, *from) else {
             return;
@@ -449,16 +449,16 @@ impl Driver {
         let lines = text.split(|&byte| byte == b'\n');
         for line in lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok()) {
             if line["type"] == "response_item" {
-                self.raw_item(&line["payload"], desk).await;
+                self.raw_item(&line["payload"], channels).await;
             }
         }
     }
 
-    async fn turn_over(&mut self, turn: &Value, desk: &Desk) {
+    async fn turn_over(&mut self, turn: &Value, channels: &DriverChannels) {
         if turn["id"].as_str() != self.turn.as_deref() {
             return;
         }
-        self.read_rollout(desk).await;
+        self.read_rollout(channels).await;
         self.turn = None;
         self.failures = 0;
         // Work and permission requests of a turn end with it.
@@ -466,18 +466,18 @@ impl Driver {
         self.raw_calls.clear();
         if let Some(thread) = self.thread.clone() {
             self.program
-                .tell("thread/backgroundTerminals/clean", &json!({"threadId": thread}));
+                .send_request("thread/backgroundTerminals/clean", &json!({"threadId": thread}));
         }
         let (ending, message) = match turn["status"].as_str() {
-            Some("completed") => (Ending::Completed, std::mem::take(&mut self.last_message)),
-            Some("interrupted") => (Ending::Interrupted, String::new()),
-            _ => (Ending::Errored, events::failure(&turn["error"])),
+            Some("completed") => (TurnEnding::Completed, std::mem::take(&mut self.last_message)),
+            Some("interrupted") => (TurnEnding::Interrupted, String::new()),
+            _ => (TurnEnding::Errored, events::failure(&turn["error"])),
         };
-        desk.tell(AgentEvent::TurnEnded { ending, message }).await;
+        channels.emit(AgentEvent::TurnEnded { ending, message }).await;
     }
 
     /// Handles a hook request. The supervisor decides about its own tools when they are called.
-    async fn asked(&mut self, call: HookCall, desk: &Desk) {
+    async fn handle_permission_request(&mut self, call: HookCall, channels: &DriverChannels) {
         let tool = call.input["tool_name"].as_str().unwrap_or_default();
         // Codex joins namespace and name without anything between them.
         let own = tool.strip_prefix(settings::NAMESPACE);
@@ -503,7 +503,7 @@ impl Driver {
             written,
         };
         self.asked.insert(id, call.answer);
-        desk.tell(AgentEvent::ToolAsked(asked)).await;
+        channels.emit(AgentEvent::ToolAsked(asked)).await;
     }
 
     // === requests ===
@@ -520,7 +520,7 @@ fn thread_id(answer: &Value) -> Option<String> {
 }
 
 /// Returns a text with the images of its inputs.
-fn said(text: &str, inputs: &[Input]) -> Value {
+fn user_input(text: &str, inputs: &[Input]) -> Value {
     let images = inputs
         .iter()
         .flat_map(|input| &input.items)

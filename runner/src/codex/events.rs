@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_shown_by_their_canonical_names_and_in_few_words() {
+    fn tool_uses_have_canonical_names_and_short_details() {
         for (item, name, detail) in [
             (
                 json!({"type": "commandExecution", "command": "/bin/bash -lc 'ls -l'"}),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_is_the_total_and_the_context_what_the_last_call_left() {
+    fn usage_is_total_and_context_is_of_last_call() {
         let usage = json!({
             "total": {"inputTokens": 2100, "cachedInputTokens": 1000, "outputTokens": 40},
             "last": {"totalTokens": 250}, "modelContextWindow": 1000,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_its_kind_where_that_says_more() {
+    fn failure_names_kind_if_informative() {
         let failed = |info: &str| failure(&json!({"message": "m", "codexErrorInfo": info}));
         assert_eq!(failed("contextWindowExceeded"), "m (contextWindowExceeded)");
         assert_eq!(failed("other"), "m");

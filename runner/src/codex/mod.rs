@@ -24,17 +24,17 @@ use troupe_proto::{common::v1::Sandbox, supervisor::v1::RunnerKind};
 
 use self::driver::{Driver, Opening};
 use crate::{
-    agent::{Agent, AgentKind, Boxed, Casting, StartFailure},
-    child::{Child, Launch},
+    agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
+    child::{Child, ProcessSpec},
     confinement::Confinement,
     driven::{self, Driven, Program},
     env::Environment,
-    errand::{self, Limits},
     home,
     hook::{self, HookServer},
     policy,
     programs::{AgentProgram, ModelChoice},
     provider_access::{self, ProviderAccess},
+    subprocess::{self, Limits},
 };
 
 /// The kind's name.
@@ -69,65 +69,65 @@ impl CodexKind {
         }
     }
 
-    async fn start_program(&self, casting: &Casting, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
-        casting.check_directory().await?;
+    async fn start_program(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+        launch.check_directory().await?;
         let policy =
-            policy::compile(&casting.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
-        let home = casting.state.join(KIND);
+            policy::compile(&launch.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
+        let home = launch.state.join(KIND);
         sweep(&home)
             .and_then(|()| home::prepare(&home, self.program.login.as_deref(), LOGIN))
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
         let (hooks, hook) = self
-            .prepare_hook(&casting.state)
+            .prepare_hook(&launch.state)
             .map_err(|error| StartFailure::not_enforceable(format!("the hook cannot be prepared: {error}")))?;
 
-        let mut environment = self.environment(casting, &home);
-        let access = casting.resolved.sandbox();
+        let mut environment = self.environment(launch, &home);
+        let access = launch.resolved.sandbox();
         let mut config = settings::config(&self.program, &policy, access, &hook);
         let base_url = environment.iter().rfind(|(name, _)| name == settings::BASE_URL);
         let base_url = base_url.and_then(|(_, value)| value.to_str());
         settings::use_base_url(&mut config, &self.program, base_url);
-        let is_used = casting
+        let is_used = launch
             .endpoint(&model)
             .is_some_and(|endpoint| settings::redirect(&mut config, self.program.provider.as_deref(), endpoint));
         let providers = ProviderAccess::of_codex(&self.program, &mut config, &mut environment).await;
         let api_key = provider_access::login_key_of_codex(&self.program, &config, &environment);
-        let mut confinement = Confinement::of(casting, KIND).await?;
+        let mut confinement = Confinement::of(launch, KIND).await?;
         settings::widen(&mut config, &confinement);
         // Codex's sandbox for WORKSPACE_WRITE does not start in a read-only project.
-        let docs = casting.docs_directory.as_deref();
+        let docs = launch.docs_directory.as_deref();
         let docs = docs.filter(|_| access == Sandbox::WorkspaceWrite);
         let has_permissions = docs.is_some();
         if let Some(docs) = docs {
             settings::permit_docs(&mut config, docs);
         }
-        let wanted = casting.resolved.reasoning_effort.as_str();
+        let wanted = launch.resolved.reasoning_effort.as_str();
         let effort = settings::effort(wanted);
         let has_gap = effort.is_none() && !wanted.is_empty();
-        let mut gaps: Vec<String> = casting
+        let mut gaps: Vec<String> = launch
             .gap_of_endpoint(is_used)
             .into_iter()
             .chain(has_gap.then(|| policy::gap_of_effort(wanted, NAME)))
-            .chain(policy::gap_of_parameters(&casting.resolved.parameters, NAME, |_| false))
+            .chain(policy::gap_of_parameters(&launch.resolved.parameters, NAME, |_| false))
             .chain(providers.gaps())
             .collect();
         gaps.append(&mut confinement.gaps);
-        let mut tools = casting.offered.clone();
+        let mut tools = launch.offered.clone();
         tools.extend(settings::reading_tools(&policy));
         if settings::hides_patches(&policy, access) {
-            let path = self.catalog_without_patches(&casting.scratch, &environment).await?;
+            let path = self.catalog_without_patches(&launch.scratch, &environment).await?;
             config.insert("model_catalog_json".to_owned(), path.to_string_lossy().into());
         }
         // Plugins are fetched when the program starts, so the settings of a thread are too late to disable them.
         let mut args = vec!["-c".into(), "features.plugins=false".into()];
-        args.extend(["-c".into(), settings::distrust(casting.directory()).into()]);
+        args.extend(["-c".into(), settings::distrust(launch.directory()).into()]);
         if api_key.is_some() {
             args.extend(["-c".into(), settings::UNSTORED_LOGIN.into()]);
         }
-        let launch = Launch {
+        let process = ProcessSpec {
             command: self.program.command.clone(),
             args: iter::once("app-server".into()).chain(args).collect(),
-            directory: casting.directory().to_owned(),
+            directory: launch.directory().to_owned(),
             environment,
             // The hook.
             starts: self
@@ -138,12 +138,12 @@ impl CodexKind {
                 .into_iter()
                 .collect(),
         };
-        let launch = confinement.confine(
-            launch,
-            &[&casting.state, &casting.scratch],
+        let process = confinement.confine(
+            process,
+            &[&launch.state, &launch.scratch],
             self.program.login.as_deref(),
         );
-        let (mut child, output) = Child::start(launch, driven::MAX_LINE_BYTES)?;
+        let (mut child, output) = Child::start(process, driven::MAX_LINE_BYTES)?;
         child.keep(confinement.placeholders);
         let opening = Opening {
             config,
@@ -151,27 +151,27 @@ impl CodexKind {
             provider: self.program.provider.clone(),
             api_key,
             effort: effort.map(str::to_owned),
-            directory: casting.directory().to_owned(),
+            directory: launch.directory().to_owned(),
             sandbox: (!has_permissions).then(|| settings::sandbox(access)),
-            instructions: casting.instructions.clone(),
+            instructions: launch.instructions.clone(),
             tools,
-            had_turns: casting.had_turns,
+            had_turns: launch.had_turns,
             record: home.join("thread.json"),
         };
         let mut driver = Driver::new(Program::new(&child, output), hooks, opening);
         driver.prepare().await?;
-        let driven = Driven::new(child, async move |desk| {
-            desk.tell_gaps(&gaps).await;
-            driver.drive(desk).await;
+        let driven = Driven::new(child, async move |channels| {
+            channels.report_gaps(&gaps).await;
+            driver.drive(channels).await;
         });
         Ok(Box::new(driven.with_access(providers)))
     }
 
-    fn environment(&self, casting: &Casting, home: &Path) -> Environment {
+    fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
         let AgentProgram {
             inherit, environment, ..
         } = &self.program;
-        let mut environment = home::environment_in(home, casting, &[], inherit, environment);
+        let mut environment = home::environment_in(home, launch, &[], inherit, environment);
         environment.push(("CODEX_HOME".to_owned(), home.into()));
         environment
     }
@@ -199,26 +199,28 @@ impl CodexKind {
         scratch: &Path,
         environment: &Environment,
     ) -> Result<PathBuf, StartFailure> {
-        let unkept = |why: String| StartFailure::not_enforceable(format!("patches cannot be kept from it: {why}"));
+        let not_enforceable =
+            |why: String| StartFailure::not_enforceable(format!("patches cannot be kept from it: {why}"));
         let catalog = self.catalog.get_or_try_init(|| self.read_catalog(scratch, environment));
-        let catalog = catalog.await.map_err(unkept)?;
+        let catalog = catalog.await.map_err(not_enforceable)?;
         let path = scratch.join("models.json");
         let text = settings::without_patches(catalog.clone()).to_string();
-        home::replace(&path, &text).map_err(|error| unkept(format!("cannot write {}: {error}", path.display())))?;
+        home::replace(&path, &text)
+            .map_err(|error| not_enforceable(format!("cannot write {}: {error}", path.display())))?;
         Ok(path)
     }
 
     async fn read_catalog(&self, scratch: &Path, environment: &Environment) -> Result<Value, String> {
         let command = self.program.command.clone();
         let name = format!("`{} debug models`", command.display());
-        let launch = Launch {
+        let process = ProcessSpec {
             command,
             args: ["debug", "models"].map(OsString::from).into(),
             directory: scratch.to_owned(),
             environment: environment.clone(),
             starts: Vec::new(),
         };
-        let catalog = errand::output_of(&name, launch, CATALOG).await?;
+        let catalog = subprocess::output_of(&name, process, CATALOG).await?;
         serde_json::from_slice(&catalog).map_err(|error| format!("its catalogue of models: {error}"))
     }
 }
@@ -238,7 +240,7 @@ pub(crate) async fn converse(
     hooks: HookServer,
     offered: Vec<troupe_proto::supervisor::v1::ToolDescription>,
     directory: PathBuf,
-    desk: driven::Desk,
+    channels: driven::DriverChannels,
 ) -> Result<(), StartFailure> {
     let opening = Opening {
         config: serde_json::Map::new(),
@@ -256,7 +258,7 @@ pub(crate) async fn converse(
     };
     let mut driver = Driver::new(program, hooks, opening);
     driver.prepare().await?;
-    driver.drive(desk).await;
+    driver.drive(channels).await;
     Ok(())
 }
 
@@ -280,9 +282,9 @@ impl AgentKind for CodexKind {
 
     fn start<'a>(
         &'a self,
-        casting: &'a Casting,
+        launch: &'a LaunchSpec,
         model: ModelChoice,
     ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.start_program(casting, model))
+        Box::pin(self.start_program(launch, model))
     }
 }

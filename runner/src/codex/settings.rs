@@ -71,7 +71,7 @@ pub(super) fn hides_patches(policy: &Policy, access: Sandbox) -> bool {
     access == Sandbox::ReadOnly || !allows(policy, "apply_patch")
 }
 
-/// Returns the settings of a thread: the operator's, overridden by those that its policy needs. Denied tools are not
+/// Returns the settings of a thread: the operator's, overridden by the settings that its policy needs. Denied tools are not
 /// offered. Codex's own agents are never offered, so that no agent exists outside of the tree.
 pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, hook: &str) -> Map<String, Value> {
     let mut config = program.settings.clone();
@@ -109,7 +109,7 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
         json!({"inherit": "all", "ignore_default_excludes": false, "exclude": secret}),
     );
     config.insert("allow_login_shell".to_owned(), false.into());
-    // The state directories of other threads are there.
+    // It contains the state directories of other threads.
     merge(
         &mut config,
         "sandbox_workspace_write",
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_is_not_offered() {
+    fn denied_tool_is_not_offered() {
         let settings = json!({"features": {"mine": true, "goals": true}, "model_providers": {"p": {}}, "agents": 1});
         let program = AgentProgram {
             settings: settings.as_object().unwrap().clone(),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_tools_stand_in_for_a_shell_that_is_not_allowed() {
+    fn reading_tools_replace_denied_shell() {
         let names =
             |policy: &Policy| -> Vec<String> { reading_tools(policy).into_iter().map(|tool| tool.name).collect() };
         assert!(names(&policy(&[])).is_empty(), "the shell reads");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_are_hidden_where_nothing_may_be_written() {
+    fn patch_tool_is_hidden_without_write_permission() {
         assert!(hides_patches(&policy(&["apply_patch"]), Sandbox::FullAccess));
         assert!(hides_patches(&policy(&["Edit"]), Sandbox::FullAccess) || !policy(&["Edit"]).allows("Edit"));
         assert!(hides_patches(&policy(&[]), Sandbox::ReadOnly));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_of_the_operators_is_asked_elsewhere() {
+    fn operator_provider_sets_base_url() {
         let settings = json!({"model_provider": "p", "model_providers": {"p": {"base_url": "a", "env_key": "K"}}});
         for (provider, is_redirected) in [(None, true), (Some("p"), true), (Some("openai"), false)] {
             let mut config = settings.as_object().unwrap().clone();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn base_url_of_the_environment_counts_for_a_key() {
+    fn base_url_variable_applies_to_api_key() {
         let with = |program: &AgentProgram| {
             let mut config = program.settings.clone();
             use_base_url(&mut config, program, Some("http://proxy/v1"));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn trust_is_added_beside_the_hook() {
+    fn hook_config_includes_trusted_hash() {
         let config = trusting(
             config(&AgentProgram::codex(), &policy(&[]), Sandbox::ReadOnly, "h"),
             "k",
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_whose_schema_cannot_be_read_takes_any_object() {
+    fn tool_with_invalid_schema_accepts_any_object() {
         let tool = |schema: &str| ToolDescription {
             name: "wait".to_owned(),
             description: "d".to_owned(),

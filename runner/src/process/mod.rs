@@ -11,13 +11,15 @@ use self::protocol::ToProgram;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::protocol::parse;
 use crate::{
-    agent::{Agent, AgentEvent, AgentKind, Boxed, Casting, Deaf, Nudge, StartFailure, StopOrder, Stopped},
-    child::{Child, ChildEvent, ChildOutput, Launch, Line},
+    agent::{
+        Agent, AgentEvent, AgentKind, Boxed, InputError, InterruptMethod, LaunchSpec, StartFailure, StopOrder, Stopped,
+    },
+    child::{Child, ChildEvent, ChildOutput, Line, ProcessSpec},
     config::{Enforcement, ProcessProgram},
-    confinement::{self, Blinders},
+    confinement::{self, SecretMasks},
     env::{add, environment},
     programs::ModelChoice,
-    prompt::GivenTurn,
+    prompt::PreparedTurn,
     tools::{ToolAnswer, ToolFailure},
 };
 
@@ -40,29 +42,29 @@ impl ProcessKind {
         self.program.enforces.read_only || (self.program.confine && confinement::is_known())
     }
 
-    async fn start_program(&self, casting: &Casting) -> Result<Box<dyn Agent>, StartFailure> {
+    async fn start_program(&self, launch: &LaunchSpec) -> Result<Box<dyn Agent>, StartFailure> {
         let enforces = Enforcement {
             read_only: self.holds_read_only(),
             ..self.program.enforces
         };
-        check_policy(enforces, casting.resolved.sandbox(), &casting.tool_policy)?;
-        casting.check_directory().await?;
-        let mut environment = environment(casting, |name| std::env::var_os(name));
+        check_policy(enforces, launch.resolved.sandbox(), &launch.tool_policy)?;
+        launch.check_directory().await?;
+        let mut environment = environment(launch, |name| std::env::var_os(name));
         add(&mut environment, &self.program.inherit, &self.program.environment);
-        let launch = Launch {
+        let process = ProcessSpec {
             command: self.program.command.clone(),
             args: self.program.args.iter().map(Into::into).collect(),
-            directory: casting.directory().to_owned(),
+            directory: launch.directory().to_owned(),
             environment,
             starts: Vec::new(),
         };
-        let launch = match casting.resolved.sandbox() {
+        let process = match launch.resolved.sandbox() {
             Sandbox::ReadOnly if !self.program.enforces.read_only => {
-                confinement::confined(launch, Sandbox::ReadOnly, &[&casting.scratch], &casting.hidden)
+                confinement::confined(process, Sandbox::ReadOnly, &[&launch.scratch], &launch.hidden)
             }
-            _ => Blinders::of(casting).put_on(launch),
+            _ => SecretMasks::of(launch).apply(process),
         };
-        let (child, output) = Child::start(launch, MAX_LINE_BYTES)?;
+        let (child, output) = Child::start(process, MAX_LINE_BYTES)?;
         Ok(Box::new(ProcessAgent { child, output }))
     }
 }
@@ -85,8 +87,8 @@ impl AgentKind for ProcessKind {
         false
     }
 
-    fn start<'a>(&'a self, casting: &'a Casting, _: ModelChoice) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.start_program(casting))
+    fn start<'a>(&'a self, launch: &'a LaunchSpec, _: ModelChoice) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
+        Box::pin(self.start_program(launch))
     }
 }
 
@@ -116,34 +118,34 @@ struct ProcessAgent {
 }
 
 impl ProcessAgent {
-    fn say(&self, line: &ToProgram<'_>) -> Result<(), Deaf> {
+    fn send(&self, line: &ToProgram<'_>) -> Result<(), InputError> {
         self.child.input().write(line.to_line())
     }
 }
 
 impl Agent for ProcessAgent {
-    fn give_turn(&mut self, turn: &GivenTurn) -> Result<(), Deaf> {
-        self.say(&ToProgram::Turn(turn))
+    fn give_turn(&mut self, turn: &PreparedTurn) -> Result<(), InputError> {
+        self.send(&ToProgram::Turn(turn))
     }
 
-    fn give_input(&mut self, number: u32, input: &Input) -> Result<(), Deaf> {
-        self.say(&ToProgram::Input { number, input })
+    fn give_input(&mut self, number: u32, input: &Input) -> Result<(), InputError> {
+        self.send(&ToProgram::Input { number, input })
     }
 
-    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), Deaf> {
-        self.say(&ToProgram::ToolResult { id: call_id, answer })
+    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), InputError> {
+        self.send(&ToProgram::ToolResult { id: call_id, answer })
     }
 
-    fn permit(&mut self, _: &str, _: &Result<(), ToolFailure>) -> Result<(), Deaf> {
+    fn permit(&mut self, _: &str, _: &Result<(), ToolFailure>) -> Result<(), InputError> {
         // The program never asks: its tools are the runner's.
         Ok(())
     }
 
-    fn interrupt(&mut self, nudge: Nudge) {
-        match nudge {
+    fn interrupt(&mut self, method: InterruptMethod) {
+        match method {
             // A program that does not read receives a signal next.
-            Nudge::Ask => drop(self.say(&ToProgram::Interrupt)),
-            Nudge::Signal => self.child.interrupt(),
+            InterruptMethod::Protocol => drop(self.send(&ToProgram::Interrupt)),
+            InterruptMethod::Signal => self.child.interrupt(),
         }
     }
 
@@ -161,7 +163,7 @@ impl Agent for ProcessAgent {
 
     fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped> {
         // The program may not read its input. Then closing the input and the signals must suffice.
-        let _ = self.say(&ToProgram::Shutdown);
+        let _ = self.send(&ToProgram::Shutdown);
         drop(self.output);
         Box::pin(self.child.stop(order))
     }
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_cannot_be_kept_is_refused() {
+    fn unenforceable_policy_is_refused() {
         let nothing = Enforcement {
             tools: false,
             read_only: false,

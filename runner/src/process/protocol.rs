@@ -8,9 +8,9 @@ use troupe_proto::{
 };
 
 use crate::{
-    agent::{AgentEvent, Ending},
+    agent::{AgentEvent, TurnEnding},
     input,
-    prompt::{GivenTurn, join},
+    prompt::{PreparedTurn, join},
     redact, tool_line,
     tools::ToolAnswer,
     usage::Tokens,
@@ -19,7 +19,7 @@ use crate::{
 /// A line for the program.
 #[derive(Debug)]
 pub(super) enum ToProgram<'a> {
-    Turn(&'a GivenTurn),
+    Turn(&'a PreparedTurn),
     Input { number: u32, input: &'a Input },
     ToolResult { id: &'a str, answer: &'a ToolAnswer },
     Interrupt,
@@ -88,14 +88,14 @@ fn parse_object(line: &str) -> Option<AgentEvent> {
         Some(call) => Some(AgentEvent::ToolCalled(call)),
         None => serde_json::from_value(Value::Object(object))
             .ok()
-            .map(Spoken::into_event),
+            .map(ProgramLine::into_event),
     }
 }
 
 /// A message of a program with a `type`.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Spoken {
+enum ProgramLine {
     InputTaken {
         number: u32,
     },
@@ -108,7 +108,7 @@ enum Spoken {
         detail: String,
     },
     Plan {
-        steps: Vec<SpokenStep>,
+        steps: Vec<LineStep>,
     },
     Usage {
         #[serde(default)]
@@ -124,22 +124,22 @@ enum Spoken {
         text: String,
     },
     TurnEnd {
-        outcome: SpokenOutcome,
+        outcome: LineOutcome,
         #[serde(default)]
         message: String,
     },
 }
 
 #[derive(Deserialize)]
-struct SpokenStep {
+struct LineStep {
     step: String,
     #[serde(default)]
-    state: SpokenState,
+    state: StepState,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum SpokenState {
+enum StepState {
     #[default]
     Pending,
     InProgress,
@@ -148,13 +148,13 @@ enum SpokenState {
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum SpokenOutcome {
+enum LineOutcome {
     Completed,
     Errored,
     Interrupted,
 }
 
-impl Spoken {
+impl ProgramLine {
     fn into_event(self) -> AgentEvent {
         match self {
             Self::InputTaken { number } => AgentEvent::InputTaken(number),
@@ -179,9 +179,9 @@ impl Spoken {
             Self::Output { text } => AgentEvent::Output(text),
             Self::TurnEnd { outcome, message } => AgentEvent::TurnEnded {
                 ending: match outcome {
-                    SpokenOutcome::Completed => Ending::Completed,
-                    SpokenOutcome::Errored => Ending::Errored,
-                    SpokenOutcome::Interrupted => Ending::Interrupted,
+                    LineOutcome::Completed => TurnEnding::Completed,
+                    LineOutcome::Errored => TurnEnding::Errored,
+                    LineOutcome::Interrupted => TurnEnding::Interrupted,
                 },
                 message,
             },
@@ -189,7 +189,7 @@ impl Spoken {
     }
 }
 
-impl SpokenState {
+impl StepState {
     const fn into_state(self) -> State {
         match self {
             Self::Pending => State::Pending,
@@ -226,8 +226,8 @@ mod tests {
     }
 
     #[test]
-    fn writes_what_the_page_says() {
-        let turn = GivenTurn {
+    fn written_lines_match_documentation() {
+        let turn = PreparedTurn {
             number: 2,
             extent: PromptExtent::Delta,
             blocks: vec![PromptBlock {
@@ -271,13 +271,13 @@ mod tests {
             (ToProgram::Interrupt, json!({"type": "interrupt"})),
             (ToProgram::Shutdown, json!({"type": "shutdown"})),
         ];
-        for (said, expected) in cases {
-            assert_eq!(read(&said.to_line()), expected);
+        for (message, expected) in cases {
+            assert_eq!(read(&message.to_line()), expected);
         }
     }
 
     #[test]
-    fn reads_what_the_page_says() {
+    fn documented_lines_are_parsed() {
         let cases = [
             (
                 r#"{"type":"status","activity":" reading\nthe task "}"#,
@@ -318,7 +318,7 @@ mod tests {
             (
                 r#"{"type":"turn_end","outcome":"errored","message":"no"}"#,
                 AgentEvent::TurnEnded {
-                    ending: Ending::Errored,
+                    ending: TurnEnding::Errored,
                     message: "no".to_owned(),
                 },
             ),
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_calls_whatever_else_the_object_says() {
+    fn tool_call_with_other_keys_is_a_call() {
         for line in [
             r#"{"tool_call":{"id":"c1","name":"wait","args":{"ids":[]}}}"#,
             r#"  {"type":"output","text":"hi","toolCall":{"id":"c1","name":"wait","args":{"ids":[]}}}"#,
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_the_protocol_is_text() {
+    fn non_protocol_line_is_text() {
         for line in [
             "",
             "plain words",
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_see_is_bounded() {
+    fn displayed_text_is_bounded() {
         let long = "x".repeat(5_000);
         let AgentEvent::Activity(activity) = parse(&json!({"type": "status", "activity": long}).to_string()) else {
             panic!("it is a status");
@@ -373,12 +373,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_line_means_something(line in "\\PC{0,80}") {
+        fn every_line_is_parsed(line in "\\PC{0,80}") {
             parse(&line);
         }
 
         #[test]
-        fn every_text_reaches_the_program_in_one_line(text in any::<String>()) {
+        fn every_text_is_written_as_one_line(text in any::<String>()) {
             let line = ToProgram::Input { number: 1, input: &input(&text) }.to_line();
             prop_assert_eq!(line.matches('\n').count(), 1);
             let read: Value = serde_json::from_str(&line).unwrap();

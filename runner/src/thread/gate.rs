@@ -11,7 +11,7 @@ use troupe_proto::{
 };
 use uuid::Uuid;
 
-use super::{News, Voice};
+use super::{ThreadEvent, ThreadReporter};
 use crate::{
     questions::Question,
     redact,
@@ -44,7 +44,7 @@ pub(super) struct JudgedCall<'a> {
     pub(super) docs_only: bool,
 }
 
-impl Voice {
+impl ThreadReporter {
     /// Waits for permission to run a tool. A call that was not offered is refused and recorded; the failure gives the
     /// reason.
     pub(super) async fn ask(&self, call: JudgedCall<'_>, secrets: &[String]) -> Result<(), ToolFailure> {
@@ -78,7 +78,8 @@ impl Voice {
             not_offered,
             docs_only,
         };
-        self.tell(News::Question(Question { request, answer })).await;
+        self.report_event(ThreadEvent::Question(Question { request, answer }))
+            .await;
         match timeout(DECISION_LIMIT, decision).await {
             Ok(Ok(ToolDecision { allowed: true, .. })) => Ok(()),
             Ok(Ok(refused)) => Err(ToolFailure::new(Reason::ToolDenied, refused.reason)),
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digest_differs_where_tool_arguments_or_paths_do() {
+    fn digest_depends_on_tool_arguments_and_paths() {
         let arguments = |cmd: &str| serde_json::json!({"cmd": cmd, "cwd": "."});
         let calls = [
             digest("t", &arguments("a"), &[]),
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_supervisor_can_be_asked_is_asked() {
+    fn oversized_permission_request_is_not_sent() {
         let paths = |count: usize, bytes: usize| vec!["p".repeat(bytes); count];
         let tool = "t".repeat(MAX_TOOL_BYTES);
         assert_eq!(too_large(&tool, &paths(MAX_PATHS, MAX_PATH_BYTES)), None);

@@ -1,4 +1,4 @@
-//! One thread: a task that owns its program. It receives commands from the stage and reports the results. It never
+//! One thread: a task that owns its program. It receives commands from the runner state and reports the results. It never
 //! waits
 //! for the supervisor, so a thread continues while the runner is disconnected.
 
@@ -16,7 +16,7 @@ use troupe_proto::supervisor::v1::{
 
 use self::task::ThreadTask;
 use crate::{
-    agent::{Casting, StartFailure},
+    agent::{LaunchSpec, StartFailure},
     config::Timing,
     kinds::Role,
     outbox::Attempt,
@@ -30,7 +30,7 @@ const COMMANDS: usize = 64;
 /// The reason of an interruption because the runner stops.
 pub(crate) const RUNNER_STOPPED: &str = "the service was stopped";
 
-/// A command for a thread. The stage has checked that it is for this attempt.
+/// A command for a thread. The runner state has checked that it is for this attempt.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// The next turn.
@@ -58,9 +58,9 @@ pub(crate) struct Shutdown {
     pub(crate) thread_goes_on: bool,
 }
 
-/// An event of a thread for the stage.
+/// An event of a thread for the runner state.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum ThreadEvent {
     /// A change of state.
     Report(Kind),
     /// A question whether a tool may run.
@@ -77,7 +77,7 @@ pub(crate) enum News {
 
 /// The start parameters of a thread.
 pub(crate) struct ThreadStart {
-    pub(crate) casting: Casting,
+    pub(crate) launch: LaunchSpec,
     pub(crate) first_turn: Option<Turn>,
     /// Its program.
     pub(crate) role: Role,
@@ -85,12 +85,12 @@ pub(crate) struct ThreadStart {
     pub(crate) worktree: Option<WorktreeCleanup>,
     pub(crate) toolbox: Toolbox,
     pub(crate) timing: Timing,
-    pub(crate) news: mpsc::Sender<(Attempt, News)>,
+    pub(crate) events: mpsc::Sender<(Attempt, ThreadEvent)>,
     /// Fires when the thread's earlier attempt is gone: two attempts never work in one directory at once.
     pub(crate) predecessor: Option<CancellationToken>,
 }
 
-/// The stage's end of a thread. Dropping it abandons the thread.
+/// The runner state's end of a thread. Dropping it abandons the thread.
 #[derive(Debug)]
 pub(crate) struct ThreadHandle {
     commands: mpsc::Sender<Command>,
@@ -111,21 +111,21 @@ impl ThreadHandle {
     }
 }
 
-/// A thread's channel to the stage.
+/// A thread's channel to the runner state.
 #[derive(Clone, Debug)]
-struct Voice {
+struct ThreadReporter {
     attempt: Attempt,
-    news: mpsc::Sender<(Attempt, News)>,
+    events: mpsc::Sender<(Attempt, ThreadEvent)>,
 }
 
-impl Voice {
-    async fn tell(&self, news: News) {
-        // The stage outlives its threads. Otherwise, there is no receiver and the event is dropped.
-        let _ = self.news.send((self.attempt.clone(), news)).await;
+impl ThreadReporter {
+    async fn report_event(&self, event: ThreadEvent) {
+        // The runner state outlives its threads. Otherwise, there is no receiver and the event is dropped.
+        let _ = self.events.send((self.attempt.clone(), event)).await;
     }
 
     async fn report(&self, kind: Kind) {
-        self.tell(News::Report(kind)).await;
+        self.report_event(ThreadEvent::Report(kind)).await;
     }
 }
 
@@ -133,27 +133,27 @@ impl Voice {
 pub(crate) fn spawn(start: ThreadStart) -> ThreadHandle {
     let (commands, to_do) = mpsc::channel(COMMANDS);
     let (abandoned, gone) = (CancellationToken::new(), CancellationToken::new());
-    let voice = Voice {
-        attempt: start.casting.attempt.clone(),
-        news: start.news.clone(),
+    let reporter = ThreadReporter {
+        attempt: start.launch.attempt.clone(),
+        events: start.events.clone(),
     };
     let handle = ThreadHandle {
         commands,
         abandoned: abandoned.clone(),
         gone: gone.clone(),
     };
-    let thread = tokio::spawn(ThreadTask::new(start, voice.clone(), to_do, abandoned).run());
+    let thread = tokio::spawn(ThreadTask::new(start, reporter.clone(), to_do, abandoned).run());
     tokio::spawn(async move {
         if let Err(defect) = thread.await {
-            error!(thread_id = voice.attempt.thread_id, %defect, "a thread's task failed");
+            error!(thread_id = reporter.attempt.thread_id, %defect, "a thread's task failed");
             let stopped = ThreadStoppedReport {
                 detail: "the runner failed to keep the program".to_owned(),
                 killed: true,
             };
-            voice.report(Kind::Stopped(stopped)).await;
+            reporter.report(Kind::Stopped(stopped)).await;
         }
         gone.cancel();
-        voice.tell(News::Gone).await;
+        reporter.report_event(ThreadEvent::Gone).await;
     });
     handle
 }

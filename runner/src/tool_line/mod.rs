@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_a_call() {
+    fn call_line_is_parsed() {
         let plain = (None, json!({"path": "a"}));
         let params = (Some(PREFER_ARGS), json!({"path": "a"}));
         let bare = (None, json!({}));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_text() {
+    fn other_line_is_text() {
         for line in [
             "",
             "plain words",
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_for_a_call_in_the_output_of_a_command() {
+    fn call_line_in_command_output_is_parsed() {
         for output in [
             r#"{"tool_call":{"name":"wait","args":{}}}"#,
             "done\r\n  {\"toolCall\":{\"tool\":\"wait\",\"params\":{}}}\r\nbye",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_its_order() {
+    fn ordered_tools_are_listed() {
         let keeps = |name: &str| {
             let line = json!({"tool_call": {"name": name}}).to_string();
             parse(&line).is_some_and(|call| call.keeps_order())
@@ -243,7 +243,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_line_has_an_answer(line in "\\PC{0,80}") {
+        fn any_line_is_parsed_without_panic(line in "\\PC{0,80}") {
             if let Some(call) = parse(&line) {
                 prop_assert!(!call.name.is_empty());
             }
@@ -251,7 +251,7 @@ mod tests {
         }
 
         #[test]
-        fn every_line_like_a_call_has_an_answer(
+        fn any_call_like_line_is_parsed_without_panic(
             wrapper in "tool_call|toolCall|tool",
             id in r#"[0-9]{1,2}|"[a-z ]{0,3}"|null"#,
             name in r#"[0-9]{1,2}|"[a-z_ ]{0,9}"|\{\}"#,
@@ -270,7 +270,7 @@ mod tests {
         }
 
         #[test]
-        fn a_call_that_is_written_is_read(id in "[a-z0-9-]{0,8}", name in "[a-z_]{1,12}", content in any::<String>()) {
+        fn written_call_is_parsed(id in "[a-z0-9-]{0,8}", name in "[a-z_]{1,12}", content in any::<String>()) {
             let args = json!({"path": "a", "content": content});
             let line = json!({"tool_call": {"id": id, "name": name, "args": args}}).to_string();
             let call = parse(&line).unwrap();

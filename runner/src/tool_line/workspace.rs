@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tools_are_given() {
+    fn valid_tool_arguments_are_accepted() {
         let path = || "a/b".to_owned();
         for (name, args, expected) in [
             (
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_they_are_not_given() {
+    fn invalid_tool_arguments_are_rejected() {
         for (name, args, expected) in [
             ("command", json!({}), "command tool requires cmd"),
             ("command", json!({"cmd": ""}), "command tool requires cmd"),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_other_tools() {
+    fn unknown_names_are_other_tools() {
         for name in ["", "Command", "exec_command", "apply_patch", "spawn_node"] {
             assert_eq!(WorkspaceTool::named(name), None, "{name}");
         }

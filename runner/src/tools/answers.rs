@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_look_as_models_know_them() {
+    fn statuses_have_names_known_to_models() {
         assert_eq!(status(Some(&at(StatusKind::Running, ""))), json!("running"));
         assert_eq!(
             status(Some(&at(StatusKind::Completed, "done"))),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_answers_by_id() {
+    fn wait_answer_is_keyed_by_id() {
         let answer = WaitAgentsResponse {
             statuses: vec![ThreadStatus {
                 thread_id: "a".to_owned(),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_leave_out_what_they_do_not_have() {
+    fn thread_answer_omits_missing_values() {
         let found = Thread {
             thread_id: "t".to_owned(),
             parent_thread_id: "p".to_owned(),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spawn_answers_the_agents_id() {
+    fn spawn_answer_contains_agent_id() {
         let answer = SpawnAgentResponse {
             thread: Some(Thread {
                 thread_id: "t".to_owned(),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_an_operator_says_so() {
+    fn pending_approval_is_stated_in_answer() {
         let answer = SpawnAgentResponse {
             thread: Some(Thread {
                 thread_id: "t".to_owned(),

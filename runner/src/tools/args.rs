@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spawn_arguments_arrive() {
+    fn spawn_arguments_are_forwarded() {
         let args: SpawnAgent = serde_json::from_value(json!({
             "message": "look", "agent_type": "explorer", "thread_note": "", "unknown": 1
         }))
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_kept_within_the_bounds_of_the_tool() {
+    fn wait_timeout_is_clamped() {
         let wait = |timeout_ms| Wait {
             ids: Vec::new(),
             timeout_ms,
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn handoffs_are_read_in_the_seeds_spelling() {
+    fn handoff_arguments_accept_seed_spelling() {
         let args: SendHandoff = serde_json::from_value(json!({
             "to": "docs-agent", "message": "done", "structured": {"n": 1},
             "artifacts": [{"type": "diff", "ref": "a1"}], "status": {"ok": false, "reason": "late"},
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_is_bidirectional_unless_it_says_otherwise() {
+    fn edge_is_bidirectional_by_default() {
         let edge = |args| {
             serde_json::from_value::<CreateEdge>(args)
                 .unwrap()
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_edge_and_a_handoff_need() {
+    fn edge_and_handoff_arguments_are_checked() {
         for args in [json!({}), json!({"from": "a"}), json!({"from": "a", "to": " "})] {
             let edge: CreateEdge = serde_json::from_value(args).unwrap();
             let failure = edge.into_request(String::new()).unwrap_err();

@@ -536,7 +536,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_keeps_its_text_and_reason() {
+    fn refusal_keeps_text_and_reason() {
         let text = "tool \"spawn_agent\" is not allowed for agent_type \"worker\"";
         let status = Status::from(Fault::new(Code::PermissionDenied, Reason::ToolDenied, text));
         assert_eq!(
@@ -545,12 +545,12 @@ mod tests {
         );
         let foreign = ToolFailure::from(Status::internal("lost"));
         assert_eq!(foreign.to_json(), json!({"error": "lost"}));
-        let told = foreign.with_output("so far".to_owned());
-        assert_eq!(told.to_json(), json!({"error": "lost", "output": "so far"}));
+        let failure = foreign.with_output("so far".to_owned());
+        assert_eq!(failure.to_json(), json!({"error": "lost", "output": "so far"}));
     }
 
     #[test]
-    fn only_what_may_pass_is_tried_again() {
+    fn only_transient_failures_are_retried() {
         assert!(may_pass(&Status::unavailable("draining")));
         assert!(may_pass(&Status::from_error("connection reset".into())));
         assert!(!may_pass(&Status::cancelled("the session closes")));
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_is_waited_for_beyond_the_time_of_a_call() {
+    fn pending_approval_outlasts_call_deadline() {
         let waits = Fault::new(Code::DeadlineExceeded, Reason::DeadlineExceeded, "the call waits");
         assert!(awaits_approval(&waits.with("approval_id", "a").into()));
         assert!(!awaits_approval(&Status::deadline_exceeded("late")));

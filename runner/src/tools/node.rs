@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_spawned_as_it_is_described() {
+    fn node_is_spawned_as_described() {
         let request = node(json!({
             "alias": " docs-agent ", "instructions": "Summarize docs/.", "input": {"depth": 2}, "provider": "claude",
             "capabilities": {"edgeManagement": "self", "runCommands": true}, "session": {"resume": true},
@@ -199,12 +199,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_instructions_has_a_task_all_the_same() {
+    fn node_without_instructions_has_default_task() {
         assert_eq!(texts(&node(json!({"instructions": " "})).unwrap()), ["Spawned task"]);
     }
 
     #[test]
-    fn a_node_needs_a_label_and_a_template() {
+    fn node_without_label_or_template_is_rejected() {
         let expected = json!("spawn_node requires label, roleTemplate (or role), and provider");
         for args in [
             json!({}),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_narrows_is_carried_over_or_refused() {
+    fn narrowing_field_is_converted_or_rejected() {
         let denied = |capabilities: Value| {
             let request = node(json!({"capabilities": capabilities}))?;
             Ok::<_, Value>(request.permissions.unwrap_or_default().deny_list)

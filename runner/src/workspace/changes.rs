@@ -12,21 +12,21 @@ use similar::TextDiff;
 
 use super::{
     Workspace, blocking, files,
-    place::{Ending, Place},
+    place::{FinalLink, Place},
 };
 
 /// Maximum number of tracked files per turn.
 const MAX_FILES: usize = 256;
 /// Maximum total size of their stored content, in bytes.
-const MAX_KEPT_BYTES: usize = 16 * 1024 * 1024;
+const MAX_STORED_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum size of a diff, in bytes: the limit of a thread's artifact.
 pub(crate) const MAX_DIFF_BYTES: usize = 15 * 1024 * 1024;
 /// Time limit for finding minimal differences in all texts of a turn. After it, larger differences are accepted.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DIFF_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The content of a file at some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct FileContent {
     place: Place,
     content: Content,
 }
@@ -43,20 +43,20 @@ enum Content {
 /// The files of one turn before its changes.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    before: BTreeMap<String, Sight>,
+    before: BTreeMap<String, FileContent>,
     bytes: usize,
 }
 
 impl Workspace {
     /// Returns the current content of these files in the workspace.
-    pub(crate) async fn look_at(self: &Arc<Self>, paths: Vec<String>) -> Vec<Sight> {
+    pub(crate) async fn look_at(self: &Arc<Self>, paths: Vec<String>) -> Vec<FileContent> {
         if paths.is_empty() {
             return Vec::new();
         }
         let workspace = Arc::clone(self);
         let seen = blocking(move || {
             let places = paths.iter().take(MAX_FILES);
-            let places = places.filter_map(|path| Place::find(&workspace.root, path, Ending::Followed).ok());
+            let places = places.filter_map(|path| Place::find(&workspace.root, path, FinalLink::Followed).ok());
             Ok(places.map(look).collect())
         });
         seen.await.unwrap_or_default()
@@ -65,23 +65,23 @@ impl Workspace {
 
 impl Changes {
     /// Stores the content of files before a write. Content that was stored earlier takes precedence.
-    pub(crate) fn remember(&mut self, sights: Vec<Sight>) {
-        for mut sight in sights {
-            let name = sight.place.inside();
+    pub(crate) fn remember(&mut self, files: Vec<FileContent>) {
+        for mut file in files {
+            let name = file.place.inside();
             if self.before.len() >= MAX_FILES || self.before.contains_key(&name) {
                 continue;
             }
-            let bytes = match &sight.content {
+            let bytes = match &file.content {
                 Content::Text(text) => text.len(),
                 Content::Nothing | Content::Unknown => 0,
             };
             // The file is still recorded: its later content did not exist before the turn.
-            if self.bytes + bytes > MAX_KEPT_BYTES {
-                sight.content = Content::Unknown;
+            if self.bytes + bytes > MAX_STORED_BYTES {
+                file.content = Content::Unknown;
             } else {
                 self.bytes += bytes;
             }
-            self.before.insert(name, sight);
+            self.before.insert(name, file);
         }
     }
 
@@ -96,7 +96,7 @@ impl Changes {
     }
 
     fn diff_now(&self) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DIFF_TIMEOUT;
         let (mut whole, mut left_out) = (String::new(), 0_u32);
         for (name, before) in &self.before {
             let now = look(before.place.clone());
@@ -117,13 +117,13 @@ impl Changes {
     }
 }
 
-fn look(place: Place) -> Sight {
+fn look(place: Place) -> FileContent {
     let content = match files::bytes(&place) {
         Ok(bytes) => String::from_utf8(bytes).map_or(Content::Unknown, Content::Text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Content::Nothing,
         Err(_) => Content::Unknown,
     };
-    Sight { place, content }
+    FileContent { place, content }
 }
 
 /// Returns a file's diff. `None`: one of the contents is unknown, or the time is over.
@@ -152,7 +152,7 @@ mod tests {
     use super::{super::tests::workspace, *};
 
     #[tokio::test]
-    async fn what_was_there_before_the_first_write_counts() {
+    async fn diff_starts_at_content_before_first_write() {
         let directory = tempfile::tempdir().unwrap();
         let workspace = workspace(&directory, Sandbox::WorkspaceWrite);
         let path = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
@@ -197,7 +197,7 @@ diff --git a/new b/new
     }
 
     #[tokio::test]
-    async fn nothing_outside_is_looked_at() {
+    async fn file_outside_workspace_is_not_read() {
         let outer = tempfile::tempdir().unwrap();
         let directory = tempfile::tempdir_in(outer.path()).unwrap();
         let secret = outer.path().join("secret");
@@ -206,7 +206,7 @@ diff --git a/new b/new
         let workspace = workspace(&directory, Sandbox::WorkspaceWrite);
         let paths = ["link", "../secret", secret.to_str().unwrap(), "."].map(str::to_owned);
         let seen = workspace.look_at(paths.to_vec()).await;
-        assert!(seen.iter().all(|sight| sight.content == Content::Unknown), "{seen:?}");
+        assert!(seen.iter().all(|file| file.content == Content::Unknown), "{seen:?}");
 
         // A link that is created later is not followed either.
         let mut changes = Changes::default();
@@ -216,7 +216,7 @@ diff --git a/new b/new
     }
 
     #[tokio::test]
-    async fn so_many_files_are_kept() {
+    async fn number_of_stored_files_is_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let workspace = workspace(&directory, Sandbox::WorkspaceWrite);
         let mut changes = Changes::default();

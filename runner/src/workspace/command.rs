@@ -6,10 +6,10 @@ use serde_json::json;
 use troupe_proto::reason::Reason;
 
 use crate::{
-    child::Launch,
+    child::ProcessSpec,
     env::Environment,
-    errand::{self, Ending, Finished, Limits},
     group::describe,
+    subprocess::{self, Limits, SubprocessExit, SubprocessOutput},
     text::one_line,
     tool_line::{CALL_IN_OUTPUT, holds_call},
     tools::{ToolAnswer, ToolFailure},
@@ -23,8 +23,8 @@ const MAX_OUTPUT_BYTES: usize = 128 * 1024;
 const MAX_TITLE_CHARS: usize = 160;
 
 /// Returns the shell that runs a command.
-pub(super) fn shell(cmd: &str, directory: PathBuf, environment: Environment) -> Launch {
-    Launch {
+pub(super) fn shell(cmd: &str, directory: PathBuf, environment: Environment) -> ProcessSpec {
+    ProcessSpec {
         command: SHELL.into(),
         args: vec!["-c".into(), cmd.into()],
         directory,
@@ -34,30 +34,30 @@ pub(super) fn shell(cmd: &str, directory: PathBuf, environment: Environment) -> 
 }
 
 /// Runs the shell of a command. Returns its standard output, followed by its standard error.
-pub(super) async fn run(shell: Launch, cmd: &str, limit: Duration) -> ToolAnswer {
+pub(super) async fn run(shell: ProcessSpec, cmd: &str, limit: Duration) -> ToolAnswer {
     let directory = shell.directory.clone();
     let limits = Limits {
         time: limit,
         output: MAX_OUTPUT_BYTES,
     };
-    let finished = errand::run(shell, limits).await.map_err(|error| {
+    let finished = subprocess::run(shell, limits).await.map_err(|error| {
         let text = format!("cannot run {SHELL} in {}: {error}", directory.display());
         ToolFailure::local(text)
     })?;
     answer(cmd, limit, &finished)
 }
 
-fn answer(cmd: &str, limit: Duration, finished: &Finished) -> ToolAnswer {
+fn answer(cmd: &str, limit: Duration, finished: &SubprocessOutput) -> ToolAnswer {
     let title = one_line(cmd, MAX_TITLE_CHARS);
     let output = finished.stdout.text() + &finished.stderr.text();
     let failure = match &finished.ending {
         _ if holds_call(&output) => ToolFailure::bad_arguments(CALL_IN_OUTPUT),
-        Ending::TimedOut => {
+        SubprocessExit::TimedOut => {
             let text = format!("Command timed out after {limit:?}: {title}");
             ToolFailure::new(Reason::DeadlineExceeded, text)
         }
-        Ending::Itself(Ok(status)) if status.success() => return Ok(json!({"output": output})),
-        Ending::Itself(status) => ToolFailure::local(format!("Command failed ({}): {title}", describe(status))),
+        SubprocessExit::Itself(Ok(status)) if status.success() => return Ok(json!({"output": output})),
+        SubprocessExit::Itself(status) => ToolFailure::local(format!("Command failed ({}): {title}", describe(status))),
     };
     Err(failure.with_output(output))
 }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_runs_in_its_directory_and_environment() {
+    async fn command_runs_in_given_directory_and_environment() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("here"), "").unwrap();
         let answer = run_in(
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_fails_says_what_it_wrote() {
+    async fn failed_command_returns_its_output() {
         let directory = tempfile::tempdir().unwrap();
         let answer = run_in(directory.path(), "echo half\nexit 3", LONG).await;
         let error = "Command failed (exit status 3): echo half exit 3";
@@ -112,19 +112,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_prints_a_call_makes_none() {
+    async fn call_printed_by_command_is_not_made() {
         let directory = tempfile::tempdir().unwrap();
         let line = r#"{"tool_call":{"name":"wait","args":{}}}"#;
         for ending in ["", "; exit 1"] {
             let answer = run_in(directory.path(), &format!("echo '{line}'{ending}"), LONG).await;
-            let told = answer.unwrap_err();
-            assert_eq!(told["error"], json!(CALL_IN_OUTPUT));
-            assert_eq!(told["output"], json!(format!("{line}\n")));
+            let refusal = answer.unwrap_err();
+            assert_eq!(refusal["error"], json!(CALL_IN_OUTPUT));
+            assert_eq!(refusal["output"], json!(format!("{line}\n")));
         }
     }
 
     #[tokio::test]
-    async fn of_long_output_the_end_is_kept() {
+    async fn long_output_keeps_its_end() {
         let directory = tempfile::tempdir().unwrap();
         let cmd = "head -c 400000 /dev/zero | tr '\\0' x; echo end";
         let answer = run_in(directory.path(), cmd, LONG).await.unwrap();
@@ -135,17 +135,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_takes_too_long_is_ended() {
+    async fn command_over_time_limit_is_killed() {
         let directory = tempfile::tempdir().unwrap();
         for cmd in ["sleep 1000", "trap '' TERM; while :; do sleep 1; done"] {
-            let told = run_in(directory.path(), cmd, SHORT).await.unwrap_err();
+            let refusal = run_in(directory.path(), cmd, SHORT).await.unwrap_err();
             let error = format!("Command timed out after 200ms: {cmd}");
-            assert_eq!(told, json!({"error": error, "reason": "DEADLINE_EXCEEDED"}));
+            assert_eq!(refusal, json!({"error": error, "reason": "DEADLINE_EXCEEDED"}));
         }
     }
 
     #[tokio::test]
-    async fn what_a_command_leaves_behind_is_not_waited_for() {
+    async fn background_process_does_not_delay_command_result() {
         let directory = tempfile::tempdir().unwrap();
         let answer = run_in(directory.path(), "sleep 1000 & echo done", LONG).await;
         assert_eq!(answer, Ok(json!({"output": "done\n"})));

@@ -97,30 +97,30 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
-    use crate::workspace::place::Ending;
+    use crate::workspace::place::FinalLink;
 
-    fn find(workspace: &tempfile::TempDir, asked: &str, ending: Ending) -> Place {
+    fn find(workspace: &tempfile::TempDir, asked: &str, ending: FinalLink) -> Place {
         Place::find(workspace.path(), asked, ending).unwrap()
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_file_is_read_back() {
         let workspace = tempfile::tempdir().unwrap();
-        let place = find(&workspace, "new/deep/a.txt", Ending::Followed);
+        let place = find(&workspace, "new/deep/a.txt", FinalLink::Followed);
         for content in ["a longer text\n", "é", ""] {
             write(&place, content).unwrap();
             assert_eq!(read(&place).unwrap(), json!({"output": content}));
         }
         fs::write(workspace.path().join("bytes"), b"a\xffb").unwrap();
-        let bytes = read(&find(&workspace, "bytes", Ending::Followed)).unwrap();
+        let bytes = read(&find(&workspace, "bytes", FinalLink::Followed)).unwrap();
         assert_eq!(bytes, json!({"output": "a\u{fffd}b"}));
     }
 
     #[test]
-    fn a_file_has_a_bound() {
+    fn file_size_is_bounded() {
         let workspace = tempfile::tempdir().unwrap();
         let size = usize::try_from(MAX_FILE_BYTES).unwrap();
-        let place = find(&workspace, "a", Ending::Followed);
+        let place = find(&workspace, "a", FinalLink::Followed);
         write(&place, &"x".repeat(size)).unwrap();
         assert!(read(&place).is_ok());
         write(&place, &"x".repeat(size + 7)).unwrap();
@@ -132,46 +132,46 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_listed_in_order() {
+    fn directory_is_listed_in_order() {
         let workspace = tempfile::tempdir().unwrap();
         fs::create_dir(workspace.path().join("b")).unwrap();
         for name in ["c", "a"] {
             fs::write(workspace.path().join(name), "").unwrap();
         }
         symlink("b", workspace.path().join("link")).unwrap();
-        let listed = list(&find(&workspace, ".", Ending::Followed)).unwrap();
+        let listed = list(&find(&workspace, ".", FinalLink::Followed)).unwrap();
         let expected = json!({"entries": [
             {"name": "a", "type": "file"}, {"name": "b", "type": "dir"},
             {"name": "c", "type": "file"}, {"name": "link", "type": "file"},
         ]});
         assert_eq!(listed, expected);
-        assert!(list(&find(&workspace, "a", Ending::Followed)).is_err());
+        assert!(list(&find(&workspace, "a", FinalLink::Followed)).is_err());
     }
 
     #[test]
-    fn a_long_list_is_cut() {
+    fn long_listing_is_truncated() {
         let workspace = tempfile::tempdir().unwrap();
         for number in 0..=MAX_ENTRIES {
             fs::write(workspace.path().join(number.to_string()), "").unwrap();
         }
-        let listed = list(&find(&workspace, ".", Ending::Followed)).unwrap();
+        let listed = list(&find(&workspace, ".", FinalLink::Followed)).unwrap();
         assert_eq!(listed["entries"].as_array().unwrap().len(), MAX_ENTRIES);
         assert_eq!(listed["truncated"], json!(true));
     }
 
     #[test]
-    fn a_link_is_deleted_and_not_what_it_leads_to() {
+    fn delete_removes_link_and_keeps_target() {
         let workspace = tempfile::tempdir().unwrap();
         fs::write(workspace.path().join("a"), "").unwrap();
         symlink("a", workspace.path().join("link")).unwrap();
         for _ in 0..2 {
-            delete(&find(&workspace, "link", Ending::Itself)).unwrap();
+            delete(&find(&workspace, "link", FinalLink::Itself)).unwrap();
         }
         assert!(workspace.path().join("link").symlink_metadata().is_err());
         assert!(workspace.path().join("a").exists());
-        delete(&find(&workspace, "no/such/file", Ending::Itself)).unwrap();
+        delete(&find(&workspace, "no/such/file", FinalLink::Itself)).unwrap();
         assert!(
-            delete(&find(&workspace, ".", Ending::Itself)).is_err(),
+            delete(&find(&workspace, ".", FinalLink::Itself)).is_err(),
             "the workspace stays"
         );
     }
@@ -180,7 +180,7 @@ mod tests {
     fn directories_are_not_deleted() {
         let workspace = tempfile::tempdir().unwrap();
         fs::create_dir(workspace.path().join("b")).unwrap();
-        assert!(delete(&find(&workspace, "b", Ending::Itself)).is_err());
+        assert!(delete(&find(&workspace, "b", FinalLink::Itself)).is_err());
         assert!(workspace.path().join("b").is_dir());
     }
 }

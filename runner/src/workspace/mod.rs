@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use troupe_proto::{common::v1::Sandbox, reason::Reason};
 
-pub(crate) use self::changes::{Changes, MAX_DIFF_BYTES, Sight};
-use self::place::{Ending, Place, failure};
+pub(crate) use self::changes::{Changes, FileContent, MAX_DIFF_BYTES};
+use self::place::{FinalLink, Place, failure};
 pub(crate) use self::snapshot::{Difference, Snapshot, Snapshots};
 use crate::{
-    agent::Casting,
-    confinement::Blinders,
+    agent::LaunchSpec,
+    confinement::SecretMasks,
     env::{Environment, environment},
     tool_line::{WorkspaceCall, WorkspaceTool},
     tools::{ToolAnswer, ToolFailure},
@@ -37,7 +37,7 @@ pub(crate) struct Workspace {
     /// The environment of commands: that of the thread's program.
     environment: Environment,
     /// The hidden paths of commands.
-    blinders: Blinders,
+    secret_masks: SecretMasks,
     command_limit: Duration,
 }
 
@@ -49,15 +49,15 @@ enum Access {
 
 impl Workspace {
     /// Returns the workspace of a thread. `command_limit` is the time limit of its commands.
-    pub(crate) fn of(casting: &Casting, command_limit: Duration) -> Self {
+    pub(crate) fn of(launch: &LaunchSpec, command_limit: Duration) -> Self {
         Self {
-            root: casting.directory().to_owned(),
-            access: match casting.resolved.sandbox() {
+            root: launch.directory().to_owned(),
+            access: match launch.resolved.sandbox() {
                 Sandbox::ReadOnly => Access::Read,
                 Sandbox::Unspecified | Sandbox::WorkspaceWrite | Sandbox::FullAccess => Access::Write,
             },
-            environment: environment(casting, |name| std::env::var_os(name)),
-            blinders: Blinders::of(casting),
+            environment: environment(launch, |name| std::env::var_os(name)),
+            secret_masks: SecretMasks::of(launch),
             command_limit,
         }
     }
@@ -79,11 +79,11 @@ impl Workspace {
         let workspace = Arc::clone(self);
         blocking(move || {
             let ending = match call.tool() {
-                WorkspaceTool::DeleteFile => Ending::Itself,
+                WorkspaceTool::DeleteFile => FinalLink::Itself,
                 WorkspaceTool::Command
                 | WorkspaceTool::ReadFile
                 | WorkspaceTool::WriteFile
-                | WorkspaceTool::ListFiles => Ending::Followed,
+                | WorkspaceTool::ListFiles => FinalLink::Followed,
             };
             let place = Place::find(&workspace.root, call.path(), ending)?;
             workspace.permit(call.tool(), &place)?;
@@ -151,7 +151,7 @@ impl Prepared {
         match call {
             WorkspaceCall::Command { cmd, .. } => {
                 let shell = command::shell(&cmd, place.path(), workspace.environment.clone());
-                command::run(workspace.blinders.put_on(shell), &cmd, workspace.command_limit).await
+                command::run(workspace.secret_masks.apply(shell), &cmd, workspace.command_limit).await
             }
             WorkspaceCall::ReadFile { path } => {
                 blocking(move || files::read(&place).map_err(|error| failure(&path, &error))).await
@@ -195,7 +195,7 @@ mod tests {
     use crate::outbox::Attempt;
 
     pub(super) fn workspace(directory: &tempfile::TempDir, sandbox: Sandbox) -> Arc<Workspace> {
-        let casting = Casting {
+        let launch = LaunchSpec {
             attempt: Attempt::new("t", 1),
             session_id: "s".to_owned(),
             depth: 1,
@@ -217,7 +217,7 @@ mod tests {
             hidden: Vec::new(),
             has_secrets: false,
         };
-        Arc::new(Workspace::of(&casting, Duration::from_secs(3600)))
+        Arc::new(Workspace::of(&launch, Duration::from_secs(3600)))
     }
 
     fn calls() -> [WorkspaceCall; 6] {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_is_what_it_leads_to() {
+    async fn path_resolves_to_link_target() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["real/docs", "real/src"] {
             std::fs::create_dir_all(directory.path().join(name)).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_supervisor_is_asked_by_canonical_names_and_real_paths() {
+    async fn permission_request_has_canonical_name_and_real_paths() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("real")).unwrap();
         std::os::unix::fs::symlink("real", directory.path().join("docs")).unwrap();
@@ -291,13 +291,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_only_thread_only_reads() {
+    async fn read_only_thread_cannot_write() {
         let directory = tempfile::tempdir().unwrap();
         let workspace = workspace(&directory, Sandbox::ReadOnly);
         let mut refused = Vec::new();
         for call in calls() {
             let failure = workspace.prepare(call).await.err();
-            refused.push(failure.map(|told| told.to_json()["error"].clone()));
+            refused.push(failure.map(|failure| failure.to_json()["error"].clone()));
         }
         assert_eq!(
             refused,

@@ -3,7 +3,7 @@
 //! First, all links are followed, and the result must be in the workspace. Then the path is opened name by name from
 //! the
 //! workspace's root, and no name may be a link. A link that is created in between causes an error. Therefore the opened
-//! file is the one that the supervisor decided on.
+//! file is the file for which the supervisor decided.
 
 use std::{
     fs::File,
@@ -35,7 +35,7 @@ const DOCS: &str = "docs";
 
 /// The handling of a path that ends in a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum FinalLink {
     /// The target of the link.
     Followed,
     /// The link itself.
@@ -60,12 +60,12 @@ pub(super) struct Place {
 
 impl Place {
     /// Resolves a path, relative to the workspace's root or absolute.
-    pub(super) fn find(workspace: &Path, asked: &str, ending: Ending) -> Result<Self, ToolFailure> {
+    pub(super) fn find(workspace: &Path, asked: &str, ending: FinalLink) -> Result<Self, ToolFailure> {
         let root = workspace.canonicalize().map_err(|error| failure(".", &error))?;
         let path = root.join(asked);
         let real = match (ending, path.parent(), path.file_name()) {
-            (Ending::Itself, Some(parent), Some(name)) => follow(parent).map(|parent| parent.join(name)),
-            (Ending::Itself | Ending::Followed, _, _) => follow(&path),
+            (FinalLink::Itself, Some(parent), Some(name)) => follow(parent).map(|parent| parent.join(name)),
+            (FinalLink::Itself | FinalLink::Followed, _, _) => follow(&path),
         };
         let real = real.map_err(|error| failure(asked, &error))?;
         match real.strip_prefix(&root) {
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     /// Creates a directory with a workspace `ws` (`a`, `docs/b`), a private directory next to it, and links.
-    fn stage() -> tempfile::TempDir {
+    fn fixture() -> tempfile::TempDir {
         let outer = tempfile::tempdir().unwrap();
         let at = |name: &str| outer.path().join(name);
         fs::create_dir_all(at("ws/docs")).unwrap();
@@ -227,7 +227,7 @@ mod tests {
         outer
     }
 
-    fn find(outer: &tempfile::TempDir, asked: &str, ending: Ending) -> Result<String, String> {
+    fn find(outer: &tempfile::TempDir, asked: &str, ending: FinalLink) -> Result<String, String> {
         Place::find(&outer.path().join("ws"), asked, ending)
             .map(|place| place.inside())
             .map_err(|failure| failure.to_json()["error"].as_str().unwrap_or_default().to_owned())
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn paths_inside_are_found_without_links_and_dots() {
-        let outer = stage();
+        let outer = fixture();
         for (asked, expected) in [
             (".", "."),
             ("", "."),
@@ -249,7 +249,7 @@ mod tests {
             ("../ws/a", "a"),
         ] {
             assert_eq!(
-                find(&outer, asked, Ending::Followed).as_deref(),
+                find(&outer, asked, FinalLink::Followed).as_deref(),
                 Ok(expected),
                 "{asked}"
             );
@@ -257,26 +257,29 @@ mod tests {
         for absolute in ["ws/a", "nickname/a"] {
             let asked = outer.path().join(absolute);
             assert_eq!(
-                find(&outer, asked.to_str().unwrap(), Ending::Followed).as_deref(),
+                find(&outer, asked.to_str().unwrap(), FinalLink::Followed).as_deref(),
                 Ok("a")
             );
         }
-        assert_eq!(find(&outer, "manual/same", Ending::Itself).as_deref(), Ok("docs/same"));
+        assert_eq!(
+            find(&outer, "manual/same", FinalLink::Itself).as_deref(),
+            Ok("docs/same")
+        );
     }
 
     #[test]
-    fn a_link_is_itself_where_that_is_asked_for() {
-        let outer = stage();
+    fn final_link_is_not_followed_on_request() {
+        let outer = fixture();
         for link in ["same", "key", "out", "dangling"] {
-            assert_eq!(find(&outer, link, Ending::Itself).as_deref(), Ok(link));
+            assert_eq!(find(&outer, link, FinalLink::Itself).as_deref(), Ok(link));
         }
-        let through = find(&outer, "out/key", Ending::Itself);
+        let through = find(&outer, "out/key", FinalLink::Itself);
         assert_eq!(through, Err("Path escapes repo root: out/key".to_owned()));
     }
 
     #[test]
-    fn paths_outside_are_refused() {
-        let outer = stage();
+    fn paths_outside_workspace_are_refused() {
+        let outer = fixture();
         let absolute = outer.path().join("ws-secret/key");
         for asked in [
             "..",
@@ -293,16 +296,16 @@ mod tests {
             "manual/../../ws-secret/key",
         ] {
             let expected = Err(format!("Path escapes repo root: {asked}"));
-            assert_eq!(find(&outer, asked, Ending::Followed), expected);
+            assert_eq!(find(&outer, asked, FinalLink::Followed), expected);
         }
-        assert!(find(&outer, "missing/../../ws-secret/key", Ending::Followed).is_err());
-        assert!(find(&outer, "a/b", Ending::Followed).is_err(), "a is no directory");
-        assert!(find(&outer, "a\0b", Ending::Followed).is_err());
+        assert!(find(&outer, "missing/../../ws-secret/key", FinalLink::Followed).is_err());
+        assert!(find(&outer, "a/b", FinalLink::Followed).is_err(), "a is no directory");
+        assert!(find(&outer, "a\0b", FinalLink::Followed).is_err());
     }
 
     #[test]
-    fn links_are_not_followed_when_a_place_is_opened() {
-        let outer = stage();
+    fn open_does_not_follow_links_in_workspace() {
+        let outer = fixture();
         let place = |inside: &str| Place {
             root: outer.path().canonicalize().unwrap().join("ws"),
             inside: inside.into(),
@@ -311,8 +314,8 @@ mod tests {
         for inside in ["key", "dangling", "same", "loop"] {
             for wanted in [OFlags::RDONLY, OFlags::WRONLY | OFlags::CREATE] {
                 let error = place(inside).open_file(wanted, Missing::Make).unwrap_err();
-                let told = failure(inside, &error).to_json();
-                assert_eq!(told["error"], json!(format!("Path escapes repo root: {inside}")));
+                let refusal = failure(inside, &error).to_json();
+                assert_eq!(refusal["error"], json!(format!("Path escapes repo root: {inside}")));
             }
         }
         for inside in ["out/key", "out/new", "manual/b"] {
@@ -327,12 +330,12 @@ mod tests {
 
     #[test]
     fn only_regular_files_are_files() {
-        let outer = stage();
+        let outer = fixture();
         let workspace = outer.path().join("ws");
         let made = Command::new("mkfifo").arg(workspace.join("pipe")).status().unwrap();
         assert!(made.success());
         for asked in [".", "docs", "pipe"] {
-            let place = Place::find(&workspace, asked, Ending::Followed).unwrap();
+            let place = Place::find(&workspace, asked, FinalLink::Followed).unwrap();
             assert!(place.open_file(OFlags::RDONLY, Missing::Fail).is_err(), "{asked}");
         }
     }

@@ -20,10 +20,10 @@ use troupe_proto::common::v1::Sandbox;
 
 use super::changes::MAX_DIFF_BYTES;
 use crate::{
-    agent::Casting,
-    child::Launch,
+    agent::LaunchSpec,
+    child::ProcessSpec,
     env::plain,
-    errand::{self, Limits},
+    subprocess::{self, Limits},
 };
 
 /// Time limit of a snapshot or a comparison.
@@ -83,19 +83,19 @@ impl Snapshots {
     /// Returns the snapshots of a thread that may write in a directory. `None`: the thread may not write, or has only
     /// its
     /// scratch directory.
-    pub(crate) fn of(casting: &Casting) -> Option<Self> {
-        let root = casting.working_directory.as_ref()?;
-        match casting.resolved.sandbox() {
+    pub(crate) fn of(launch: &LaunchSpec) -> Option<Self> {
+        let root = launch.working_directory.as_ref()?;
+        match launch.resolved.sandbox() {
             Sandbox::WorkspaceWrite | Sandbox::FullAccess | Sandbox::Unspecified => {}
             Sandbox::ReadOnly => return None,
         }
         // Next to the scratch directory, because the agent may write to that one.
-        let mut store = casting.scratch.clone().into_os_string();
+        let mut store = launch.scratch.clone().into_os_string();
         store.push(".snapshots");
         Some(Self {
             store: store.into(),
             root: root.clone(),
-            hidden: casting.hidden.clone(),
+            hidden: launch.hidden.clone(),
             latest: None,
             added_bytes: 0,
             failed: None,
@@ -329,7 +329,7 @@ async fn run(
     directory: &Path,
     environment: Vec<(String, OsString)>,
 ) -> Result<Vec<u8>, String> {
-    let launch = Launch {
+    let process = ProcessSpec {
         command,
         args,
         directory: directory.to_owned(),
@@ -340,7 +340,7 @@ async fn run(
         time: TIME,
         output: MAX_LIST_BYTES,
     };
-    errand::output_of("git", launch, limits).await
+    subprocess::output_of("git", process, limits).await
 }
 
 #[cfg(test)]

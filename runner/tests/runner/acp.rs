@@ -12,7 +12,7 @@ use troupe_runner::{AcpProgram, AgentProgram, Profile, Program, ProgramKind};
 
 use crate::{
     program::all_gone,
-    supervisor::{Stage, start, turn},
+    supervisor::{TestRunner, start, turn},
 };
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -31,8 +31,8 @@ read -r prompt
 "#;
 
 /// A runner whose programs are that script; `$DIR` in it is a directory of the test's own.
-async fn stage(script: &str) -> Stage {
-    Stage::with("", |config| {
+async fn runner(script: &str) -> TestRunner {
+    TestRunner::with("", |config| {
         let directory = config.scratch.parent().unwrap().to_str().unwrap();
         let program = AcpProgram {
             program: AgentProgram {
@@ -60,8 +60,8 @@ fn start_free() -> StartThread {
 }
 
 /// Waits until the program has written something to a file.
-async fn written(stage: &Stage, name: &str, is_there: impl Fn(&str) -> bool) {
-    let path = stage.directory.path().join(name);
+async fn written(runner: &TestRunner, name: &str, is_there: impl Fn(&str) -> bool) {
+    let path = runner.directory.path().join(name);
     let written = async {
         while !fs::read_to_string(&path).is_ok_and(|text| is_there(&text)) {
             yield_now().await;
@@ -74,9 +74,9 @@ async fn written(stage: &Stage, name: &str, is_there: impl Fn(&str) -> bool) {
 }
 
 /// Waits until a program is [`SILENT`]. Returns the ids of its processes, all of which exist.
-async fn silence(stage: &Stage) -> Vec<String> {
-    written(stage, "began", |_| true).await;
-    let mark = stage.directory.path().join("began");
+async fn silence(runner: &TestRunner) -> Vec<String> {
+    written(runner, "began", |_| true).await;
+    let mark = runner.directory.path().join("began");
     let mark = mark.to_str().unwrap();
     // While a program takes another one's place, its process has no command line.
     let running = async {
@@ -103,51 +103,51 @@ fn processes_of(mark: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_start_ends_with_its_thread() {
+async fn failed_program_start_ends_with_thread() {
     for (policy, grace) in [
         (ClosePolicy::Terminate, LONG),
         (ClosePolicy::Kill, LONG),
         (ClosePolicy::FinishTurn, SHORT),
     ] {
-        let stage = stage(SILENT).await;
-        let mut supervisor = stage.attached(Vec::new()).await;
+        let runner = runner(SILENT).await;
+        let mut supervisor = runner.attached(Vec::new()).await;
         supervisor.start(start_free()).await;
-        let ids = silence(&stage).await;
+        let ids = silence(&runner).await;
         supervisor.close(policy, grace).await;
         supervisor.stopped().await;
         all_gone(&ids).await;
-        stage.shut_down().await.unwrap();
+        runner.shut_down().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_start_anew_ends_with_its_thread() {
+async fn failed_program_restart_ends_with_thread() {
     let script = format!("if [ -e $DIR/first ]; then {SILENT}; fi\ntouch $DIR/first\n{BEGIN}\nexit 3");
-    let stage = stage(&script).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+    let runner = runner(&script).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start_free()).await;
     supervisor.turn_started().await;
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Errored);
     supervisor.give_turn(turn(2)).await;
-    let ids = silence(&stage).await;
+    let ids = silence(&runner).await;
     supervisor.close(ClosePolicy::Kill, LONG).await;
     supervisor.stopped().await;
     all_gone(&ids).await;
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_runner_that_ends_does_not_wait_for_a_start() {
-    let stage = stage(SILENT).await;
-    let supervisor = stage.attached(Vec::new()).await;
+async fn stopping_runner_does_not_wait_for_start() {
+    let runner = runner(SILENT).await;
+    let supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start_free()).await;
-    let ids = silence(&stage).await;
-    stage.shut_down().await.unwrap();
+    let ids = silence(&runner).await;
+    runner.shut_down().await.unwrap();
     all_gone(&ids).await;
 }
 
 #[tokio::test]
-async fn a_program_has_so_many_questions_at_once() {
+async fn concurrent_questions_of_program_are_bounded() {
     let asking = r#"
 echo '{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"bash","kind":"execute","status":"pending","rawInput":{}}}}'
 n=0
@@ -158,17 +158,17 @@ done
 IFS= read -r answer; printf '%s\n' "$answer" > $DIR/answer
 read -r end
 "#;
-    let stage = stage(&format!("{BEGIN}{asking}")).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+    let runner = runner(&format!("{BEGIN}{asking}")).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start_free()).await;
     supervisor.turn_started().await;
     assert_eq!(supervisor.question().await.tool, "bash");
     // No operator decides, so the first response is the one to the call above the limit.
-    written(&stage, "answer", |text| text.ends_with('\n')).await;
-    let answer = stage.file("answer");
+    written(&runner, "answer", |text| text.ends_with('\n')).await;
+    let answer = runner.file("answer");
     assert!(
         answer.contains(r#""id":32"#) && answer.contains(r#""optionId":"reject""#),
         "{answer}"
     );
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }

@@ -10,7 +10,7 @@ use troupe_runner::{AcpProgram, AgentProgram, Profile, Program, ProgramKind};
 
 use crate::{
     acp::BEGIN,
-    supervisor::{Attached, Stage, start},
+    supervisor::{Attached, TestRunner, start},
 };
 
 const ENDPOINT: &str = "https://proxy.example/v1";
@@ -24,8 +24,8 @@ read -r prompt
 read -r end
 "#;
 
-async fn stage(program: impl FnOnce(&str) -> Program) -> Stage {
-    Stage::with("", |config| {
+async fn runner(program: impl FnOnce(&str) -> Program) -> TestRunner {
+    TestRunner::with("", |config| {
         let directory = config.scratch.parent().unwrap().to_str().unwrap();
         config.programs = program(directory).into();
     })
@@ -83,8 +83,8 @@ async fn gap(supervisor: &mut Attached) -> String {
 }
 
 #[tokio::test]
-async fn a_program_is_told_where_its_model_is_asked() {
-    let stage_of_opencode = stage(opencode).await;
+async fn program_receives_endpoint_of_model() {
+    let stage_of_opencode = runner(opencode).await;
     let mut supervisor = stage_of_opencode.attached(Vec::new()).await;
     supervisor.start(start_with("acme/m")).await;
     // The first report: there is no gap.
@@ -98,23 +98,23 @@ async fn a_program_is_told_where_its_model_is_asked() {
     assert!(port.parse::<u16>().is_ok() && rest.starts_with(r#"v1"}"#), "{told}");
     stage_of_opencode.shut_down().await.unwrap();
 
-    let stage = stage(claude).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+    let runner = runner(claude).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start_with("m")).await;
     supervisor.turn_started().await;
-    assert_eq!(stage.file("told"), ENDPOINT);
-    stage.shut_down().await.unwrap();
+    assert_eq!(runner.file("told"), ENDPOINT);
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_not_used_is_a_gap() {
+async fn unused_endpoint_is_a_gap() {
     // OpenCode gets no provider, and Claude Code uses its own model instead of the role's.
     let default = |directory: &str| claude(directory).with_default_model().unwrap();
-    for stage in [stage(opencode).await, stage(default).await] {
-        let mut supervisor = stage.attached(Vec::new()).await;
+    for runner in [runner(opencode).await, runner(default).await] {
+        let mut supervisor = runner.attached(Vec::new()).await;
         supervisor.start(start_with("m")).await;
         assert!(gap(&mut supervisor).await.contains("endpoint"));
-        assert!(!stage.file("told").contains(ENDPOINT));
-        stage.shut_down().await.unwrap();
+        assert!(!runner.file("told").contains(ENDPOINT));
+        runner.shut_down().await.unwrap();
     }
 }

@@ -9,7 +9,7 @@ use troupe_proto::supervisor::v1::{
 
 use crate::{
     program::{ECHO, PATIENT, is_running},
-    supervisor::{Stage, THREAD, start, turn},
+    supervisor::{THREAD, TestRunner, start, turn},
 };
 
 fn verdict(go_on: bool, applied_report_sequence: u64) -> HeldThreadVerdict {
@@ -21,29 +21,29 @@ fn verdict(go_on: bool, applied_report_sequence: u64) -> HeldThreadVerdict {
 }
 
 #[tokio::test]
-async fn reports_that_are_not_acknowledged_are_sent_again() {
-    let stage = Stage::with_script(ECHO).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn unacknowledged_reports_are_resent() {
+    let runner = TestRunner::with_script(ECHO).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     let started = supervisor.acknowledged_report().await;
     let ended = supervisor.report().await;
     assert_eq!((started.report_sequence, ended.report_sequence), (1, 2));
     drop(supervisor);
 
-    let mut supervisor = stage.attached(vec![verdict(true, 1)]).await;
+    let mut supervisor = runner.attached(vec![verdict(true, 1)]).await;
     let held = &supervisor.hello.threads[0];
     assert_eq!((held.generation, held.turn, held.report_sequence), (1, 1, 2));
     assert_eq!(supervisor.acknowledged_report().await, ended);
     // The new stream takes new reports as well.
     supervisor.give_turn(turn(2)).await;
     assert_eq!(supervisor.acknowledged_report().await.report_sequence, 3);
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_turn_that_ends_while_the_stream_is_broken_is_reported() {
-    let stage = Stage::with_script(PATIENT).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn turn_end_during_disconnect_is_reported() {
+    let runner = TestRunner::with_script(PATIENT).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.turn_started().await;
     supervisor
@@ -51,59 +51,59 @@ async fn a_turn_that_ends_while_the_stream_is_broken_is_reported() {
             reason: "draining".to_owned(),
         }))
         .await;
-    std::fs::write(stage.directory.path().join("go"), "").unwrap();
+    std::fs::write(runner.directory.path().join("go"), "").unwrap();
 
-    let mut supervisor = stage.attached(vec![verdict(true, 1)]).await;
+    let mut supervisor = runner.attached(vec![verdict(true, 1)]).await;
     let ended = supervisor.turn_ended().await;
     assert_eq!((ended.turn, ended.outcome()), (1, TurnOutcome::Completed));
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_thread_that_shall_not_go_on_is_stopped_without_a_word() {
-    let stage = Stage::with_script(PATIENT).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn released_thread_is_stopped_without_report() {
+    let runner = TestRunner::with_script(PATIENT).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.output("ready").await;
     drop(supervisor);
 
-    let mut supervisor = stage.attached(vec![verdict(false, 1)]).await;
+    let mut supervisor = runner.attached(vec![verdict(false, 1)]).await;
     // The thread's next attempt starts after the old one has ended. Only the new attempt is reported.
-    let old = stage.file("pid");
-    std::fs::write(stage.directory.path().join("go"), "").unwrap();
+    let old = runner.file("pid");
+    std::fs::write(runner.directory.path().join("go"), "").unwrap();
     let mut second = start();
     second.generation = 2;
     supervisor.start(second).await;
     let report = supervisor.acknowledged_report().await;
     assert_eq!((report.generation, report.report_sequence), (2, 1));
     assert!(!is_running(&old));
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn each_stream_is_opened_with_the_token_that_its_file_has_then() {
+async fn each_stream_uses_current_token_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("token");
     // As long as a projected Kubernetes service account token.
     let token = |name: &str| format!("runner-token-{name}-{}", "x".repeat(1_500));
     std::fs::write(&path, token("old")).unwrap();
-    let stage = Stage::with(ECHO, |config| {
+    let runner = TestRunner::with(ECHO, |config| {
         config.token = Some(ShownToken::load(path.clone()).unwrap());
     })
     .await;
-    let supervisor = stage.attached(Vec::new()).await;
+    let supervisor = runner.attached(Vec::new()).await;
     assert_eq!(supervisor.token, token("old"));
     std::fs::write(&path, token("newer")).unwrap();
     drop(supervisor);
-    let supervisor = stage.attached(Vec::new()).await;
+    let supervisor = runner.attached(Vec::new()).await;
     assert_eq!(supervisor.token, token("newer"));
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_thread_that_is_not_there_has_stopped() {
-    let stage = Stage::with_script(ECHO).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn unknown_thread_is_reported_stopped() {
+    let runner = TestRunner::with_script(ECHO).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor
         .close_generation(4, ClosePolicy::Terminate, Duration::from_secs(1))
         .await;
@@ -113,8 +113,8 @@ async fn a_thread_that_is_not_there_has_stopped() {
     drop(supervisor);
 
     // The runner keeps reporting the attempt until that is durable.
-    let mut supervisor = stage.attached(vec![verdict(true, 0)]).await;
+    let mut supervisor = runner.attached(vec![verdict(true, 0)]).await;
     assert_eq!(supervisor.hello.threads[0].report_sequence, 1);
     supervisor.stopped().await;
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }

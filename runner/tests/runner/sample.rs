@@ -6,12 +6,12 @@ use troupe_proto::supervisor::v1::{ClosePolicy, StartThread, TurnOutcome};
 use troupe_runner::ProcessProgram;
 
 use crate::{
-    supervisor::{Stage, input, start},
+    supervisor::{TestRunner, input, start},
     tools::SPAWNED,
 };
 
-async fn stage() -> Stage {
-    Stage::with("", |config| {
+async fn runner() -> TestRunner {
+    TestRunner::with("", |config| {
         config.programs = ProcessProgram::new(env!("CARGO_BIN_EXE_troupe-sample-agent"), [""; 0]).into();
     })
     .await
@@ -27,9 +27,9 @@ fn start_with(task: &str) -> StartThread {
 }
 
 #[tokio::test]
-async fn tool_calls_go_to_the_supervisor_with_the_threads_token() {
-    let stage = stage().await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn tool_calls_use_thread_token() {
+    let runner = runner().await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor
         .start(start_with(concat!(
             r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"explorer","message":"look"}}}"#,
@@ -51,13 +51,13 @@ async fn tool_calls_go_to_the_supervisor_with_the_threads_token() {
          compile refused: unsupported tool: compile\n\
          spawn_node refused: spawn_node requires label, roleTemplate (or role), and provider"
     );
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn an_agent_hands_over_and_is_told_what_waits_for_an_operator() {
-    let stage = stage().await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn handoff_answer_names_pending_approval() {
+    let runner = runner().await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor
         .start(start_with(concat!(
             r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"explorer","message":"look"}}}"#,
@@ -80,13 +80,13 @@ async fn an_agent_hands_over_and_is_told_what_waits_for_an_operator() {
              create_edge: waits for an operator"
         )
     );
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn an_agent_that_holds_can_be_closed() {
-    let stage = stage().await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn holding_agent_can_be_closed() {
+    let runner = runner().await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start_with("hold")).await;
     supervisor.activity("holding").await;
     supervisor
@@ -94,5 +94,5 @@ async fn an_agent_that_holds_can_be_closed() {
         .await;
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Interrupted);
     assert!(!supervisor.stopped().await.killed);
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }

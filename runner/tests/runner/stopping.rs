@@ -6,7 +6,7 @@ use troupe_proto::supervisor::v1::{ClosePolicy, TurnOutcome};
 
 use crate::{
     program::{ECHO, STUBBORN, all_gone, is_running},
-    supervisor::{Stage, start, turn},
+    supervisor::{TestRunner, start, turn},
 };
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -24,32 +24,32 @@ done
 "#;
 
 /// Returns the ids of both processes of [`STUBBORN`], which exist.
-fn processes(stage: &Stage) -> [String; 2] {
-    let ids = ["parent", "child"].map(|who| stage.file(who));
+fn processes(runner: &TestRunner) -> [String; 2] {
+    let ids = ["parent", "child"].map(|who| runner.file(who));
     assert!(ids.iter().all(|id| is_running(id)), "{ids:?} are running");
     ids
 }
 
 #[tokio::test]
-async fn a_program_that_ends_itself_is_not_killed() {
-    let stage = Stage::with_script(ECHO).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn program_that_exits_is_not_killed() {
+    let runner = TestRunner::with_script(ECHO).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.turn_started().await;
     supervisor.turn_ended().await;
     supervisor.close(ClosePolicy::Terminate, LONG).await;
     let stopped = supervisor.stopped().await;
     assert_eq!((stopped.detail.as_str(), stopped.killed), ("exit status 0", false));
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_stubborn_group_is_killed_after_its_grace() {
-    let stage = Stage::with_script(STUBBORN).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn stubborn_process_group_is_killed_after_grace() {
+    let runner = TestRunner::with_script(STUBBORN).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.output("stubborn").await;
-    let ids = processes(&stage);
+    let ids = processes(&runner);
     supervisor.close(ClosePolicy::Terminate, SHORT).await;
     let ended = supervisor.turn_ended().await;
     assert_eq!(
@@ -62,41 +62,41 @@ async fn a_stubborn_group_is_killed_after_its_grace() {
         ("killed after its grace", true)
     );
     all_gone(&ids).await;
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn the_order_to_kill_ends_a_grace() {
-    let stage = Stage::with_script(STUBBORN).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn kill_order_ends_grace() {
+    let runner = TestRunner::with_script(STUBBORN).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.output("stubborn").await;
-    let ids = processes(&stage);
+    let ids = processes(&runner);
     supervisor.close(ClosePolicy::Terminate, LONG).await;
     supervisor.close(ClosePolicy::Kill, LONG).await;
     supervisor.turn_ended().await;
     assert!(supervisor.stopped().await.killed);
     all_gone(&ids).await;
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_thread_may_finish_its_turn_first() {
-    let stage = Stage::with_script(POLITE).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn graceful_close_finishes_running_turn() {
+    let runner = TestRunner::with_script(POLITE).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.output("ready").await;
     supervisor.close(ClosePolicy::FinishTurn, LONG).await;
     supervisor.interrupt(1).await;
     assert_eq!(supervisor.turn_ended().await.message, "half done");
     assert!(!supervisor.stopped().await.killed);
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn an_interrupted_turn_ends_and_the_program_stays() {
-    let stage = Stage::with_script(POLITE).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn interrupted_turn_ends_and_program_continues() {
+    let runner = TestRunner::with_script(POLITE).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.output("ready").await;
     // Of a turn that is not running: nothing.
@@ -109,29 +109,29 @@ async fn an_interrupted_turn_ends_and_the_program_stays() {
     );
     supervisor.give_turn(turn(2)).await;
     assert_eq!(supervisor.turn_started().await, 2);
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_turn_that_does_not_end_is_ended() {
-    let stage = Stage::with(STUBBORN, |config| config.timing.interrupt_grace = SHORT).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn interrupt_without_effect_kills_program() {
+    let runner = TestRunner::with(STUBBORN, |config| config.timing.interrupt_grace = SHORT).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.output("stubborn").await;
-    let ids = processes(&stage);
+    let ids = processes(&runner);
     supervisor.interrupt(1).await;
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Interrupted);
     all_gone(&ids).await;
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_runner_that_ends_leaves_nothing_behind() {
-    let stage = Stage::with_script(STUBBORN).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn stopped_runner_leaves_no_processes() {
+    let runner = TestRunner::with_script(STUBBORN).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.output("stubborn").await;
-    let ids = processes(&stage);
-    stage.shut_down().await.unwrap();
+    let ids = processes(&runner);
+    runner.shut_down().await.unwrap();
     all_gone(&ids).await;
 }

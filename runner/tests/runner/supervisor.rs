@@ -73,14 +73,14 @@ impl ThreadRunnerService for Service {
 }
 
 /// A fake supervisor and the runner that connects to it.
-pub(crate) struct Stage {
+pub(crate) struct TestRunner {
     streams: Mutex<mpsc::Receiver<Opened>>,
     runner: JoinHandle<Result<Ended, RunnerError>>,
     stop: CancellationToken,
     pub(crate) directory: tempfile::TempDir,
 }
 
-impl Stage {
+impl TestRunner {
     /// Starts both. `script` is what `/bin/sh` runs for each thread; `$DIR` in it is a directory of the test's own.
     pub(crate) async fn with_script(script: &str) -> Self {
         Self::with(script, |_| {}).await
@@ -259,7 +259,7 @@ impl Attached {
     async fn until<T>(&mut self, what: &str, pick: impl Fn(attach_request::Message) -> Option<T>) -> T {
         let found = async {
             loop {
-                let request = self.from_runner.message().await.unwrap().expect("the stream goes on");
+                let request = self.from_runner.message().await.unwrap().expect("the stream continues");
                 if let Some(found) = request.message.and_then(&pick) {
                     return found;
                 }

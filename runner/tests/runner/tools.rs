@@ -21,7 +21,7 @@ use troupe_proto::{
 /// The id of every agent that is spawned.
 pub(crate) const SPAWNED: &str = "0190a5a4-1111-7000-8000-000000000001";
 
-/// For whoever has the thread's token: describes no tools, spawns explorers, takes handoffs to them, and has every edge
+/// For callers with the thread's token: describes no tools, spawns explorers, takes handoffs to them, and has every edge
 /// wait for an operator. Refuses everything else.
 #[derive(Clone)]
 pub(crate) struct Tools;

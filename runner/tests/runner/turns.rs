@@ -13,13 +13,13 @@ use troupe_runner::{Enforcement, RunnerError};
 
 use crate::{
     program::ECHO,
-    supervisor::{Stage, block, change, input, start, turn},
+    supervisor::{TestRunner, block, change, input, start, turn},
 };
 
 #[tokio::test]
-async fn a_thread_starts_and_its_turns_start_and_end() {
-    let stage = Stage::with_script(ECHO).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn thread_and_its_turns_start_and_end() {
+    let runner = TestRunner::with_script(ECHO).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     assert_eq!(supervisor.hello.runner_id, "runner-1");
     assert_eq!(supervisor.hello.kinds[0].kind, "process");
     supervisor.heartbeat().await;
@@ -41,27 +41,27 @@ async fn a_thread_starts_and_its_turns_start_and_end() {
     supervisor.give_turn(turn(2)).await;
     assert_eq!(supervisor.turn_started().await, 2);
     assert_eq!(supervisor.turn_ended().await.usage.map(|usage| usage.turns), Some(2));
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_start_again_is_no_other_start() {
-    let stage = Stage::with_script(&format!("echo started >> $DIR/starts\n{ECHO}")).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn repeated_start_is_idempotent() {
+    let runner = TestRunner::with_script(&format!("echo started >> $DIR/starts\n{ECHO}")).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.start(start()).await;
     assert_eq!(supervisor.turn_started().await, 1);
     supervisor.turn_ended().await;
     supervisor.give_turn(turn(2)).await;
     assert_eq!(supervisor.turn_started().await, 2);
-    assert_eq!(stage.file("starts"), "started");
-    stage.shut_down().await.unwrap();
+    assert_eq!(runner.file("starts"), "started");
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
 async fn commands_of_another_generation_are_dropped() {
-    let stage = Stage::with_script(ECHO).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+    let runner = TestRunner::with_script(ECHO).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     let mut second = start();
     second.generation = 2;
     supervisor.start(second).await;
@@ -72,13 +72,13 @@ async fn commands_of_another_generation_are_dropped() {
     supervisor.start(start()).await;
     supervisor.deliver(2, Delivery::Turn(turn(2))).await;
     assert_eq!(supervisor.turn_started().await, 2);
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_newer_generation_takes_the_place_of_the_older_one() {
-    let stage = Stage::with_script(ECHO).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+async fn newer_generation_replaces_older_one() {
+    let runner = TestRunner::with_script(ECHO).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.turn_started().await;
     supervisor.turn_ended().await;
@@ -88,11 +88,11 @@ async fn a_newer_generation_takes_the_place_of_the_older_one() {
     supervisor.start(second).await;
     let report = supervisor.acknowledged_report().await;
     assert_eq!((report.generation, report.report_sequence), (2, 1));
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_program_that_ends_within_its_turn_errors_it_and_the_next_turn_has_the_whole_prompt() {
+async fn program_exit_fails_turn_and_next_turn_has_full_prompt() {
     let script = r#"
         IFS= read -r line; printf '%s\n' "$line" >> $DIR/turns
         if [ -e $DIR/once ]; then
@@ -100,8 +100,8 @@ async fn a_program_that_ends_within_its_turn_errors_it_and_the_next_turn_has_the
         fi
         touch $DIR/once; echo 'out of ideas' >&2; exit 3
     "#;
-    let stage = Stage::with_script(script).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+    let runner = TestRunner::with_script(script).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.turn_started().await;
     let ended = supervisor.turn_ended().await;
@@ -123,13 +123,13 @@ async fn a_program_that_ends_within_its_turn_errors_it_and_the_next_turn_has_the
     let texts: Vec<_> = prompt.blocks.iter().map(|block| block.text.as_str()).collect();
     assert_eq!(texts, ["the system", "the next task"]);
     assert_eq!(supervisor.turn_ended().await.message, "better");
-    let turns = stage.file("turns");
+    let turns = runner.file("turns");
     assert!(turns.lines().all(|line| line.contains(r#""extent":"full""#)), "{turns}");
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn lines_that_mean_nothing_are_output_and_long_ones_are_dropped() {
+async fn unknown_lines_are_output_and_long_lines_dropped() {
     let script = r#"
         read -r line
         echo '{"type":"turn_end","outcome":"sideways"}'
@@ -140,8 +140,8 @@ async fn lines_that_mean_nothing_are_output_and_long_ones_are_dropped() {
         echo '{"type":"turn_end","outcome":"completed","message":"still here"}'
         read -r line
     "#;
-    let stage = Stage::with_script(script).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+    let runner = TestRunner::with_script(script).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.turn_started().await;
     supervisor.output("[a line of 1500000 bytes was dropped]").await;
@@ -155,11 +155,11 @@ async fn lines_that_mean_nothing_are_output_and_long_ones_are_dropped() {
         (ended.outcome(), ended.message.as_str()),
         (TurnOutcome::Completed, "still here")
     );
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn input_reaches_a_running_turn_once() {
+async fn input_reaches_running_turn_once() {
     let script = r#"
         while IFS= read -r line; do
           case "$line" in
@@ -178,8 +178,8 @@ async fn input_reaches_a_running_turn_once() {
           esac
         done
     "#;
-    let stage = Stage::with_script(script).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+    let runner = TestRunner::with_script(script).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.turn_started().await;
     supervisor.give_input(2, 1, "more").await;
@@ -200,18 +200,18 @@ async fn input_reaches_a_running_turn_once() {
         "what it does not take is the next turn's, and what it was not offered or has taken already is nothing"
     );
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Completed);
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_turn_that_is_interrupted_gets_no_more_input() {
+async fn interrupted_turn_gets_no_more_input() {
     let script = r#"
         read -r turn
         read -r interrupt
         IFS= read -r line; printf '%s\n' "$line" > $DIR/next
     "#;
-    let stage = Stage::with_script(script).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+    let runner = TestRunner::with_script(script).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     supervisor.turn_started().await;
     supervisor.interrupt(1).await;
@@ -221,17 +221,17 @@ async fn a_turn_that_is_interrupted_gets_no_more_input() {
         .await;
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Interrupted);
     supervisor.stopped().await;
-    assert!(stage.file("next").contains("shutdown"), "{}", stage.file("next"));
-    stage.shut_down().await.unwrap();
+    assert!(runner.file("next").contains("shutdown"), "{}", runner.file("next"));
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn what_cannot_start_is_refused() {
-    let stage = Stage::with(ECHO, |config| {
+async fn thread_that_cannot_start_is_refused() {
+    let runner = TestRunner::with(ECHO, |config| {
         change(config, |program| program.command = "/nowhere/agent".into());
     })
     .await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.start(start()).await;
     let refused = supervisor.refused().await;
     assert_eq!(refused.refusal(), StartRefusal::NoProgram);
@@ -243,12 +243,12 @@ async fn what_cannot_start_is_refused() {
     elsewhere.working_directory = "/nowhere".to_owned();
     supervisor.start(elsewhere).await;
     assert!(supervisor.refused().await.message.contains("cannot work in /nowhere"));
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_full_runner_and_one_that_cannot_keep_a_policy_refuse() {
-    let stage = Stage::with(ECHO, |config| {
+async fn full_or_unenforcing_runner_refuses_start() {
+    let runner = TestRunner::with(ECHO, |config| {
         config.capacity = 1;
         change(config, |program| {
             program.enforces = Enforcement {
@@ -258,7 +258,7 @@ async fn a_full_runner_and_one_that_cannot_keep_a_policy_refuse() {
         });
     })
     .await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     let mut read_only = start();
     read_only.thread_id = "0190a5a4-0000-7000-8000-000000000002".to_owned();
     read_only.resolved = Some(ResolvedSpawn {
@@ -274,34 +274,34 @@ async fn a_full_runner_and_one_that_cannot_keep_a_policy_refuse() {
     second.thread_id = "0190a5a4-0000-7000-8000-000000000003".to_owned();
     supervisor.start(second).await;
     assert_eq!(supervisor.refused().await.refusal(), StartRefusal::NoCapacity);
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn the_program_sees_no_token() {
+async fn program_environment_has_no_token() {
     let script = r#"
         env > $DIR/env
         read -r line
         echo '{"type":"turn_end","outcome":"completed"}'
         read -r line
     "#;
-    let stage = Stage::with_script(script).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
+    let runner = TestRunner::with_script(script).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
     let mut secret = start();
     secret.thread_token = "thread-token".to_owned();
     supervisor.start(secret).await;
     supervisor.turn_started().await;
     supervisor.turn_ended().await;
-    let environment = stage.file("env");
+    let environment = runner.file("env");
     assert!(environment.contains("TROUPE_THREAD_ID="), "{environment}");
     assert!(!environment.contains("-token"), "{environment}");
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_runner_that_is_never_welcome_gives_up() {
-    let stage = Stage::with(ECHO, |config| config.token = Some("wrong".parse().unwrap())).await;
-    let refused = stage.over().await;
+async fn rejected_token_ends_runner() {
+    let runner = TestRunner::with(ECHO, |config| config.token = Some("wrong".parse().unwrap())).await;
+    let refused = runner.over().await;
     assert!(
         matches!(
             refused,

@@ -14,7 +14,7 @@ use troupe_runner::{RunnerConfig, WorktreeCleanup};
 
 use crate::{
     program::all_gone,
-    supervisor::{Attached, Stage, THREAD, change, start, turn},
+    supervisor::{Attached, THREAD, TestRunner, change, start, turn},
 };
 
 /// A program that says these lines, writes as many answers to `$DIR/answers`, and ends its turn.
@@ -31,19 +31,19 @@ fn program(lines: &[&str]) -> String {
 }
 
 /// A runner whose programs work in the directory `ws`.
-async fn stage(script: &str, change: impl FnOnce(&mut RunnerConfig)) -> Stage {
-    let stage = Stage::with(script, change).await;
-    std::fs::create_dir(workspace(&stage)).unwrap();
-    stage
+async fn runner(script: &str, change: impl FnOnce(&mut RunnerConfig)) -> TestRunner {
+    let runner = TestRunner::with(script, change).await;
+    std::fs::create_dir(workspace(&runner)).unwrap();
+    runner
 }
 
-fn workspace(stage: &Stage) -> PathBuf {
-    stage.directory.path().join("ws")
+fn workspace(runner: &TestRunner) -> PathBuf {
+    runner.directory.path().join("ws")
 }
 
-fn start_in(stage: &Stage) -> StartThread {
+fn start_in(runner: &TestRunner) -> StartThread {
     StartThread {
-        working_directory: workspace(stage).to_str().unwrap().to_owned(),
+        working_directory: workspace(runner).to_str().unwrap().to_owned(),
         ..start()
     }
 }
@@ -60,8 +60,8 @@ async fn allow(supervisor: &mut Attached, tool: &str, arguments_json: &str) {
 }
 
 #[tokio::test]
-async fn what_is_allowed_is_done_in_the_order_of_the_lines() {
-    let stage = stage(
+async fn allowed_calls_run_in_line_order() {
+    let runner = runner(
         &program(&[
             r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"docs/a.txt","content":"one two"}}}"#,
             r#"{"tool_call":{"id":"2","name":"command","args":{"cmd":"wc -w < a.txt | tr -d \" \"","cwd":"docs"}}}"#,
@@ -72,8 +72,8 @@ async fn what_is_allowed_is_done_in_the_order_of_the_lines() {
         |_| {},
     )
     .await;
-    let mut supervisor = stage.attached(Vec::new()).await;
-    supervisor.start(start_in(&stage)).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start_in(&runner)).await;
     allow(
         &mut supervisor,
         "write_file",
@@ -86,7 +86,7 @@ async fn what_is_allowed_is_done_in_the_order_of_the_lines() {
     allow(&mut supervisor, "read_file", r#"{"path":"docs/a.txt"}"#).await;
     allow(&mut supervisor, "delete_file", r#"{"path":"docs/a.txt"}"#).await;
     supervisor.turn_ended().await;
-    let answers = stage.file("answers");
+    let answers = runner.file("answers");
     let mut answers: Vec<_> = answers.lines().collect();
     answers.sort_unstable();
     let expected = [
@@ -97,8 +97,8 @@ async fn what_is_allowed_is_done_in_the_order_of_the_lines() {
         r#"{"id":"call-1","ok":true,"result":{"output":"deleted docs/a.txt"},"type":"tool_result"}"#,
     ];
     assert_eq!(answers, expected);
-    assert!(!workspace(&stage).join("docs/a.txt").exists());
-    stage.shut_down().await.unwrap();
+    assert!(!workspace(&runner).join("docs/a.txt").exists());
+    runner.shut_down().await.unwrap();
 }
 
 /// Whether bubblewrap works on this machine.
@@ -119,41 +119,41 @@ fn is_confined_here() -> bool {
 }
 
 #[tokio::test]
-async fn commands_do_not_see_what_is_hidden() {
+async fn commands_do_not_see_hidden_paths() {
     let script = program(&[r#"{"tool_call":{"id":"1","name":"command","args":{"cmd":"cat ../secrets/token; true"}}}"#]);
     // The program itself has a look too.
     let script = format!("cat $DIR/secrets/token > $DIR/seen 2>/dev/null\n{script}");
-    let stage = stage(&script, |config| {
+    let runner = runner(&script, |config| {
         let secrets = config.scratch.parent().unwrap().join("secrets");
         std::fs::create_dir(&secrets).unwrap();
         std::fs::write(secrets.join("token"), "a secret").unwrap();
         config.hidden = vec![secrets];
     })
     .await;
-    let mut supervisor = stage.attached(Vec::new()).await;
-    supervisor.start(start_in(&stage)).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start_in(&runner)).await;
     let question = supervisor.question().await;
     supervisor.decide(&question, "").await;
     supervisor.turn_ended().await;
     let seen = [
-        stage.file("answers").contains("a secret"),
-        stage.file("seen") == "a secret",
+        runner.file("answers").contains("a secret"),
+        runner.file("seen") == "a secret",
     ];
     // Without bubblewrap nothing can be hidden, and the runner says so when it starts.
     let is_seen = !is_confined_here();
     assert_eq!(seen, [is_seen, is_seen]);
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn what_a_turn_changed_is_an_artifact() {
+async fn turn_changes_are_an_artifact() {
     let write = r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"a","content":"one"}}}"#;
     let other = r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"a","content":"two"}}}"#;
     let look = r#"{"tool_call":{"id":"1","name":"read_file","args":{"path":"a"}}}"#;
     let script: String = [write, write, other, look].map(|line| program(&[line])).concat();
-    let stage = stage(&script.replace("read -r line\nread -r turn", "read -r turn"), |_| {}).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
-    supervisor.start(start_in(&stage)).await;
+    let runner = runner(&script.replace("read -r line\nread -r turn", "read -r turn"), |_| {}).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start_in(&runner)).await;
     // The second call writes the content that the file already has; the last call writes nothing.
     let changes = ["+one", "", "-one", ""];
     for (number, change) in (1..).zip(changes) {
@@ -173,17 +173,17 @@ async fn what_a_turn_changed_is_an_artifact() {
         let told_apart_by = supervisor.turn_ended().await.diff_sha256;
         assert_eq!(told_apart_by.is_empty(), diff.is_empty());
     }
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn changes_by_commands_are_in_the_turns_diff() {
+async fn changes_by_commands_are_in_turn_diff() {
     let command = r#"{"tool_call":{"id":"1","name":"command","args":{"cmd":"echo x > new.txt"}}}"#;
     // The program writes as well, without asking.
     let script = program(&[command]).replace("read -r turn", "read -r turn\necho own > own.txt");
-    let stage = stage(&script, |_| {}).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
-    supervisor.start(start_in(&stage)).await;
+    let runner = runner(&script, |_| {}).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start_in(&runner)).await;
     let question = supervisor.question().await;
     supervisor.decide(&question, "").await;
     let diff = supervisor.diff().await;
@@ -194,31 +194,31 @@ async fn changes_by_commands_are_in_the_turns_diff() {
         assert!(diff.contains(part), "{part:?} is not in {diff}");
     }
     assert!(!supervisor.turn_ended().await.diff_sha256.is_empty());
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn what_the_supervisor_refuses_is_not_done() {
-    let stage = stage(
+async fn denied_calls_are_not_executed() {
+    let runner = runner(
         &program(&[r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"src/a","content":"x"}}}"#]),
         |_| {},
     )
     .await;
-    let mut supervisor = stage.attached(Vec::new()).await;
-    supervisor.start(start_in(&stage)).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start_in(&runner)).await;
     let question = supervisor.question().await;
     supervisor
         .decide(&question, "write restricted to docs/ in PLANNING mode")
         .await;
     supervisor.turn_ended().await;
     let error = r#""error":"write restricted to docs/ in PLANNING mode","reason":"TOOL_DENIED""#;
-    assert!(stage.file("answers").contains(error), "{}", stage.file("answers"));
-    assert!(!workspace(&stage).join("src").exists());
-    stage.shut_down().await.unwrap();
+    assert!(runner.file("answers").contains(error), "{}", runner.file("answers"));
+    assert!(!workspace(&runner).join("src").exists());
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_without_a_question() {
+async fn invalid_calls_are_refused_without_question() {
     let lines = [
         r#"{"tool_call":{"name":"read_file","args":{"path":"../secret"}}}"#,
         r#"{"tool_call":{"name":"read_file","args":{"path":"/etc/passwd"}}}"#,
@@ -230,16 +230,16 @@ async fn what_cannot_be_is_refused_without_a_question() {
         r#"{"tool_call":{"name":"command","args":{}}}"#,
         r#"{"tool_call":{"name":"apply_patch","args":{}}}"#,
     ];
-    let stage = stage(&program(&lines), |_| {}).await;
-    std::fs::write(stage.directory.path().join("secret"), "").unwrap();
-    symlink("../secret", workspace(&stage).join("link")).unwrap();
-    symlink("..", workspace(&stage).join("out")).unwrap();
-    let mut supervisor = stage.attached(Vec::new()).await;
-    supervisor.start(start_in(&stage)).await;
+    let runner = runner(&program(&lines), |_| {}).await;
+    std::fs::write(runner.directory.path().join("secret"), "").unwrap();
+    symlink("../secret", workspace(&runner).join("link")).unwrap();
+    symlink("..", workspace(&runner).join("out")).unwrap();
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start_in(&runner)).await;
     // The test answers no approval request here, so a request would keep the turn from ending.
     supervisor.turn_started().await;
     supervisor.turn_ended().await;
-    let answers = stage.file("answers");
+    let answers = runner.file("answers");
     for text in [
         "Path escapes repo root: ../secret",
         "Path escapes repo root: /etc/passwd",
@@ -253,14 +253,14 @@ async fn what_cannot_be_is_refused_without_a_question() {
     ] {
         assert!(answers.contains(text), "{text} is in {answers}");
     }
-    assert!(stage.directory.path().join("secret").exists());
-    assert!(!stage.directory.path().join("new").exists());
-    stage.shut_down().await.unwrap();
+    assert!(runner.directory.path().join("secret").exists());
+    assert!(!runner.directory.path().join("new").exists());
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_read_only_thread_is_refused_what_writes() {
-    let stage = stage(
+async fn writes_in_read_only_thread_are_refused() {
+    let runner = runner(
         &program(&[
             r#"{"tool_call":{"name":"write_file","args":{"path":"a","content":"x"}}}"#,
             r#"{"tool_call":{"name":"delete_file","args":{"path":"docs/a"}}}"#,
@@ -270,8 +270,8 @@ async fn a_read_only_thread_is_refused_what_writes() {
         |config| change(config, |program| program.enforces.read_only = true),
     )
     .await;
-    let mut supervisor = stage.attached(Vec::new()).await;
-    let mut read_only = start_in(&stage);
+    let mut supervisor = runner.attached(Vec::new()).await;
+    let mut read_only = start_in(&runner);
     read_only.resolved = Some(ResolvedSpawn {
         sandbox: Sandbox::ReadOnly.into(),
         ..Default::default()
@@ -279,7 +279,7 @@ async fn a_read_only_thread_is_refused_what_writes() {
     supervisor.start(read_only).await;
     allow(&mut supervisor, "list_files", r#"{"path":"."}"#).await;
     supervisor.turn_ended().await;
-    let answers = stage.file("answers");
+    let answers = runner.file("answers");
     for text in [
         "writeCode capability is disabled",
         "writeDocs capability is disabled",
@@ -288,47 +288,47 @@ async fn a_read_only_thread_is_refused_what_writes() {
     ] {
         assert!(answers.contains(text), "{text} is in {answers}");
     }
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_command_does_not_outlive_its_turn() {
+async fn command_ends_with_its_turn() {
     let line = r#"{"tool_call":{"name":"command","args":{"cmd":"echo $$ > pid; while :; do sleep 1; done"}}}"#;
     let script = format!(
         "read -r turn\nprintf '%s\\n' '{line}'\nuntil [ -s pid ]; do sleep 0.01; done\n\
          echo '{{\"type\":\"turn_end\",\"outcome\":\"completed\"}}'\nread -r line\n"
     );
-    let stage = stage(&script, |_| {}).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
-    supervisor.start(start_in(&stage)).await;
+    let runner = runner(&script, |_| {}).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start_in(&runner)).await;
     let question = supervisor.question().await;
     supervisor.decide(&question, "").await;
     supervisor.diff().await;
     supervisor.turn_ended().await;
-    let pid = read(&workspace(&stage).join("pid"));
+    let pid = read(&workspace(&runner).join("pid"));
     assert!(!pid.is_empty());
     all_gone(&[pid]).await;
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_command_has_a_limit() {
-    let stage = stage(
+async fn command_time_is_limited() {
+    let runner = runner(
         &program(&[r#"{"tool_call":{"name":"command","args":{"cmd":"sleep 1000"}}}"#]),
         |config| config.timing.command_limit = Duration::from_millis(200),
     )
     .await;
-    let mut supervisor = stage.attached(Vec::new()).await;
-    supervisor.start(start_in(&stage)).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start_in(&runner)).await;
     allow(&mut supervisor, "command", r#"{"cmd":"sleep 1000","cwd":"."}"#).await;
     supervisor.turn_ended().await;
-    let answer = stage.file("answers");
+    let answer = runner.file("answers");
     assert!(answer.contains("Command timed out after 200ms: sleep 1000"), "{answer}");
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn arguments_under_the_other_name_are_understood_and_remarked_on() {
+async fn arguments_under_alias_are_accepted_with_warning() {
     let script = r#"
         read -r turn
         echo '{"tool_call":{"name":"list_files","params":{"path":".."}}}'
@@ -338,16 +338,16 @@ async fn arguments_under_the_other_name_are_understood_and_remarked_on() {
         echo '{"type":"turn_end","outcome":"completed"}'
         read -r line
     "#;
-    let stage = stage(script, |_| {}).await;
-    let mut supervisor = stage.attached(Vec::new()).await;
-    supervisor.start(start_in(&stage)).await;
+    let runner = runner(script, |_| {}).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start_in(&runner)).await;
     supervisor.turn_started().await;
     supervisor.output("tool_call JSON used params; prefer args").await;
     supervisor.give_input(2, 1, "go on").await;
     assert_eq!(supervisor.acknowledged_report().await.report_sequence, 2);
     supervisor.turn_ended().await;
-    assert!(stage.file("answers").contains("Path escapes repo root: .."));
-    stage.shut_down().await.unwrap();
+    assert!(runner.file("answers").contains("Path escapes repo root: .."));
+    runner.shut_down().await.unwrap();
 }
 
 fn read(path: &Path) -> String {
@@ -355,14 +355,14 @@ fn read(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn a_question_is_asked_again_on_the_next_stream() {
-    let stage = stage(
+async fn pending_question_is_resent_on_next_stream() {
+    let runner = runner(
         &program(&[r#"{"tool_call":{"name":"write_file","args":{"path":"a","content":"x"}}}"#]),
         |_| {},
     )
     .await;
-    let mut supervisor = stage.attached(Vec::new()).await;
-    supervisor.start(start_in(&stage)).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start_in(&runner)).await;
     let question = supervisor.question().await;
     drop(supervisor);
 
@@ -371,25 +371,25 @@ async fn a_question_is_asked_again_on_the_next_stream() {
         go_on: true,
         applied_report_sequence: 1,
     };
-    let mut supervisor = stage.attached(vec![verdict]).await;
+    let mut supervisor = runner.attached(vec![verdict]).await;
     assert_eq!(supervisor.question().await, question);
     supervisor.decide(&question, "").await;
     supervisor.diff().await;
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Completed);
-    assert_eq!(read(&workspace(&stage).join("a")), "x");
-    stage.shut_down().await.unwrap();
+    assert_eq!(read(&workspace(&runner).join("a")), "x");
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_thread_has_a_worktree_of_its_own() {
-    let stage = stage(
+async fn each_thread_has_its_own_worktree() {
+    let runner = runner(
         &program(&[r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"docs/a","content":"x"}}}"#]),
         |config| config.worktrees = Some(WorktreeCleanup::Unchanged),
     )
     .await;
-    let repository = repository(&stage);
-    let mut supervisor = stage.attached(Vec::new()).await;
-    supervisor.start(start_in(&stage)).await;
+    let repository = repository(&runner);
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start_in(&runner)).await;
     let question = supervisor.question().await;
     let judged = repository.canonicalize().unwrap().join("docs/a");
     assert_eq!(
@@ -411,38 +411,42 @@ async fn a_thread_has_a_worktree_of_its_own() {
         .await;
     supervisor.output("its work is kept in").await;
     supervisor.stopped().await;
-    stage.shut_down().await.unwrap();
+    runner.shut_down().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_worktree_stays_while_its_thread_does() {
-    let stage = stage(
+async fn worktree_lasts_as_long_as_thread() {
+    let runner = runner(
         &program(&[r#"{"tool_call":{"id":"1","name":"write_file","args":{"path":"a","content":"x"}}}"#]),
         |config| config.worktrees = Some(WorktreeCleanup::Always),
     )
     .await;
-    repository(&stage);
-    let mut supervisor = stage.attached(Vec::new()).await;
-    supervisor.start(start_in(&stage)).await;
+    repository(&runner);
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start_in(&runner)).await;
     let question = supervisor.question().await;
     supervisor.decide(&question, "").await;
     supervisor.diff().await;
     supervisor.turn_ended().await;
     supervisor.make_room().await;
     supervisor.stopped().await;
-    let worktree = stage
+    let worktree = runner
         .directory
         .path()
         .join("scratch/state")
         .join(THREAD)
         .join("worktree");
-    assert_eq!(read(&worktree.join("a")), "x", "its next turn goes on there");
-    stage.shut_down().await.unwrap();
+    assert_eq!(
+        read(&worktree.join("a")),
+        "x",
+        "the next turn continues in the worktree"
+    );
+    runner.shut_down().await.unwrap();
 }
 
 /// A repository where the thread works.
-fn repository(stage: &Stage) -> PathBuf {
-    let repository = workspace(stage);
+fn repository(runner: &TestRunner) -> PathBuf {
+    let repository = workspace(runner);
     for args in [
         &["init", "--quiet"][..],
         &[

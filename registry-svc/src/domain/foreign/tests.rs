@@ -20,7 +20,7 @@ fn reported(findings: &[Finding]) -> Vec<(Option<usize>, &str)> {
 }
 
 #[test]
-fn every_format_reads_what_it_writes() {
+fn written_formats_are_read_back() {
     for format in ForeignFormat::ALL {
         assert_eq!(
             ForeignFormat::parse(&format!(" {} ", format.as_str().to_uppercase())),
@@ -31,7 +31,7 @@ fn every_format_reads_what_it_writes() {
 }
 
 #[test]
-fn a_file_of_more_keys_than_any_program_knows_is_no_agent() {
+fn file_with_too_many_keys_is_not_an_agent() {
     let words = |count: usize, between: &str| -> String {
         (0..count).map(|number| format!("word{number}{between}1\n")).collect()
     };
@@ -68,7 +68,7 @@ fn toml_without_prompt_has_the_bound_of_yaml() {
 }
 
 #[test]
-fn a_claude_code_agent() {
+fn claude_code_agent_is_read() {
     let text = "---
 name: code-reviewer
 description: Reviews code
@@ -190,7 +190,7 @@ fn empty_spawn_list_denies_spawning() {
 }
 
 #[test]
-fn an_open_code_agent() {
+fn open_code_agent_is_read() {
     let text = "---
 description: Plans
 mode: subagent
@@ -233,7 +233,7 @@ Plan.
 }
 
 #[test]
-fn the_last_switch_that_fits_counts() {
+fn last_matching_switch_counts() {
     let none: &[&str] = &[];
     let rows: &[(&str, &[&str], &[&str])] = &[
         ("tools: {'*': false, read: true}\n", &["read_file"], none),
@@ -263,7 +263,7 @@ fn the_last_switch_that_fits_counts() {
 }
 
 #[test]
-fn copilot_and_gemini_agents() {
+fn copilot_and_gemini_agents_are_read() {
     let (template, findings) = markdown(
         ForeignFormat::Copilot,
         "tools: [Read, 'db/*', search]\nmodel: gpt-5\ntarget: vscode\n",
@@ -285,7 +285,7 @@ fn copilot_and_gemini_agents() {
 }
 
 #[test]
-fn a_codex_role() {
+fn codex_role_is_read() {
     let text = "\u{feff}name = \"researcher\"
 description = 'Digs.'
 model = \"gpt-5.2\"
@@ -320,7 +320,7 @@ command = \"evil\"
 }
 
 #[test]
-fn malformed_agents_say_why_and_where() {
+fn malformed_agent_errors_have_reason_and_line() {
     let rows: &[(ForeignFormat, &str, &str, Option<usize>)] = &[
         (
             ForeignFormat::ClaudeCode,

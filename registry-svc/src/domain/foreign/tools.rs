@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tools_get_our_names() {
+    fn foreign_tools_get_canonical_names() {
         for (format, entry, names) in [
             (ForeignFormat::ClaudeCode, "Bash", &["exec_command", "write_stdin"][..]),
             (ForeignFormat::ClaudeCode, "Write", &["apply_patch"]),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_tool_is_never_loosened() {
+    fn partial_tool_rule_is_never_loosened() {
         let claude = ForeignFormat::ClaudeCode;
         assert!(matches!(allowed(claude, "Bash(git *)"), Allowed::Nothing(_)));
         assert_eq!(
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn commas_in_brackets_do_not_part_entries() {
+    fn commas_in_brackets_do_not_separate_entries() {
         assert_eq!(entries("Bash(a, b), Read"), ["Bash(a, b)", " Read"]);
         assert_eq!(entries(""), [""]);
         assert_eq!(entries("a),b"), ["a)", "b"]);

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn every_link_and_missing_name_is_passed() {
+    fn links_and_missing_names_are_reported() {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap();
         fs::create_dir_all(base.join("a/b")).unwrap();

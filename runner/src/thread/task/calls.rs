@@ -12,12 +12,12 @@ use crate::{
     agent::AskedTool,
     redact,
     thread::{
-        Voice,
+        ThreadReporter,
         gate::{self, JudgedCall},
     },
     tool_line::{ToolCall, WorkspaceTool},
     tools::{ToolAnswer, ToolFailure, Toolbox},
-    workspace::{Sight, Workspace},
+    workspace::{FileContent, Workspace},
     worktree::Worktree,
 };
 
@@ -26,17 +26,17 @@ const MAX_CALLS: usize = 32;
 
 /// The executors of a thread's calls.
 #[derive(Clone, Debug)]
-pub(super) struct Hands {
+pub(super) struct ToolExecutor {
     pub(super) toolbox: Toolbox,
     pub(super) workspace: Arc<Workspace>,
-    pub(super) voice: Voice,
+    pub(super) reporter: ThreadReporter,
     /// The thread's worktree, if it works in one.
     pub(super) worktree: Option<Arc<Worktree>>,
     /// The program's credentials, which are redacted in every displayed call.
     pub(super) secrets: Arc<[String]>,
 }
 
-impl Hands {
+impl ToolExecutor {
     async fn execute(self, call: ToolCall) -> Answered {
         let id = call.id.clone();
         let mut before = Vec::new();
@@ -61,7 +61,7 @@ impl Hands {
     async fn leave(&self, mut call: JudgedCall<'_>) -> Result<(), ToolFailure> {
         gate::check(call.tool, &call.written)?;
         call.written = self.as_judged(self.workspace.followed(call.written).await);
-        self.voice.ask(call, &self.secrets).await
+        self.reporter.ask(call, &self.secrets).await
     }
 
     /// Lets the supervisor record a call of a tool that the program was not offered. Returns the text for the model if
@@ -69,12 +69,12 @@ impl Hands {
     /// tool of the supervisor's. For its own tools the program sends that text itself.
     async fn refuse(&self, call: JudgedCall<'_>) -> Option<String> {
         let tool = call.tool;
-        let refused = self.voice.ask(call, &self.secrets).await;
+        let refused = self.reporter.ask(call, &self.secrets).await;
         let why = refused.err().filter(|_| Effect::of(tool) == Effect::Coordinates)?;
         Some(format!("The call of `{tool}` was refused: {}", why.text()))
     }
 
-    async fn work(self, tool: WorkspaceTool, call: ToolCall, before: &mut Vec<Sight>) -> ToolAnswer {
+    async fn work(self, tool: WorkspaceTool, call: ToolCall, before: &mut Vec<FileContent>) -> ToolAnswer {
         let call = tool
             .read(call.args)
             .map_err(|error| ToolFailure::bad_arguments(error.to_string()))?;
@@ -88,7 +88,7 @@ impl Hands {
             // The runner itself is not confined.
             docs_only: false,
         };
-        self.voice.ask(asked, &self.secrets).await?;
+        self.reporter.ask(asked, &self.secrets).await?;
         *before = self.workspace.look_at(prepared.written()).await;
         prepared.perform().await
     }
@@ -103,7 +103,7 @@ pub(super) enum Answered {
         id: String,
         answer: ToolAnswer,
         /// The earlier contents of the files that it wrote.
-        before: Vec<Sight>,
+        before: Vec<FileContent>,
     },
     /// A call of a tool that was not offered is recorded. Contains the text for the model.
     Unoffered(Option<String>),
@@ -112,7 +112,7 @@ pub(super) enum Answered {
         id: String,
         verdict: Result<(), ToolFailure>,
         /// The earlier contents of the files that it writes.
-        before: Vec<Sight>,
+        before: Vec<FileContent>,
     },
 }
 
@@ -145,7 +145,7 @@ impl ThreadTask {
         }
         let used = redact::tool_use(&call.name, "");
         self.meter.show(|shown| shown.last_tool = Some(used));
-        let hands = self.hands.clone();
+        let executor = self.executor.clone();
         if call.keeps_order() {
             let (before, done) = self.queue.take_place();
             // Created here, so that it also fires if the call is dropped before it begins.
@@ -155,10 +155,10 @@ impl ThreadTask {
                 if let Some(before) = before {
                     before.cancelled().await;
                 }
-                hands.execute(call).await
+                executor.execute(call).await
             });
         } else {
-            self.calls.spawn(hands.execute(call));
+            self.calls.spawn(executor.execute(call));
         }
     }
 
@@ -178,9 +178,9 @@ impl ThreadTask {
             });
             return;
         }
-        let hands = self.hands.clone();
+        let executor = self.executor.clone();
         let kind = self.role.kind.describe().kind;
-        let docs_only = self.casting.docs_directory.is_some();
+        let docs_only = self.launch.docs_directory.is_some();
         self.calls.spawn(async move {
             let call = JudgedCall {
                 kind: &kind,
@@ -190,9 +190,9 @@ impl ThreadTask {
                 not_offered: false,
                 docs_only,
             };
-            let verdict = hands.leave(call).await;
+            let verdict = executor.leave(call).await;
             let before = match &verdict {
-                Ok(()) => hands.workspace.look_at(written).await,
+                Ok(()) => executor.workspace.look_at(written).await,
                 Err(_) => Vec::new(),
             };
             Answered::Ask { id, verdict, before }
@@ -205,9 +205,9 @@ impl ThreadTask {
         if self.refusal().is_some() {
             return;
         }
-        let hands = self.hands.clone();
+        let executor = self.executor.clone();
         let kind = self.role.kind.describe().kind;
-        let docs_only = self.casting.docs_directory.is_some();
+        let docs_only = self.launch.docs_directory.is_some();
         // The record is made even if the turn ends first.
         let recorded = tokio::spawn(async move {
             let call = JudgedCall {
@@ -218,7 +218,7 @@ impl ThreadTask {
                 not_offered: true,
                 docs_only,
             };
-            hands.refuse(call).await
+            executor.refuse(call).await
         });
         self.calls
             .spawn(async move { Answered::Unoffered(recorded.await.ok().flatten()) });

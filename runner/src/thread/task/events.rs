@@ -7,12 +7,12 @@ use troupe_proto::supervisor::v1::{ContextLostReport, PolicyGapReport, Telemetry
 
 use super::ThreadTask;
 use crate::{
-    agent::{AgentEvent, Ending},
-    thread::News,
+    agent::{AgentEvent, TurnEnding},
+    thread::ThreadEvent,
 };
 
 impl ThreadTask {
-    pub(super) async fn hear(&mut self, event: AgentEvent) {
+    pub(super) async fn handle_event(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::Activity(activity) => self.meter.show(|shown| shown.activity = activity),
             AgentEvent::ToolUsed(tool) => self.meter.show(|shown| shown.last_tool = Some(tool)),
@@ -36,17 +36,19 @@ impl ThreadTask {
             AgentEvent::ToolAsked(asked) => self.ask(asked),
             AgentEvent::UnofferedCall { tool, arguments } => self.refuse_unoffered(tool, arguments),
             AgentEvent::ContextLost(reason) => {
-                self.voice.report(Kind::ContextLost(ContextLostReport { reason })).await;
+                self.reporter
+                    .report(Kind::ContextLost(ContextLostReport { reason }))
+                    .await;
             }
             AgentEvent::PolicyGap(gap) => {
-                self.voice.report(Kind::PolicyGap(PolicyGapReport { gap })).await;
+                self.reporter.report(Kind::PolicyGap(PolicyGapReport { gap })).await;
             }
             AgentEvent::InputTaken(number) => self.input_taken(number).await,
             AgentEvent::TurnEnded { ending, message } => self.end_turn(ending, message).await,
             AgentEvent::Exited(complaint) => {
-                debug!(thread_id = self.voice.attempt.thread_id, "the program has ended");
+                debug!(thread_id = self.reporter.attempt.thread_id, "the program has ended");
                 self.program_gone();
-                self.end_turn(Ending::Errored, complaint).await;
+                self.end_turn(TurnEnding::Errored, complaint).await;
             }
         }
     }
@@ -54,13 +56,13 @@ impl ThreadTask {
     pub(super) async fn show(&mut self) {
         let reading = self.meter.take(Instant::now());
         if !reading.output.is_empty() {
-            self.voice.tell(News::Output(reading.output)).await;
+            self.reporter.report_event(ThreadEvent::Output(reading.output)).await;
         }
         if let Some(shown) = reading.shown {
             let turn_time = self.turn.as_ref().map(|turn| turn.since.elapsed());
             let telemetry = Telemetry {
-                thread_id: self.voice.attempt.thread_id.clone(),
-                generation: self.voice.attempt.generation,
+                thread_id: self.reporter.attempt.thread_id.clone(),
+                generation: self.reporter.attempt.generation,
                 usage: Some(self.usage.usage(turn_time.unwrap_or_default())),
                 context_left_percent: shown.context_left_percent,
                 last_tool: shown.last_tool,
@@ -68,7 +70,7 @@ impl ThreadTask {
                 plan: shown.plan,
                 turn_time: turn_time.and_then(|time| time.try_into().ok()),
             };
-            self.voice.tell(News::Telemetry(telemetry)).await;
+            self.reporter.report_event(ThreadEvent::Telemetry(telemetry)).await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The commands of the stage to a thread. A program may take minutes to start, and an order to end the thread takes
+//! The commands of the runner state to a thread. A program may take minutes to start, and an order to end the thread takes
 //! effect
 //! before that.
 
@@ -8,7 +8,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 use troupe_proto::supervisor::v1::ClosePolicy;
 
-use super::Farewell;
+use super::EndReason;
 use crate::{
     thread::{COMMANDS, Command, Shutdown},
     timer::at,
@@ -31,8 +31,8 @@ struct Finishing {
 }
 
 impl Finishing {
-    fn farewell(self) -> Farewell {
-        Farewell::Shutdown(Shutdown {
+    fn end_reason(self) -> EndReason {
+        EndReason::Shutdown(Shutdown {
             grace: self.deadline.saturating_duration_since(Instant::now()),
             ..self.order
         })
@@ -77,22 +77,22 @@ impl Inbox {
     /// Waits for a step of a program's start, unless the thread must end first. In that case the step is dropped, which
     /// kills
     /// everything that it has started.
-    pub(super) async fn unless_over<F: Future + Unpin>(&mut self, mut start: F) -> Result<F::Output, Farewell> {
+    pub(super) async fn unless_over<F: Future + Unpin>(&mut self, mut start: F) -> Result<F::Output, EndReason> {
         loop {
             let overdue_at = self.overdue_at();
             tokio::select! {
                 started = &mut start => return Ok(started),
-                () = self.abandoned.cancelled() => return Err(Farewell::Abandoned),
+                () = self.abandoned.cancelled() => return Err(EndReason::Abandoned),
                 command = self.commands.recv(), if self.waiting.len() < COMMANDS => match command {
                     // The turn of this start may still run.
                     Some(Command::Shutdown(order)) if order.policy == ClosePolicy::FinishTurn => self.finish(order),
-                    Some(Command::Shutdown(order)) => return Err(Farewell::Shutdown(order)),
+                    Some(Command::Shutdown(order)) => return Err(EndReason::Shutdown(order)),
                     Some(command) => self.waiting.push_back(command),
-                    None => return Err(Farewell::Abandoned),
+                    None => return Err(EndReason::Abandoned),
                 },
                 () = at(overdue_at) => {
-                    if let Some(farewell) = self.overdue() {
-                        return Err(farewell);
+                    if let Some(end_reason) = self.overdue() {
+                        return Err(end_reason);
                     }
                 }
             }
@@ -117,13 +117,13 @@ impl Inbox {
     }
 
     /// Returns the end of a thread that did not finish its turn before the deadline.
-    pub(super) fn overdue(&mut self) -> Option<Farewell> {
+    pub(super) fn overdue(&mut self) -> Option<EndReason> {
         let finishing = self.finishing.take_if(|finishing| finishing.deadline <= Instant::now());
-        finishing.map(Finishing::farewell)
+        finishing.map(Finishing::end_reason)
     }
 
     /// Returns the end of a thread that finished its turn. The program receives the rest of the grace period.
-    pub(super) fn finished(&mut self) -> Option<Farewell> {
-        self.finishing.take().map(Finishing::farewell)
+    pub(super) fn finished(&mut self) -> Option<EndReason> {
+        self.finishing.take().map(Finishing::end_reason)
     }
 }

@@ -1,8 +1,8 @@
 //! The task of one thread. It waits for one event at a time and handles it.
 
 mod calls;
+mod end_reason;
 mod events;
-mod farewell;
 mod inbox;
 mod memory;
 mod span;
@@ -29,14 +29,14 @@ use troupe_proto::{
 };
 
 use self::{
-    calls::{Answered, CallQueue, Hands},
-    farewell::remove_scratch,
+    calls::{Answered, CallQueue, ToolExecutor},
+    end_reason::remove_scratch,
     inbox::Inbox,
     span::TurnSpan,
 };
-use super::{Command, News, Shutdown, ThreadStart, Voice};
+use super::{Command, Shutdown, ThreadEvent, ThreadReporter, ThreadStart};
 use crate::{
-    agent::{Agent, AgentEvent, Casting, StartFailure},
+    agent::{Agent, AgentEvent, LaunchSpec, StartFailure},
     config::Timing,
     confinement,
     env::WORKTREE,
@@ -46,17 +46,17 @@ use crate::{
     timer::at,
     usage::UsageMeter,
     workspace::{Changes, Snapshot, Snapshots, Workspace},
-    worktree::{Left, Worktree, WorktreeCleanup},
+    worktree::{CleanupOutcome, Worktree, WorktreeCleanup},
 };
 
 /// A thread and its program.
 pub(super) struct ThreadTask {
-    voice: Voice,
+    reporter: ThreadReporter,
     inbox: Inbox,
     role: Role,
     worktree: Option<WorktreeCleanup>,
-    casting: Casting,
-    hands: Hands,
+    launch: LaunchSpec,
+    executor: ToolExecutor,
     timing: Timing,
     predecessor: Option<CancellationToken>,
     first_turn: Option<Turn>,
@@ -85,7 +85,7 @@ pub(super) struct ThreadTask {
     queue: CallQueue,
     minted_ids: u64,
     /// Set if the thread was ordered to end while a program was started for a turn.
-    over: Option<Farewell>,
+    over: Option<EndReason>,
     /// Whether turns are interrupted because the runner is being stopped.
     runner_stops: bool,
 }
@@ -101,18 +101,18 @@ struct RunningTurn {
     changes: Changes,
     /// The workspace at the beginning of the turn. `None`: not known.
     before: Option<Snapshot>,
-    pressure: Option<Pressure>,
+    escalation: Option<Escalation>,
 }
 
 /// An interrupted turn that has not ended: the next escalation, and its time.
 #[derive(Clone, Copy)]
-struct Pressure {
-    next: Press,
+struct Escalation {
+    next: EscalationStep,
     at: Instant,
 }
 
 #[derive(Clone, Copy)]
-enum Press {
+enum EscalationStep {
     Signal,
     Kill,
 }
@@ -123,13 +123,13 @@ enum Step {
     Abandoned,
     Event(AgentEvent),
     Answered(Result<Answered, JoinError>),
-    Press,
+    Escalate,
     Show,
     Overdue,
 }
 
 /// The reason why the task ends.
-enum Farewell {
+enum EndReason {
     Shutdown(Shutdown),
     Abandoned,
 }
@@ -139,7 +139,7 @@ enum Unstarted {
     /// The start failed.
     Failed(StartFailure),
     /// The thread was ordered to end before it had started.
-    Over(Farewell),
+    Over(EndReason),
 }
 
 impl From<StartFailure> for Unstarted {
@@ -148,34 +148,34 @@ impl From<StartFailure> for Unstarted {
     }
 }
 
-impl From<Farewell> for Unstarted {
-    fn from(farewell: Farewell) -> Self {
-        Self::Over(farewell)
+impl From<EndReason> for Unstarted {
+    fn from(end_reason: EndReason) -> Self {
+        Self::Over(end_reason)
     }
 }
 
 impl ThreadTask {
     pub(super) fn new(
         start: ThreadStart,
-        voice: Voice,
+        reporter: ThreadReporter,
         commands: mpsc::Receiver<Command>,
         abandoned: CancellationToken,
     ) -> Self {
-        let token = start.casting.token.as_ref().map(|token| token.expose().to_owned());
-        let hands = Hands {
+        let token = start.launch.token.as_ref().map(|token| token.expose().to_owned());
+        let executor = ToolExecutor {
             toolbox: start.toolbox,
-            workspace: Arc::new(Workspace::of(&start.casting, start.timing.command_limit)),
-            voice: voice.clone(),
+            workspace: Arc::new(Workspace::of(&start.launch, start.timing.command_limit)),
+            reporter: reporter.clone(),
             worktree: None,
             secrets: start.role.secrets.iter().cloned().chain(token).collect(),
         };
         Self {
-            voice,
+            reporter,
             inbox: Inbox::new(commands, abandoned),
             role: start.role,
             worktree: start.worktree,
-            casting: start.casting,
-            hands,
+            launch: start.launch,
+            executor,
             timing: start.timing,
             predecessor: start.predecessor,
             first_turn: start.first_turn,
@@ -205,56 +205,56 @@ impl ThreadTask {
         if self.inbox.is_abandoned() {
             return;
         }
-        let farewell = match self.open().await {
+        let end_reason = match self.open().await {
             Ok(()) => {
                 if let Some(turn) = self.first_turn.take() {
                     self.accept_turn(turn).await;
                 }
                 self.play().await
             }
-            Err(Unstarted::Over(farewell)) => farewell,
+            Err(Unstarted::Over(end_reason)) => end_reason,
             Err(Unstarted::Failed(failure)) => {
-                self.voice.tell(News::Refused(failure)).await;
-                remove_scratch(&self.casting.scratch).await;
+                self.reporter.report_event(ThreadEvent::Refused(failure)).await;
+                remove_scratch(&self.launch.scratch).await;
                 return;
             }
         };
-        let is_closed = matches!(&farewell, Farewell::Shutdown(order) if !order.thread_goes_on);
-        let stopped = self.leave(farewell).await;
+        let is_closed = matches!(&end_reason, EndReason::Shutdown(order) if !order.thread_goes_on);
+        let stopped = self.leave(end_reason).await;
         // Calls of a thread that was abandoned within its turn.
         self.calls.shutdown().await;
         if is_closed {
             self.close_worktree().await;
         }
-        remove_scratch(&self.casting.scratch).await;
+        remove_scratch(&self.launch.scratch).await;
         if let Some(snapshots) = &self.snapshots {
             remove_scratch(snapshots.store()).await;
         }
         // The last report, after all work is done: its receiver may start the thread's next attempt.
         if let Some(stopped) = stopped {
-            self.voice.report(Kind::Stopped(stopped)).await;
+            self.reporter.report(Kind::Stopped(stopped)).await;
         }
     }
 
     async fn open(&mut self) -> Result<(), Unstarted> {
-        let scratch = &self.casting.scratch;
+        let scratch = &self.launch.scratch;
         tokio::fs::create_dir_all(scratch)
             .await
             .map_err(|error| StartFailure::no_program(format!("cannot create {}: {error}", scratch.display())))?;
         if self.worktree.is_some() {
             self.open_worktree().await?;
         }
-        self.casting.docs_directory = self.first_turn.as_ref().and_then(|turn| self.docs_of(turn));
-        self.snapshots = Snapshots::of(&self.casting);
+        self.launch.docs_directory = self.first_turn.as_ref().and_then(|turn| self.docs_of(turn));
+        self.snapshots = Snapshots::of(&self.launch);
         if self.role.kind.remembers() {
-            self.remembered_turn = memory::read(&self.casting.state).await;
+            self.remembered_turn = memory::read(&self.launch.state).await;
         }
         if self.role.kind.offers_tools() {
             // A thread must not begin with fewer tools than its permissions allow, so a failed query prevents the
             // start.
-            let offered = Box::pin(self.hands.toolbox.offered());
+            let offered = Box::pin(self.executor.toolbox.offered());
             let offered = self.inbox.unless_over(offered).await?;
-            self.casting.offered = offered.map_err(|failure| {
+            self.launch.offered = offered.map_err(|failure| {
                 StartFailure::no_program(format!("the thread's tools cannot be had: {}", failure.text()))
             })?;
         }
@@ -263,43 +263,43 @@ impl ThreadTask {
 
     /// Moves the thread into its own worktree.
     async fn open_worktree(&mut self) -> Result<(), Unstarted> {
-        let top = self.casting.state.join(WORKTREE);
-        let opened = match tokio::fs::create_dir_all(&self.casting.state).await {
+        let top = self.launch.state.join(WORKTREE);
+        let opened = match tokio::fs::create_dir_all(&self.launch.state).await {
             Ok(()) => {
-                let opening = Worktree::open(self.casting.directory(), top, &self.casting.hidden);
+                let opening = Worktree::open(self.launch.directory(), top, &self.launch.hidden);
                 let opening = Box::pin(opening);
                 self.inbox.unless_over(opening).await?
             }
             Err(error) => Err(error.to_string()),
         };
         let worktree = opened.map_err(|why| {
-            let directory = self.casting.directory().display();
+            let directory = self.launch.directory().display();
             StartFailure::no_program(format!("no worktree can be made of {directory}: {why}"))
         })?;
         if let Some(worktree) = worktree {
-            self.casting.working_directory = Some(worktree.directory());
-            self.hands.workspace = Arc::new(Workspace::of(&self.casting, self.timing.command_limit));
-            self.hands.worktree = Some(Arc::new(worktree));
+            self.launch.working_directory = Some(worktree.directory());
+            self.executor.workspace = Arc::new(Workspace::of(&self.launch, self.timing.command_limit));
+            self.executor.worktree = Some(Arc::new(worktree));
         }
         Ok(())
     }
 
     /// Removes the worktree if the configuration says so. Otherwise, reports its path.
     async fn close_worktree(&mut self) {
-        let (Some(worktree), Some(cleanup)) = (self.hands.worktree.clone(), self.worktree) else {
+        let (Some(worktree), Some(cleanup)) = (self.executor.worktree.clone(), self.worktree) else {
             return;
         };
         let top = worktree.top().display();
         match worktree.close(cleanup).await {
-            Ok(Left::Removed) => {}
-            Ok(Left::Kept) => {
+            Ok(CleanupOutcome::Removed) => {}
+            Ok(CleanupOutcome::Kept) => {
                 let text = format!("[its work is kept in {top}]\n");
-                self.voice.tell(News::Output(text)).await;
+                self.reporter.report_event(ThreadEvent::Output(text)).await;
             }
             Err(why) => {
                 warn!(%top, why, "a worktree stays");
                 let text = format!("[its work is kept in {top}, which could not be looked at: {why}]\n");
-                self.voice.tell(News::Output(text)).await;
+                self.reporter.report_event(ThreadEvent::Output(text)).await;
             }
         }
     }
@@ -308,7 +308,7 @@ impl ThreadTask {
     /// the program is not confined or may not write at all.
     fn docs_of(&self, turn: &Turn) -> Option<PathBuf> {
         let is_confined = self.role.kind.describe().enforces_workspace && confinement::is_known();
-        let sandbox = self.casting.resolved.sandbox();
+        let sandbox = self.launch.resolved.sandbox();
         let is_writer = matches!(sandbox, Sandbox::WorkspaceWrite | Sandbox::FullAccess);
         let docs = Path::new(&turn.docs_directory);
         let (true, true, Some(root), Some(name)) = (is_confined, is_writer, docs.parent(), docs.file_name()) else {
@@ -317,7 +317,7 @@ impl ThreadTask {
         // A mount on a link does not cover its target.
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let docs = root.join(name);
-        Some(match &self.hands.worktree {
+        Some(match &self.executor.worktree {
             Some(worktree) => worktree.in_worktree(docs),
             None => docs,
         })
@@ -325,48 +325,48 @@ impl ThreadTask {
 
     async fn start_program(&mut self) -> Result<(), Unstarted> {
         let first = self.first_turn.as_ref().map_or(0, |turn| turn.turn);
-        self.casting.had_turns = self.remembered_turn > 0 || self.last_turn.max(first) > 1;
+        self.launch.had_turns = self.remembered_turn > 0 || self.last_turn.max(first) > 1;
         let model = self.role.model.clone();
-        let starting = self.role.kind.start(&self.casting, model);
+        let starting = self.role.kind.start(&self.launch, model);
         self.agent = Some(self.inbox.unless_over(starting).await??);
         self.has_prompt = false;
         Ok(())
     }
 
-    async fn play(&mut self) -> Farewell {
+    async fn play(&mut self) -> EndReason {
         loop {
-            if let Some(farewell) = self.finished() {
-                return farewell;
+            if let Some(end_reason) = self.finished() {
+                return end_reason;
             }
             let step = self.next_step().await;
-            if let Some(farewell) = self.take(step).await {
-                return farewell;
+            if let Some(end_reason) = self.take(step).await {
+                return end_reason;
             }
         }
     }
 
     async fn next_step(&mut self) -> Step {
-        let press_at = self.turn.as_ref().and_then(|turn| Some(turn.pressure?.at));
+        let press_at = self.turn.as_ref().and_then(|turn| Some(turn.escalation?.at));
         let show_at = self.meter.due();
         let overdue_at = self.inbox.overdue_at();
         tokio::select! {
             command = self.inbox.next() => command.map_or(Step::Abandoned, Step::Command),
             event = next_event(&mut self.agent) => Step::Event(event),
             Some(answered) = self.calls.join_next(), if !self.calls.is_empty() => Step::Answered(answered),
-            () = at(press_at) => Step::Press,
+            () = at(press_at) => Step::Escalate,
             () = at(show_at) => Step::Show,
             () = at(overdue_at) => Step::Overdue,
         }
     }
 
-    async fn take(&mut self, step: Step) -> Option<Farewell> {
+    async fn take(&mut self, step: Step) -> Option<EndReason> {
         match step {
-            Step::Command(command) => return self.obey(command).await,
-            Step::Abandoned => return Some(Farewell::Abandoned),
-            Step::Event(event) => self.hear(event).await,
+            Step::Command(command) => return self.handle_command(command).await,
+            Step::Abandoned => return Some(EndReason::Abandoned),
+            Step::Event(event) => self.handle_event(event).await,
             Step::Answered(Ok(answered)) => self.answered(answered),
             Step::Answered(Err(defect)) => warn!(%defect, "a tool call failed"),
-            Step::Press => self.press().await,
+            Step::Escalate => self.escalate().await,
             Step::Show => self.show().await,
             Step::Overdue => {}
         }
@@ -374,7 +374,7 @@ impl ThreadTask {
     }
 
     /// Returns the end of the thread if it has nothing more to wait for.
-    fn finished(&mut self) -> Option<Farewell> {
+    fn finished(&mut self) -> Option<EndReason> {
         let over = self.over.take();
         over.or_else(|| match &self.turn {
             Some(_) => self.inbox.overdue(),

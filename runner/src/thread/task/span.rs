@@ -6,7 +6,7 @@ use opentelemetry::KeyValue;
 use svc_kit::{trace_context::TraceParent, traces::WorkSpan};
 use troupe_proto::supervisor::v1::{Turn, TurnOutcome};
 
-use crate::{agent::Casting, kinds::Role, usage::Tokens};
+use crate::{agent::LaunchSpec, kinds::Role, usage::Tokens};
 
 /// The span of a running turn.
 pub(super) struct TurnSpan {
@@ -15,20 +15,20 @@ pub(super) struct TurnSpan {
 }
 
 impl TurnSpan {
-    pub(super) fn begin(turn: &Turn, casting: &Casting, role: &Role) -> Self {
+    pub(super) fn begin(turn: &Turn, launch: &LaunchSpec, role: &Role) -> Self {
         let asked = TraceParent::parse(&turn.traceparent);
-        let agent = &casting.resolved.agent_type;
+        let agent = &launch.resolved.agent_type;
         let mut attributes = vec![
             KeyValue::new("gen_ai.operation.name", "invoke_agent"),
             KeyValue::new("gen_ai.agent.name", agent.clone()),
-            KeyValue::new("gen_ai.agent.id", casting.attempt.thread_id.clone()),
-            KeyValue::new("gen_ai.conversation.id", casting.session_id.clone()),
+            KeyValue::new("gen_ai.agent.id", launch.attempt.thread_id.clone()),
+            KeyValue::new("gen_ai.conversation.id", launch.session_id.clone()),
             KeyValue::new("troupe.turn", i64::from(turn.turn)),
             KeyValue::new("troupe.runner.kind", role.kind.describe().kind),
         ];
         let known = [
-            ("gen_ai.provider.name", &casting.resolved.provider),
-            ("gen_ai.request.model", &casting.resolved.model),
+            ("gen_ai.provider.name", &launch.resolved.provider),
+            ("gen_ai.request.model", &launch.resolved.model),
         ];
         for (name, value) in known.into_iter().filter(|(_, value)| !value.is_empty()) {
             attributes.push(KeyValue::new(name, value.clone()));

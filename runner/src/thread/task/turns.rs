@@ -10,12 +10,12 @@ use troupe_proto::supervisor::v1::{
     TurnStartedReport, runner_report::Kind,
 };
 
-use super::{Farewell, Press, Pressure, RunningTurn, ThreadTask, TurnSpan, Unstarted, memory};
+use super::{EndReason, Escalation, EscalationStep, RunningTurn, ThreadTask, TurnSpan, Unstarted, memory};
 use crate::{
-    agent::{Deaf, Ending, Nudge},
-    prompt::GivenTurn,
+    agent::{InputError, InterruptMethod, TurnEnding},
+    prompt::PreparedTurn,
     text::{clean, cut},
-    thread::{Command, RUNNER_STOPPED, Shutdown, Voice},
+    thread::{Command, RUNNER_STOPPED, Shutdown, ThreadReporter},
     workspace::{Changes, Difference, MAX_DIFF_BYTES, Snapshot},
 };
 
@@ -25,14 +25,14 @@ const ARTIFACT_PIECE_BYTES: usize = 2 * 1024 * 1024;
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 impl ThreadTask {
-    pub(super) async fn obey(&mut self, command: Command) -> Option<Farewell> {
+    pub(super) async fn handle_command(&mut self, command: Command) -> Option<EndReason> {
         match command {
             Command::Turn(turn) => self.accept_turn(turn).await,
             Command::Input(input) => self.add_input(input),
             Command::Interrupt { turn } => self.interrupt(turn),
             Command::Shutdown(order) => {
                 if order.policy != ClosePolicy::FinishTurn || self.turn.is_none() {
-                    return Some(Farewell::Shutdown(order));
+                    return Some(EndReason::Shutdown(order));
                 }
                 self.inbox.finish(order);
             }
@@ -69,11 +69,11 @@ impl ThreadTask {
     /// Sends the turn to the program. Starts another program if it has ended or does not read.
     async fn begin_turn(&mut self, turn: &Turn) {
         let docs = self.docs_of(turn);
-        if docs != self.casting.docs_directory {
+        if docs != self.launch.docs_directory {
             // The mounts of a running program cannot change. The next program continues its conversation.
             self.stop_program(self.timing.stop_grace).await;
             self.program_gone();
-            self.casting.docs_directory = docs;
+            self.launch.docs_directory = docs;
         }
         for _ in 0..2 {
             if self.agent.is_none() {
@@ -83,13 +83,13 @@ impl ThreadTask {
                         self.cannot_begin(turn.turn, failure.message).await;
                         return;
                     }
-                    Err(Unstarted::Over(farewell)) => {
-                        self.over = Some(farewell);
+                    Err(Unstarted::Over(end_reason)) => {
+                        self.over = Some(end_reason);
                         return;
                     }
                 }
             }
-            let given = GivenTurn {
+            let prepared = PreparedTurn {
                 repeated: turn.turn == self.remembered_turn,
                 ..self.prompts.give(turn, self.has_prompt)
             };
@@ -97,14 +97,18 @@ impl ThreadTask {
                 Some(snapshots) => snapshots.before().await,
                 None => None,
             };
-            if self.agent.as_mut().is_some_and(|agent| agent.give_turn(&given).is_ok()) {
+            if self
+                .agent
+                .as_mut()
+                .is_some_and(|agent| agent.give_turn(&prepared).is_ok())
+            {
                 self.has_prompt = true;
                 if self.role.kind.remembers() {
-                    memory::write(&self.casting.state, turn.turn).await;
+                    memory::write(&self.launch.state, turn.turn).await;
                 }
                 self.usage.turn_began();
-                let span = TurnSpan::begin(turn, &self.casting, &self.role);
-                self.hands.toolbox.trace(span.context());
+                let span = TurnSpan::begin(turn, &self.launch, &self.role);
+                self.executor.toolbox.trace(span.context());
                 self.turn = Some(RunningTurn {
                     number: turn.turn,
                     since: Instant::now(),
@@ -113,29 +117,29 @@ impl ThreadTask {
                     offered: BTreeSet::new(),
                     changes: Changes::default(),
                     before,
-                    pressure: None,
+                    escalation: None,
                 });
                 self.meter.show(|shown| shown.activity.clear());
-                self.voice
+                self.reporter
                     .report(Kind::TurnStarted(TurnStartedReport { turn: turn.turn }))
                     .await;
-                if given.completed {
+                if prepared.completed {
                     let prompt = PromptReport {
                         turn: turn.turn,
-                        blocks: given.blocks,
+                        blocks: prepared.blocks,
                     };
-                    self.voice.report(Kind::Prompt(prompt)).await;
+                    self.reporter.report(Kind::Prompt(prompt)).await;
                 }
                 return;
             }
             self.kill_program().await;
         }
-        self.cannot_begin(turn.turn, Deaf.to_string()).await;
+        self.cannot_begin(turn.turn, InputError.to_string()).await;
     }
 
     async fn cannot_begin(&mut self, turn: u32, message: String) {
         let report = self.turn_over(turn, TurnOutcome::Errored, message);
-        self.voice.report(Kind::TurnEnded(report)).await;
+        self.reporter.report(Kind::TurnEnded(report)).await;
     }
 
     /// Input that the running turn does not accept is not reported as delivered. The supervisor then sends it with the
@@ -143,7 +147,7 @@ impl ThreadTask {
     /// turn.
     fn add_input(&mut self, running: RunningInput) {
         let RunningInput { number, turn, input } = running;
-        let takes_more = |running: &&mut RunningTurn| running.number == turn && running.pressure.is_none();
+        let takes_more = |running: &&mut RunningTurn| running.number == turn && running.escalation.is_none();
         let Some(running) = self.turn.as_mut().filter(takes_more) else {
             return;
         };
@@ -169,7 +173,7 @@ impl ThreadTask {
         {
             let turn = running.number;
             let delivered = InputDeliveredReport { number, turn };
-            self.voice.report(Kind::InputDelivered(delivered)).await;
+            self.reporter.report(Kind::InputDelivered(delivered)).await;
         }
     }
 
@@ -177,36 +181,36 @@ impl ThreadTask {
         let Some(running) = self.turn.as_mut().filter(|running| running.number == turn) else {
             return;
         };
-        if running.pressure.is_none() {
-            running.pressure = Some(Pressure {
-                next: Press::Signal,
+        if running.escalation.is_none() {
+            running.escalation = Some(Escalation {
+                next: EscalationStep::Signal,
                 at: Instant::now() + self.timing.interrupt_grace,
             });
             if let Some(agent) = &mut self.agent {
-                agent.interrupt(Nudge::Ask);
+                agent.interrupt(InterruptMethod::Protocol);
             }
         }
     }
 
     /// Escalates an interruption because the turn has not ended in time.
-    pub(super) async fn press(&mut self) {
-        let Some(pressure) = self.turn.as_mut().and_then(|turn| turn.pressure.as_mut()) else {
+    pub(super) async fn escalate(&mut self) {
+        let Some(escalation) = self.turn.as_mut().and_then(|turn| turn.escalation.as_mut()) else {
             return;
         };
-        match pressure.next {
-            Press::Signal => {
-                *pressure = Pressure {
-                    next: Press::Kill,
+        match escalation.next {
+            EscalationStep::Signal => {
+                *escalation = Escalation {
+                    next: EscalationStep::Kill,
                     at: Instant::now() + self.timing.interrupt_grace,
                 };
                 if let Some(agent) = &mut self.agent {
-                    agent.interrupt(Nudge::Signal);
+                    agent.interrupt(InterruptMethod::Signal);
                 }
             }
-            Press::Kill => {
+            EscalationStep::Kill => {
                 self.kill_program().await;
                 self.end_turn(
-                    Ending::Interrupted,
+                    TurnEnding::Interrupted,
                     "the program was killed: it did not end its turn".to_owned(),
                 )
                 .await;
@@ -215,17 +219,17 @@ impl ThreadTask {
     }
 
     /// Ends the running turn. Has no effect without one.
-    pub(super) async fn end_turn(&mut self, ending: Ending, message: String) {
+    pub(super) async fn end_turn(&mut self, ending: TurnEnding, message: String) {
         let Some(mut turn) = self.turn.take() else {
             return;
         };
         // Calls of an ended turn are cancelled.
         self.calls.shutdown().await;
         let outcome = match ending {
-            _ if turn.pressure.is_some() => TurnOutcome::Interrupted,
-            Ending::Completed => TurnOutcome::Completed,
-            Ending::Errored => TurnOutcome::Errored,
-            Ending::Interrupted => TurnOutcome::Interrupted,
+            _ if turn.escalation.is_some() => TurnOutcome::Interrupted,
+            TurnEnding::Completed => TurnOutcome::Completed,
+            TurnEnding::Errored => TurnOutcome::Errored,
+            TurnEnding::Interrupted => TurnOutcome::Interrupted,
         };
         let runner_stopped = self.runner_stops && outcome == TurnOutcome::Interrupted;
         let message = match outcome {
@@ -240,7 +244,7 @@ impl ThreadTask {
         let mut diff_sha256 = String::new();
         if !diff.is_empty() {
             diff_sha256 = lower::encode_string(&Sha256::digest(&diff));
-            report_diff(&self.voice, turn.number, &diff).await;
+            report_diff(&self.reporter, turn.number, &diff).await;
         }
         self.usage.turn_ended(turn.since.elapsed());
         turn.span.end(outcome, self.usage.of_turn());
@@ -251,7 +255,7 @@ impl ThreadTask {
             runner_stopped,
             ..self.turn_over(turn.number, outcome, message)
         };
-        self.voice.report(Kind::TurnEnded(report)).await;
+        self.reporter.report(Kind::TurnEnded(report)).await;
         if !self.inbox.is_finishing()
             && let Some(next) = self.next_turn.take()
         {
@@ -297,7 +301,7 @@ impl ThreadTask {
 }
 
 /// Reports the changes of a turn as its artifact.
-async fn report_diff(voice: &Voice, turn: u32, diff: &str) {
+async fn report_diff(reporter: &ThreadReporter, turn: u32, diff: &str) {
     let pieces = diff.as_bytes().chunks(ARTIFACT_PIECE_BYTES);
     let last = pieces.len().saturating_sub(1);
     for (number, data) in pieces.enumerate() {
@@ -310,6 +314,6 @@ async fn report_diff(voice: &Voice, turn: u32, diff: &str) {
             append: number > 0,
             more: number < last,
         };
-        voice.report(Kind::Artifact(report)).await;
+        reporter.report(Kind::Artifact(report)).await;
     }
 }

@@ -21,7 +21,7 @@ use troupe_proto::supervisor::v1::{
 };
 
 use crate::{
-    agent::{Casting, Secret, StartFailure},
+    agent::{LaunchSpec, Secret, StartFailure},
     bearer::Bearer,
     config::RunnerConfig,
     env::{is_plain_id, prune, scratch_of, state_of},
@@ -29,12 +29,12 @@ use crate::{
     outbox::{Attempt, Numbered, Outbox},
     prompt,
     questions::Questions,
-    thread::{self, Command, News, Shutdown, ThreadHandle, ThreadStart},
+    thread::{self, Command, Shutdown, ThreadEvent, ThreadHandle, ThreadStart},
     tools::Toolbox,
 };
 
 /// Maximum number of telemetry and output messages that wait for the connection. The oldest is dropped first.
-const FLEETING: usize = 256;
+const TRANSIENT_CAPACITY: usize = 256;
 /// Maximum grace period: the wire format permits values that are outside of the clock's range.
 const LONGEST_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -48,11 +48,11 @@ pub(crate) enum Flow {
 }
 
 /// The runner's state.
-pub(crate) struct Stage {
+pub(crate) struct RunnerState {
     config: RunnerConfig,
     kinds: Kinds,
     tools: Channel,
-    news: mpsc::Sender<(Attempt, News)>,
+    events: mpsc::Sender<(Attempt, ThreadEvent)>,
     /// Set while the runner drains and accepts no more threads. Fires when no thread is left.
     drained: Option<CancellationToken>,
     threads: BTreeMap<String, Held>,
@@ -63,7 +63,7 @@ pub(crate) struct Stage {
     /// Acknowledgements and refusals, at most one per command, and the drain notice. Valid for this stream only.
     control: VecDeque<Message>,
     /// Telemetry and output.
-    fleeting: VecDeque<Message>,
+    transient: VecDeque<Message>,
     /// The threads whose turn was interrupted because the runner stops.
     interrupted: BTreeSet<String>,
 }
@@ -88,20 +88,20 @@ impl Held {
     }
 }
 
-impl Stage {
-    pub(crate) fn new(config: RunnerConfig, tools: Channel, news: mpsc::Sender<(Attempt, News)>) -> Self {
+impl RunnerState {
+    pub(crate) fn new(config: RunnerConfig, tools: Channel, events: mpsc::Sender<(Attempt, ThreadEvent)>) -> Self {
         Self {
             kinds: Kinds::new(&config),
             config,
             tools,
-            news,
+            events,
             drained: None,
             threads: BTreeMap::new(),
             leaving: BTreeMap::new(),
             outbox: Outbox::new(),
             questions: Questions::default(),
             control: VecDeque::new(),
-            fleeting: VecDeque::new(),
+            transient: VecDeque::new(),
             interrupted: BTreeSet::new(),
         }
     }
@@ -141,9 +141,9 @@ impl Stage {
     /// again. A thread that the welcome does not mention continues.
     pub(crate) fn welcome(&mut self, welcome: &RunnerWelcome) {
         self.control.clear();
-        self.fleeting.clear();
+        self.transient.clear();
         if self.is_draining() {
-            self.say_draining();
+            self.announce_draining();
         }
         for verdict in &welcome.threads {
             let Some(held) = self.threads.get(&verdict.thread_id) else {
@@ -152,18 +152,21 @@ impl Stage {
             let attempt = held.attempt(&verdict.thread_id);
             if verdict.go_on {
                 self.outbox.acknowledge(&attempt, verdict.applied_report_sequence);
-                self.let_go(&attempt);
+                self.remove_if_ended(&attempt);
             } else {
                 self.release(&attempt);
             }
         }
         self.outbox.rewind();
         self.questions.rewind();
-        self.look_whether_drained();
+        self.update_drained();
     }
 
     pub(crate) fn has_outgoing(&self) -> bool {
-        !self.control.is_empty() || !self.fleeting.is_empty() || self.outbox.has_unsent() || self.questions.has_unsent()
+        !self.control.is_empty()
+            || !self.transient.is_empty()
+            || self.outbox.has_unsent()
+            || self.questions.has_unsent()
     }
 
     /// Returns the next message for the supervisor.
@@ -173,7 +176,7 @@ impl Stage {
             .pop_front()
             // Sent before reports, so that the last telemetry arrives before the end of its turn. The queue is short
             // and bounded.
-            .or_else(|| self.fleeting.pop_front())
+            .or_else(|| self.transient.pop_front())
             .or_else(|| self.outbox.next_unsent().map(report))
             .or_else(|| self.questions.next_unsent().map(Message::ToolRequest))?;
         Some(AttachRequest { message: Some(message) })
@@ -182,30 +185,30 @@ impl Stage {
     // === the supervisor's commands ===
 
     pub(crate) fn command(&mut self, response: AttachResponse) -> Flow {
-        use attach_response::Message as Said;
+        use attach_response::Message as Incoming;
 
         match response.message {
-            Some(Said::ReportAck(ack)) => self.acknowledged(&ack),
-            Some(Said::StartThread(start)) => {
+            Some(Incoming::ReportAck(ack)) => self.acknowledged(&ack),
+            Some(Incoming::StartThread(start)) => {
                 self.acknowledge(&start.command_id);
                 self.start(start);
             }
-            Some(Said::DeliverInput(input)) => self.deliver(input),
-            Some(Said::Interrupt(interrupt)) => self.interrupt(interrupt),
-            Some(Said::Shutdown(shutdown)) => self.shut_down(shutdown),
-            Some(Said::GoAway(go_away)) => return Flow::GoAway(go_away.reason),
-            Some(Said::ToolDecision(decision)) => self.questions.decide(decision),
+            Some(Incoming::DeliverInput(input)) => self.deliver(input),
+            Some(Incoming::Interrupt(interrupt)) => self.interrupt(interrupt),
+            Some(Incoming::Shutdown(shutdown)) => self.shut_down(shutdown),
+            Some(Incoming::GoAway(go_away)) => return Flow::GoAway(go_away.reason),
+            Some(Incoming::ToolDecision(decision)) => self.questions.decide(decision),
             // A message of a newer release is ignored.
-            Some(Said::Welcome(_)) | None => debug!("a message without a meaning here"),
+            Some(Incoming::Welcome(_)) | None => debug!("a message without a meaning here"),
         }
-        self.look_whether_drained();
+        self.update_drained();
         Flow::Stay
     }
 
     fn acknowledged(&mut self, ack: &ReportAck) {
         let attempt = Attempt::new(ack.thread_id.clone(), ack.generation);
         self.outbox.acknowledge(&attempt, ack.report_sequence);
-        self.let_go(&attempt);
+        self.remove_if_ended(&attempt);
     }
 
     fn start(&mut self, start: StartThread) {
@@ -239,7 +242,7 @@ impl Stage {
         };
         let turn = start.turn.as_ref().map_or(0, |turn| turn.turn);
         let handle = thread::spawn(ThreadStart {
-            casting: Casting {
+            launch: LaunchSpec {
                 session_id: start.session_id,
                 depth: start.depth,
                 instructions: prompt::instructions(start.turn.as_ref(), &resolved),
@@ -265,7 +268,7 @@ impl Stage {
             // Tool calls use the runner's own connection settings.
             toolbox: Toolbox::new(self.tools.clone(), bearer, attempt.thread_id.clone()),
             timing: self.config.timing,
-            news: self.news.clone(),
+            events: self.events.clone(),
             predecessor: self.predecessor(&attempt.thread_id),
         });
         let held = Held {
@@ -323,13 +326,13 @@ impl Stage {
             Some(Delivery::Running(running)) => Command::Input(running),
             None => return,
         };
-        self.hand_over(&attempt, &input.command_id, command);
+        self.deliver_command(&attempt, &input.command_id, command);
     }
 
     fn interrupt(&mut self, interrupt: InterruptTurn) {
         let attempt = Attempt::new(interrupt.thread_id, interrupt.generation);
         let command = Command::Interrupt { turn: interrupt.turn };
-        self.hand_over(&attempt, &interrupt.command_id, command);
+        self.deliver_command(&attempt, &interrupt.command_id, command);
     }
 
     fn shut_down(&mut self, shutdown: ShutdownThread) {
@@ -342,13 +345,13 @@ impl Stage {
             reason: shutdown.reason,
             thread_goes_on: shutdown.thread_goes_on,
         });
-        self.hand_over(&attempt, &shutdown.command_id, command);
+        self.deliver_command(&attempt, &shutdown.command_id, command);
     }
 
     /// Sends a command to its thread. Commands for an earlier attempt are dropped. Commands for an unknown attempt are
     /// answered
     /// with a report that it has stopped.
-    fn hand_over(&mut self, attempt: &Attempt, command_id: &str, command: Command) {
+    fn deliver_command(&mut self, attempt: &Attempt, command_id: &str, command: Command) {
         match self.threads.get_mut(&attempt.thread_id) {
             Some(held) if held.generation == attempt.generation => {
                 let turn = match &command {
@@ -365,7 +368,7 @@ impl Stage {
                 held.turn = held.turn.max(turn);
             }
             Some(held) if held.generation > attempt.generation => debug!(?attempt, "a command for an earlier attempt"),
-            Some(_) | None => self.disown(attempt),
+            Some(_) | None => self.report_unknown(attempt),
         }
         self.acknowledge(command_id);
     }
@@ -388,7 +391,7 @@ impl Stage {
     }
 
     /// Reports an unknown attempt as stopped. An earlier attempt of the same thread is superseded.
-    fn disown(&mut self, attempt: &Attempt) {
+    fn report_unknown(&mut self, attempt: &Attempt) {
         if let Some(held) = self.threads.get(&attempt.thread_id) {
             let earlier = held.attempt(&attempt.thread_id);
             self.release(&earlier);
@@ -406,15 +409,15 @@ impl Stage {
         self.threads.insert(attempt.thread_id.clone(), held);
     }
 
-    // === the threads' news ===
+    // === the threads' events ===
 
-    pub(crate) fn hear(&mut self, attempt: &Attempt, news: News) {
-        self.take_in(attempt, news);
-        self.look_whether_drained();
+    pub(crate) fn handle_event(&mut self, attempt: &Attempt, event: ThreadEvent) {
+        self.take_in(attempt, event);
+        self.update_drained();
     }
 
-    fn take_in(&mut self, attempt: &Attempt, news: News) {
-        if matches!(news, News::Gone) && self.leaving.remove(attempt).is_some() {
+    fn take_in(&mut self, attempt: &Attempt, event: ThreadEvent) {
+        if matches!(event, ThreadEvent::Gone) && self.leaving.remove(attempt).is_some() {
             return;
         }
         let Some(held) = self
@@ -425,16 +428,16 @@ impl Stage {
             // That attempt was abandoned.
             return;
         };
-        match news {
-            News::Gone => {
+        match event {
+            ThreadEvent::Gone => {
                 held.state = State::Ended;
-                self.let_go(attempt);
+                self.remove_if_ended(attempt);
             }
-            News::Refused(failure) => {
+            ThreadEvent::Refused(failure) => {
                 self.threads.remove(&attempt.thread_id);
                 self.refuse(attempt, failure);
             }
-            News::Report(kind) => {
+            ThreadEvent::Report(kind) => {
                 // The last report of a thread. Its slot is free when the supervisor receives the report, before the
                 // task has ended.
                 if matches!(kind, Kind::Stopped(_)) {
@@ -445,9 +448,9 @@ impl Stage {
                 }
                 self.outbox.record(attempt, kind);
             }
-            News::Question(question) => self.questions.ask(question),
-            News::Telemetry(telemetry) => self.show(Message::Telemetry(telemetry)),
-            News::Output(text) => self.show(Message::Output(ThreadOutput {
+            ThreadEvent::Question(question) => self.questions.ask(question),
+            ThreadEvent::Telemetry(telemetry) => self.show(Message::Telemetry(telemetry)),
+            ThreadEvent::Output(text) => self.show(Message::Output(ThreadOutput {
                 thread_id: attempt.thread_id.clone(),
                 generation: attempt.generation,
                 text,
@@ -456,14 +459,14 @@ impl Stage {
     }
 
     fn show(&mut self, message: Message) {
-        if self.fleeting.len() == FLEETING {
-            self.fleeting.pop_front();
+        if self.transient.len() == TRANSIENT_CAPACITY {
+            self.transient.pop_front();
         }
-        self.fleeting.push_back(message);
+        self.transient.push_back(message);
     }
 
     /// Removes an attempt that has ended and whose reports are all durable.
-    fn let_go(&mut self, attempt: &Attempt) {
+    fn remove_if_ended(&mut self, attempt: &Attempt) {
         let ended = self
             .threads
             .get(&attempt.thread_id)
@@ -478,11 +481,11 @@ impl Stage {
     fn release(&mut self, attempt: &Attempt) {
         self.outbox.forget(attempt);
         if let Some(held) = self.threads.remove(&attempt.thread_id) {
-            self.see_off(attempt.clone(), held);
+            self.stop_thread(attempt.clone(), held);
         }
     }
 
-    fn see_off(&mut self, attempt: Attempt, held: Held) {
+    fn stop_thread(&mut self, attempt: Attempt, held: Held) {
         if let State::Live(thread) = held.state {
             self.leaving.insert(attempt, thread.abandon());
         }
@@ -495,8 +498,8 @@ impl Stage {
     /// fires when no thread is left and all their reports are durable.
     pub(crate) fn drain(&mut self) -> CancellationToken {
         let drained = self.drained.get_or_insert_default().clone();
-        self.say_draining();
-        self.look_whether_drained();
+        self.announce_draining();
+        self.update_drained();
         drained
     }
 
@@ -505,11 +508,11 @@ impl Stage {
         self.drained.is_some()
     }
 
-    fn say_draining(&mut self) {
+    fn announce_draining(&mut self) {
         self.control.push_back(Message::Draining(RunnerDraining {}));
     }
 
-    fn look_whether_drained(&self) {
+    fn update_drained(&self) {
         if let Some(drained) = &self.drained
             && self.threads.is_empty()
             && self.leaving.is_empty()
@@ -544,7 +547,7 @@ impl Stage {
     /// Stops all threads. Their earlier reports are still sent.
     pub(crate) fn stop_all(&mut self) {
         for (thread_id, held) in std::mem::take(&mut self.threads) {
-            self.see_off(Attempt::new(thread_id, held.generation), held);
+            self.stop_thread(Attempt::new(thread_id, held.generation), held);
         }
     }
 

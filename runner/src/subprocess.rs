@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use crate::{
-    child::Launch,
+    child::ProcessSpec,
     group::{Group, describe},
     text::keep_end,
 };
@@ -37,22 +37,22 @@ pub(crate) struct Limits {
 
 /// The result of a program.
 #[derive(Debug)]
-pub(crate) struct Finished {
-    pub(crate) ending: Ending,
-    pub(crate) stdout: Tail,
-    pub(crate) stderr: Tail,
+pub(crate) struct SubprocessOutput {
+    pub(crate) ending: SubprocessExit,
+    pub(crate) stdout: OutputTail,
+    pub(crate) stderr: OutputTail,
 }
 
 /// How a program ended.
 #[derive(Debug)]
-pub(crate) enum Ending {
+pub(crate) enum SubprocessExit {
     Itself(io::Result<ExitStatus>),
     TimedOut,
 }
 
 /// The end of a pipe's output, and the number of bytes before it.
 #[derive(Clone, Debug)]
-pub(crate) struct Tail {
+pub(crate) struct OutputTail {
     max: usize,
     bytes: Vec<u8>,
     dropped: usize,
@@ -63,13 +63,13 @@ pub(crate) struct Tail {
 /// # Errors
 ///
 /// It cannot be started.
-pub(crate) async fn run(launch: Launch, limits: Limits) -> io::Result<Finished> {
-    let mut command = Command::new(launch.command);
+pub(crate) async fn run(process: ProcessSpec, limits: Limits) -> io::Result<SubprocessOutput> {
+    let mut command = Command::new(process.command);
     command
-        .args(launch.args)
-        .current_dir(launch.directory)
+        .args(process.args)
+        .current_dir(process.directory)
         .env_clear()
-        .envs(launch.environment)
+        .envs(process.environment)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -78,7 +78,7 @@ pub(crate) async fn run(launch: Launch, limits: Limits) -> io::Result<Finished> 
     let mut running = Running::start(&mut command, limits.output)?;
     let ending = running.end(limits.time).await;
     let [stdout, stderr] = running.output().await;
-    Ok(Finished { ending, stdout, stderr })
+    Ok(SubprocessOutput { ending, stdout, stderr })
 }
 
 /// Runs a program whose output is useful only as a whole.
@@ -86,16 +86,17 @@ pub(crate) async fn run(launch: Launch, limits: Limits) -> io::Result<Finished> 
 /// # Errors
 ///
 /// The failure, in the program's own words if it wrote any. Otherwise `name` identifies the program.
-pub(crate) async fn output_of(name: &str, launch: Launch, limits: Limits) -> Result<Vec<u8>, String> {
-    let finished = run(launch, limits).await;
-    let Finished { ending, stdout, stderr } = finished.map_err(|error| format!("{name} cannot be run: {error}"))?;
+pub(crate) async fn output_of(name: &str, process: ProcessSpec, limits: Limits) -> Result<Vec<u8>, String> {
+    let finished = run(process, limits).await;
+    let SubprocessOutput { ending, stdout, stderr } =
+        finished.map_err(|error| format!("{name} cannot be run: {error}"))?;
     match ending {
-        Ending::TimedOut => Err(format!("{name} took over {:?}", limits.time)),
-        Ending::Itself(Ok(status)) if status.success() => match stdout.dropped {
+        SubprocessExit::TimedOut => Err(format!("{name} took over {:?}", limits.time)),
+        SubprocessExit::Itself(Ok(status)) if status.success() => match stdout.dropped {
             0 => Ok(stdout.bytes),
             _ => Err(format!("{name} wrote over {} bytes", limits.output)),
         },
-        Ending::Itself(status) => {
+        SubprocessExit::Itself(status) => {
             let mut words = stderr.text().trim().to_owned();
             keep_end(&mut words, MAX_WORDS_BYTES);
             if words.is_empty() {
@@ -110,8 +111,8 @@ pub(crate) async fn output_of(name: &str, launch: Launch, limits: Limits) -> Res
 struct Running {
     child: Child,
     group: Group,
-    stdout: Arc<Mutex<Tail>>,
-    stderr: Arc<Mutex<Tail>>,
+    stdout: Arc<Mutex<OutputTail>>,
+    stderr: Arc<Mutex<OutputTail>>,
     readers: JoinSet<()>,
 }
 
@@ -122,7 +123,7 @@ impl Running {
         else {
             return Err(io::Error::other("the process has no id or no pipes"));
         };
-        let tail = || Arc::new(Mutex::new(Tail::of(kept)));
+        let tail = || Arc::new(Mutex::new(OutputTail::of(kept)));
         let mut running = Self {
             child,
             group,
@@ -136,9 +137,9 @@ impl Running {
     }
 
     /// Waits for the end, and kills the program at the limit.
-    async fn end(&mut self, limit: Duration) -> Ending {
+    async fn end(&mut self, limit: Duration) -> SubprocessExit {
         let ending = match timeout(limit, self.child.wait()).await {
-            Ok(status) => Ending::Itself(status),
+            Ok(status) => SubprocessExit::Itself(status),
             Err(_) => {
                 self.group.signal(Signal::TERM);
                 if timeout(LAST_WORDS, self.child.wait()).await.is_err() {
@@ -146,7 +147,7 @@ impl Running {
                     // No process of the group survives.
                     let _ = self.child.wait().await;
                 }
-                Ending::TimedOut
+                SubprocessExit::TimedOut
             }
         };
         self.group.leader_reaped();
@@ -154,7 +155,7 @@ impl Running {
     }
 
     /// Returns its output. When the group is gone the pipes close, unless a process left the group and holds them.
-    async fn output(mut self) -> [Tail; 2] {
+    async fn output(mut self) -> [OutputTail; 2] {
         let drained = async { while self.readers.join_next().await.is_some() {} };
         let _ = timeout(LAST_WORDS, drained).await;
         [&self.stdout, &self.stderr].map(|tail| {
@@ -170,7 +171,7 @@ impl Drop for Running {
     }
 }
 
-impl Tail {
+impl OutputTail {
     const fn of(max: usize) -> Self {
         Self {
             max,
@@ -209,7 +210,7 @@ impl Tail {
     }
 }
 
-async fn keep_tail(mut pipe: impl AsyncRead + Unpin, tail: Arc<Mutex<Tail>>) {
+async fn keep_tail(mut pipe: impl AsyncRead + Unpin, tail: Arc<Mutex<OutputTail>>) {
     let mut buffer = vec![0; 8 * 1024];
     while let Ok(length @ 1..) = pipe.read(&mut buffer).await {
         tail.lock()
@@ -232,9 +233,9 @@ mod tests {
         output: 100,
     };
 
-    fn shell(script: String) -> Launch {
+    fn shell(script: String) -> ProcessSpec {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        Launch {
+        ProcessSpec {
             command: "/bin/sh".into(),
             args: vec!["-c".into(), script.into()],
             directory: "/".into(),
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn its_output_is_had_whole_or_not_at_all() {
+    async fn output_is_complete_or_an_error() {
         let short = Limits {
             time: Duration::from_millis(100),
             ..LIMITS
@@ -260,7 +261,7 @@ mod tests {
             let output = output.map(|bytes| String::from_utf8(bytes).unwrap());
             assert_eq!(output.as_deref().map_err(String::as_str), expected, "{script}");
         }
-        let nowhere = Launch {
+        let nowhere = ProcessSpec {
             command: "/nowhere/it".into(),
             ..shell(String::new())
         };
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_left_of_one_that_nobody_waits_for() {
+    async fn abandoned_subprocess_group_is_killed() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("child");
         let script = format!(

@@ -2,35 +2,35 @@
 
 use tokio::sync::{mpsc, watch};
 
-use super::{BoundedLines, ChildInput, ChildOutput, Exit, Line, UNHEARD_LINES, UNREAD_LINES};
+use super::{BoundedLines, ChildInput, ChildOutput, Exit, LINE_CAPACITY, Line, UNREAD_LINES};
 
 /// The far end of a child's pipes. Dropping it is the child's end.
-pub(crate) struct Puppet {
+pub(crate) struct FakeChild {
     /// The lines that the child receives.
-    pub(crate) told: mpsc::Receiver<String>,
+    pub(crate) received: mpsc::Receiver<String>,
     lines: mpsc::Sender<Line>,
     longest_line: usize,
     _exit: watch::Sender<Option<Exit>>,
 }
 
-impl Puppet {
+impl FakeChild {
     /// Creates a fake child whose lines are limited to `longest_line` bytes. Returns its input, its output and its far
     /// end.
     pub(crate) fn new(longest_line: usize) -> (ChildInput, ChildOutput, Self) {
-        let (input, told) = mpsc::channel(UNREAD_LINES);
-        let (lines, heard) = mpsc::channel(UNHEARD_LINES);
+        let (input, received) = mpsc::channel(UNREAD_LINES);
+        let (lines, output) = mpsc::channel(LINE_CAPACITY);
         let (to_exit, exit) = watch::channel(None);
-        let puppet = Self {
-            told,
+        let fake = Self {
+            received,
             lines,
             longest_line,
             _exit: to_exit,
         };
-        (ChildInput(input), ChildOutput { lines: heard, exit }, puppet)
+        (ChildInput(input), ChildOutput { lines: output, exit }, fake)
     }
 
     /// Makes the child write these bytes and a line end.
-    pub(crate) async fn say(&self, bytes: &[u8]) {
+    pub(crate) async fn write(&self, bytes: &[u8]) {
         let mut lines = BoundedLines::new(bytes, self.longest_line);
         while let Ok(Some(line)) = lines.next().await {
             // The receiver of an abandoned child no longer exists.

@@ -6,8 +6,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use troupe_proto::supervisor::v1::{ClosePolicy, ThreadStoppedReport};
 
-use super::{Farewell, ThreadTask};
-use crate::agent::{Ending, StopOrder, Stopped};
+use super::{EndReason, ThreadTask};
+use crate::agent::{StopOrder, Stopped, TurnEnding};
 
 impl ThreadTask {
     pub(super) fn program_gone(&mut self) {
@@ -24,24 +24,24 @@ impl ThreadTask {
     }
 
     /// Stops the program and ends its turn. Returns the report of the stop, if the supervisor expects one.
-    pub(super) async fn leave(&mut self, farewell: Farewell) -> Option<ThreadStoppedReport> {
-        let grace = match &farewell {
-            Farewell::Shutdown(order) if order.policy == ClosePolicy::Kill => Duration::ZERO,
-            Farewell::Shutdown(order) => order.grace,
-            Farewell::Abandoned => self.timing.stop_grace,
+    pub(super) async fn leave(&mut self, end_reason: EndReason) -> Option<ThreadStoppedReport> {
+        let grace = match &end_reason {
+            EndReason::Shutdown(order) if order.policy == ClosePolicy::Kill => Duration::ZERO,
+            EndReason::Shutdown(order) => order.grace,
+            EndReason::Abandoned => self.timing.stop_grace,
         };
         let stopped = self.stop_program(grace).await;
         self.program_gone();
         self.next_turn = None;
-        match farewell {
-            Farewell::Shutdown(order) => {
-                self.end_turn(Ending::Interrupted, order.reason).await;
+        match end_reason {
+            EndReason::Shutdown(order) => {
+                self.end_turn(TurnEnding::Interrupted, order.reason).await;
                 Some(ThreadStoppedReport {
                     detail: stopped.detail,
                     killed: stopped.killed,
                 })
             }
-            Farewell::Abandoned => None,
+            EndReason::Abandoned => None,
         }
     }
 
