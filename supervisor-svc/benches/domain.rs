@@ -157,7 +157,7 @@ fn replay(id: SessionId, log: &[Recorded]) -> Session {
     session
 }
 
-/// The session with all threads closed, leaf first, without a word of their runners.
+/// Closes all threads of the session, leaf first, without reports of their runners.
 fn closed(mut session: Session, root: ThreadId) -> Session {
     carry_out(&mut session, &close(operator(), root));
     let mut ready = VecDeque::from(ready_leaves(&session, root));
@@ -169,7 +169,7 @@ fn closed(mut session: Session, root: ThreadId) -> Session {
     session
 }
 
-/// Decides a command and folds what comes of it, with what follows by itself.
+/// Decides a command and folds the resulting events, including the automatic ones.
 fn carry_out(session: &mut Session, command: &Command) {
     let mut events = decide(session, command, session.updated).unwrap();
     while !events.is_empty() {

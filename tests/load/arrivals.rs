@@ -30,8 +30,8 @@ pub(crate) trait Target {
 pub(crate) enum Arrivals {
     /// From so many callers, each with one call at a time.
     Callers(usize),
-    /// So many a second, whether or not the earlier ones were answered. What a call takes counts from when it was due,
-    /// so a service that stands still is charged for every call that it kept waiting.
+    /// So many calls a second, whether or not the earlier ones were answered. The time of a call starts when it is due,
+    /// so that a stalled service is charged for every waiting call.
     PerSecond(f64),
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Run {
     pub(crate) times: Samples,
 }
 
-/// What several runs of a floor and of a service found.
+/// The results of several runs of a floor and of a service.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     pub(crate) floor: Vec<Run>,

@@ -27,7 +27,7 @@ pub(crate) struct Plan {
     pub(crate) backlog: usize,
     /// The threads that are closed at once are ten to the power of these.
     pub(crate) levels: &'static [u32],
-    /// Threads of the sessions that are brought back, each with [`Self::turns`].
+    /// Threads of the restored sessions, each with [`Self::turns`].
     pub(crate) histories: &'static [usize],
     /// Turns of each of these threads; each turn is five events.
     pub(crate) turns: usize,

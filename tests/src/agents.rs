@@ -48,7 +48,7 @@ pub fn are_wanted(test: &str) -> bool {
     if env::var_os("TROUPE_AGENTS").is_some_and(|value| value == "1") {
         return true;
     }
-    // Not by a macro: what those print of a test that passes is not shown.
+    // Not by a macro: the test harness hides the output of macros if the test passes.
     let _ = writeln!(
         io::stderr(),
         "NOT RUN: {test} needs the real programs; `tests/agents/install`, then TROUPE_AGENTS=1"

@@ -41,7 +41,7 @@ fn every_domain_is_pure() {
         "std::thread",
         "getrandom",
     ];
-    // Their order differs from run to run; what only looks up may have them.
+    // Their order differs from run to run. Code that only looks up may use them.
     const UNORDERED: &[&str] = &["HashMap", "HashSet"];
     let pure = ["supervisor-svc/core/src", "registry-svc/src/domain", "tool-policy/src"];
     let mut broken = Vec::new();
@@ -291,7 +291,7 @@ fn own_paths(code: &str) -> Vec<String> {
     found
 }
 
-/// The module that a path names, seen from another module: the longest one that exists.
+/// The module that a path names, seen from another module: the longest existing one.
 fn target<T>(from: &[String], path: &str, modules: &BTreeMap<Vec<String>, T>) -> Vec<String> {
     let mut at = from.to_vec();
     for (index, name) in path.split("::").map(str::trim).enumerate() {

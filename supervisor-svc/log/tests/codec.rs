@@ -791,7 +791,7 @@ fn the_strategy_makes_every_kind_that_the_api_has() {
     assert_eq!(made.len(), kinds);
 }
 
-// ---- what is refused ----
+// ---- rejected records ----
 
 fn note(length: usize) -> Recorded {
     at(1, Event::Thread(thread(2), ThreadEvent::NoteSet("x".repeat(length))))

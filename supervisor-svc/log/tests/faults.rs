@@ -234,7 +234,7 @@ fn full_disk_rejects_writes_and_has_space_for_closing() {
 
         let (head, error) = fill(&store, 1, CONTENT).await;
         assert_eq!(error, FULL);
-        assert!(!reserve.exists(), "the reserve is given up");
+        assert!(!reserve.exists(), "the reserve is released");
 
         // The reserve is for events that end something, not for events that begin something.
         assert_eq!(store.append(spawning(head)).await, Err(FULL));

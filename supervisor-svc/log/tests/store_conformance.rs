@@ -1,4 +1,4 @@
-//! What every engine of the store must do, checked on each of them.
+//! Requirements for every engine of the store, checked on each engine.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -754,7 +754,7 @@ async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
             .await
             .unwrap();
     }
-    // Another session's thread is not its own, whoever names it.
+    // A thread of another session is not found, even if its id is given.
     let threads = vec![thread(1), thread(2)];
     assert_eq!(store.delete_session(session(1), threads.clone()).await, Ok(true));
     assert_eq!(store.delete_session(session(1), threads).await, Ok(false));
@@ -904,7 +904,7 @@ conformance!(
     two_logs_have_two_ids,
 );
 
-/// What only an engine with a file can show.
+/// Tests of engines with a file.
 mod file {
     use super::*;
 

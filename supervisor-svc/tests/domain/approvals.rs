@@ -91,7 +91,7 @@ fn reason_of(world: &World, id: ThreadId) -> String {
     }
 }
 
-// ---- who must ask ----
+// ---- calls that need an approval ----
 
 #[test]
 fn untrusted_graph_template_spawn_awaits_approval() {
@@ -212,7 +212,7 @@ fn operator_and_plain_thread_spawn_without_approval() {
     );
 }
 
-/// A session that wants to hear of every call of these tools.
+/// A session that requires an approval for every call of these tools.
 fn naming(tools: &[&str]) -> World {
     let settings = Settings {
         approve_tools: tools.iter().map(|&tool| tool.to_owned()).collect(),
@@ -267,7 +267,7 @@ fn edge_awaits_approval_if_the_session_lists_the_tool() {
     assert_eq!(world.run(&decision(asked, true)), ["ApprovalResolved", "EdgeCreated"]);
 }
 
-/// Whom an operator closed would come back unasked; unless the operator hears of each resume.
+/// Without an approval of each resume, a thread that an operator closed could be reopened unnoticed.
 #[test]
 fn resume_does_not_bypass_spawn_approval() {
     for (tools, is_refused) in [
@@ -294,7 +294,7 @@ fn resume_does_not_bypass_spawn_approval() {
     }
 }
 
-// ---- what waits ----
+// ---- pending approvals ----
 
 #[test]
 fn without_its_arguments_a_tool_call_is_its_tool() {

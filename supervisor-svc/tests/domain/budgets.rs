@@ -590,7 +590,7 @@ fn session_usage_is_the_sum_of_its_threads(session: &Session) {
     assert_eq!(session.usage(), sum);
 }
 
-/// As long as budgets are only raised, what is reserved fits into what it was carved from.
+/// As long as budgets are only raised, reservations fit into the budget that they reduce.
 fn reservations_fit(session: &Session) {
     for thread in session.budgeted() {
         for resource in Resource::ALL {
@@ -603,7 +603,7 @@ fn reservations_fit(session: &Session) {
 }
 
 /// Asserts that a thread with an exhausted budget spawns nothing and is neither woken, admitted nor dispatched.
-fn nothing_starts_without_a_budget(before: &Session, appended: &[Recorded]) {
+fn assert_exhausted_budget_prevents_start(before: &Session, appended: &[Recorded]) {
     let mut state = before.clone();
     for recorded in appended {
         if let Event::Thread(id, event) = &recorded.event {
@@ -631,7 +631,7 @@ proptest! {
             usage_never_decreases(&before, &world.session);
             session_usage_is_the_sum_of_its_threads(&world.session);
             reservations_fit(&world.session);
-            nothing_starts_without_a_budget(&before, &world.log[from..]);
+            assert_exhausted_budget_prevents_start(&before, &world.log[from..]);
         }
         prop_assert!(World::replay(&world.log) == world.session);
     }

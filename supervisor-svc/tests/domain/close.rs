@@ -115,7 +115,7 @@ fn a_fence_above_a_fence_closes_both() {
 }
 
 #[test]
-fn nothing_starts_under_a_fence() {
+fn fence_prevents_starts() {
     let Tree {
         mut world,
         top,

@@ -294,29 +294,29 @@ fn input_of_a_turn_that_ends_starts_the_next_in_the_same_slot() {
 fn steering_delivers_all_earlier_input_to_running_turn() {
     let (mut world, id) = World::with_thread_in(Running);
     let steer = send_with(operator(), id, Urgency::Steer, OnLimit::Refuse);
-    let owed_up_to = |world: &World| match pending_effect(&world.session, id) {
+    let pending_input = |world: &World| match pending_effect(&world.session, id) {
         Some(PendingEffect::Steer { up_to, turn, .. }) => Some((up_to.get(), turn.get())),
         _ => None,
     };
     world.run(&send(operator(), id));
-    assert_eq!(owed_up_to(&world), None, "what only waits is the next turn's");
+    assert_eq!(pending_input(&world), None, "queued input belongs to the next turn");
     assert_eq!(world.run(&steer), ["InputQueued"]);
     world.run(&send(operator(), id));
-    assert_eq!(owed_up_to(&world), Some((3, 1)));
+    assert_eq!(pending_input(&world), Some((3, 1)));
 
     let delivered = |number| Report::InputDelivered {
         number: InputNumber::new(number),
         turn: Turn::new(1),
     };
     assert_eq!(world.report(id, delivered(2)), ["InputDelivered"]);
-    assert_eq!(owed_up_to(&world), Some((3, 1)));
+    assert_eq!(pending_input(&world), Some((3, 1)));
     assert_eq!(world.report(id, delivered(3)), ["InputDelivered"]);
-    assert_eq!((owed_up_to(&world), world.waiting_inputs(id)), (None, vec![4]));
+    assert_eq!((pending_input(&world), world.waiting_inputs(id)), (None, vec![4]));
 
     // A program that does not take it: the next turn gets it, like any other input.
     world.run(&steer);
     assert_eq!(world.end(id, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
-    assert_eq!((owed_up_to(&world), world.waiting_inputs(id)), (None, vec![4, 5]));
+    assert_eq!((pending_input(&world), world.waiting_inputs(id)), (None, vec![4, 5]));
 
     // A turn that is being stopped takes nothing.
     let (mut world, id) = World::with_thread_in(Running);
@@ -417,7 +417,7 @@ fn interrupt_is_pending_until_the_turn_ends() {
 }
 
 #[test]
-fn interrupt_ends_undispatched_turn() {
+fn interrupt_ends_turn_before_dispatch() {
     for kind in [Completed, Errored, Interrupted] {
         let (mut world, id) = World::with_thread_in(kind);
         world.run(&send(operator(), id));
@@ -498,8 +498,8 @@ fn an_interrupt_cascades_unless_told_not_to() {
         world.run(&interrupt(operator(), top)),
         ["InterruptRequested", "TurnEnded"]
     );
-    let owed = world.thread(child).interrupt.as_ref().map(|interrupt| interrupt.turn);
-    assert_eq!(owed, Some(Turn::new(1)));
+    let interrupted = world.thread(child).interrupt.as_ref().map(|interrupt| interrupt.turn);
+    assert_eq!(interrupted, Some(Turn::new(1)));
     assert_eq!(world.status(waiting), Interrupted);
     assert_eq!(world.thread(beside).interrupt, None);
     // The root's client executes it itself; only what is below is stopped.

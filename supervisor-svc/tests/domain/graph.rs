@@ -265,7 +265,7 @@ fn a_full_mailbox_takes_no_more() {
     assert_eq!(try_handoff(&mut world, root, a), Ok(()));
 }
 
-// ---- who may send ----
+// ---- permission to send ----
 
 #[test]
 fn unknown_receiver_is_revealed_only_to_operators() {
@@ -359,7 +359,7 @@ fn stale_token_and_missing_tool_are_checked_first() {
     }
 }
 
-// ---- who may make an edge ----
+// ---- permission to create edges ----
 
 #[test]
 fn thread_creates_edges_only_in_its_subtree() {
@@ -570,7 +570,11 @@ fn edge_approval_is_recorded_in_the_log() {
     let recorded = world.log.last().expect("it was recorded");
     let requested = world.session.approvals.get(&ApprovalId::from_uuid(wanted.id.as_uuid()));
     let requested = requested.expect("the approval waits");
-    assert_eq!(recorded.event.thread(), Some(a), "it is about who asks");
+    assert_eq!(
+        recorded.event.thread(),
+        Some(a),
+        "the event names the requesting thread"
+    );
     assert_eq!(requested.edge.as_ref(), Some(&wanted));
     assert_eq!(requested.subject, "Create edge: worker -> worker (handoff)");
     assert_eq!(requested.deadline, recorded.time.plus(APPROVAL_TIMEOUT));
@@ -819,7 +823,7 @@ fn who(world: &World, number: u8) -> Caller {
 
 proptest! {
     // The laws hold after each step (see World::carry_out): a handoff needs an edge, threads change nothing outside
-    // their subtree, and the edges of each thread are those that end in it. An operator's handoff succeeds where an
+    // their subtree, and the edges of a thread end in it. An operator's handoff succeeds where an
     // edge exists.
     #[test]
     fn edge_laws_hold_in_every_history(ops in vec(op(), 0..60)) {

@@ -43,9 +43,9 @@ pub fn of_append(before: &Session, appended: &[Recorded], after: &Session, tools
         evolve(&mut state, recorded);
         if let Event::Thread(id, event) = &recorded.event {
             step_is_legal(&earlier, *id, event, &state);
-            nothing_starts_under_a_fence(&earlier, *id, event);
+            assert_no_start_under_fence(&earlier, *id, event);
             assert_admission_in_queue_order(&earlier, *id, event);
-            nothing_is_handed_over_without_an_edge(&earlier, event);
+            assert_handoff_has_edge(&earlier, event);
             if let ThreadEvent::Spawned(_) | ThreadEvent::Resumed(_) = event {
                 rights_only_shrink(&earlier, *id, &state, tools);
             }
@@ -117,7 +117,7 @@ fn was_refused(session: &Session, id: ThreadId) -> bool {
         && session.approvals.values().any(|approval| refused(approval))
 }
 
-fn nothing_starts_under_a_fence(before: &Session, id: ThreadId, event: &ThreadEvent) {
+fn assert_no_start_under_fence(before: &Session, id: ThreadId, event: &ThreadEvent) {
     let place = match event {
         ThreadEvent::Spawned(spawned) => spawned.parent,
         ThreadEvent::Admitted
@@ -162,7 +162,7 @@ fn assert_admission_in_queue_order(before: &Session, id: ThreadId, event: &Threa
 }
 
 /// CONTRACT.md §3.4: a parent and its child may communicate. All other threads need an edge in that direction.
-fn nothing_is_handed_over_without_an_edge(before: &Session, event: &ThreadEvent) {
+fn assert_handoff_has_edge(before: &Session, event: &ThreadEvent) {
     let ThreadEvent::HandoffSent(handoff) = event else {
         return;
     };

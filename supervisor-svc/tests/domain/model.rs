@@ -28,7 +28,7 @@ use crate::world::{
     run_root, send_with, settings, settled, stopped, text, thread_id,
 };
 
-// ---- what may happen ----
+// ---- possible steps ----
 
 /// Everything that a session is opened with, and the roles that its threads take on.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ pub struct Role {
 /// script is therefore a valid script.
 type Nth = u8;
 
-/// Who calls.
+/// The caller.
 #[derive(Clone, Copy, Debug)]
 pub enum Who {
     Operator,

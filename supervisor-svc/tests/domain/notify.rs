@@ -1,4 +1,4 @@
-//! What people are notified of, and by which line.
+//! Notifications of users and their texts.
 
 use std::collections::BTreeSet;
 

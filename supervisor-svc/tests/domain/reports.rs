@@ -56,7 +56,7 @@ fn said(thread: ThreadId, generation: u32, sequence: u64, report: Report) -> Com
     }
 }
 
-// ---- what is void ----
+// ---- ignored reports ----
 
 #[test]
 fn late_repeated_and_impossible_reports_change_nothing() {
@@ -93,7 +93,7 @@ fn report_numbers_may_have_gaps() {
 }
 
 #[test]
-fn reports_for_undispatched_turn_are_ignored() {
+fn reports_for_turn_before_dispatch_are_ignored() {
     for kind in [Queued, AwaitingApproval, PendingInit] {
         let (mut world, id) = World::with_thread_in(kind);
         for report in [

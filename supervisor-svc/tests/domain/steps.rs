@@ -37,7 +37,7 @@ const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
     (AwaitingApproval, Step::InputQueued, AwaitingApproval),
     (PendingInit, Step::InputQueued, PendingInit),
     (Running, Step::InputQueued, Running),
-    // Whatever is open can be closed.
+    // Every open thread can be closed.
     (Queued, Step::Closed, Shutdown),
     (AwaitingApproval, Step::Closed, Shutdown),
     (PendingInit, Step::Closed, Shutdown),

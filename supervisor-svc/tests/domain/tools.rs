@@ -1,4 +1,4 @@
-//! Tool calls: what policy, sandbox, mode and operators say to each, and what is recorded of it.
+//! Tool calls: the decisions of policy, sandbox, mode and operators, and the recorded events.
 
 use supervisor_core::{
     command::Command,

@@ -48,7 +48,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         title: "Attacks",
         how: format!(
             "The services have their usual limits. An operator calls GetSession {} times, one call after the other, then \
-             closes a thread over a new connection. Meanwhile either two threads open {} calls each and repeat refused \
+             closes a thread over a new connection. At the same time, either two threads open {} calls each and repeat refused \
              calls each second (half are waits of 30 minutes, half never send their message), or {} connections without \
              a token answer pings and are opened again when they are closed. For the last figure a client lists the \
              agents of a project whose neighbour has {} templates that are alias bombs, which change before each call.",

@@ -20,7 +20,7 @@ use crate::{
 /// written during the run.
 const MESSAGES: usize = 20_000;
 
-/// The streams of watchers that are to be told the same.
+/// The streams of watchers of the same session.
 type Streams = Vec<Streaming<WatchThreadsResponse>>;
 
 /// How long it took until all watchers had read all messages.

@@ -31,7 +31,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     while !all_hold(&tree).await {
         sleep(Duration::from_millis(20)).await;
     }
-    // What starting them left to do is done.
+    // Work that the start left behind is finished.
     sleep(plan.rest).await;
 
     let both = [("supervisor", &supervisor), ("runner", &runner)];

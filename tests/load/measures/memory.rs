@@ -1,4 +1,4 @@
-//! What sessions, threads and watchers cost in memory of the supervisor.
+//! The supervisor's memory per session, thread and watcher.
 
 use std::net::SocketAddr;
 
@@ -49,7 +49,7 @@ fn most(crowds: &[usize]) -> usize {
     crowds.iter().copied().max().unwrap_or_default()
 }
 
-/// What so many of something add, in KiB each; `None` where the system does not say.
+/// The memory that each of `count` objects adds, in KiB; `None` if the system does not report memory.
 fn each(before: Option<f64>, after: Option<f64>, count: usize) -> Option<f64> {
     Some((after? - before?).max(0.0) / count as f64)
 }

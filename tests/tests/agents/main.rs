@@ -297,7 +297,7 @@ async fn sessions(lab: &Lab) -> Vec<Session> {
 // ---- what they may not ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_denied_tool_is_not_offered_and_does_nothing_when_called_all_the_same() {
+async fn denied_tool_is_not_offered_and_its_call_has_no_effect() {
     if !are_wanted("denied tools") {
         return;
     }
@@ -406,7 +406,7 @@ async fn commands_see_no_credentials() {
 // ---- turns ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_turn_ends_with_its_commands_and_the_conversation_goes_on() {
+async fn interrupt_ends_commands_and_keeps_conversation() {
     if !are_wanted("interrupts") {
         return;
     }
@@ -498,7 +498,7 @@ async fn an_interrupt_does_not_wait_for_the_model() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failing_provider_fails_the_turn_in_its_own_words_and_only_that() {
+async fn provider_failure_fails_only_that_turn_with_its_text() {
     if !are_wanted("failures of a provider") {
         return;
     }
@@ -527,7 +527,7 @@ async fn a_failing_provider_fails_the_turn_in_its_own_words_and_only_that() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_turn_used_is_known() {
+async fn turn_reports_usage() {
     if !are_wanted("usage") {
         return;
     }
@@ -558,7 +558,7 @@ async fn what_a_turn_used_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_turn_changed_is_an_artifact() {
+async fn changes_of_turn_are_an_artifact() {
     if !are_wanted("artifacts") {
         return;
     }
@@ -601,7 +601,7 @@ fn is_out_of_reach(event: &Event) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runner_that_is_killed_leaves_no_process_and_its_threads_go_on_with_the_next() {
+async fn killed_runner_leaves_no_process_and_next_runner_continues() {
     if !are_wanted("a runner that is killed") {
         return;
     }

@@ -80,7 +80,7 @@ async fn requests_without_progress_end_the_turn() {
     assert_eq!(kind(&ended), StatusKind::Errored);
     let text = message(&ended);
     assert!(text.starts_with("provider request rate: 40 requests in "), "{text}");
-    assert!(lab.stand_in.asked_by(OPENCODE).len() < 60, "it goes on asking");
+    assert!(lab.stand_in.asked_by(OPENCODE).len() < 60, "it sends more requests");
     // Its conversation continues with another program.
     send(&tree, &thread, &json!([{"text": "fine again"}])).await;
     assert_eq!(message(&settled(&tree, &thread).await), "fine again");
@@ -352,9 +352,9 @@ async fn lost_conversation_is_a_condition() {
     let chats = lab.project().join("../s").join(&thread).join("gemini/.gemini/tmp");
     std::fs::remove_dir_all(&chats).unwrap();
     let _runner = lab.runner("r");
-    send(&tree, &thread, &json!([{"text": "who are you"}])).await;
+    send(&tree, &thread, &json!([{"text": "state your name"}])).await;
     let done = settled(&tree, &thread).await;
-    assert_eq!(message(&done), "who are you");
+    assert_eq!(message(&done), "state your name");
     let lost = reason(&done, ConditionKind::ContextLost);
     assert!(lost.contains("does not remember the earlier conversation"), "{lost}");
 }

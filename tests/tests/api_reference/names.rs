@@ -48,7 +48,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// What these files declare.
+    /// Returns the names that these files declare.
     pub fn of(files: &[&FileDescriptorProto]) -> Self {
         let mut places = BTreeMap::new();
         for file in files {

@@ -46,7 +46,7 @@ pub fn service(source: &Source<'_>, service: &ServiceDescriptorProto, path: &[i3
     blocks
 }
 
-/// What gRPC calls such a method.
+/// Returns gRPC's name of the kind of method.
 fn kind(method: &MethodDescriptorProto) -> &'static str {
     match (method.client_streaming(), method.server_streaming()) {
         (false, false) => "unary",

@@ -37,8 +37,8 @@ const ROTATIONS: usize = 2;
 const SERVICE: &str = "spiffe://example.org/troupe/service/supervisor";
 const ADMIN: &str = "spiffe://example.org/troupe/admin/ann";
 
-/// The files of both services: the trusted authorities, and each certificate before its key. The last pair is the one
-/// that the supervisor presents to the registry.
+/// The files of both services: the trusted authorities, and each certificate before its key. The supervisor
+/// presents the last pair to the registry.
 const FILES: [&str; 7] = [
     "ca.crt",
     "registry.crt",

@@ -479,7 +479,7 @@ async fn a_malformed_call_is_reset_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_call_with_oversized_headers_is_rejected() {
-    /// What HTTP/2 adds to the size of each field.
+    /// HTTP/2 adds this to the size of each field.
     const OVERHEAD: usize = 32;
     let (name, value) = ("x", "x".repeat(100));
     let size = name.len() + value.len() + OVERHEAD;

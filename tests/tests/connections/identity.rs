@@ -45,7 +45,7 @@ async fn supervisor(home: &Home, keys: &str, arguments: &[&str]) -> (Child, Sock
     (process, address.parse().unwrap())
 }
 
-/// What listing sessions comes to with that token.
+/// Lists the sessions with that token.
 async fn lists(at: SocketAddr, token: &str) -> Result<usize, Code> {
     let listed = client::supervisor(at, Some(token))
         .list_sessions(ListSessionsRequest::default())

@@ -509,7 +509,7 @@ impl Run {
             .await
             .unwrap();
         for changes in promised.values_mut() {
-            // Whatever was still open went with the session.
+            // Threads that were still open closed with the session.
             if changes.last() != Some(&Change::Closed) {
                 changes.push(Change::Closed);
             }

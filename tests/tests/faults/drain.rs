@@ -44,7 +44,7 @@ use troupe_tests::{
 const WATCHES: usize = 1000;
 /// Watches of the registry.
 const AGENT_WATCHES: usize = 100;
-/// Those who spawn.
+/// The number of callers that spawn.
 const CALLERS: usize = 4;
 /// Number of acknowledged spawns before the service gets the signal.
 const ANSWERS: usize = 40;

@@ -1,7 +1,7 @@
 //! What a power cut leaves on a disk, computed from the journal that `disk.c` wrote.
 //!
-//! The disk keeps what was flushed: the bytes of a file, and the names in its directory. Of what was not flushed any
-//! part may be there, by sectors and in any order, and of a name what it meant before or what it means now.
+//! The disk keeps flushed data: the bytes of a file, and the names in its directory. Any part of unflushed data may be
+//! present, by sectors and in any order. An unflushed name refers to the old or the new file.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

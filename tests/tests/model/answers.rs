@@ -126,7 +126,7 @@ pub async fn mail_of_service(tree: &Tree, mailbox: ThreadId) -> Vec<pb::Mail> {
     mail.unwrap().into_inner().mail
 }
 
-/// What ought to wait there by the log alone.
+/// Returns the mail that should be pending according to the log alone.
 pub fn mail_of_log(state: &Session, mailbox: ThreadId) -> Vec<pb::Mail> {
     let thread = state.thread(mailbox).unwrap();
     thread

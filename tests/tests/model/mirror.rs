@@ -88,7 +88,7 @@ impl Mirror {
         self.session.in_spawn_order().map(|thread| thread.id).collect()
     }
 
-    /// The attempts that a runner holds, those at rest too.
+    /// Returns the attempts that a runner holds, including idle ones.
     pub fn held_by(&self, runner: &str) -> Vec<Attempt> {
         let runner = RunnerId::new(runner);
         let is_held = |thread: &&Arc<Thread>| thread.status.kind().is_open() && thread.holder() == Some(&runner);
@@ -180,7 +180,7 @@ fn grows_within_limits(before: &Session, after: &Session) {
     }
 }
 
-/// Returns the open threads without evicted ones that are closing.
+/// Returns the number of open threads without closing threads that were evicted.
 fn open_of(session: &Session) -> usize {
     let evicted = session
         .fenced()

@@ -451,9 +451,9 @@ impl Play {
     async fn work(&mut self, nth: Nth) {
         let state = &self.mirror.session;
         let is_runners_to_do = |thread: &Thread| {
-            let owed = pending_effect(state, thread.id);
+            let pending = pending_effect(state, thread.id);
             matches!(
-                owed,
+                pending,
                 Some(
                     PendingEffect::Start { .. }
                         | PendingEffect::Interrupt { .. }
@@ -470,12 +470,12 @@ impl Play {
 
     /// The thread's runner performs a pending effect. Returns `false` if no effect is pending.
     async fn discharge(&mut self, id: ThreadId) -> bool {
-        let Some(owed) = pending_effect(&self.mirror.session, id) else {
+        let Some(pending) = pending_effect(&self.mirror.session, id) else {
             return false;
         };
         let thread = self.mirror.session.thread(id).unwrap();
         let attempt = attempt(thread);
-        let (runner, report) = match owed {
+        let (runner, report) = match pending {
             PendingEffect::Start { runner, turn } => {
                 (runner, Report::TurnStarted(TurnStartedReport { turn: turn.get() }))
             }

@@ -53,7 +53,7 @@ impl Setup {
     }
 }
 
-/// Who calls.
+/// The caller.
 #[derive(Clone, Copy, Debug)]
 pub enum Who {
     /// An operator.

@@ -176,7 +176,7 @@ async fn mcp_session_ends_with_its_client() {
         assert_eq!(hints["readOnlyHint"], reads, "{tool}");
         assert_eq!(hints["destructiveHint"], tool["name"] == "close_agent", "{tool}");
     }
-    // Those that only threads of a graph template are offered have hints as well.
+    // Tools that are offered only to threads of a graph template have hints as well.
     let described = client::registry(up.registry, Some(&home.operator_token()))
         .describe_spawn_tool(DescribeSpawnToolRequest::default())
         .await

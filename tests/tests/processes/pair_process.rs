@@ -57,7 +57,7 @@ fn list_services() -> ServerReflectionRequest {
     }
 }
 
-/// What reflection lists.
+/// Returns the services that reflection lists.
 async fn services(channel: &Channel) -> Vec<String> {
     let mut client = ServerReflectionClient::new(channel.clone());
     let mut answers = client

@@ -29,7 +29,7 @@ use troupe_tests::{
     within,
 };
 
-/// What every planted secret has in it.
+/// Every planted secret contains this.
 const PLANTED: &str = "pl4nted";
 
 fn planted(what: &str) -> String {

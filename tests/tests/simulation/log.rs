@@ -135,7 +135,7 @@ impl Log {
         }
     }
 
-    /// What GetSession and ListActiveAgents answered is what the log says.
+    /// Checks that the answers of GetSession and ListActiveAgents match the log.
     fn explains(&self, picture: &Picture) {
         let state = self.state_at(picture.session.sequence);
         assert_eq!(picture.session, convert::thread::session(&state));

@@ -43,7 +43,7 @@ struct Attempt {
     ends: Option<Instant>,
     /// How many reports were made about it.
     reports: u64,
-    /// Those that the supervisor has not acknowledged.
+    /// The reports that the supervisor has not acknowledged.
     unacknowledged: Vec<RunnerReport>,
     is_stopped: bool,
 }

@@ -55,8 +55,8 @@ pub enum Promise {
 /// A session and its threads as of one moment.
 #[derive(Clone, Debug)]
 pub struct Picture {
-    /// What GetSession answered.
+    /// The answer of GetSession.
     pub session: Session,
-    /// What ListActiveAgents answered: every thread, closed ones and the root too.
+    /// The answer of ListActiveAgents: every thread, including closed ones and the root.
     pub threads: Vec<Thread>,
 }

@@ -84,7 +84,7 @@ fn network<'s>(seed: u64) -> Sim<'s> {
         .max_message_latency(slowest)
         .fail_rate(fail_rate)
         .repair_rate(0.3)
-        // Segments on their way on one connection: more than are ever lost before it is given up.
+        // Segments in transit on one connection: more than can be lost before the connection is closed.
         .tcp_capacity(4_096)
         .enable_random_order()
         .build()

@@ -126,7 +126,7 @@ async fn spawn_by_project_template_awaits_operator() {
     };
     assert_eq!(listed(pair.with_token(VIEWER), of_session).await, waiting);
 
-    // Until then it can do nothing, but it can be told something.
+    // Until then it can do nothing, but it can receive input.
     let itself = GetThreadRequest {
         thread_id: child.id.clone(),
         ..GetThreadRequest::default()

@@ -455,7 +455,7 @@ async fn content_is_readable_only_within_the_subtree() {
     let digest = of_child[2].0;
     assert_eq!(read(&by_a, &tree.session, digest).await.unwrap(), message.as_bytes());
 
-    // To who may not read it, what exists looks like what does not.
+    // A caller without permission gets the same answer for existing and missing content.
     let nothing = "0".repeat(64);
     for client in [&operator, &viewer, &by_a, &by_b] {
         let answer = read(client, &tree.session, &nothing).await;

@@ -37,7 +37,7 @@ use troupe_tests::{
     within,
 };
 
-/// What there is to be wrong about.
+/// A pair with sessions and threads that bad input can name.
 struct TestCluster {
     pair: Pair,
     tree: Tree,

@@ -49,7 +49,7 @@ async fn close(tree: &Tree, thread: &str, policy: ClosePolicy) {
         .unwrap();
 }
 
-/// The next request to stop that thread. Of others the requests are passed over: they may be told more than once.
+/// Returns the next request to stop that thread. Requests for other threads are skipped, because they may be repeated.
 async fn asked(runner: &mut Runner, attempt: &Attempt) -> ShutdownThread {
     loop {
         let asked = runner.shutdown().await;

@@ -298,7 +298,7 @@ async fn cascade_continues_after_restart() {
     let held = [parent.clone(), running.clone(), settled.clone()];
     let mut runner = runner.come_back(&pair, &held).await;
     assert!(runner.welcome().threads.iter().all(|verdict| verdict.go_on));
-    // Levels may be told more than once.
+    // The request for a level may be repeated.
     let mut asked = BTreeSet::new();
     while asked.len() < 2 {
         asked.insert(runner.shutdown().await.thread_id);

@@ -241,7 +241,7 @@ async fn invalid_handoff_does_not_reveal_threads() {
     within("the answer to a handoff", by_child.send_handoff(sent))
         .await
         .unwrap();
-    // One that its parent may act for, and that takes no part any more.
+    // A closed thread, for which its parent may act.
     family.tree.close(&family.sibling.id).await;
     let heads = family.heads().await;
 
@@ -318,7 +318,7 @@ async fn invalid_handoff_does_not_reveal_threads() {
     assert_eq!(family.heads().await, heads);
 }
 
-/// That an alias is taken has to be said, since aliases are unique in a session. By whom has not.
+/// The error says that an alias is taken, since aliases are unique in a session. It does not name the other thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn taken_alias_does_not_reveal_its_thread() {
     let family = Box::pin(Family::spawn()).await;

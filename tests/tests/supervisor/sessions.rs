@@ -57,7 +57,7 @@ async fn next(runner: &mut Runner, attempt: &Attempt) -> (Attempt, Turn) {
 // ---- pause ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn undispatched_turn_waits_for_end_of_pause() {
+async fn turn_before_dispatch_waits_for_end_of_pause() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let worker = tree.spawn("worker").await.id;

@@ -1,4 +1,4 @@
-//! Spawning: who may, what a child gets, what bounds the tree, and what is written down about it.
+//! Spawning: permissions, settings of the child, limits of the tree, and recorded events.
 
 use std::fs;
 

@@ -21,7 +21,7 @@ fn step(step: &str, state: State) -> PlanStep {
     }
 }
 
-/// Everything that can be told of an attempt.
+/// All telemetry values of an attempt.
 fn values(attempt: &Attempt, activity: &str) -> Telemetry {
     Telemetry {
         thread_id: attempt.thread.clone(),
@@ -265,7 +265,7 @@ async fn usage_is_kept_over_close_resume_loss_and_restart() {
     assert_eq!(shown.input_tokens, 1_500, "watchers see the lifetime's usage as well");
     assert_eq!(used(&tree, &worker).await.0, 1_500);
 
-    // The runner comes back without the thread. What telemetry told last is not lost with the attempt.
+    // The runner reconnects without the thread. The last telemetry is not lost with the attempt.
     let mut runner = runner.come_back(&pair, &[]).await;
     tree.watch_after(0)
         .await

@@ -141,7 +141,7 @@ async fn already_settled_threads_end_the_wait_at_once() {
     }
     runner.complete(&workers[0], "one").await;
     runner.end(&workers[2], TurnOutcome::Interrupted, "two").await;
-    // At rest and closed: that is settled as well.
+    // Idle and closed also count as settled.
     runner.complete(&workers[3], "three").await;
     let closing = tokio::spawn({
         let (tree, thread) = (tree.clone(), workers[3].thread.clone());

@@ -411,7 +411,7 @@ async fn thread_output_is_sent_only_if_requested() {
     assert_eq!((chunk.thread_id, chunk.generation), (worker.clone(), 1));
     assert_eq!(chunk.text, "reading the tests");
 
-    // The others hear of the next event without any output before it.
+    // The other watchers receive the next event without any output before it.
     runner.complete(&attempt, "done").await;
     for watch in [&mut not_asked, &mut viewer] {
         let next = watch

@@ -65,8 +65,8 @@ impl Client {
         }
     }
 
-    /// Opens a session of which the caller is the root. Who got no answer may call again with the same `request_id`, and
-    /// gets the same session.
+    /// Opens a session with the caller as its root. A caller without an answer may repeat the call with the same
+    /// `request_id` and gets the same session.
     pub async fn open(&self, request_id: &str, cwd: &str, max_depth: u32) -> Result<Session, Status> {
         let request = CreateSessionRequest {
             request_id: request_id.to_owned(),

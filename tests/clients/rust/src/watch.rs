@@ -66,8 +66,8 @@ impl Watch {
         self.stream = None;
     }
 
-    /// The next message, once there is one. After a `reset` what was known is void, and a snapshot follows. One that was
-    /// interrupted is repeated from its first part. An error is a refusal, such as of a position that the service no
+    /// The next message, once there is one. A `reset` invalidates the earlier state, and a snapshot follows. An
+    /// interrupted snapshot is repeated from its first part. An error is a refusal, such as of a position that the service no
     /// longer has.
     ///
     /// Cancelling it loses nothing: the position only moves when a message is answered.

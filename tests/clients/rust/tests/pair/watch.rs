@@ -68,8 +68,8 @@ async fn read_snapshot(watch: &mut Watch) {
     }
 }
 
-/// Disconnects twice while a tree is at work: before two threads run to their end unwatched, and in the middle of what
-/// was missed.
+/// Disconnects twice while a tree is at work: before two threads end unwatched, and in the middle of the missed
+/// events.
 async fn assert_loses_nothing(session: &TestSession, watch: &mut Watch, disconnect: impl Fn(&mut Watch)) {
     let lead = session
         .spawn(&session.root, "orchestrator", "Lead the search.\nhold")
