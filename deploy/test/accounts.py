@@ -32,7 +32,7 @@ class Installation:
         self.workloads = {one.labels["app.kubernetes.io/component"]: one for one in rendered.workloads()}
         plane.add_namespace(NAMESPACE)
         plane.apply(NAMESPACE, rendered.of("ServiceAccount"))
-        # The values name one that is there already.
+        # The values name an existing account.
         there = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": self.account("runner")}}
         plane.apply(NAMESPACE, [there])
         for component in self.workloads:
@@ -109,7 +109,7 @@ def answer(*arguments):
 
 
 def known(address, method, token, word):
-    """Whether a call comes to this, as soon as the service has the keys; until then it knows nobody by them."""
+    """Whether a call has this result once the service has the keys. Until then it rejects their tokens."""
 
     def find():
         done = call(address, method, token)

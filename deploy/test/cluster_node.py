@@ -36,7 +36,7 @@ PODS = "10.91.0.0/24"
 DNS = "10.0.0.10"
 DOMAIN = "cluster.local"
 SOCKET = "/run/containerd/containerd.sock"
-# What every pod has for its namespaces: a program that does nothing.
+# The program without any work that holds the namespaces of a pod.
 SANDBOX = "localhost/sandbox:1"
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 # What the kubelet sets, without asking.
@@ -66,7 +66,7 @@ def enter():
     """Starts the script again in namespaces of its own, as their first process: whatever it starts ends with it. Answers a
     directory that goes with them."""
     minikubelet.enter("--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--uts")
-    # What programs have in places that cannot be chosen is there as well.
+    # Some programs use fixed paths below /run.
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     directory = pathlib.Path("/run/troupe")
     directory.mkdir()
@@ -78,7 +78,7 @@ class Cluster(ControlPlane):
 
     ADDRESS = "10.90.0.1"
     ISSUER = f"https://kubernetes.default.svc.{DOMAIN}"
-    # Nobody knows the node by its name.
+    # The node's name is not resolvable.
     FLAGS = ("--kubelet-preferred-address-types=InternalIP",)
 
     def __init__(self, directory):
@@ -156,7 +156,7 @@ class Cluster(ControlPlane):
                     },
                     "provisioner": "kubernetes.io/no-provisioner",
                     "volumeBindingMode": "WaitForFirstConsumer",
-                    # It is asked for; nobody makes it larger.
+                    # The API requires it, but no provisioner enlarges volumes.
                     "allowVolumeExpansion": True,
                 }
             ],
@@ -198,7 +198,7 @@ address = "{SOCKET}"
 sandbox = "{SANDBOX}"
 
 [plugins.'io.containerd.cri.v1.runtime']
-# Nobody may be less likely to be ended than the one who started the test.
+# No process may be less likely to be killed than the process that started the test.
 restrict_oom_score_adj = true
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
@@ -216,7 +216,7 @@ conf_dir = "{plugins}"
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "address": self.ADDRESS,
-            # Nobody else is in the network.
+            # The network contains no other client.
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
             "containerRuntimeEndpoint": f"unix://{SOCKET}",
@@ -320,7 +320,7 @@ def _hierarchies():
 
 
 def _remove(group):
-    """Whether a group is away. Who is in it is ended."""
+    """Kills the processes of a group. Returns whether the group is removed."""
     for process in (group / "cgroup.procs").read_text().split():
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(process), signal.SIGKILL)

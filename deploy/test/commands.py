@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 
-# In the environment that deploy/test/install makes, which is the one that runs this.
+# In the environment of deploy/test/install, which runs this script.
 VALIDATE = pathlib.Path(sys.executable).parent / "kubernetes-validate"
 
 
@@ -24,7 +24,7 @@ def schema_problems(text, version):
 
 
 def unknown_flags(programs, command, arguments):
-    """Flags that a command does not have. What follows `--program` is another program's."""
+    """Flags that a command does not have. Arguments after `--program` belong to another program."""
     program = programs / pathlib.Path(command[0]).name
     known = subprocess.run([program, *command[1:], "--help"], capture_output=True, text=True, check=True).stdout
     for argument in arguments:

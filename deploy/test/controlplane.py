@@ -1,5 +1,5 @@
-"""An API server with its database, and kubectl as its administrator. There are no nodes and no controllers: what is
-admitted is stored, and nothing comes of it. A cluster that has them is cluster_node.py's.
+"""An API server with its database, and kubectl as its administrator. There are no nodes and no controllers:
+admitted objects are stored and have no effect. cluster_node.py has a cluster with both.
 """
 
 import json
@@ -21,7 +21,7 @@ TOKEN = "administrator"
 
 
 def missing():
-    """What is not installed."""
+    """The programs that are not installed."""
     return [name for name in ("etcd", "kube-apiserver", "kubectl", "crds/version") if not (PLACE / name).exists()]
 
 
@@ -32,7 +32,7 @@ class ControlPlane:
     ADDRESS = "127.0.0.1"
     SERVICES = "10.0.0.0/24"
     ISSUER = "https://kubernetes.default.svc"
-    # It tells nobody where it is, and looks for no node.
+    # It does not publish its address and looks for no node.
     FLAGS = ("--endpoint-reconciler-type=none",)
 
     def __init__(self, directory):
@@ -59,7 +59,7 @@ class ControlPlane:
         self.end()
 
     def kubectl(self, *arguments, given=None):
-        """What kubectl prints; `given` is its standard input. A warning is a failure."""
+        """The output of kubectl. `given` is its standard input. A warning is a failure."""
         command = [PLACE / "kubectl", "--warnings-as-errors", *arguments]
         done = subprocess.run(command, input=given, capture_output=True, text=True, env=self.environment)
         if done.returncode != 0:
@@ -99,7 +99,7 @@ class ControlPlane:
             f"--data-dir={self.directory / 'etcd'}",
             f"--listen-client-urls=unix://{self.directory / 'etcd.sock'}",
             f"--listen-peer-urls=unix://{self.directory / 'peer.sock'}",
-            # It has to have one, and nobody asks for it.
+            # Required, but unused.
             "--advertise-client-urls=http://127.0.0.1:2379",
             "--unsafe-no-fsync",
         )

@@ -41,7 +41,7 @@ def mount_without_a_volume(find):
 
 
 def volume_without_a_mount(find):
-    """has a volume workspaces that nobody mounts"""
+    """has a volume workspaces that no container mounts"""
     mounts = pod(find("Deployment", "troupe-registry"))["containers"][0]["volumeMounts"]
     mounts[:] = [mount for mount in mounts if mount["name"] != "workspaces"]
 
@@ -52,7 +52,7 @@ def secret_that_nothing_makes(find):
 
 
 def probe_of_another_port(find):
-    """the liveness probe asks port 9090, which nobody has"""
+    """the liveness probe asks port 9090, which no container has"""
     pod(find("Deployment", "troupe-registry"))["containers"][0]["livenessProbe"]["grpc"]["port"] = 9090
 
 
@@ -160,7 +160,7 @@ def monitor_of_no_pods(find):
 
 
 def monitor_of_another_port(find):
-    """PodMonitor troupe-supervisor asks for a port metrics, which nobody has"""
+    """PodMonitor troupe-supervisor asks for a port metrics, which no container has"""
     find("PodMonitor", "troupe-supervisor")["spec"]["podMetricsEndpoints"][0]["port"] = "metrics"
 
 

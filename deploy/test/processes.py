@@ -1,4 +1,4 @@
-"""Programs that run while something is checked, each with its output in a file, and waiting for what they do."""
+"""Programs that run during a check, each with its output in a file, and functions that wait for their results."""
 
 import subprocess
 import time
@@ -11,7 +11,7 @@ class Failed(Exception):
 
 
 def until(what, find):
-    """What is found, as soon as it is."""
+    """Waits for the first true result of `find`."""
     deadline = time.monotonic() + SECONDS
     while not (found := find()):
         if time.monotonic() > deadline:

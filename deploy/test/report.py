@@ -25,7 +25,7 @@ class Report:
 
     def tell(self, story, *failures):
         """Runs a story's STEPS, whose docstrings are what they check: each yields its problems, or raises one of `failures`.
-        Most need those before them, so the first one that fails is the last."""
+        Most steps need the earlier ones, so the first failure ends the story."""
         for step in story.STEPS:
             try:
                 problems = list(step(story) or [])

@@ -1,4 +1,4 @@
-"""What a schema cannot see: whether the objects of a render fit each other, and whether they keep to what we promise.
+"""Checks that a schema cannot express: the objects of a render fit each other and keep our promises.
 
 Each function whose name begins with `check_` takes a Manifests and yields problems. `problems` runs all of them.
 """
@@ -8,7 +8,7 @@ import urllib.parse
 
 SERVICE_DRAIN_SECONDS = 10  # the services' own deadline; docs/restarts.md
 SLACK_SECONDS = 5
-# What lies inside of a network or belongs to a node, by the block that has it in it.
+# Addresses inside of a network or of a node, by the block that contains them.
 INSIDE = {
     "0.0.0.0/0": ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"),
     "::/0": ("fc00::/7", "fe80::/10"),
@@ -96,7 +96,7 @@ def check_names(manifests):
 
 
 def check_labels(manifests):
-    """A label is a text; what YAML takes for a number or a truth value is refused by the API server."""
+    """A label is a text. The API server rejects YAML numbers and booleans."""
     for thing in manifests.objects:
         there = dict(thing["metadata"].get("labels", {}))
         if thing["kind"] in WORKLOADS:
@@ -321,8 +321,8 @@ def check_writer(manifests):
 
 
 def calls(manifests):
-    """Who calls whom, by the URLs among flags: caller, URL, and the Service, if there is one. A name with dots is not of
-    ours."""
+    """The calls between workloads, by the URLs among flags: caller, URL, and the Service, if any. A name with dots is
+    external."""
     for workload in manifests.workloads():
         values = [argument.partition("=")[2] for argument in workload.arguments()]
         for value in values:
@@ -349,7 +349,7 @@ def projected(workload):
 
 
 def account_tokens(workload):
-    """The tokens of its ServiceAccount that it has: path and audience; of one for the API server that is None."""
+    """The tokens of its ServiceAccount: path and audience. The audience of a token for the API server is None."""
     for directory, source in projected(workload):
         if token := source.get("serviceAccountToken"):
             yield f"{directory}/{token['path']}", token.get("audience")
@@ -379,8 +379,7 @@ def check_files(manifests):
 
 
 def check_identities(manifests):
-    """Who calls shows a certificate, which the called one looks at; or the token of its account, which it knows; or a token,
-    which is one of its own."""
+    """A caller presents a certificate that the service checks, the token of its account, or a token of the service."""
     for caller, _, service in calls(manifests):
         called = manifests.selected(selector_of(service)) if service else []
         if not called:
@@ -475,7 +474,7 @@ def check_network(manifests):
 
 
 def check_egress(manifests):
-    """Nobody is let out to everywhere: a rule names its peers, and all addresses are without those inside."""
+    """No egress rule permits all addresses: a rule names its peers, and a rule for external addresses excludes internal ones."""
     for policy in manifests.of("NetworkPolicy"):
         for rule in policy["spec"].get("egress", []):
             if not rule.get("to"):

@@ -44,7 +44,7 @@ smoke_cleanup() {
   if [[ $BASHPID != "$$" ]]; then
     exit "$status"
   fi
-  # Nobody may be reading any more, as with `| head`; the processes have to go all the same.
+  # The reader may be gone, as with `| head`. The processes have to end nevertheless.
   trap '' PIPE
   # A failed check may have ended the script before its summary; the line is there in any case.
   if [[ -z $SMOKE_SUMMARISED ]]; then
@@ -100,7 +100,7 @@ smoke_launch() { # NAME COMMAND...
   SMOKE_PIDS[$name]=$!
 }
 
-# Starts a process and waits until its ready file is there. The file's name is given to the command by the script, in
+# Starts a process and waits for its ready file. The script gives the file's name to the command in
 # --ready-file: smoke_start up "$SMOKE_DIR/up.json" target/debug/troupe up --ready-file "$SMOKE_DIR/up.json"
 smoke_start() { # NAME READY-FILE COMMAND...
   local name=$1 ready=$2 log=$SMOKE_DIR/$1.log deadline pid
@@ -128,7 +128,7 @@ smoke_start() { # NAME READY-FILE COMMAND...
   pass "$name starts"
 }
 
-# Asks a process to stop, waits, and kills it if it does not. Its status is the process's; 1 for one that had to be killed.
+# Asks a process to stop, waits, and kills it if it does not. Its status is the process's, or 1 if the process had to be killed.
 smoke_stop() { # NAME
   local pid=${SMOKE_PIDS[$1]:-} deadline status=0
   if [[ -z $pid ]]; then
@@ -172,7 +172,7 @@ smoke_kill() { # NAME
 
 # ---- JSON, as far as a smoke test needs it
 
-# The first value of a key, without quotes; numbers, booleans and strings without escapes. Status 1 if there is none.
+# The first value of a key, without quotes; numbers, booleans and strings without escapes. Status 1 if the key is missing.
 json_value() { # KEY < JSON
   sed -nE "s/.*\"$1\"[[:space:]]*:[[:space:]]*(\"([^\"]*)\"|([-0-9.a-zA-Z]+)).*/\\2\\3/p" | awk 'NR == 1 { print; hit = 1 } END { exit !hit }'
 }

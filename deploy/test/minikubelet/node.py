@@ -36,7 +36,7 @@ class Node:
         self.objects[kind, name] = {"kind": kind, "metadata": {"name": name}, "data": data}
 
     def data(self, kind, name):
-        """What is in a ConfigMap or Secret, as bytes."""
+        """The content of a ConfigMap or Secret, as bytes."""
         data = self.objects[kind, name]["data"]
         return {key: base64.b64decode(text) if kind == "Secret" else text.encode() for key, text in data.items()}
 

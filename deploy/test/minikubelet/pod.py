@@ -12,9 +12,9 @@ from . import sandbox
 from .volumes import Volume
 
 GRPCURL = "grpcurl"
-# How often a pod is asked whether it is ready, a second apart.
+# The number of readiness checks of a pod, one per second.
 READY_TRIES = 60
-# What is known of pods and containers, and of these fields only one value.
+# The supported fields of pods and containers. Only one value of each is supported.
 _POD = {
     "automountServiceAccountToken": False,
     "enableServiceLinks": False,
@@ -75,7 +75,7 @@ class Pod:
     # -- starting
 
     def start(self, until_ready=True):
-        """As far as ready, or as started. Fails with what a person would see in `kubectl describe` and `kubectl logs`."""
+        """As far as ready, or as started. Fails with the output of `kubectl describe` and `kubectl logs`."""
         if self.first:
             raise NotImplementedError("init containers of a pod that goes on")
         self.prepare()

@@ -1,4 +1,4 @@
-"""What keeps a pod to itself: namespaces for the whole test, a root file system and few rights for each container."""
+"""Isolation of a pod: namespaces for the whole test, a root file system and few rights for each container."""
 
 import contextlib
 import ctypes
@@ -28,8 +28,8 @@ def hindrance():
 
 
 def enter(*flags):
-    """Starts the script again with mounts and a network of its own; both are gone when it ends. `flags` are those of unshare
-    for what else is to be its own."""
+    """Starts the script again with its own mounts and network, which are removed when it ends. `flags` are further flags of
+    unshare."""
     if os.environ.pop(_ENTERED, None) is None:
         os.environ[_ENTERED] = "yes"
         own = ("--mount", "--net", "--propagation", "private", *flags)
@@ -87,7 +87,7 @@ def remove_root(root):
 
 
 def inside(root):
-    """The processes that have this root file system. Those that have ended have none."""
+    """The processes that have this root file system. A process that has ended has none."""
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Volumes as the kubelet makes them: who owns them, who may read them, and how their files change.
+"""Volumes as the kubelet makes them: their owner, their permissions, and the way their files change.
 
 Files of ConfigMaps and Secrets are links: `x.md -> ..data/x.md`, `..data -> ..2026_11_21_…`. An update writes a new
 directory and moves `..data`, so that a reader sees all old files or all new ones (pkg/volume/util/atomic_writer.go).

@@ -17,7 +17,7 @@ WORKERS = 4
 
 
 class ChaosTest(PairTest):
-    """One session, four tasks that call, one that follows the events, and one that breaks things."""
+    """One session, four tasks that call, a task that follows the events, and a task that breaks connections."""
 
     async def test_no_effect_is_lost_or_repeated(self) -> None:
         chance = random.Random(OPERATIONS)

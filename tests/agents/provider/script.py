@@ -167,7 +167,7 @@ def due(request):
 
 
 def _position(script, since):
-    """How many steps have been played: tools by their results, texts by what the assistant said."""
+    """The number of played steps: tools by their results, texts by the messages of the assistant."""
     number, results = 0, 0
     for item in since:
         if number >= len(script):

@@ -164,7 +164,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _wait(self, seconds):
-        """Sleeps, unless the program hangs up meanwhile."""
+        """Sleeps until the time has passed or the program has disconnected."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             ready, _, _ = select.select([self.connection], [], [], min(left, 0.5))

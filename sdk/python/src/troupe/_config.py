@@ -66,7 +66,7 @@ class Token:
 class Target:
     """The supervisor to connect to."""
 
-    # What gRPC connects to: `host:port`.
+    # The address for gRPC: `host:port`.
     address: str
     # None: plaintext.
     credentials: grpc.ChannelCredentials | None

@@ -271,7 +271,7 @@ class Session:
         try:
             await self.close()
         except TroupeError as failure:
-            # The error of the block is the one that the caller has to see.
+            # The caller has to see the error of the block.
             _LOG.warning("cannot close session %s: %s", self.id, failure)
 
     async def close(self, *, wait: bool = True) -> None:

@@ -35,7 +35,7 @@ class ClientTest(unittest.TestCase):
         """each cut took a new stream, and events came after it"""
         self.assertEqual(self.story.streams, 1 + len(self.story.cuts))
         self.assertEqual(len(self.story.cuts), 2)
-        # After the first one, two threads were spawned and settled while nobody watched.
+        # After the first one, two threads were spawned and settled without a watcher.
         missed = [event for event in self.story.events if event.sequence > self.story.cuts[0]]
         ended = [event.thread_id for event in missed if event.WhichOneof("kind") == "turn_ended"]
         self.assertEqual(len(ended), len(set(ended)))

@@ -24,7 +24,7 @@ class OutboxTest(unittest.TestCase):
         self.assertEqual((outbox.last(FIRST), outbox.last(SECOND)), (2, 1))
 
     def test_what_is_durable_is_not_sent_again(self) -> None:
-        """outbox: what is durable is not sent again, and the numbers go on"""
+        """outbox: durable reports are not sent again, and the numbers continue"""
         outbox = Outbox()
         for turn in (1, 2, 3):
             outbox.record(FIRST, turn_started=TurnStartedReport(turn=turn))
@@ -36,7 +36,7 @@ class OutboxTest(unittest.TestCase):
         self.assertEqual(outbox.record(FIRST, turn_started=TurnStartedReport()).report_sequence, 4)
 
     def test_what_is_forgotten_is_not_sent(self) -> None:
-        """outbox: what is forgotten is not sent"""
+        """outbox: forgotten reports are not sent"""
         outbox = Outbox()
         outbox.record(FIRST, turn_started=TurnStartedReport())
         outbox.forget(FIRST)

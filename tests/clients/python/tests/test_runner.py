@@ -124,7 +124,7 @@ class RunnerTest(unittest.IsolatedAsyncioTestCase):
         self.assertFalse(events[-1].thread_closed.forced)
 
     async def test_drain(self) -> None:
-        """runner: one that drains lets its turn end and leaves; its successor takes the thread's next one"""
+        """runner: a draining runner lets its turn end and leaves; its successor takes the thread's next turn"""
         self.agent = gated = Gated()
         thread = await self.spawn("work")
         await self.until(thread, "turn_started")
@@ -142,7 +142,7 @@ class RunnerTest(unittest.IsolatedAsyncioTestCase):
         self.running = asyncio.create_task(self.runner.run())
 
     def make_agent(self, _start: StartThread) -> Agent:
-        """The one that the test has chosen by then."""
+        """The agent that the test has chosen."""
         return self.agent
 
     async def spawn(self, message: str) -> str:

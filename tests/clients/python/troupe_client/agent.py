@@ -9,17 +9,17 @@ from troupe.supervisor.v1.runner_pb2 import Turn
 
 
 class Agent(Protocol):
-    """What lives from a thread's first turn until it is stopped."""
+    """An agent. It lives from a thread's first turn until the thread is stopped."""
 
     async def turn(self, turn: Turn) -> str:
         """Works, and answers its last message. An interrupt cancels it; any other exception is a turn that failed."""
 
 
 class EchoAgent:
-    """Says what it was told. The line `hold` keeps its turn running until it is interrupted or stopped."""
+    """Repeats its input. The line `hold` keeps its turn running until it is interrupted or stopped."""
 
     async def turn(self, turn: Turn) -> str:
-        """The texts of the inputs. There are none where mail woke the thread; the prompt's task block shows that."""
+        """The texts of the inputs. The list is empty if mail woke the thread; the prompt's task block shows that."""
         texts = [item.text for given in turn.inputs for item in given.items if item.HasField("text")]
         if "hold" in "\n".join(texts).splitlines():
             await asyncio.get_running_loop().create_future()

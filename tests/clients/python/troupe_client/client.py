@@ -64,14 +64,14 @@ async def tell(pair: Pair) -> Story:
         story.parents[lead] = root
         story.events += await seen(news, lambda message: is_about(message, lead, "turn_started"))
 
-        # Nobody watches while two threads run to their end.
+        # Two threads end without a watcher.
         cut(watcher, story)
         for place in ("the tests", "the docs"):
             story.parents[await spawn(troupe, session, lead, "explorer", f"Look through {place}.")] = lead
         scouts = [thread for thread, parent in story.parents.items() if parent == lead]
         await settled(troupe, scouts)
 
-        # And once more, in the middle of what was missed.
+        # And once more, in the middle of the missed events.
         story.events += await seen(news, lambda message: message.event.thread_id in scouts)
         cut(watcher, story)
 
@@ -83,7 +83,7 @@ async def tell(pair: Pair) -> Story:
 
 
 async def list_agents(troupe: Troupe) -> list[str]:
-    """Who can be spawned in the project: the first page, which has up to 500."""
+    """The roles that can be spawned in the project: the first page, which has up to 500."""
     answer = await troupe.call(troupe.registry.ListAgents, ListAgentsRequest(cwd=troupe.project, allow_partial=True))
     names = [agent.agent_type for agent in answer.agents]
     print("agents   ", ", ".join(names))
@@ -91,7 +91,7 @@ async def list_agents(troupe: Troupe) -> list[str]:
 
 
 async def open_session(troupe: Troupe) -> tuple[str, str]:
-    """A session whose root is this client itself: it has no input, so nobody else executes it."""
+    """A session whose root is this client itself: it has no input, so no runner executes it."""
     request = CreateSessionRequest(
         # With an id of the client's a retry opens no second session.
         request_id=str(uuid.uuid4()),

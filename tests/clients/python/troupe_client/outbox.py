@@ -11,7 +11,7 @@ from troupe.supervisor.v1.runner_pb2 import RunnerReport
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt to execute a thread. What is said about another generation than the present one is void."""
+    """One attempt to execute a thread. Reports about other generations are ignored."""
 
     thread_id: str
     generation: int
@@ -48,7 +48,7 @@ class Outbox:
             kept.popleft()
 
     def pending(self) -> list[RunnerReport]:
-        """What is to be sent on a new stream, in the order of each attempt."""
+        """The reports for a new stream, in the order of each attempt."""
         return [report for lane in self._lanes.values() for report in lane.kept]
 
     def last(self, attempt: Attempt) -> int:
@@ -60,5 +60,5 @@ class Outbox:
         return attempt not in self._lanes or not self._lanes[attempt].kept
 
     def forget(self, attempt: Attempt) -> None:
-        """Nobody wants to hear of that attempt any more."""
+        """Forgets that attempt, whose reports are no longer needed."""
         self._lanes.pop(attempt, None)

@@ -27,7 +27,7 @@ class Report(Protocol):
 
 
 class Program:
-    """An agent with its turns. It never waits for the supervisor, so it goes on while the runner is cut off."""
+    """An agent with its turns. It never waits for the supervisor, so it continues while the runner is disconnected."""
 
     def __init__(self, attempt: Attempt, agent: Agent, report: Report) -> None:
         self.attempt = attempt
@@ -93,4 +93,4 @@ class Program:
 
 
 def _keep_quiet(attempt: Attempt, **kind: Any) -> None:
-    """Nobody listens."""
+    """Ignores a report."""

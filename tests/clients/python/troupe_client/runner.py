@@ -2,8 +2,8 @@
 
     python -m troupe_client.runner NAME    executes any session's threads until Ctrl-C
 
-What has to hold, see runner.proto: hello comes first and says what is held from before; something is said in every third
-of the lease; reports are numbered and sent again until they are durable; commands may come twice.
+Rules of runner.proto: hello comes first and lists the threads that the runner holds; a message is sent in every third of
+the lease; reports are numbered and repeated until they are durable; commands may be repeated.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Runner:
         self._make_agent = make_agent
         self._who = RunnerHello(
             runner_id=runner_id,
-            # An agent without tools keeps to every policy. One that has tools vouches for less, or asks with tool_request.
+            # An agent without tools keeps to every policy. An agent with tools claims less, or uses tool_request.
             kinds=[RunnerKind(kind="echo", enforces_tools=True, enforces_read_only=True)],
             labels=labels,
             capacity=capacity,
@@ -76,13 +76,13 @@ class Runner:
         self._stopping: set[asyncio.Task[None]] = set()
         self._outbox = Outbox()
         self._call: grpc.aio.StreamStreamCall[AttachRequest, AttachResponse] | None = None
-        # What waits for the present stream; a new stream begins with a new one.
+        # The queue of the present stream. A new stream begins with a new queue.
         self._outgoing: asyncio.Queue[AttachRequest] = asyncio.Queue()
-        # Between welcome and the end of the stream. What is said at other times waits in the outbox.
+        # Between welcome and the end of the stream. Reports at other times wait in the outbox.
         self._is_attached = False
         self._is_draining = False
         self._was_cut = False
-        # Set at each welcome, for whoever has to know that the runner is there.
+        # Set at each welcome, for callers that wait for the attachment.
         self.attached = asyncio.Event()
 
     async def run(self) -> None:
@@ -102,7 +102,7 @@ class Runner:
                 if not self._has_drained():
                     await asyncio.sleep(_RETRY_SECONDS)
         finally:
-            # Only where the runner was cancelled: then nobody is left to report to.
+            # Only after a cancellation of the runner. No stream is left for reports.
             for program in self._programs.values():
                 program.abandon()
 
@@ -236,7 +236,7 @@ class Runner:
 
     def _deliver(self, delivered: DeliverInput) -> None:
         program = self._held(delivered.thread_id, delivered.generation)
-        # An echo has no use for `running`, input within a turn. What is not reported as delivered comes with the next turn.
+        # An echo has no use for `running`, input within a turn. Input that is not reported as delivered is part of the next turn.
         if program is not None and delivered.WhichOneof("delivery") == "turn":
             program.begin(delivered.turn)
 
@@ -282,7 +282,7 @@ async def _messages(outgoing: asyncio.Queue[AttachRequest]) -> AsyncIterator[Att
 
 
 async def main(runner_id: str) -> None:
-    """Runs an echo for whoever asks, and drains on SIGINT and SIGTERM."""
+    """Runs an echo for every session, and drains on SIGINT and SIGTERM."""
     async with Troupe(Pair.from_environment()) as troupe:
         runner = Runner(troupe, runner_id, lambda _start: EchoAgent(), labels={"language": "python"})
         for number in (signal.SIGINT, signal.SIGTERM):

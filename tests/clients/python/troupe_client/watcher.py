@@ -22,7 +22,7 @@ class HistoryError(Exception):
 class Watcher:
     """One follower of one session.
 
-    The first stream begins with a snapshot, which names the log. Every later one asks for what came after `position`,
+    The first stream begins with a snapshot, which names the log. Every later one requests the events after `position`,
     in that log: the supervisor keeps no memory of its watchers, so the position is the client's to keep. A program that
     outlives its process would write both down.
     """
@@ -40,7 +40,7 @@ class Watcher:
         self.streams = 0
 
     def cut(self) -> None:
-        """Cancels the stream, whatever is under way on it. The iteration goes on with a new one."""
+        """Cancels the stream at any point. The iteration continues with a new one."""
         if self._call is not None:
             self._was_cut = True
             self._call.cancel()
