@@ -4,9 +4,6 @@
 //! allowed if either is allowed. One without a canonical name needs an explicit allow in every layer that restricts
 //! anything: a deny list written for the tools we know says nothing about those we do not.
 
-use crate::decision::Decision;
-use crate::policy::Policy;
-
 /// How the tools of an MCP server start, which are canonical as they are.
 pub(crate) const MCP_PREFIX: &str = "mcp__";
 
@@ -202,18 +199,6 @@ impl NativeTools {
     }
 }
 
-impl Policy {
-    /// Returns whether a program's own tool may be used, by its native and its canonical name.
-    #[must_use]
-    pub fn decide_native(&self, tools: &NativeTools, native: &str) -> Decision {
-        match tools.canonical(native) {
-            Some(canonical) if canonical != native => self.decide_names(&[native, canonical], false),
-            Some(_) => self.decide_names(&[native], false),
-            None => self.decide_names(&[native], true),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -221,9 +206,10 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::decision::DeniedBy;
+    use crate::decision::{Decision, DeniedBy};
     use crate::layer::Layer;
     use crate::pattern::MatchMode;
+    use crate::policy::Policy;
 
     fn policy(allow: &[&str], deny: &[&str]) -> Policy {
         let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();

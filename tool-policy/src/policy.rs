@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::canonical::MCP_PREFIX;
+use crate::canonical::{MCP_PREFIX, NativeTools};
 use crate::compiled::CompiledLayer;
 use crate::decision::Decision;
 use crate::layer::{Layer, PolicyError};
@@ -125,8 +125,18 @@ impl Policy {
         ))
     }
 
+    /// Returns whether a program's own tool may be used, by its native and its canonical name.
+    #[must_use]
+    pub fn decide_native(&self, tools: &NativeTools, native: &str) -> Decision {
+        match tools.canonical(native) {
+            Some(canonical) if canonical != native => self.decide_names(&[native, canonical], false),
+            Some(_) => self.decide_names(&[native], false),
+            None => self.decide_names(&[native], true),
+        }
+    }
+
     /// See [`CompiledLayer::refusal`].
-    pub(crate) fn decide_names(&self, names: &[&str], only_explicit: bool) -> Decision {
+    fn decide_names(&self, names: &[&str], only_explicit: bool) -> Decision {
         for layer in self.layers.iter() {
             if let Some(cause) = layer.refusal(names, only_explicit) {
                 return Decision::Denied {
