@@ -7,7 +7,7 @@ use tonic::{
     metadata::{Ascii, MetadataValue},
 };
 
-use crate::config::RunnerError;
+use crate::error::RunnerError;
 
 /// A token, ready to be put on calls. Its value is never printed.
 #[derive(Clone)]

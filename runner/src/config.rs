@@ -1,15 +1,15 @@
-//! The configuration of a runner, and the errors that prevent its start.
+//! The configuration of a runner.
 
 use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 use svc_kit::{shown_token::ShownToken, tls::ClientFiles};
 use tokio::sync::watch;
-use tonic::Code;
 
-use crate::{programs::Programs, worktree::WorktreeCleanup};
-
-/// The longest runner id, in bytes.
-const MAX_RUNNER_ID_BYTES: usize = 128;
+use crate::{
+    error::{MAX_RUNNER_ID_BYTES, RunnerError},
+    programs::Programs,
+    worktree::WorktreeCleanup,
+};
 
 /// The configuration of a runner.
 #[derive(Clone)]
@@ -118,58 +118,6 @@ impl fmt::Debug for RunnerConfig {
     }
 }
 
-/// A program that speaks the line protocol of `docs/process-protocol.md`.
-#[derive(Clone, Debug)]
-pub struct ProcessProgram {
-    /// The program: a path, or a name that is looked up in PATH.
-    pub command: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// The variables that it inherits from the runner, in addition to the variables without secrets.
-    pub inherit: Vec<String>,
-    /// Variables with fixed values.
-    pub environment: BTreeMap<String, String>,
-    /// Whether bubblewrap, if it works, prevents the programs of READ_ONLY threads from writing.
-    pub confine: bool,
-    /// The restrictions that its operator guarantees.
-    pub enforces: Enforcement,
-}
-
-impl ProcessProgram {
-    /// Returns a program that is restricted only in its tools.
-    #[must_use]
-    pub fn new<A: Into<String>>(command: impl Into<PathBuf>, args: impl IntoIterator<Item = A>) -> Self {
-        Self {
-            command: command.into(),
-            args: args.into_iter().map(Into::into).collect(),
-            inherit: Vec::new(),
-            environment: BTreeMap::new(),
-            confine: false,
-            enforces: Enforcement::default(),
-        }
-    }
-}
-
-/// The restrictions that a kind of program enforces. A runner rejects threads whose policy needs more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Enforcement {
-    /// Whether every tool of the program goes through the runner. The operator guarantees this. Nothing prevents a
-    /// program
-    /// from doing directly what a tool would do.
-    pub tools: bool,
-    /// Whether the program cannot write where a READ_ONLY thread must not.
-    pub read_only: bool,
-}
-
-impl Default for Enforcement {
-    fn default() -> Self {
-        Self {
-            tools: true,
-            read_only: false,
-        }
-    }
-}
-
 /// Timeouts for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -204,31 +152,10 @@ pub struct Ended {
     pub interrupted: Vec<String>,
 }
 
-/// An error that prevents a runner from starting.
-#[derive(Debug, thiserror::Error)]
-pub enum RunnerError {
-    /// The runner id is empty or too long.
-    #[error("the runner id must have 1 to {MAX_RUNNER_ID_BYTES} bytes, not {0}")]
-    BadRunnerId(usize),
-    /// The supervisor's URL cannot be read.
-    #[error("{0:?} is not a URL like http://127.0.0.1:50052")]
-    BadSupervisorUrl(String),
-    /// The token cannot be sent.
-    #[error("the token has characters that metadata cannot carry")]
-    BadToken,
-    /// The supervisor rejects this runner permanently.
-    #[error("the supervisor refused the runner ({code:?}): {message}")]
-    Refused {
-        /// The status code.
-        code: Code,
-        /// The status message.
-        message: String,
-    },
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::programs::ProcessProgram;
 
     #[test]
     fn debug_output_omits_token() {

@@ -17,7 +17,8 @@ use crate::{
     agent::{LaunchSpec, StartFailure},
     child::ProcessSpec,
     env::{Environment, plain},
-    project::{self, Access, Placeholders, Protection},
+    placeholders::Placeholders,
+    project::{self, Access, Protection},
     subprocess::{self, Limits},
 };
 

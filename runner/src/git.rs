@@ -1,22 +1,13 @@
-//! Runs git for worktrees.
-//!
-//! Agents may write to the repository, and its settings name programs that git runs: file filters, and programs that
-//! fetch
-//! missing objects. They cannot be listed, and some are needed. Therefore git is confined like the programs of agents,
-//! where
-//! that is possible, and its environment never contains secrets.
+//! Runs git. Its environment never contains secrets.
 
 use std::{
     ffi::{OsStr, OsString},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
-use troupe_proto::common::v1::Sandbox;
-
 use crate::{
     child::ProcessSpec,
-    confinement,
     env::plain,
     subprocess::{self, Limits},
 };
@@ -40,42 +31,7 @@ pub(crate) async fn look<A: AsRef<OsStr>>(
     run(process(directory, args)).await
 }
 
-/// Runs commands in one worktree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Git {
-    /// The paths that it may write.
-    own: Vec<PathBuf>,
-    /// Directories that are hidden from it, except for its own paths.
-    hidden: Vec<PathBuf>,
-}
-
-impl Git {
-    pub(crate) const fn new(own: Vec<PathBuf>, hidden: Vec<PathBuf>) -> Self {
-        Self { own, hidden }
-    }
-
-    /// Runs a command, confined where that is possible.
-    pub(crate) async fn run<A: AsRef<OsStr>>(
-        &self,
-        directory: &Path,
-        args: impl IntoIterator<Item = A>,
-    ) -> Result<String, String> {
-        let process = process(directory, args);
-        if !confinement::is_possible().await {
-            return run(process).await;
-        }
-        // Paths that do not exist cannot be mounted.
-        let own: Vec<&Path> = self
-            .own
-            .iter()
-            .map(PathBuf::as_path)
-            .filter(|path| path.exists())
-            .collect();
-        run(confinement::confined(process, Sandbox::ReadOnly, &own, &self.hidden)).await
-    }
-}
-
-fn process<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator<Item = A>) -> ProcessSpec {
+pub(crate) fn process<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator<Item = A>) -> ProcessSpec {
     let mut environment = plain(|name| std::env::var_os(name));
     environment.push(("GIT_TERMINAL_PROMPT".to_owned(), "0".into()));
     environment.extend(std::env::var_os(SETTINGS).map(|place| (SETTINGS.to_owned(), place)));
@@ -91,7 +47,7 @@ fn process<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator<Item = A>)
     }
 }
 
-async fn run(process: ProcessSpec) -> Result<String, String> {
+pub(crate) async fn run(process: ProcessSpec) -> Result<String, String> {
     let output = subprocess::output_of("git", process, LIMITS).await?;
     Ok(String::from_utf8_lossy(&output).trim_end_matches('\n').to_owned())
 }

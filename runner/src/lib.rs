@@ -24,10 +24,12 @@ mod child;
 mod claude;
 mod codex;
 mod config;
+mod confined_git;
 mod confinement;
 mod confinement_table;
 mod driven;
 mod env;
+mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -41,6 +43,7 @@ mod link;
 pub mod mcp;
 mod meter;
 mod outbox;
+mod placeholders;
 mod policy;
 mod process;
 pub mod program_check;
@@ -65,9 +68,13 @@ mod usage;
 mod workspace;
 mod worktree;
 
-pub use config::{Ended, Enforcement, ProcessProgram, RunnerConfig, RunnerError, Timing};
+pub use config::{Ended, RunnerConfig, Timing};
 pub use confinement_table::confinement_table;
-pub use programs::{AcpProgram, AgentProgram, ModelChoice, Profile, Program, ProgramKind, Programs, ProgramsError};
+pub use error::RunnerError;
+pub use programs::{
+    AcpProgram, AgentProgram, Enforcement, ModelChoice, ProcessProgram, Profile, Program, ProgramKind, Programs,
+    ProgramsError,
+};
 pub use provider_access::limits;
 use tokio_util::sync::CancellationToken;
 pub use worktree::WorktreeCleanup;

@@ -23,10 +23,7 @@ use troupe_proto::{
     },
 };
 
-use crate::{
-    bearer::Bearer,
-    config::{RunnerConfig, RunnerError},
-};
+use crate::{bearer::Bearer, config::RunnerConfig, error::RunnerError};
 
 /// Maximum number of messages that wait for the connection.
 const OUTGOING: usize = 64;
@@ -180,7 +177,7 @@ fn heartbeat_interval(welcome: &RunnerWelcome) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ProcessProgram;
+    use crate::programs::ProcessProgram;
 
     fn supervisor(url: &str) -> Result<Supervisor, RunnerError> {
         Supervisor::new(&RunnerConfig::new(

@@ -14,10 +14,9 @@ use tokio::task::JoinSet;
 
 use crate::{
     child::ProcessSpec,
-    config::ProcessProgram,
     confinement,
     env::plain,
-    programs::{AgentProgram, Profile, Program, ProgramKind, Programs, is_base_url},
+    programs::{AgentProgram, ProcessProgram, Profile, Program, ProgramKind, Programs, is_base_url},
     subprocess::{self, Limits},
 };
 

@@ -10,8 +10,6 @@ use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::config::{Enforcement, ProcessProgram};
-
 /// The placeholder for a program's own default model.
 const DEFAULT_MODEL: &str = "default";
 /// Maximum size of the file, in bytes.
@@ -112,6 +110,58 @@ pub struct Program {
     pub models: Vec<GlobMatcher>,
     /// The models that replace the models of roles, the most specific pattern first.
     pub aliases: Vec<(GlobMatcher, ModelChoice)>,
+}
+
+/// A program that speaks the line protocol of `docs/process-protocol.md`.
+#[derive(Clone, Debug)]
+pub struct ProcessProgram {
+    /// The program: a path, or a name that is looked up in PATH.
+    pub command: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The variables that it inherits from the runner, in addition to the variables without secrets.
+    pub inherit: Vec<String>,
+    /// Variables with fixed values.
+    pub environment: BTreeMap<String, String>,
+    /// Whether bubblewrap, if it works, prevents the programs of READ_ONLY threads from writing.
+    pub confine: bool,
+    /// The restrictions that its operator guarantees.
+    pub enforces: Enforcement,
+}
+
+impl ProcessProgram {
+    /// Returns a program that is restricted only in its tools.
+    #[must_use]
+    pub fn new<A: Into<String>>(command: impl Into<PathBuf>, args: impl IntoIterator<Item = A>) -> Self {
+        Self {
+            command: command.into(),
+            args: args.into_iter().map(Into::into).collect(),
+            inherit: Vec::new(),
+            environment: BTreeMap::new(),
+            confine: false,
+            enforces: Enforcement::default(),
+        }
+    }
+}
+
+/// The restrictions that a kind of program enforces. A runner rejects threads whose policy needs more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enforcement {
+    /// Whether every tool of the program goes through the runner. The operator guarantees this. Nothing prevents a
+    /// program
+    /// from doing directly what a tool would do.
+    pub tools: bool,
+    /// Whether the program cannot write where a READ_ONLY thread must not.
+    pub read_only: bool,
+}
+
+impl Default for Enforcement {
+    fn default() -> Self {
+        Self {
+            tools: true,
+            read_only: false,
+        }
+    }
 }
 
 /// A model in a program's format.

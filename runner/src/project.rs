@@ -11,13 +11,10 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _},
-    os::unix::fs::MetadataExt as _,
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::{FlockOperation, flock};
-
-use crate::{env::Environment, git};
+use crate::{env::Environment, git, placeholders::Placeholders};
 
 /// Directories with roles or settings of agent programs. They are read-only, and stay empty where they do not exist.
 pub(crate) const DIRECTORIES: &[&str] = &[
@@ -41,8 +38,6 @@ pub(crate) const EXISTING: &[&str] = &[
 ];
 /// The longest `.git` file that is read, in bytes.
 const MAX_GIT_FILE_BYTES: u64 = 8 * 1024;
-/// Maximum number of attempts to create a placeholder that another runner removes in between.
-const PLACEHOLDER_ATTEMPTS: usize = 8;
 
 /// The settings of a project that a program of that kind would load into its own process, below the thread's directory and
 /// each directory above it up to the repository's root.
@@ -171,15 +166,13 @@ impl Protection {
                 Err(_) => {}
             }
             let next = parts.peek().map(|part| part.as_os_str());
-            if absent == Absent::Create && holds_nothing_but(&path, next) {
-                match Placeholder::hold(&path) {
-                    Ok(held) => self.placeholders.0.push(held),
-                    Err(error) => {
-                        self.gaps
-                            .push(format!("its agent can create {}: {error}", path.display()));
-                        return;
-                    }
-                }
+            if absent == Absent::Create
+                && holds_nothing_but(&path, next)
+                && let Err(error) = self.placeholders.hold(&path)
+            {
+                self.gaps
+                    .push(format!("its agent can create {}: {error}", path.display()));
+                return;
             }
             let access = if is_last { Access::Read } else { Access::Write };
             if !self.mounts.iter().any(|(_, known)| *known == path) {
@@ -341,61 +334,6 @@ fn holds_nothing_but(path: &Path, next: Option<&OsStr>) -> bool {
             .flatten()
             .all(|entry| Some(entry.file_name().as_os_str()) == next),
         Err(error) => error.kind() == io::ErrorKind::NotFound,
-    }
-}
-
-/// The placeholders of one thread.
-#[derive(Debug, Default)]
-pub(crate) struct Placeholders(Vec<Placeholder>);
-
-impl Drop for Placeholders {
-    fn drop(&mut self) {
-        // Children are removed before their parents.
-        while let Some(last) = self.0.pop() {
-            drop(last);
-        }
-    }
-}
-
-/// An empty directory that exists only to be mounted over. Every runner that needs it holds a shared lock on it; the last
-/// one removes it. Removing it earlier would remove the mounts of the others.
-#[derive(Debug)]
-struct Placeholder {
-    path: PathBuf,
-    lock: File,
-}
-
-impl Placeholder {
-    fn hold(path: &Path) -> io::Result<Self> {
-        for _ in 0..PLACEHOLDER_ATTEMPTS {
-            match fs::create_dir(path) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
-            let Ok(lock) = File::open(path) else { continue };
-            if flock(&lock, FlockOperation::NonBlockingLockShared).is_err() {
-                // Its last user removes it immediately.
-                std::thread::yield_now();
-                continue;
-            }
-            let (ours, present) = (lock.metadata()?, fs::symlink_metadata(path));
-            if present.is_ok_and(|present| (present.dev(), present.ino()) == (ours.dev(), ours.ino())) {
-                return Ok(Self {
-                    path: path.to_owned(),
-                    lock,
-                });
-            }
-        }
-        Err(io::Error::other("another program removes it again and again"))
-    }
-}
-
-impl Drop for Placeholder {
-    fn drop(&mut self) {
-        if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // A placeholder that is not empty is kept.
-            let _ = fs::remove_dir(&self.path);
-        }
     }
 }
 

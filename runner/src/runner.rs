@@ -14,7 +14,8 @@ use troupe_proto::supervisor::v1::{AttachRequest, RunnerHeartbeat, attach_reques
 
 use crate::{
     backoff::Backoff,
-    config::{Ended, RunnerConfig, RunnerError},
+    config::{Ended, RunnerConfig},
+    error::RunnerError,
     link::{Link, LinkError, Supervisor},
     outbox::Attempt,
     runner_state::{Flow, RunnerState},

@@ -12,11 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
-use crate::{
-    env::UNFINISHED,
-    git::{Git, look},
-    home,
-};
+use crate::{confined_git::Git, env::UNFINISHED, git::look, home};
 
 /// The prefix of a submodule in the index.
 const SUBMODULE: &str = "160000 ";

@@ -22,7 +22,7 @@ use troupe_proto::{fault::Fault, reason::Reason};
 use crate::{
     auth::{is_open, quote},
     deadline::Deadline,
-    metrics::meter,
+    instruments::meter,
     rpc::{self, code},
     trace_context::TraceParent,
     traces::{CallSpan, CallTracer},

@@ -21,6 +21,7 @@ pub mod encoded;
 mod fresh;
 pub mod held;
 pub mod identity;
+pub mod instruments;
 pub mod jwks;
 pub mod jwt;
 pub mod jwt_roles;

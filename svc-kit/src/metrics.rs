@@ -1,13 +1,10 @@
 //! Metrics: OpenTelemetry instruments that Prometheus reads from the admin port, that are exported to a collector over
 //! OTLP, or both.
 //!
-//! All crates create their instruments with [`meter`]. The instruments do nothing while metrics are disabled. Names
+//! All crates create their instruments with [`crate::instruments`]. The instruments do nothing while metrics are disabled. Names
 //! follow OpenTelemetry's conventions; other names begin with `troupe.`. Labels have few values, all known in advance.
 
-use opentelemetry::{
-    global,
-    metrics::{Counter, Meter},
-};
+use opentelemetry::global;
 use opentelemetry_otlp::{MetricExporter, WithTonicConfig as _};
 use opentelemetry_sdk::{
     Resource,
@@ -83,20 +80,6 @@ pub(crate) fn text(registry: &Registry) -> prometheus::Result<Vec<u8>> {
     let mut text = Vec::new();
     TextEncoder::new().encode(&registry.gather(), &mut text)?;
     Ok(text)
-}
-
-/// Returns the meter of this program.
-#[must_use]
-pub fn meter() -> Meter {
-    global::meter("troupe")
-}
-
-/// Creates a counter that is exported from the start with the value 0, so that the first increase is visible.
-#[must_use]
-pub fn counter(name: &'static str, what: &'static str) -> Counter<u64> {
-    let counter = meter().u64_counter(name).with_description(what).build();
-    counter.add(0, &[]);
-    counter
 }
 
 fn in_seconds(instrument: &Instrument) -> Option<Stream> {

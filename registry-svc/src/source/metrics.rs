@@ -1,7 +1,7 @@
 //! Catalogue metrics for operators. `docs/monitoring.md` lists them.
 
 use opentelemetry::metrics::{Counter, Gauge};
-use svc_kit::metrics::{counter, meter};
+use svc_kit::instruments::{counter, meter};
 
 use crate::domain::catalog::Catalog;
 

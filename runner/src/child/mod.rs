@@ -34,7 +34,7 @@ use crate::{
     agent::{InputError, StartFailure, StopOrder, Stopped},
     env::Environment,
     group::{Group, describe},
-    project::Placeholders,
+    placeholders::Placeholders,
     text::clean,
 };
 

@@ -15,10 +15,9 @@ use crate::{
         Agent, AgentEvent, AgentKind, Boxed, InputError, InterruptMethod, LaunchSpec, StartFailure, StopOrder, Stopped,
     },
     child::{Child, ChildEvent, ChildOutput, Line, ProcessSpec},
-    config::{Enforcement, ProcessProgram},
     confinement::{self, SecretMasks},
     env::{add, environment},
-    programs::ModelChoice,
+    programs::{Enforcement, ModelChoice, ProcessProgram},
     prompt::PreparedTurn,
     tools::{ToolAnswer, ToolFailure},
 };

@@ -11,7 +11,7 @@ use opentelemetry::{
     KeyValue,
     metrics::{Counter, Histogram, UpDownCounter},
 };
-use svc_kit::metrics::{counter, meter};
+use svc_kit::instruments::{counter, meter};
 
 use crate::{
     domain::{

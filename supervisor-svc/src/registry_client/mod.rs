@@ -17,8 +17,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 use opentelemetry::metrics::Counter;
 use svc_kit::{
     deadline::{self, Deadline},
+    instruments::counter,
     lost,
-    metrics::counter,
     shown_token::ShownToken,
     tls::{self, ClientFiles},
     trace_context::{self, TraceParent},

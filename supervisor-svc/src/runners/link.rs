@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 use futures::{StreamExt as _, stream::FuturesOrdered};
 use opentelemetry::metrics::Counter;
 use supervisor_log::codec::parts::{usage_from_pb, usage_to_pb};
-use svc_kit::{identity::principal_of, metrics::counter};
+use svc_kit::{identity::principal_of, instruments::counter};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,

@@ -14,7 +14,7 @@ use tokio_rustls::{
 };
 
 use super::{ALPN, TlsError, authorities, certificates, expiry, key, provider};
-use crate::{fresh::Fresh, metrics::meter};
+use crate::{fresh::Fresh, instruments::meter};
 
 /// Maximum duration of a handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);

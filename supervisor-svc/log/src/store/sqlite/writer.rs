@@ -13,7 +13,7 @@ use std::{
 
 use opentelemetry::metrics::Histogram;
 use rusqlite::Connection;
-use svc_kit::metrics::meter;
+use svc_kit::instruments::meter;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{

@@ -1,0 +1,76 @@
+//! Empty directories that exist only to be mounted over.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// Maximum number of attempts to create a placeholder that another runner removes in between.
+const PLACEHOLDER_ATTEMPTS: usize = 8;
+
+/// The placeholders of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Placeholders(Vec<Placeholder>);
+
+impl Placeholders {
+    /// Creates the placeholder at a path, or shares an existing one.
+    pub(crate) fn hold(&mut self, path: &Path) -> io::Result<()> {
+        self.0.push(Placeholder::hold(path)?);
+        Ok(())
+    }
+}
+
+impl Drop for Placeholders {
+    fn drop(&mut self) {
+        // Children are removed before their parents.
+        while let Some(last) = self.0.pop() {
+            drop(last);
+        }
+    }
+}
+
+/// An empty directory that exists only to be mounted over. Every runner that needs it holds a shared lock on it; the last
+/// one removes it. Removing it earlier would remove the mounts of the others.
+#[derive(Debug)]
+struct Placeholder {
+    path: PathBuf,
+    lock: File,
+}
+
+impl Placeholder {
+    fn hold(path: &Path) -> io::Result<Self> {
+        for _ in 0..PLACEHOLDER_ATTEMPTS {
+            match fs::create_dir(path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            let Ok(lock) = File::open(path) else { continue };
+            if flock(&lock, FlockOperation::NonBlockingLockShared).is_err() {
+                // Its last user removes it immediately.
+                std::thread::yield_now();
+                continue;
+            }
+            let (ours, present) = (lock.metadata()?, fs::symlink_metadata(path));
+            if present.is_ok_and(|present| (present.dev(), present.ino()) == (ours.dev(), ours.ino())) {
+                return Ok(Self {
+                    path: path.to_owned(),
+                    lock,
+                });
+            }
+        }
+        Err(io::Error::other("another program removes it again and again"))
+    }
+}
+
+impl Drop for Placeholder {
+    fn drop(&mut self) {
+        if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // A placeholder that is not empty is kept.
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+}
