@@ -12,7 +12,7 @@ use supervisor_core::{
     evolve::{evolve, open},
     ids::{ApprovalId, Digest, InputNumber, Sequence},
     principal::Actor,
-    rejection::{GuardedVerb, Refusal},
+    rejection::{GuardedVerb, Rejection},
     settings::{EdgeManagement, Sandbox},
     state::session::Session,
     status::StatusKind,
@@ -20,7 +20,7 @@ use supervisor_core::{
 };
 use supervisor_log::{
     codec::{event_to_pb, parts::time_to_pb},
-    store::{AppendError, Refusal as WriteRefusal},
+    store::{AppendError, Refusal},
 };
 use supervisor_svc::{
     convert::{Redaction, View, approval::approval_to_pb, status::fault, thread as shown},
@@ -277,35 +277,35 @@ fn rejections_map_to_documented_errors() {
     let by_id = id.to_string();
     for (refusal, code, reason, key, value) in [
         (
-            Refusal::OutsideSubtree(GuardedVerb::Close),
+            Rejection::OutsideSubtree(GuardedVerb::Close),
             Code::PermissionDenied,
             Reason::OutsideSubtree,
             "verb",
             "close",
         ),
         (
-            Refusal::ThreadNotFound("x".to_owned()),
+            Rejection::ThreadNotFound("x".to_owned()),
             Code::NotFound,
             Reason::ThreadNotFound,
             "thread_id",
             "x",
         ),
         (
-            Refusal::ThreadClosing(id),
+            Rejection::ThreadClosing(id),
             Code::FailedPrecondition,
             Reason::ThreadClosing,
             "thread_id",
             by_id.as_str(),
         ),
         (
-            Refusal::DepthLimit { depth: 3, max_depth: 2 },
+            Rejection::DepthLimit { depth: 3, max_depth: 2 },
             Code::FailedPrecondition,
             Reason::DepthLimit,
             "max_depth",
             "2",
         ),
         (
-            Refusal::ThreadLimit {
+            Rejection::ThreadLimit {
                 max_threads: 12,
                 active: 11,
             },
@@ -315,7 +315,7 @@ fn rejections_map_to_documented_errors() {
             "11",
         ),
         (
-            Refusal::AliasInUse {
+            Rejection::AliasInUse {
                 alias: "fox".to_owned(),
                 by: Some(id),
             },
@@ -325,7 +325,7 @@ fn rejections_map_to_documented_errors() {
             "fox",
         ),
         (
-            Refusal::IllegalTransition {
+            Rejection::IllegalTransition {
                 thread: id,
                 status: StatusKind::Shutdown,
                 wanted: "take input",
@@ -336,14 +336,14 @@ fn rejections_map_to_documented_errors() {
             "SHUTDOWN",
         ),
         (
-            Refusal::RequestIdReused("r".to_owned()),
+            Rejection::RequestIdReused("r".to_owned()),
             Code::AlreadyExists,
             Reason::RequestIdReused,
             "request_id",
             "r",
         ),
         (
-            Refusal::AheadOfHead {
+            Rejection::AheadOfHead {
                 after: Sequence::new(9),
                 oldest: Sequence::new(2),
                 head: Sequence::new(4),
@@ -366,7 +366,7 @@ fn rejections_map_to_documented_errors() {
 
 #[test]
 fn store_errors_map_to_unavailable_with_reason() {
-    let full = AppendError::Refused(WriteRefusal::DiskFull);
+    let full = AppendError::Refused(Refusal::DiskFull);
     let interrupted = AppendError::Stopped;
     for (error, reason) in [(full, Reason::StoreUnavailable), (interrupted, Reason::OutcomeUnknown)] {
         let text = error.to_string();

@@ -13,7 +13,7 @@ use crate::{
 
 /// The reason for which a command was rejected. The texts are part of the contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum Rejection {
     /// The token's thread is closed, or was placed again since the token was minted.
     #[error("missing, malformed or stale token; send \"authorization: Bearer TOKEN\"")]
     StaleToken,
@@ -197,7 +197,7 @@ pub enum Refusal {
     },
 }
 
-impl From<PolicyError> for Refusal {
+impl From<PolicyError> for Rejection {
     fn from(error: PolicyError) -> Self {
         Self::Policy(error.to_string())
     }

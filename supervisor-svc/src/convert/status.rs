@@ -9,7 +9,7 @@ use troupe_proto::{fault::Fault, reason::Reason};
 use crate::{
     domain::{
         ids::ThreadId,
-        rejection::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Rejection},
         rules::limits::MAX_PENDING_INPUTS,
     },
     engine::Failure,
@@ -17,41 +17,41 @@ use crate::{
 
 const THREAD: &str = "troupe.supervisor.v1.Thread";
 
-/// The error of a refusal.
+/// The error of a rejection.
 #[must_use]
-pub fn fault(refusal: &Refusal) -> Fault {
-    let text = refusal.to_string();
+pub fn fault(rejection: &Rejection) -> Fault {
+    let text = rejection.to_string();
     let new = |code, reason| Fault::new(code, reason, text.clone());
-    match refusal {
-        Refusal::StaleToken => new(Code::Unauthenticated, Reason::Unauthenticated),
-        Refusal::OutsideSubtree(verb) => {
+    match rejection {
+        Rejection::StaleToken => new(Code::Unauthenticated, Reason::Unauthenticated),
+        Rejection::OutsideSubtree(verb) => {
             new(Code::PermissionDenied, Reason::OutsideSubtree).with("verb", verb_name(*verb))
         }
-        Refusal::ToolDenied { tool, agent_type } => new(Code::PermissionDenied, Reason::ToolDenied)
+        Rejection::ToolDenied { tool, agent_type } => new(Code::PermissionDenied, Reason::ToolDenied)
             .with("tool", tool)
             .with("agent_type", agent_type),
-        Refusal::OperatorsOnly { field } => new(Code::PermissionDenied, Reason::NotPermitted).with("field", field),
-        Refusal::ThreadNotFound(id) => new(Code::NotFound, Reason::ThreadNotFound)
+        Rejection::OperatorsOnly { field } => new(Code::PermissionDenied, Reason::NotPermitted).with("field", field),
+        Rejection::ThreadNotFound(id) => new(Code::NotFound, Reason::ThreadNotFound)
             .with("thread_id", id)
             .resource(THREAD, id, &text),
-        Refusal::ThreadClosed(id) => about_thread(new(Code::FailedPrecondition, Reason::ThreadClosed), *id)
+        Rejection::ThreadClosed(id) => about_thread(new(Code::FailedPrecondition, Reason::ThreadClosed), *id)
             .precondition(id.to_string(), "the thread must be open; ResumeAgent opens it again"),
-        Refusal::ThreadClosing(id) => about_thread(new(Code::FailedPrecondition, Reason::ThreadClosing), *id)
+        Rejection::ThreadClosing(id) => about_thread(new(Code::FailedPrecondition, Reason::ThreadClosing), *id)
             .precondition(id.to_string(), "neither the thread nor one above it may be closing"),
-        Refusal::SessionPaused => new(Code::FailedPrecondition, Reason::SessionPaused).precondition(
+        Rejection::SessionPaused => new(Code::FailedPrecondition, Reason::SessionPaused).precondition(
             "session",
             "the session must not be paused; UpdateSession with paused = false resumes it",
         ),
-        Refusal::SessionClosed => new(Code::FailedPrecondition, Reason::SessionClosed)
+        Rejection::SessionClosed => new(Code::FailedPrecondition, Reason::SessionClosed)
             .precondition("session", "the session must be open; a closed one stays closed"),
-        Refusal::DepthLimit { depth, max_depth } => new(Code::FailedPrecondition, Reason::DepthLimit)
+        Rejection::DepthLimit { depth, max_depth } => new(Code::FailedPrecondition, Reason::DepthLimit)
             .with("depth", depth)
             .with("max_depth", max_depth)
             .precondition(
                 "max_depth",
                 format!("the child would have depth {depth}; the deepest allowed is {max_depth}"),
             ),
-        Refusal::SpawnNotAllowed {
+        Rejection::SpawnNotAllowed {
             caller,
             wanted,
             allowed,
@@ -59,7 +59,7 @@ pub fn fault(refusal: &Refusal) -> Fault {
             .with("caller_agent_type", caller)
             .with("agent_type", wanted)
             .with("spawn_list", allowed.join(",")),
-        Refusal::ThreadLimit { max_threads, active } => new(Code::ResourceExhausted, Reason::ThreadLimit)
+        Rejection::ThreadLimit { max_threads, active } => new(Code::ResourceExhausted, Reason::ThreadLimit)
             .with("max_threads", max_threads)
             .with("active", active)
             .quota(
@@ -70,30 +70,30 @@ pub fn fault(refusal: &Refusal) -> Fault {
                      CloseAgent, or call with on_limit = QUEUE"
                 ),
             ),
-        Refusal::OpenLimit { what, max, remedy } => new(Code::ResourceExhausted, Reason::OpenLimit)
+        Rejection::OpenLimit { what, max, remedy } => new(Code::ResourceExhausted, Reason::OpenLimit)
             .with("limit", what)
             .with("max", max)
             .quota(*what, *remedy),
-        Refusal::InvalidInput(text) => Fault::bad_field(Reason::InvalidInput, "message", *text),
-        Refusal::InvalidArgument { field, message } => {
+        Rejection::InvalidInput(text) => Fault::bad_field(Reason::InvalidInput, "message", *text),
+        Rejection::InvalidArgument { field, message } => {
             Fault::bad_field(Reason::InvalidArgument, *field, message).with("field", field)
         }
-        Refusal::AliasInUse { alias, by } => {
+        Rejection::AliasInUse { alias, by } => {
             let fault = new(Code::AlreadyExists, Reason::AliasInUse).with("alias", alias);
             match by {
                 Some(by) => about_thread(fault, *by).resource(THREAD, by.to_string(), "it has the alias"),
                 None => fault,
             }
         }
-        Refusal::IllegalTransition { thread, status, wanted } => {
+        Rejection::IllegalTransition { thread, status, wanted } => {
             about_thread(new(Code::FailedPrecondition, Reason::IllegalTransition), *thread)
                 .with("status", status)
                 .with("wanted", wanted)
                 .precondition(thread.to_string(), format!("a thread that is {status} cannot {wanted}"))
         }
-        Refusal::Policy(detail) => new(Code::InvalidArgument, Reason::InvalidArgument).with("detail", detail),
-        Refusal::RequestIdReused(id) => new(Code::AlreadyExists, Reason::RequestIdReused).with("request_id", id),
-        Refusal::TooMuchInput {
+        Rejection::Policy(detail) => new(Code::InvalidArgument, Reason::InvalidArgument).with("detail", detail),
+        Rejection::RequestIdReused(id) => new(Code::AlreadyExists, Reason::RequestIdReused).with("request_id", id),
+        Rejection::TooMuchInput {
             thread,
             waiting,
             newest,
@@ -105,16 +105,16 @@ pub fn fault(refusal: &Refusal) -> Fault {
                 thread.to_string(),
                 format!("{waiting} inputs wait, at most {MAX_PENDING_INPUTS} may; its next turn reads them"),
             ),
-        Refusal::Missing { what, id } => new(Code::NotFound, Reason::NotFound)
+        Rejection::Missing { what, id } => new(Code::NotFound, Reason::NotFound)
             .with("kind", what)
             .with("id", id)
             .resource(what, id, &text),
-        Refusal::IllegalState(_) => new(Code::FailedPrecondition, Reason::IllegalTransition),
-        Refusal::NotPermitted(_) => new(Code::PermissionDenied, Reason::NotPermitted),
-        Refusal::LimitExceeded { limit, message } => new(Code::ResourceExhausted, Reason::LimitExceeded)
+        Rejection::IllegalState(_) => new(Code::FailedPrecondition, Reason::IllegalTransition),
+        Rejection::NotPermitted(_) => new(Code::PermissionDenied, Reason::NotPermitted),
+        Rejection::LimitExceeded { limit, message } => new(Code::ResourceExhausted, Reason::LimitExceeded)
             .with("limit", limit)
             .quota(*limit, message),
-        Refusal::RateLimited {
+        Rejection::RateLimited {
             thread,
             per_second,
             retry_after,
@@ -127,22 +127,22 @@ pub fn fault(refusal: &Refusal) -> Fault {
                 None => fault,
             }
         }
-        Refusal::BudgetExhausted { thread, what } => {
+        Rejection::BudgetExhausted { thread, what } => {
             about_thread(new(Code::ResourceExhausted, Reason::BudgetExhausted), *thread)
                 .with("budget", what)
                 .quota(thread.to_string(), format!("the budget of {what} is spent"))
         }
-        Refusal::HistoryCompacted { oldest, head } => new(Code::OutOfRange, Reason::HistoryCompacted)
+        Rejection::HistoryCompacted { oldest, head } => new(Code::OutOfRange, Reason::HistoryCompacted)
             .with("oldest", oldest)
             .with("head", head),
-        Refusal::OverBudget(shortage) => {
+        Rejection::OverBudget(shortage) => {
             let field = format!("budget.{}", shortage.resource.as_str());
             about_thread(Fault::bad_field(Reason::LimitExceeded, field, &text), shortage.thread)
                 .with("budget", shortage.resource.as_str())
                 .with("asked", shortage.asked)
                 .with("left", shortage.left)
         }
-        Refusal::AheadOfHead { after, oldest, head } => new(Code::OutOfRange, Reason::AheadOfHead)
+        Rejection::AheadOfHead { after, oldest, head } => new(Code::OutOfRange, Reason::AheadOfHead)
             .with("after_sequence", after)
             .with("oldest", oldest)
             .with("head", head),
@@ -167,7 +167,7 @@ impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         let text = failure.to_string();
         match &failure {
-            Failure::Refused(refusal) => fault(refusal),
+            Failure::Refused(rejection) => fault(rejection),
             Failure::SessionNotFound(id) => Fault::new(Code::NotFound, Reason::SessionNotFound, text)
                 .with("session_id", id)
                 .resource("session", id.to_string(), "list sessions with ListSessions"),
@@ -189,9 +189,9 @@ impl From<Failure> for Status {
     }
 }
 
-/// Returns a refusal as a gRPC status. A function because neither type belongs to this crate.
-pub(crate) fn refused(refusal: Refusal) -> Status {
-    fault(&refusal).into()
+/// Returns a rejection as a gRPC status. A function because neither type belongs to this crate.
+pub(crate) fn refused(rejection: Rejection) -> Status {
+    fault(&rejection).into()
 }
 
 /// The advice for a client whose watch ends.

@@ -395,8 +395,8 @@ impl Actor {
                 };
                 let _ = reply.send(Ok(Begun::Before(done)));
             }
-            Err(refusal) => {
-                let _ = reply.send(Err(refusal.into()));
+            Err(rejection) => {
+                let _ = reply.send(Err(rejection.into()));
             }
             Ok(None) => {
                 if let Some((remember, reply)) = self.requests.begin((remember, reply)) {

@@ -237,14 +237,14 @@ impl AppendBuilder {
     /// Returns whether the session has room for a command's contents. A client's command is rejected. Contents of the
     /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded.
     fn has_room(&mut self, command: &Command, contents: &[store::Content]) -> Result<bool, Failure> {
-        let Err(refusal) = self.quota.check(contents) else {
+        let Err(rejection) = self.quota.check(contents) else {
             return Ok(true);
         };
         if !matches!(command, Command::Dispatch(_) | Command::Report { .. }) {
-            return Err(refusal.into());
+            return Err(rejection.into());
         }
         if self.quota.leave_out() {
-            tracing::warn!(session = %self.working.id, %refusal, "prompts and results are stored without their content");
+            tracing::warn!(session = %self.working.id, %rejection, "prompts and results are stored without their content");
         }
         Ok(false)
     }
@@ -255,7 +255,9 @@ impl AppendBuilder {
                 if earlier.hash == remember.hash {
                     return Ok(Some(outcome.clone()));
                 }
-                return Err(crate::domain::rejection::Refusal::RequestIdReused(remember.key.request_id.clone()).into());
+                return Err(
+                    crate::domain::rejection::Rejection::RequestIdReused(remember.key.request_id.clone()).into(),
+                );
             }
         }
         Ok(requests.recall(remember, self.now)?)

@@ -15,7 +15,7 @@ use troupe_proto::store::v1 as pb;
 use super::{error::Failure, message::Remember};
 use crate::domain::{
     ids::SessionId,
-    rejection::Refusal,
+    rejection::Rejection,
     time::{REQUESTS_REMEMBERED, UnixMillis},
 };
 
@@ -29,9 +29,9 @@ pub(super) struct Deletions {
     changing: Mutex<()>,
 }
 
-/// Returns the refusal to delete an open session.
-pub(super) fn still_open(id: SessionId) -> Refusal {
-    Refusal::IllegalState(format!(
+/// Returns the rejection to delete an open session.
+pub(super) fn still_open(id: SessionId) -> Rejection {
+    Rejection::IllegalState(format!(
         "session with id {id} is open; close it with CloseSession before it is deleted"
     ))
 }
@@ -43,7 +43,7 @@ pub(super) async fn recall(store: &dyn EventStore, remember: &Remember, now: Uni
     match slot.deletions.iter().rev().find(|deletion| deletion.key[..] == key) {
         Some(deletion) if has_expired(deletion, now) => Ok(false),
         Some(deletion) if deletion.hash[..] == remember.hash => Ok(true),
-        Some(_) => Err(Refusal::RequestIdReused(remember.key.request_id.clone()).into()),
+        Some(_) => Err(Rejection::RequestIdReused(remember.key.request_id.clone()).into()),
         None => Ok(false),
     }
 }

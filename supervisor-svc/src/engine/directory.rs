@@ -29,7 +29,7 @@ use crate::{
         event::{Event, Recorded, SessionEvent},
         evolve,
         ids::{Epoch, Sequence, SessionId, ThreadId},
-        rejection::Refusal,
+        rejection::Rejection,
         state::session::Session,
         time::UnixMillis,
     },
@@ -177,7 +177,7 @@ impl Directory {
         match (not_made, hash) {
             (NotMade::Failed(failure), _) => Err(failure),
             (NotMade::Existing { hash: earlier, .. }, Some((request_id, hash))) if hash != earlier => {
-                Err(Refusal::RequestIdReused(request_id).into())
+                Err(Rejection::RequestIdReused(request_id).into())
             }
             (NotMade::Existing { session, .. }, _) => self.session(session).await,
         }
@@ -194,7 +194,9 @@ impl Directory {
             .await?;
         match creation {
             Some(creation) if creation.expires <= key.now => Ok(None),
-            Some(creation) if creation.hash != key.hash => Err(Refusal::RequestIdReused(key.request_id.clone()).into()),
+            Some(creation) if creation.hash != key.hash => {
+                Err(Rejection::RequestIdReused(key.request_id.clone()).into())
+            }
             Some(creation) => self.session(creation.session).await.map(Some),
             None => Ok(None),
         }
@@ -234,7 +236,7 @@ impl Directory {
     /// Deletes a closed session and all its data. A retry of a successful deletion succeeds.
     ///
     /// # Errors
-    /// [`Failure::SessionNotFound`]; a refusal if the session is open or the request id was used for another request;
+    /// [`Failure::SessionNotFound`]; a rejection if the session is open or the request id was used for another request;
     /// otherwise the store's error.
     pub async fn delete(&self, id: SessionId, remember: Option<&Remember>) -> Result<(), Failure> {
         let store = self.store().as_ref();

@@ -5,14 +5,14 @@ use supervisor_log::{
     store::{AppendError, ReadError},
 };
 
-use crate::domain::{ids::SessionId, rejection::Refusal};
+use crate::domain::{ids::SessionId, rejection::Rejection};
 
 /// The reason why there is no [`Done`](super::Done).
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Failure {
     /// The rules reject the command. Nothing happened.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] Rejection),
     /// The session does not exist.
     #[error("session with id {0} not found")]
     SessionNotFound(SessionId),
@@ -51,7 +51,7 @@ impl From<AppendError> for Failure {
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::Compacted { oldest, head, .. } => Self::Refused(Refusal::HistoryCompacted { oldest, head }),
+            ReadError::Compacted { oldest, head, .. } => Self::Refused(Rejection::HistoryCompacted { oldest, head }),
             ReadError::Corrupt { .. } | ReadError::CorruptSide { .. } => Self::Corrupt(error.to_string()),
             ReadError::Engine(_) => Self::StoreUnavailable(error.to_string()),
         }

@@ -231,7 +231,7 @@ impl Handle {
     /// Deletes the session and all its data. Other handles stop working.
     ///
     /// # Errors
-    /// A refusal unless the session is closed; otherwise the store's error.
+    /// A rejection unless the session is closed; otherwise the store's error.
     pub(super) async fn delete(&self) -> Result<(), Failure> {
         let (reply, answer) = oneshot::channel();
         self.control
@@ -245,7 +245,7 @@ impl Handle {
     /// command; other requests are recognised by the command itself.
     ///
     /// # Errors
-    /// [`Refusal::RequestIdReused`](crate::domain::rejection::Refusal::RequestIdReused) and [`Failure::Gone`].
+    /// [`Rejection::RequestIdReused`](crate::domain::rejection::Rejection::RequestIdReused) and [`Failure::Gone`].
     pub async fn begin(&self, remember: Option<Remember>) -> Result<Begun, Failure> {
         let Some(remember) = remember else {
             return Ok(Begun::New(InFlight::new(self, None)));

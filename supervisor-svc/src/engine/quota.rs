@@ -2,7 +2,7 @@
 
 use supervisor_log::store::Content;
 
-use crate::domain::rejection::Refusal;
+use crate::domain::rejection::Rejection;
 
 /// More than one append adds. If less room is left, the content is counted exactly before each append.
 const MARGIN: u64 = 32 * 1024 * 1024;
@@ -43,13 +43,13 @@ impl ContentQuota {
     /// Checks that the session has room for these contents.
     ///
     /// # Errors
-    /// [`Refusal::LimitExceeded`].
-    pub fn check(&self, contents: &[Content]) -> Result<(), Refusal> {
+    /// [`Rejection::LimitExceeded`].
+    pub fn check(&self, contents: &[Content]) -> Result<(), Rejection> {
         let (used, max, added) = (self.used, self.max, bytes_of(contents));
         if added == 0 || used.saturating_add(added) <= max {
             return Ok(());
         }
-        Err(Refusal::LimitExceeded {
+        Err(Rejection::LimitExceeded {
             limit: "session content",
             message: format!(
                 "the session holds {used} bytes of content, and {added} more exceed its {max}; send less, go on in a new \

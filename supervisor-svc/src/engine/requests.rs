@@ -16,7 +16,7 @@ use super::{
 };
 use crate::domain::{
     ids::{InputNumber, ThreadId},
-    rejection::Refusal,
+    rejection::Rejection,
     settings::Limits,
     status::StatusKind,
     time::{REQUESTS_REMEMBERED, UnixMillis},
@@ -52,11 +52,11 @@ impl Requests {
     }
 
     /// Returns the outcome of the same request, if it was made before.
-    pub fn recall(&self, remember: &Remember, now: UnixMillis) -> Result<Option<Outcome>, Refusal> {
+    pub fn recall(&self, remember: &Remember, now: UnixMillis) -> Result<Option<Outcome>, Rejection> {
         match self.done.get(&remember.key) {
             Some((_, _, expires)) if *expires <= now => Ok(None),
             Some((hash, outcome, _)) if *hash == remember.hash => Ok(Some(outcome.clone())),
-            Some(_) => Err(Refusal::RequestIdReused(remember.key.request_id.clone())),
+            Some(_) => Err(Rejection::RequestIdReused(remember.key.request_id.clone())),
             None => Ok(None),
         }
     }

@@ -42,7 +42,7 @@ pub(super) struct Singleflight(Mutex<HashMap<ResolveSpawnRequest, Arc<Flight>>>)
 #[derive(Debug)]
 struct Flight {
     /// Number of callers. It changes only under the lock of [`Singleflight`].
-    places: AtomicUsize,
+    participants: AtomicUsize,
     on_their_way: Semaphore,
     /// The next round, whose request has not been sent yet. New callers may join it.
     open: Mutex<Arc<Response>>,
@@ -51,7 +51,7 @@ struct Flight {
 impl Default for Flight {
     fn default() -> Self {
         Self {
-            places: AtomicUsize::new(0),
+            participants: AtomicUsize::new(0),
             on_their_way: Semaphore::new(ON_THEIR_WAY),
             open: Mutex::default(),
         }
@@ -88,12 +88,12 @@ impl Singleflight {
         F: Future<Output = Answer>,
     {
         loop {
-            let place = self.join(question);
+            let participant = self.join(question);
             let mut own = None;
             let turn = async {
                 // Continues whether or not the permit was acquired.
-                let _turn = timeout(TOGETHER_WITHIN, place.line.on_their_way.acquire()).await;
-                place.line.close(&place.round);
+                let _turn = timeout(TOGETHER_WITHIN, participant.line.on_their_way.acquire()).await;
+                participant.line.close(&participant.round);
                 // The futures around it have a copy of it each.
                 let answer = Box::pin(ask()).await;
                 if concerns_all(&answer, deadline) {
@@ -103,23 +103,23 @@ impl Singleflight {
                     None
                 }
             };
-            let shared = place.round.get_or_init(|| turn).await.clone();
+            let shared = participant.round.get_or_init(|| turn).await.clone();
             if let Some(answer) = shared.or(own) {
                 return answer;
             }
         }
     }
 
-    fn join<'a>(&'a self, question: &'a ResolveSpawnRequest) -> Place<'a> {
+    fn join<'a>(&'a self, question: &'a ResolveSpawnRequest) -> Participant<'a> {
         let mut all = self.lock();
         let line = match all.get(question) {
             Some(line) => Arc::clone(line),
             None => Arc::clone(all.entry(question.clone()).or_default()),
         };
-        line.places.fetch_add(1, Ordering::Relaxed);
+        line.participants.fetch_add(1, Ordering::Relaxed);
         drop(all);
         let round = Arc::clone(&line.open());
-        Place {
+        Participant {
             flights: self,
             question,
             line,
@@ -145,17 +145,17 @@ fn concerns_all(answer: &Answer, deadline: Option<Deadline>) -> bool {
 }
 
 /// A caller of a request. The last one to leave removes the request.
-struct Place<'a> {
+struct Participant<'a> {
     flights: &'a Singleflight,
     question: &'a ResolveSpawnRequest,
     line: Arc<Flight>,
     round: Arc<Response>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Participant<'_> {
     fn drop(&mut self) {
         let mut all = self.flights.lock();
-        if self.line.places.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.line.participants.fetch_sub(1, Ordering::Relaxed) == 1 {
             all.remove(self.question);
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     domain::{
         command::Command,
         ids::ApprovalId,
-        rejection::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Rejection},
         rules::authority,
         state::approval::Approval,
     },
@@ -75,7 +75,7 @@ pub(super) async fn resolve_approval(
         .session
         .approvals
         .get(&approval)
-        .ok_or_else(|| Refusal::Missing {
+        .ok_or_else(|| Rejection::Missing {
             what: "approval",
             id: approval.to_string(),
         })

@@ -19,7 +19,7 @@ use crate::{
     domain::{
         ids::{Generation, SessionId, ThreadId},
         principal::Caller,
-        rejection::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Rejection},
         rules::authority,
         state::thread::Thread,
     },
@@ -108,7 +108,7 @@ impl Call {
     /// Rejects a field that only operators may set.
     pub fn operators_only(&self, field: &'static str, is_set: bool) -> Result<(), Status> {
         match &self.caller {
-            Caller::Thread { .. } if is_set => Err(refused(Refusal::OperatorsOnly { field })),
+            Caller::Thread { .. } if is_set => Err(refused(Rejection::OperatorsOnly { field })),
             Caller::Thread { .. } | Caller::Operator { .. } => Ok(()),
         }
     }
@@ -133,7 +133,7 @@ impl SupervisorService {
             })?;
             authority::fresh(&handle.state(), &call.caller).map_err(refused)?;
             if named.is_some_and(|named| named != own) {
-                return Err(refused(Refusal::OutsideSubtree(verb)));
+                return Err(refused(Rejection::OutsideSubtree(verb)));
             }
             return Ok(handle);
         }
@@ -144,7 +144,7 @@ impl SupervisorService {
         };
         found?.ok_or_else(|| {
             let id = thread.map(|thread| thread.to_string()).unwrap_or_default();
-            refused(Refusal::ThreadNotFound(id))
+            refused(Rejection::ThreadNotFound(id))
         })
     }
 
@@ -170,6 +170,6 @@ impl SupervisorService {
         named
             .or_else(|| call.caller.thread())
             .or_else(|| handle.state().root_id())
-            .ok_or_else(|| refused(Refusal::ThreadNotFound(String::new())))
+            .ok_or_else(|| refused(Rejection::ThreadNotFound(String::new())))
     }
 }

@@ -26,7 +26,7 @@ use crate::{
         event::{Event, PROMPT_ARTIFACT, Recorded, ThreadEvent},
         ids::{Digest, Sequence, SessionId, ThreadId},
         principal::Caller,
-        rejection::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Rejection},
         rules::{authority, reach},
         state::session::Session,
     },
@@ -88,7 +88,7 @@ impl SupervisorService {
             Some(bytes) if is_theirs => Ok(bytes),
             Some(_) => {
                 let text = "viewers read the contents of artifacts only; ask an operator for this one";
-                Err(refused(Refusal::NotPermitted(text.to_owned())))
+                Err(refused(Rejection::NotPermitted(text.to_owned())))
             }
             None if is_lost => {
                 let text = format!(
@@ -99,7 +99,7 @@ impl SupervisorService {
             }
             None => {
                 let id = digest.to_string();
-                Err(refused(Refusal::Missing { what: "content", id }))
+                Err(refused(Rejection::Missing { what: "content", id }))
             }
         }
     }

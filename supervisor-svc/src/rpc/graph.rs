@@ -18,7 +18,7 @@ use crate::{
         content::{ContentRef, preview},
         event::{Edge, Handoff},
         ids::{EdgeId, HandoffId, Sequence, ThreadId},
-        rejection::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Rejection},
         rules::{authority, graph, input, mail::letter_in_log},
         state::{mailbox::Letter, session::Session, thread::Thread},
     },
@@ -183,7 +183,7 @@ pub(super) async fn send_handoff(
 }
 
 /// Returns one end of an edge if the caller may act on it.
-fn end(session: &Session, call: &Call, name: &str) -> Result<ThreadId, Refusal> {
+fn end(session: &Session, call: &Call, name: &str) -> Result<ThreadId, Rejection> {
     let id = graph::find(session, &call.caller, name)?;
     authority::authorize(session, &call.caller, "CreateEdge", id).map(|thread| thread.id)
 }
@@ -368,7 +368,7 @@ pub(super) async fn acknowledge_mailbox(
     let thread = done
         .session
         .thread(target)
-        .ok_or_else(|| Refusal::ThreadNotFound(target.to_string()))
+        .ok_or_else(|| Rejection::ThreadNotFound(target.to_string()))
         .map_err(refused)?;
     Ok(pb::AcknowledgeMailboxResponse {
         remaining: u32::try_from(thread.mail.len()).unwrap_or(u32::MAX),
@@ -391,7 +391,7 @@ impl SupervisorService {
         let mut letters = Vec::new();
         for _ in 0..LOG_PAGES {
             let events = match read_log(store.as_ref(), session.id, position, session.sequence).await {
-                Err(Failure::Refused(Refusal::HistoryCompacted { oldest, .. })) => {
+                Err(Failure::Refused(Rejection::HistoryCompacted { oldest, .. })) => {
                     let waiting = receiver.mail.after(position);
                     letters.extend(waiting.take_while(|letter| letter.sequence <= oldest).map(Arc::clone));
                     position = oldest;

@@ -13,7 +13,7 @@ use crate::{
     domain::{
         event::Recorded,
         ids::{Sequence, SessionId, ThreadId},
-        rejection::Refusal,
+        rejection::Rejection,
     },
     engine::Failure,
 };
@@ -66,7 +66,7 @@ impl Marks {
     /// Returns whether any of the records matches.
     ///
     /// # Errors
-    /// [`Refusal::LimitExceeded`] if no match is among the oldest [`SEARCHED`] records and there are more.
+    /// [`Rejection::LimitExceeded`] if no match is among the oldest [`SEARCHED`] records and there are more.
     pub async fn any(&self, is_it: impl Fn(&Recorded) -> bool) -> Result<bool, Failure> {
         let mut after = Sequence::ZERO;
         for _ in 0..SEARCHED / CHUNK {
@@ -79,7 +79,7 @@ impl Marks {
                 Some(_) | None => return Ok(false),
             }
         }
-        Err(Failure::Refused(Refusal::LimitExceeded {
+        Err(Failure::Refused(Rejection::LimitExceeded {
             limit: "searched_records",
             message: format!("the content is not among the oldest {SEARCHED} of its kind; let an operator read it"),
         }))

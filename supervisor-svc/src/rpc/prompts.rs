@@ -12,7 +12,7 @@ use crate::{
     domain::{
         event::{BlockRef, Event, Recorded, ThreadEvent},
         ids::{SessionId, ThreadId},
-        rejection::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Rejection},
         rules::authority,
         settings::PromptLog,
     },
@@ -143,7 +143,7 @@ impl SupervisorService {
         let size = earlier.size().saturating_add(later.size());
         if size > DIFF_BYTES {
             let message = format!("the two prompts have {size} bytes; at most {DIFF_BYTES} are compared: read both");
-            return Err(refused(Refusal::LimitExceeded {
+            return Err(refused(Rejection::LimitExceeded {
                 limit: "diff_bytes",
                 message,
             }));
@@ -168,7 +168,7 @@ impl SupervisorService {
                      diff_with_turn out",
                     sent.shown.turn
                 );
-                return Err(Refusal::IllegalState(text).into());
+                return Err(Rejection::IllegalState(text).into());
             };
             blocks.push((block.kind, text));
         }
@@ -201,19 +201,19 @@ async fn sent_for(marks: &Marks, turn: u32) -> Result<Sent, Status> {
         .filter(|sent| sent.shown.turn == turn)
         .ok_or_else(|| {
             let id = format!("of turn {turn}");
-            refused(Refusal::Missing { what: "prompt", id })
+            refused(Rejection::Missing { what: "prompt", id })
         })
 }
 
 /// A diff reveals texts, so it requires permission to read them.
-fn may_compare(call: &Call, keeps_texts: bool) -> Result<(), Refusal> {
+fn may_compare(call: &Call, keeps_texts: bool) -> Result<(), Rejection> {
     if !call.redaction.has_texts() {
         let text = "viewers see digests of prompts, not their texts; leave diff_with_turn out";
-        return Err(Refusal::NotPermitted(text.to_owned()));
+        return Err(Rejection::NotPermitted(text.to_owned()));
     }
     if !keeps_texts {
         let text = "the session keeps no texts of prompts that could be compared; open one with prompt_log FULL";
-        return Err(Refusal::IllegalState(text.to_owned()));
+        return Err(Rejection::IllegalState(text.to_owned()));
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ use crate::{
         content::ContentRef,
         event::{CloseCause, Event, Role, SessionEvent, SettingsChange, Spawned, ThreadEvent},
         ids::SessionId,
-        rejection::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Rejection},
         rules::cascade::CASCADE_DEADLINE,
         settings::{Budget, ClosePolicy, EdgeManagement, LimitsChange, Sandbox, Settings, WakePolicy, Webhook},
         status::StatusKind,
@@ -68,7 +68,7 @@ pub(super) async fn create_session(
         .clone()
         .map(|layer| Policy::compile(vec![layer]))
         .transpose()
-        .map_err(Refusal::from)
+        .map_err(Rejection::from)
         .map_err(refused)?
         .unwrap_or_else(Policy::unrestricted);
     let sandbox = parse::given("sandbox", request.sandbox)?.unwrap_or(Sandbox::WorkspaceWrite);
@@ -124,7 +124,7 @@ pub(super) async fn close_session(
     let remember = call.remember("CloseSession", &request_id, &request)?;
     let handle = service.own_or_named(&call, &request.session_id).await?;
     let Some(root) = handle.state().root_id() else {
-        return Err(refused(Refusal::SessionClosed));
+        return Err(refused(Rejection::SessionClosed));
     };
     let within = cascade_time(request.deadline)?;
     let command = Command::Close {
@@ -267,7 +267,7 @@ impl SupervisorService {
             &resolved.role.agent_type,
             tool_policy::Inheritance::Attenuate,
         )
-        .map_err(Refusal::from)
+        .map_err(Rejection::from)
         .map_err(refused)?;
         let client_owned = input.is_none();
         let spawned = Spawned {

@@ -16,7 +16,7 @@ use crate::{
         command::Command,
         event::CloseCause,
         ids::{InputNumber, ThreadId, Turn},
-        rejection::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Rejection},
         rules::{
             authority,
             list::{Listing, list},
@@ -269,7 +269,7 @@ impl SupervisorService {
     pub(super) fn show(&self, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
         let thread = session
             .thread(id)
-            .ok_or_else(|| Refusal::ThreadNotFound(id.to_string()))
+            .ok_or_else(|| Rejection::ThreadNotFound(id.to_string()))
             .map_err(refused)?;
         Ok(self.view.show(session, thread, View::default()))
     }
@@ -278,7 +278,7 @@ impl SupervisorService {
     pub(super) fn show_to(&self, call: &Call, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
         let thread = session
             .thread(id)
-            .ok_or_else(|| Refusal::ThreadNotFound(id.to_string()))
+            .ok_or_else(|| Rejection::ThreadNotFound(id.to_string()))
             .map_err(refused)?;
         let view = View {
             redaction: call.redaction,

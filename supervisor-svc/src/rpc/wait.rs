@@ -22,7 +22,7 @@ use crate::{
     domain::{
         ids::ThreadId,
         principal::Caller,
-        rejection::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Rejection},
         rules::{authority, cascade::CASCADE_DEADLINE},
         state::{session::Session, wait::Wait},
     },
@@ -100,8 +100,8 @@ pub(super) async fn wait_agents(
             Ok(_) => {
                 known.insert(id);
             }
-            Err(Refusal::ThreadNotFound(id)) => not_found_ids.push(id),
-            Err(refusal) => return Err(refused(refusal)),
+            Err(Rejection::ThreadNotFound(id)) => not_found_ids.push(id),
+            Err(rejection) => return Err(refused(rejection)),
         }
     }
     let settled = |session: &Session| -> Vec<pb::ThreadStatus> {

@@ -14,7 +14,7 @@ use crate::{
     convert::{self, status::refused},
     domain::{
         ids::{Sequence, ThreadId},
-        rejection::{GuardedVerb, Refusal},
+        rejection::{GuardedVerb, Rejection},
         rules::authority,
     },
     engine::{Failure, Handle},
@@ -123,7 +123,7 @@ pub(super) async fn watch_notifications(
     // Notifications that were compacted before the client received them are lost.
     let oldest = log.map_or(Sequence::ZERO, |log| log.oldest);
     if let Some(after) = after.filter(|after| *after > head) {
-        return Err(refused(Refusal::AheadOfHead { after, oldest, head }));
+        return Err(refused(Rejection::AheadOfHead { after, oldest, head }));
     }
     let state = client
         .update(head, |state| {
@@ -187,7 +187,7 @@ impl SupervisorService {
 fn displayed_thread(handle: &Handle, field: &'static str, thread_id: &str) -> Result<Option<ThreadId>, Status> {
     let focus: Option<ThreadId> = parse::optional_id(field, thread_id)?;
     match focus {
-        Some(id) if handle.state().thread(id).is_none() => Err(refused(Refusal::ThreadNotFound(id.to_string()))),
+        Some(id) if handle.state().thread(id).is_none() => Err(refused(Rejection::ThreadNotFound(id.to_string()))),
         Some(_) | None => Ok(focus),
     }
 }

@@ -10,7 +10,7 @@ use crate::domain::{
     command::Spawn,
     decide::spawn::child_rights,
     ids::SessionId,
-    rejection::Refusal,
+    rejection::Rejection,
     settings::{Sandbox, Settings},
     state::{session::Session, thread::Thread},
 };
@@ -48,7 +48,7 @@ impl<'s> Need<'s> {
     ///
     /// # Errors
     /// An invalid pattern in the role's lists.
-    pub fn of_spawn(session: &'s Session, parent: &Thread, spawn: &Spawn) -> Result<Self, Refusal> {
+    pub fn of_spawn(session: &'s Session, parent: &Thread, spawn: &Spawn) -> Result<Self, Rejection> {
         let effective = child_rights(session, parent, spawn)?.effective;
         let sandbox = spawn.spawned.sandbox.min(parent.sandbox);
         Ok(Self::new(session.id, &session.settings, sandbox, &effective))

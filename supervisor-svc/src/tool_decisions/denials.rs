@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    domain::{command::Command, content::truncate, ids::ThreadId, rejection::Refusal},
+    domain::{command::Command, content::truncate, ids::ThreadId, rejection::Rejection},
     engine::{Failure, Handle, Origin},
 };
 
@@ -103,7 +103,7 @@ async fn write(session: &Handle, thread: ThreadId, (tool, reason): &Kind, count:
     };
     match session.execute(command, Origin::service(), None, Vec::new()).await {
         Ok(_) => true,
-        Err(Failure::Refused(Refusal::RateLimited { .. })) => false,
+        Err(Failure::Refused(Rejection::RateLimited { .. })) => false,
         Err(failure) => {
             tracing::debug!(%thread, tool, %failure, "a refused tool call was not recorded");
             true

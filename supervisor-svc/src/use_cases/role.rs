@@ -8,7 +8,7 @@ use tool_policy::{Layer, MatchMode, locked_tools};
 use troupe_proto::common::v1 as common;
 
 use crate::{
-    domain::{content::truncate, ids::Digest, rejection::Refusal, settings::EdgeManagement},
+    domain::{content::truncate, ids::Digest, rejection::Rejection, settings::EdgeManagement},
     registry_client::resolution::Resolution,
 };
 
@@ -33,7 +33,7 @@ impl ResolvedRole {
 
     /// Returns the edges that the template permits a thread to manage if it keeps only the given capabilities. Empty
     /// keeps all of them.
-    pub fn edge_management(&self, remaining: &[String]) -> Result<EdgeManagement, Refusal> {
+    pub fn edge_management(&self, remaining: &[String]) -> Result<EdgeManagement, Rejection> {
         let declared = self.edge_management;
         if remaining.is_empty() {
             return Ok(declared);
@@ -44,7 +44,7 @@ impl ResolvedRole {
                 self.role.agent_type,
                 self.declared()
             );
-            return Err(Refusal::InvalidArgument {
+            return Err(Rejection::InvalidArgument {
                 field: "capabilities",
                 message: text,
             });

@@ -25,7 +25,7 @@ use crate::{
         event::Spawned,
         ids::ThreadId,
         principal::Caller,
-        rejection::Refusal,
+        rejection::Rejection,
         settings::{Budget, ClosePolicy, EdgeManagement, OnLimit, WakePolicy},
         state::{session::Session, thread::Thread},
         status::StatusKind,
@@ -285,7 +285,7 @@ impl Spawner {
         arguments: SpawnArguments,
         parent: &Thread,
         resolved: &ResolvedRole,
-    ) -> Result<Spawn, Refusal> {
+    ) -> Result<Spawn, Rejection> {
         let clock = self.directory.clock();
         let declared = resolved.edge_management(&arguments.capabilities)?;
         let spawned = Spawned {
@@ -371,16 +371,16 @@ pub fn agent_type_name(text: &str) -> String {
 
 /// Checks that a thread's child works in the parent's directory or below. Files elsewhere belong to others, and the
 /// working directory is what a sandbox permits the child to write. Operators may name any directory.
-fn check_directory(caller: &Caller, parent: &str, wanted: &str) -> Result<(), Refusal> {
+fn check_directory(caller: &Caller, parent: &str, wanted: &str) -> Result<(), Rejection> {
     let goes_up = Path::new(wanted).components().any(|part| part == Component::ParentDir);
     let is_inside = wanted.is_empty() || (!parent.is_empty() && !goes_up && Path::new(wanted).starts_with(parent));
     match caller {
-        Caller::Thread { .. } if !is_inside => Err(Refusal::NotPermitted(format!(
+        Caller::Thread { .. } if !is_inside => Err(Rejection::NotPermitted(format!(
             "working_directory \"{wanted}\" is not in \"{parent}\", where the parent works; name a directory below that, or \
              leave it out"
         ))),
         // After that: to a thread, such a path is outside.
-        Caller::Thread { .. } | Caller::Operator { .. } if goes_up => Err(Refusal::InvalidArgument {
+        Caller::Thread { .. } | Caller::Operator { .. } if goes_up => Err(Rejection::InvalidArgument {
             field: "working_directory",
             message: format!("working_directory \"{wanted}\" goes up by \"..\"; give the path that it leads to"),
         }),
@@ -428,14 +428,14 @@ fn question(session: &Session, parent: &Thread, arguments: &SpawnArguments) -> R
 /// Records a spawn that the registry rejected.
 ///
 /// # Errors
-/// [`Refusal::RateLimited`]: the caller has caused too many events, and this one is not recorded.
+/// [`Rejection::RateLimited`]: the caller has caused too many events, and this one is not recorded.
 async fn record_verdict(
     in_flight: InFlight,
     origin: Origin,
     wanted: &Wanted<'_>,
     agent_name: &str,
     verdict: &Status,
-) -> Result<(), Refusal> {
+) -> Result<(), Rejection> {
     let command = Command::FailSpawn {
         parent: wanted.parent,
         agent_type: wanted.role.name().to_owned(),
@@ -450,7 +450,7 @@ async fn record_verdict(
     // Runs in a separate task, so that a client that disconnects does not cancel the record.
     match tokio::spawn(recording).await {
         Ok(Ok(_)) => {}
-        Ok(Err(Failure::Refused(limited @ Refusal::RateLimited { .. }))) => return Err(limited),
+        Ok(Err(Failure::Refused(limited @ Rejection::RateLimited { .. }))) => return Err(limited),
         Ok(Err(failure)) => tracing::warn!(%failure, "rejected spawn not recorded"),
         Err(error) => tracing::error!(%error, "recording of a rejected spawn panicked"),
     }

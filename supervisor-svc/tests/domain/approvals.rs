@@ -126,7 +126,7 @@ fn spawn_without_edge_management_is_rejected() {
         let mut graph = Graph::of(scope, EdgeManagement::None);
         let spawn = graph.wanted();
         assert_eq!(
-            graph.world.refusal(&Command::Spawn(Box::new(spawn))),
+            graph.world.rejection(&Command::Spawn(Box::new(spawn))),
             "edgeManagement capability is disabled: role_template \"lead\" may not spawn; its template must declare \
              edge_management_all or edge_management_self, and its spawn must not take that away"
         );
@@ -143,7 +143,7 @@ fn spawn_is_rejected_if_session_disables_edge_management() {
     graph.world.update(narrow(EdgeManagement::None));
     let spawn = Command::Spawn(Box::new(graph.wanted()));
     assert_eq!(
-        graph.world.refusal(&spawn),
+        graph.world.rejection(&spawn),
         "edgeManagement capability is disabled: role_template \"lead\" may not spawn; the session lets nobody manage edges"
     );
 
@@ -282,7 +282,7 @@ fn resume_does_not_bypass_spawn_approval() {
         let command = resume(world.caller(root), id);
         if is_refused {
             assert_eq!(
-                world.refusal(&command),
+                world.rejection(&command),
                 format!(
                     "what you spawn needs an operator's approval, and a resume cannot wait for one; ask an operator to \
                      resume agent with id {id}, or spawn another one"
@@ -398,7 +398,7 @@ fn awaiting_approval_counts_toward_open_limit() {
     });
     let spawn = graph.wanted();
     assert_eq!(
-        graph.world.refusal(&Command::Spawn(Box::new(spawn))),
+        graph.world.rejection(&Command::Spawn(Box::new(spawn))),
         "open agent thread limit reached (max 3); close agents that are done"
     );
 }
@@ -417,13 +417,13 @@ fn thread_awaiting_approval_rejects_all_commands() {
         close(caller.clone(), id),
     ] {
         assert_eq!(
-            graph.world.refusal(&command),
+            graph.world.rejection(&command),
             format!("agent with id {id} waits for an operator's approval; its token is good once that is granted")
         );
     }
     let spawn = graph.world.wanted(id);
     assert_eq!(
-        graph.world.refusal(&Command::Spawn(Box::new(spawn))),
+        graph.world.rejection(&Command::Spawn(Box::new(spawn))),
         format!("agent with id {id} is AWAITING_APPROVAL; it cannot have children before its own spawn is approved")
     );
 
@@ -519,7 +519,7 @@ fn denied_thread_cannot_be_resumed() {
     );
     assert_eq!(graph.world.thread(graph.lead).mail.len(), 1, "its parent is notified");
     assert_eq!(
-        graph.world.refusal(&resume(operator(), id)),
+        graph.world.rejection(&resume(operator(), id)),
         format!("the spawn of agent with id {id} was never approved; spawn it again")
     );
     let (again, _) = graph.ask();
@@ -545,7 +545,7 @@ fn denied_thread_releases_its_alias() {
     let denied = graph.world.spawn_as(first);
     assert_eq!(graph.world.session.thread_by_alias("fox"), Some(denied));
     assert_eq!(
-        graph.world.refusal(&Command::Spawn(Box::new(again.clone()))),
+        graph.world.rejection(&Command::Spawn(Box::new(again.clone()))),
         format!("alias \"fOX\" is already in use by agent {denied}; choose another")
     );
 
@@ -569,7 +569,7 @@ fn resume_by_thread_with_approved_spawns_is_rejected() {
     graph.world.close(id);
     let lead = graph.world.caller(graph.lead);
     assert_eq!(
-        graph.world.refusal(&resume(lead, id)),
+        graph.world.rejection(&resume(lead, id)),
         format!(
             "what you spawn needs an operator's approval, and a resume cannot wait for one; ask an operator to resume agent \
              with id {id}, or spawn another one"
@@ -641,7 +641,7 @@ fn close_ends_pending_approvals() {
         assert_eq!(reason_of(&graph.world, id), "no longer needed");
         if what == "itself" {
             assert_eq!(
-                graph.world.refusal(&resume(operator(), id)),
+                graph.world.rejection(&resume(operator(), id)),
                 format!("the spawn of agent with id {id} was never approved; spawn it again")
             );
         }
@@ -688,7 +688,7 @@ fn a_decision_is_final() {
         graph.world.run(&first);
         for grant in [true, false] {
             assert_eq!(
-                graph.world.refusal(&decision(asked, grant)),
+                graph.world.rejection(&decision(asked, grant)),
                 format!("approval {asked} was decided before: {told}; a decision is final")
             );
         }
@@ -702,7 +702,7 @@ fn late_decision_is_rejected_before_expiry_is_recorded() {
     graph.world.pass(APPROVAL_TIMEOUT);
     for grant in [true, false] {
         assert_eq!(
-            graph.world.refusal(&decision(asked, grant)),
+            graph.world.rejection(&decision(asked, grant)),
             format!("approval {asked} was decided before: expired by service; a decision is final")
         );
     }
@@ -719,7 +719,7 @@ fn decision_on_unknown_approval_is_rejected() {
     let mut world = World::with_slots(1);
     let nothing = world.new_approval_id();
     assert_eq!(
-        world.refusal(&decision(nothing, true)),
+        world.rejection(&decision(nothing, true)),
         format!("approval {nothing} not found")
     );
 }
@@ -794,7 +794,7 @@ fn a_spawn_list_names_agent_types_and_no_graph_templates() {
         let command = Command::Spawn(Box::new(spawn));
         if is_graph {
             assert_eq!(
-                world.refusal(&command),
+                world.rejection(&command),
                 "agent_type \"worker\" may not spawn \"reviewer\"; its spawn_list allows: reviewer"
             );
         } else {

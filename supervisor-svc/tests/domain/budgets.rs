@@ -112,7 +112,7 @@ fn child_budget_is_reserved_from_its_parents_budget() {
     let lead = running_with(&mut world, root, tokens(600));
     let second = spawn_with(&mut world, root, tokens(500));
     assert_eq!(
-        world.refusal(&second),
+        world.rejection(&second),
         format!(
             "budget.tokens 500 is more than agent {root} has left: of 1000, 0 are spent and 600 reserved; ask for at most \
              400, leave it out to share that budget, or raise that budget with UpdateThreadBudget"
@@ -123,7 +123,7 @@ fn child_budget_is_reserved_from_its_parents_budget() {
     let second = spawn_with(&mut world, root, tokens(401));
     assert!(
         world
-            .refusal(&second)
+            .rejection(&second)
             .contains("of 1000, 250 are spent and 350 reserved; ask for at most 400")
     );
     let third = spawn_with(&mut world, root, tokens(400));
@@ -149,7 +149,7 @@ fn the_nearest_bound_of_each_resource_counts() {
     world.run(&helper);
     for (budget, field) in [(tokens(41), "budget.tokens 41"), (turns(2), "budget.turns 2")] {
         let more = spawn_with(&mut world, lead, budget);
-        assert!(world.refusal(&more).starts_with(field));
+        assert!(world.rejection(&more).starts_with(field));
     }
     let shares = spawn_with(&mut world, lead, Budget::default());
     world.run(&shares);
@@ -166,7 +166,7 @@ fn resume_requires_space_for_the_remaining_budget() {
     world.run(&second);
     assert!(
         world
-            .refusal(&resume(operator(), first))
+            .rejection(&resume(operator(), first))
             .contains("budget.tokens 80 is more than")
     );
     world.run(&give(operator(), root, tokens(110)));
@@ -182,7 +182,7 @@ fn only_ancestors_can_raise_a_budget() {
     let (by_lead, by_helper) = (world.caller(lead), world.caller(helper));
     for more in [tokens(21), Budget::default()] {
         assert_eq!(
-            world.refusal(&give(by_helper.clone(), helper, more)),
+            world.rejection(&give(by_helper.clone(), helper, more)),
             format!("agent {helper} may lower its own budget only; its parent or an operator can raise it")
         );
     }
@@ -191,12 +191,12 @@ fn only_ancestors_can_raise_a_budget() {
     assert_eq!(world.run(&give(by_lead.clone(), helper, tokens(50))), NOTHING);
     assert!(
         world
-            .refusal(&give(by_lead, helper, tokens(51)))
+            .rejection(&give(by_lead, helper, tokens(51)))
             .contains("ask for at most 50")
     );
     world.close(helper);
     assert_eq!(
-        world.refusal(&give(operator(), helper, tokens(1))),
+        world.rejection(&give(operator(), helper, tokens(1))),
         format!("agent with id {helper} is closed")
     );
 }
@@ -243,10 +243,10 @@ fn spent_budget_stops_only_its_subtree() {
     assert!(world.thread(other).interrupt.is_none());
 
     for target in [lead, helper] {
-        assert_eq!(world.refusal(&send(operator(), target)), is_spent(lead, "tokens"));
+        assert_eq!(world.rejection(&send(operator(), target)), is_spent(lead, "tokens"));
     }
     let spawn = spawn_with(&mut world, lead, Budget::default());
-    assert_eq!(world.refusal(&spawn), is_spent(lead, "tokens"));
+    assert_eq!(world.rejection(&spawn), is_spent(lead, "tokens"));
     world.run(&send(operator(), other));
 
     // Usage in flight overshoots; the mark stays unchanged.
@@ -285,7 +285,7 @@ fn a_thread_with_one_turn_has_one() {
     let id = running_with(&mut world, root, turns(1));
     assert_eq!(world.end(id, settled(Completed)), ["TurnEnded", "ConditionChanged"]);
     assert_eq!(reason(&world, id), Some("turns 1 of 1"));
-    assert_eq!(world.refusal(&send(operator(), id)), is_spent(id, "turns"));
+    assert_eq!(world.rejection(&send(operator(), id)), is_spent(id, "turns"));
 
     assert_eq!(
         world.run(&give(operator(), id, turns(2))),
@@ -565,7 +565,7 @@ fn happen(world: &mut World, op: &Op) {
         }
         Op::Tick => Command::Tick,
     };
-    // A refusal is an answer like any other.
+    // A rejection is an answer like any other.
     let _ = world.carry_out(&command);
 }
 

@@ -135,11 +135,11 @@ fn fence_prevents_starts() {
     for id in [top, older, handed_out] {
         let expected = format!("agent with id {id} is being closed; nothing new can start in it");
         let spawn = world.wanted(id);
-        assert_eq!(world.refusal(&Command::Spawn(Box::new(spawn))), expected);
-        assert_eq!(world.refusal(&send(operator(), id)), expected);
+        assert_eq!(world.rejection(&Command::Spawn(Box::new(spawn))), expected);
+        assert_eq!(world.rejection(&send(operator(), id)), expected);
     }
     assert_eq!(
-        world.refusal(&resume(operator(), newer)),
+        world.rejection(&resume(operator(), newer)),
         format!("agent with id {top} is being closed; nothing new can start in it")
     );
     assert_eq!(world.run(&Command::Dispatch(Box::new(dispatch))), [] as [&str; 0]);
@@ -353,11 +353,11 @@ fn the_session_ends_with_its_root() {
 
     let spawn = world.wanted(root);
     for command in [Command::Spawn(Box::new(spawn)), send(operator(), root)] {
-        assert_eq!(world.refusal(&command), format!("agent with id {root} is closed"));
+        assert_eq!(world.rejection(&command), format!("agent with id {root} is closed"));
     }
-    assert_eq!(world.refusal(&resume(operator(), root)), "the session is closed");
+    assert_eq!(world.rejection(&resume(operator(), root)), "the session is closed");
     assert_eq!(
-        world.refusal(&resume(operator(), beside)),
+        world.rejection(&resume(operator(), beside)),
         format!("agent with id {root} is closed")
     );
     assert_eq!(world.run(&close(operator(), root)), [] as [&str; 0]);

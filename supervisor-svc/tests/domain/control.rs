@@ -8,7 +8,7 @@ use supervisor_core::{
     effect::{PendingEffect, pending_effect},
     ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
     principal::Caller,
-    rejection::Refusal,
+    rejection::Rejection,
     rules::{
         authority,
         input::{GivenInput, required},
@@ -47,7 +47,7 @@ fn operator_gets_not_found_for_unknown_thread() {
     let mut world = World::with_slots(1);
     let missing = thread_id(999);
     for (_, command) in verbs(&mut world, &operator(), missing) {
-        assert_eq!(world.refusal(&command), format!("agent with id {missing} not found"));
+        assert_eq!(world.rejection(&command), format!("agent with id {missing} not found"));
     }
 }
 
@@ -66,7 +66,7 @@ fn thread_gets_same_error_for_foreign_and_unknown() {
             } else {
                 "Not permitted to act on agents outside your subtree."
             };
-            assert_eq!(world.refusal(&command), expected, "{tool}");
+            assert_eq!(world.rejection(&command), expected, "{tool}");
         }
     }
 }
@@ -93,7 +93,7 @@ fn a_thread_needs_the_tool_of_the_call() {
     let caller = world.caller(own);
     for (tool, command) in verbs(&mut world, &caller, own) {
         assert_eq!(
-            world.refusal(&command),
+            world.rejection(&command),
             format!("tool \"{tool}\" is not allowed for agent_type \"worker\"")
         );
     }
@@ -116,14 +116,17 @@ fn a_token_dies_with_its_attempt() {
     let own = world.spawn_running(world.root());
     let first = world.caller(own);
     assert!(authority::fresh(&world.session, &first).is_ok());
-    assert_eq!(authority::fresh(&world.session, &operator()), Err(Refusal::StaleToken));
+    assert_eq!(
+        authority::fresh(&world.session, &operator()),
+        Err(Rejection::StaleToken)
+    );
 
     world.close(own);
     let while_closed = world.caller(own);
     for caller in [&first, &while_closed] {
         for (_, command) in verbs(&mut world, caller, own) {
             assert_eq!(
-                world.refusal(&command),
+                world.rejection(&command),
                 "missing, malformed or stale token; send \"authorization: Bearer TOKEN\""
             );
         }
@@ -136,7 +139,7 @@ fn a_token_dies_with_its_attempt() {
         id: thread_id(999),
         generation: Generation::new(1),
     };
-    assert_eq!(authority::fresh(&world.session, &unknown), Err(Refusal::StaleToken));
+    assert_eq!(authority::fresh(&world.session, &unknown), Err(Rejection::StaleToken));
 }
 
 // ---- input ----
@@ -171,7 +174,7 @@ fn input_is_a_message_or_items() {
         };
         let taken = required(given.clone(), |message| format!("text:{message}"));
         assert_eq!(
-            taken.map_err(|refusal| refusal.to_string()),
+            taken.map_err(|rejection| rejection.to_string()),
             expected.map_err(str::to_owned),
             "{given:?}"
         );
@@ -203,7 +206,7 @@ fn input_to_settled_thread_starts_turn_if_slot_is_free() {
         let (mut world, id) = World::with_thread_in(kind);
         world.spawn(world.root());
         assert_eq!(
-            world.refusal(&send(operator(), id)),
+            world.rejection(&send(operator(), id)),
             "agent thread limit reached (max 1)"
         );
         let queued = send_with(operator(), id, Urgency::Wait, OnLimit::Queue);
@@ -216,25 +219,25 @@ fn input_to_settled_thread_starts_turn_if_slot_is_free() {
 fn input_is_rejected_where_no_turn_may_start() {
     let (mut world, id) = World::with_thread_in(Shutdown);
     assert_eq!(
-        world.refusal(&send(operator(), id)),
+        world.rejection(&send(operator(), id)),
         format!("agent with id {id} is closed")
     );
 
     let (mut world, id) = World::with_thread_in(Running);
     let root = world.root();
     assert_eq!(
-        world.refusal(&send(operator(), root)),
+        world.rejection(&send(operator(), root)),
         format!("agent with id {root} is RUNNING; it cannot take input: its client executes it itself")
     );
     world.pause(true);
     assert_eq!(
-        world.refusal(&send(operator(), id)),
+        world.rejection(&send(operator(), id)),
         "the session is paused; resume it with UpdateSession before spawning or sending input"
     );
     world.pause(false);
     world.run(&close(operator(), id));
     assert_eq!(
-        world.refusal(&send(operator(), id)),
+        world.rejection(&send(operator(), id)),
         format!("agent with id {id} is being closed; nothing new can start in it")
     );
 }
@@ -246,7 +249,7 @@ fn queued_inputs_are_limited() {
         world.run(&send(operator(), id));
     }
     assert_eq!(
-        world.refusal(&send(operator(), id)),
+        world.rejection(&send(operator(), id)),
         format!("agent with id {id} has 64 inputs waiting; wait until it has read them")
     );
 }
@@ -273,7 +276,7 @@ fn bytes_of_queued_input_are_limited() {
     // A single input may exceed the limit on the total size of waiting inputs.
     world.run(&sized(2 * MAX_PENDING_INPUT_BYTES));
     assert_eq!(
-        world.refusal(&sized(1)),
+        world.rejection(&sized(1)),
         format!(
             "agent with id {id} has 1048576 bytes of input waiting, and 1 more would exceed 524288; wait until it has read them"
         )
@@ -392,7 +395,7 @@ fn interrupt_in_each_state() {
     }
     let (mut world, id) = World::with_thread_in(Shutdown);
     assert_eq!(
-        world.refusal(&interrupt(operator(), id)),
+        world.rejection(&interrupt(operator(), id)),
         format!("agent with id {id} is closed")
     );
 }

@@ -57,7 +57,7 @@ fn eviction_closes_the_longest_settled_thread() {
     assert_eq!(world.run(&spawn), ["CloseRequested", "ThreadSpawned"]);
     assert!(is_evicted(&world, first));
     let spawn = one_more(&mut world);
-    assert_eq!(world.refusal(&spawn), NO_ROOM, "the rest is at work");
+    assert_eq!(world.rejection(&spawn), NO_ROOM, "the rest is at work");
 
     world.wind_down();
     let Status::Shutdown { reason, .. } = &world.thread(second).status else {
@@ -95,7 +95,7 @@ fn eviction_skips_threads_in_use() {
     let parent = done(&mut world, root);
     world.spawn(root);
     let child = Command::Spawn(Box::new(world.wanted(parent)));
-    assert_eq!(world.refusal(&child), NO_ROOM);
+    assert_eq!(world.rejection(&child), NO_ROOM);
 
     // One with an open child.
     let mut world = crowded();
@@ -104,7 +104,7 @@ fn eviction_skips_threads_in_use() {
     world.spawn(parent);
     world.end(parent, settled(Completed));
     let spawn = one_more(&mut world);
-    assert_eq!(world.refusal(&spawn), NO_ROOM);
+    assert_eq!(world.rejection(&spawn), NO_ROOM);
 
     // One with input that no turn has read.
     let mut world = crowded();
@@ -117,7 +117,7 @@ fn eviction_skips_threads_in_use() {
         (Interrupted, vec![1])
     );
     let spawn = one_more(&mut world);
-    assert_eq!(world.refusal(&spawn), NO_ROOM);
+    assert_eq!(world.rejection(&spawn), NO_ROOM);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn eviction_requires_acknowledged_settle_notice() {
     let lead = world.spawn_running(root);
     let helper = done(&mut world, lead);
     let spawn = one_more(&mut world);
-    assert_eq!(world.refusal(&spawn), NO_ROOM, "its parent does not know yet");
+    assert_eq!(world.rejection(&spawn), NO_ROOM, "its parent does not know yet");
 
     let letter = world.thread(lead).mail.oldest().unwrap();
     world.append(Event::Thread(lead, ThreadEvent::MailAcknowledged(letter)));

@@ -10,7 +10,7 @@ use supervisor_core::{
     event::{Dialect, Edge, EdgeKind, Event, Expectation, Handoff, Scope, SettingsChange, TemplateSource, ThreadEvent},
     ids::{ApprovalId, EdgeId, Generation, HandoffId, Sequence, ThreadId},
     principal::Caller,
-    rejection::Refusal,
+    rejection::Rejection,
     rules::{
         approval::APPROVAL_TIMEOUT,
         graph::{self, MAX_EDGES},
@@ -125,13 +125,13 @@ fn no_edge(from: ThreadId) -> String {
     format!("send_handoff requires an edge between {from} and the receiver. Create the edge first.")
 }
 
-/// Sends a handoff as its sender would, and answers the refusal.
+/// Sends a handoff as its sender would, and answers the rejection.
 fn try_handoff(world: &mut World, from: ThreadId, to: ThreadId) -> Result<(), String> {
     let command = hand_off(world.caller(from), handoff(from, to));
     world
         .carry_out(&command)
         .map(|_| ())
-        .map_err(|refusal| refusal.to_string())
+        .map_err(|rejection| rejection.to_string())
 }
 
 // ---- what an edge lets through ----
@@ -186,7 +186,7 @@ fn deleting_an_edge_stops_what_went_along_it() {
     assert_eq!(world.run(&disconnect(operator(), both.id)), ["EdgeDeleted"]);
     assert_eq!(try_handoff(&mut world, b, a), Err(no_edge(b)));
     assert_eq!(
-        world.refusal(&disconnect(operator(), both.id)),
+        world.rejection(&disconnect(operator(), both.id)),
         format!("edge {} not found", both.id)
     );
 }
@@ -196,7 +196,7 @@ fn the_edge_of_the_tree_goes_with_its_child() {
     let Family { mut world, root, a, .. } = Family::plain();
     let id = EdgeId::from_uuid(a.as_uuid());
     assert_eq!(
-        world.refusal(&disconnect(operator(), id)),
+        world.rejection(&disconnect(operator(), id)),
         format!(
             "edge {id} joins agent {a} to its parent and goes with it; it cannot be deleted, only the agent closed"
         )
@@ -240,8 +240,8 @@ fn closing_thread_sends_and_receives_no_handoff() {
     world.run(&close(operator(), a));
     let closing = |id| format!("agent with id {id} is being closed; nothing new can start in it");
     assert_eq!(try_handoff(&mut world, root, c), Err(closing(c)));
-    assert_eq!(world.refusal(&hand_off(caller, handoff(c, root))), closing(c));
-    assert_eq!(world.refusal(&connect(operator(), &edge(2, root, a))), closing(a));
+    assert_eq!(world.rejection(&hand_off(caller, handoff(c, root))), closing(c));
+    assert_eq!(world.rejection(&connect(operator(), &edge(2, root, a))), closing(a));
     let edge = EdgeId::from_uuid(Uuid::from_u128(1));
     // The edge concerns the root, which continues.
     assert_eq!(world.run(&disconnect(operator(), edge)), ["EdgeDeleted"]);
@@ -272,14 +272,14 @@ fn unknown_receiver_is_revealed_only_to_operators() {
     let Family { mut world, a, b, .. } = Family::plain();
     let missing = thread_id(999);
     assert_eq!(
-        world.refusal(&hand_off(operator(), handoff(a, missing))),
+        world.rejection(&hand_off(operator(), handoff(a, missing))),
         format!("agent with id {missing} not found")
     );
-    assert_eq!(world.refusal(&hand_off(operator(), handoff(a, b))), no_edge(a));
+    assert_eq!(world.rejection(&hand_off(operator(), handoff(a, b))), no_edge(a));
     for stranger in [b, missing] {
         assert_eq!(try_handoff(&mut world, a, stranger), Err(no_edge(a)));
         let from_it = hand_off(world.caller(a), handoff(stranger, a));
-        assert_eq!(world.refusal(&from_it), OUTSIDE);
+        assert_eq!(world.rejection(&from_it), OUTSIDE);
     }
 }
 
@@ -304,18 +304,18 @@ fn reply_to_must_be_reachable_by_the_sender() {
         assert_eq!(world.run(&naming(own.clone(), known)), ["HandoffSent"]);
     }
     let missing = thread_id(999);
-    let told = world.refusal(&naming(own.clone(), missing));
+    let told = world.rejection(&naming(own.clone(), missing));
     assert!(
         told.starts_with("reply_to_thread_id must name an agent of your subtree"),
         "{told}"
     );
     assert_eq!(
-        world.refusal(&naming(own.clone(), b)),
+        world.rejection(&naming(own.clone(), b)),
         told,
         "the error does not reveal what exists"
     );
     assert_eq!(
-        world.refusal(&naming(operator(), missing)),
+        world.rejection(&naming(operator(), missing)),
         format!("agent with id {missing} not found")
     );
     assert_eq!(world.run(&naming(operator(), b)), ["HandoffSent"]);
@@ -332,15 +332,15 @@ fn stale_token_and_missing_tool_are_checked_first() {
     let world = &mut family.world;
     let own = world.caller(a);
     assert_eq!(
-        world.refusal(&hand_off(own.clone(), handoff(a, c))),
+        world.rejection(&hand_off(own.clone(), handoff(a, c))),
         "tool \"send_handoff\" is not allowed for agent_type \"worker\""
     );
     let created = connect(own.clone(), &one_way(1, a, c));
     let no_tool = "tool \"create_edge\" is not allowed for agent_type \"worker\"";
-    assert_eq!(world.refusal(&created), no_tool);
+    assert_eq!(world.rejection(&created), no_tool);
     world.run(&connect(operator(), &one_way(1, a, c)));
     let id = EdgeId::from_uuid(Uuid::from_u128(1));
-    assert_eq!(world.refusal(&disconnect(own, id)), no_tool);
+    assert_eq!(world.rejection(&disconnect(own, id)), no_tool);
 
     let stale = Caller::Thread {
         id: a,
@@ -353,7 +353,7 @@ fn stale_token_and_missing_tool_are_checked_first() {
         disconnect(stale, EdgeId::from_uuid(Uuid::from_u128(9))),
     ] {
         assert_eq!(
-            world.refusal(&command),
+            world.rejection(&command),
             "missing, malformed or stale token; send \"authorization: Bearer TOKEN\""
         );
     }
@@ -373,7 +373,7 @@ fn thread_creates_edges_only_in_its_subtree() {
     let own = world.caller(a);
     for other in [root, b, thread_id(999)] {
         for outside in [one_way(1, c, other), one_way(1, other, c)] {
-            assert_eq!(world.refusal(&connect(own.clone(), &outside)), OUTSIDE);
+            assert_eq!(world.rejection(&connect(own.clone(), &outside)), OUTSIDE);
         }
     }
     assert_eq!(world.run(&connect(own.clone(), &one_way(2, a, c))), ["EdgeCreated"]);
@@ -384,7 +384,7 @@ fn thread_creates_edges_only_in_its_subtree() {
 
     world.run(&connect(operator(), &edge(3, a, b)));
     for outside in [edge(3, a, b).id, edge(4, a, b).id, EdgeId::from_uuid(b.as_uuid())] {
-        assert_eq!(world.refusal(&disconnect(own.clone(), outside)), OUTSIDE);
+        assert_eq!(world.rejection(&disconnect(own.clone(), outside)), OUTSIDE);
     }
 }
 
@@ -393,16 +393,16 @@ fn edge_requires_two_open_threads() {
     let Family { mut world, a, b, .. } = Family::plain();
     let missing = thread_id(999);
     assert_eq!(
-        world.refusal(&connect(operator(), &edge(1, a, missing))),
+        world.rejection(&connect(operator(), &edge(1, a, missing))),
         format!("agent with id {missing} not found")
     );
     assert_eq!(
-        world.refusal(&connect(operator(), &edge(1, a, a))),
+        world.rejection(&connect(operator(), &edge(1, a, a))),
         format!("an edge joins two agents; both ends are {a}")
     );
     world.close(b);
     assert_eq!(
-        world.refusal(&connect(operator(), &edge(1, a, b))),
+        world.rejection(&connect(operator(), &edge(1, a, b))),
         format!("agent with id {b} is closed")
     );
 }
@@ -466,7 +466,7 @@ fn edges_of_a_session_are_limited() {
     }
     let last = connect(operator(), &wanted.next().expect("there are more pairs than edges"));
     assert_eq!(
-        world.refusal(&last),
+        world.rejection(&last),
         "edge limit reached (max 1000); delete edges that are no longer needed"
     );
     assert_eq!(world.run(&connect(operator(), &first)), NOTHING, "the edge exists");
@@ -486,13 +486,13 @@ fn edge_management_binds_graph_threads() {
         let Family { mut world, a, c, .. } = Family::graph(settings(), Scope::System, management);
         let d = world.spawn(a);
         let caller = world.caller(a);
-        for (wanted, refusal) in [(one_way(1, a, c), own), (one_way(2, c, d), below)] {
-            let told = |result: Result<usize, Refusal>| result.err().map(|refusal| refusal.to_string());
+        for (wanted, rejection) in [(one_way(1, a, c), own), (one_way(2, c, d), below)] {
+            let told = |result: Result<usize, Rejection>| result.err().map(|rejection| rejection.to_string());
             let created = told(world.carry_out(&connect(caller.clone(), &wanted)));
-            assert_eq!(created.as_deref(), refusal, "{management:?}");
+            assert_eq!(created.as_deref(), rejection, "{management:?}");
             world.run(&connect(operator(), &wanted));
             let deleted = told(world.carry_out(&disconnect(caller.clone(), wanted.id)));
-            assert_eq!(deleted.as_deref(), refusal, "{management:?}");
+            assert_eq!(deleted.as_deref(), rejection, "{management:?}");
         }
     }
 }
@@ -512,7 +512,7 @@ fn session_edge_management_applies_to_next_decision() {
         |world: &World, edges: &str| told(world, a, &BTreeMap::new()).contains(&format!("edgeManagement={edges}\n"));
     assert!(shown(&world, "none"));
     assert_eq!(
-        world.refusal(&connect(caller.clone(), &own)),
+        world.rejection(&connect(caller.clone(), &own)),
         "edgeManagement capability is disabled"
     );
 
@@ -523,7 +523,7 @@ fn session_edge_management_applies_to_next_decision() {
     world.update(narrow(SelfOnly));
     assert!(shown(&world, "self"));
     assert_eq!(
-        world.refusal(&connect(caller.clone(), &below)),
+        world.rejection(&connect(caller.clone(), &below)),
         "edgeManagement=self only allows edges that include the calling node"
     );
     // A caller that may not manage every edge is no orchestrator.
@@ -610,7 +610,7 @@ fn an_alias_counts_after_ids() {
         assert_eq!(find(&operator(), &name), Ok(found));
     }
     for name in ["wolf", &thread_id(999).to_string()] {
-        assert_eq!(find(&operator(), name), Err(Refusal::ThreadNotFound(name.to_owned())));
+        assert_eq!(find(&operator(), name), Err(Rejection::ThreadNotFound(name.to_owned())));
         assert_eq!(find(&world.caller(a), name), Ok(ThreadId::NIL), "the decision says so");
     }
 }

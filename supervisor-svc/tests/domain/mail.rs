@@ -64,7 +64,7 @@ fn settle_notices_stay_until_acknowledged() {
     assert_eq!(letters(&world, root), [first_letter, second_letter]);
 
     assert_eq!(
-        world.refusal(&acknowledge(operator(), root, second_letter + 1)),
+        world.rejection(&acknowledge(operator(), root, second_letter + 1)),
         format!(
             "up_to_sequence {} is ahead of the newest mail, which is {second_letter}; acknowledge what ListMailbox showed",
             second_letter + 1
@@ -83,7 +83,7 @@ fn settle_notices_stay_until_acknowledged() {
     assert_eq!(world.run(&acknowledge(operator(), root, second_letter)), NOTHING);
     assert!(
         world
-            .refusal(&acknowledge(operator(), root, second_letter + 1))
+            .rejection(&acknowledge(operator(), root, second_letter + 1))
             .contains("is ahead of the newest mail")
     );
 }
@@ -99,7 +99,7 @@ fn a_mailbox_is_its_threads_and_of_those_above_it() {
     for outsider in [child, stranger] {
         let caller = world.caller(outsider);
         assert_eq!(
-            world.refusal(&acknowledge(caller, parent, letter)),
+            world.rejection(&acknowledge(caller, parent, letter)),
             "Not permitted to act on agents outside your subtree."
         );
     }
@@ -194,7 +194,7 @@ fn fenced_thread_acknowledges_no_mail() {
     world.begin(parent);
     world.run(&close(operator(), parent));
     assert_eq!(
-        world.refusal(&acknowledge(operator(), parent, letter)),
+        world.rejection(&acknowledge(operator(), parent, letter)),
         format!("agent with id {parent} is being closed; nothing new can start in it")
     );
     assert_eq!(world.end(parent, settled(Completed)), ["TurnEnded"]);

@@ -374,7 +374,7 @@ impl<'s> Play<'s> {
 
     fn carry_out(&mut self, command: Command) {
         let from = self.world.log.len();
-        // A refusal is an answer like any other; the world checks that it changed nothing.
+        // A rejection is an answer like any other; the world checks that it changed nothing.
         let _ = self.world.carry_out(&command);
         if matches!(command, Command::Report { .. }) {
             self.said.push((command, self.world.log.len() > from));

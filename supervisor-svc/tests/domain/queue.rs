@@ -90,7 +90,7 @@ fn a_newcomer_never_overtakes_the_queue() {
         } else {
             send(operator(), done)
         };
-        assert_eq!(world.refusal(&refused), "agent thread limit reached (max 2)");
+        assert_eq!(world.rejection(&refused), "agent thread limit reached (max 2)");
         let queued = if newcomer {
             Command::Spawn(Box::new(Spawn {
                 on_limit: OnLimit::Queue,

@@ -68,7 +68,7 @@ fn resume_has_checks_like_a_spawn() {
     let helper = world.spawn(lead);
     world.close(lead);
     assert_eq!(
-        world.refusal(&resume(operator(), helper)),
+        world.rejection(&resume(operator(), helper)),
         format!("agent with id {lead} is closed")
     );
     world.run(&resume(operator(), lead));
@@ -76,7 +76,7 @@ fn resume_has_checks_like_a_spawn() {
 
     world.pause(true);
     assert_eq!(
-        world.refusal(&resume(operator(), helper)),
+        world.rejection(&resume(operator(), helper)),
         "the session is paused; resume it with UpdateSession before spawning or sending input"
     );
     world.pause(false);
@@ -99,7 +99,7 @@ fn resume_has_checks_like_a_spawn() {
             limits: Some(limits),
             ..SettingsChange::default()
         });
-        assert_eq!(world.refusal(&resume(operator(), helper)), expected);
+        assert_eq!(world.rejection(&resume(operator(), helper)), expected);
     }
 }
 
@@ -119,7 +119,7 @@ fn where_settled_threads_hold_slots_a_resumed_one_needs_one() {
     world.close(first);
     world.spawn(root);
     assert_eq!(
-        world.refusal(&resume(operator(), first)),
+        world.rejection(&resume(operator(), first)),
         "agent thread limit reached (max 1)"
     );
 }

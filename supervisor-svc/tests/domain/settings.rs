@@ -134,7 +134,7 @@ fn closed_session_rejects_changes() {
     let mut world = World::with_slots(1);
     let root = world.root();
     world.close(root);
-    assert_eq!(world.refusal(&pause(true)), "the session is closed");
+    assert_eq!(world.rejection(&pause(true)), "the session is closed");
 }
 
 // ---- pause ----

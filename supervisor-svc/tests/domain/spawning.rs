@@ -136,7 +136,7 @@ fn first_failing_check_decides_the_error() {
                 "{fault:?} is detected after the call to the registry"
             );
         }
-        assert_eq!(world.refusal(&Command::Spawn(Box::new(spawn))), expected);
+        assert_eq!(world.rejection(&Command::Spawn(Box::new(spawn))), expected);
     }
     let (mut world, lead, spawn) = faulty(&[]);
     let child = spawn.id;
@@ -148,7 +148,7 @@ fn first_failing_check_decides_the_error() {
 fn each_check_has_its_own_error() {
     for fault in FAULTS {
         let (mut world, lead, spawn) = faulty(&[fault]);
-        assert_eq!(world.refusal(&Command::Spawn(Box::new(spawn))), text_of(fault, lead));
+        assert_eq!(world.rejection(&Command::Spawn(Box::new(spawn))), text_of(fault, lead));
     }
 }
 
@@ -157,13 +157,13 @@ fn operator_error_names_unknown_parent() {
     let (mut world, closed) = World::with_thread_in(StatusKind::Shutdown);
     let spawn = world.wanted(closed);
     assert_eq!(
-        world.refusal(&Command::Spawn(Box::new(spawn))),
+        world.rejection(&Command::Spawn(Box::new(spawn))),
         format!("agent with id {closed} is closed")
     );
     let missing = thread_id(999);
     let spawn = world.wanted(missing);
     assert_eq!(
-        world.refusal(&Command::Spawn(Box::new(spawn))),
+        world.rejection(&Command::Spawn(Box::new(spawn))),
         format!("agent with id {missing} not found")
     );
 }
@@ -178,13 +178,13 @@ fn a_thread_at_the_depth_limit_is_offered_no_spawn() {
     let mut spawn = world.wanted(helper);
     spawn.caller = world.caller(helper);
     assert_eq!(
-        world.refusal(&Command::Spawn(Box::new(spawn))),
+        world.rejection(&Command::Spawn(Box::new(spawn))),
         "Agent depth limit reached. Solve the task yourself."
     );
     let mut spawn = world.wanted(lead);
     spawn.caller = world.caller(lead);
     assert_eq!(
-        world.refusal(&Command::Spawn(Box::new(spawn))),
+        world.rejection(&Command::Spawn(Box::new(spawn))),
         "agent thread limit reached (max 2)"
     );
 }
@@ -198,7 +198,7 @@ fn a_root_may_be_all_that_a_session_has() {
     let mut world = World::open(Settings { limits, ..settings() }, client_root());
     let spawn = world.wanted(world.root());
     assert_eq!(
-        world.refusal(&Command::Spawn(Box::new(spawn))),
+        world.rejection(&Command::Spawn(Box::new(spawn))),
         "Agent depth limit reached. Solve the task yourself."
     );
 }
@@ -227,7 +227,7 @@ fn by(caller: Caller, agent_type: &str, mut spawn: Spawn) -> Command {
 fn a_spawn_list_binds_threads_and_not_operators() {
     let (mut world, lead) = gated(&["code-scout"]);
     let caller = world.caller(lead);
-    for (caller, agent_type, refusal) in [
+    for (caller, agent_type, rejection) in [
         (operator(), "critic", None),
         (caller.clone(), "code-scout", None),
         (caller.clone(), "code_scout", None),
@@ -238,9 +238,9 @@ fn a_spawn_list_binds_threads_and_not_operators() {
         ),
     ] {
         let command = by(caller, agent_type, world.wanted(lead));
-        match refusal {
+        match rejection {
             None => assert_eq!(world.run(&command), ["ThreadSpawned"]),
-            Some(refusal) => assert_eq!(world.refusal(&command), refusal),
+            Some(rejection) => assert_eq!(world.rejection(&command), rejection),
         }
     }
 }
@@ -254,7 +254,7 @@ fn spawn_list_also_binds_children() {
     let scout = world.nth(2).id;
     let command = by(caller, "critic", world.wanted(scout));
     assert_eq!(
-        world.refusal(&command),
+        world.rejection(&command),
         "agent_type \"lead\" may not spawn \"critic\"; its spawn_list allows: scout"
     );
 }
@@ -298,7 +298,7 @@ fn without_a_slot_a_spawn_is_refused_or_queued() {
     world.spawn(root);
     let mut spawn = world.wanted(root);
     assert_eq!(
-        world.refusal(&Command::Spawn(Box::new(spawn.clone()))),
+        world.rejection(&Command::Spawn(Box::new(spawn.clone()))),
         "agent thread limit reached (max 1)"
     );
     spawn.on_limit = OnLimit::Queue;
@@ -355,7 +355,7 @@ fn closed_threads_count_for_the_total_and_not_for_the_open_ones() {
     }
     let spawn = world.wanted(root);
     assert_eq!(
-        world.refusal(&Command::Spawn(Box::new(spawn))),
+        world.rejection(&Command::Spawn(Box::new(spawn))),
         "total agent thread limit reached (max 3); open a new session"
     );
 }

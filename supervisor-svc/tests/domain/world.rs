@@ -19,7 +19,7 @@ use supervisor_core::{
     evolve::{evolve, open},
     ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn, WaitId},
     principal::{Actor, Caller},
-    rejection::Refusal,
+    rejection::Rejection,
     rules::{
         approval::APPROVAL_TIMEOUT,
         cascade::{CASCADE_DEADLINE, next_ready, ready_leaves},
@@ -149,7 +149,7 @@ impl World {
 impl World {
     /// Carries out a command and returns the number of events that the command decided itself. Automatic events follow
     /// them.
-    pub fn carry_out(&mut self, command: &Command) -> Result<usize, Refusal> {
+    pub fn carry_out(&mut self, command: &Command) -> Result<usize, Rejection> {
         self.now += 7;
         let before = self.session.clone();
         let from = self.log.len();
@@ -165,7 +165,7 @@ impl World {
                 }
                 Err(_) => assert!(
                     appended.is_empty() && self.session == before,
-                    "a refusal changes nothing"
+                    "a rejection changes nothing"
                 ),
             }
             if laws::is_void(&before, command) {
@@ -175,7 +175,7 @@ impl World {
         decided
     }
 
-    fn decide_and_fold(&mut self, command: &Command) -> Result<usize, Refusal> {
+    fn decide_and_fold(&mut self, command: &Command) -> Result<usize, Rejection> {
         let events = decide(&self.session, command, UnixMillis::new(self.now))?;
         let decided = events.len();
         if decided > 0 {
@@ -254,17 +254,17 @@ impl World {
     /// Carries out a command that is not refused; answers the names of all events that it brought about.
     pub fn run(&mut self, command: &Command) -> Vec<&'static str> {
         let from = self.log.len();
-        if let Err(refusal) = self.carry_out(command) {
-            panic!("{command:?} was refused: {refusal}");
+        if let Err(rejection) = self.carry_out(command) {
+            panic!("{command:?} was refused: {rejection}");
         }
         self.log[from..].iter().map(|recorded| name(&recorded.event)).collect()
     }
 
     /// Carries out a command that is refused; answers the text.
-    pub fn refusal(&mut self, command: &Command) -> String {
+    pub fn rejection(&mut self, command: &Command) -> String {
         match self.carry_out(command) {
             Ok(decided) => panic!("{command:?} was not refused; it decided {decided} events"),
-            Err(refusal) => refusal.to_string(),
+            Err(rejection) => rejection.to_string(),
         }
     }
 }

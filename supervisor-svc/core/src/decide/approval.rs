@@ -7,7 +7,7 @@ use crate::{
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Event, ThreadEvent},
     ids::{ApprovalId, ThreadId},
     principal::Actor,
-    rejection::Refusal,
+    rejection::Rejection,
     state::{
         approval::{Approval, Verdict},
         session::Session,
@@ -28,15 +28,15 @@ pub(super) fn resolve(
     by: &Actor,
     reason: &str,
     now: UnixMillis,
-) -> Result<Vec<Event>, Refusal> {
-    let approval = session.approvals.get(&id).ok_or_else(|| Refusal::Missing {
+) -> Result<Vec<Event>, Rejection> {
+    let approval = session.approvals.get(&id).ok_or_else(|| Rejection::Missing {
         what: "approval",
         id: id.to_string(),
     })?;
     let too_late = || approval.is_overdue(now).then(|| expiry(approval));
     if let Some(Verdict { decision, by, .. }) = approval.verdict.clone().or_else(too_late) {
         let decision = decision.as_str();
-        return Err(Refusal::IllegalState(format!(
+        return Err(Rejection::IllegalState(format!(
             "approval {id} was decided before: {decision} by {by}; a decision is final"
         )));
     }

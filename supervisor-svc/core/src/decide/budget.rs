@@ -4,7 +4,7 @@ use crate::{
     event::{ConditionKind, Event, ThreadEvent},
     ids::{Generation, ThreadId},
     principal::Caller,
-    rejection::Refusal,
+    rejection::Rejection,
     resource::Resource,
     rules::{authority, budget, start},
     settings::{Budget, Usage},
@@ -18,11 +18,11 @@ pub(super) fn update(
     caller: &Caller,
     target: ThreadId,
     budget: Budget,
-) -> Result<Vec<Event>, Refusal> {
+) -> Result<Vec<Event>, Rejection> {
     let thread = authority::authorize(session, caller, "UpdateThreadBudget", target)?;
     start::takes_part(session, thread)?;
     if caller.thread() == Some(target) && budget::is_raised(&thread.budget, &budget) {
-        return Err(Refusal::NotPermitted(format!(
+        return Err(Rejection::NotPermitted(format!(
             "agent {target} may lower its own budget only; its parent or an operator can raise it"
         )));
     }
@@ -30,7 +30,7 @@ pub(super) fn update(
         return Ok(Vec::new());
     }
     if let Some(parent) = thread.spawned.parent {
-        budget::carve(session, parent, Some(thread), &budget).map_err(Refusal::OverBudget)?;
+        budget::carve(session, parent, Some(thread), &budget).map_err(Rejection::OverBudget)?;
     }
     Ok(vec![Event::Thread(target, ThreadEvent::BudgetUpdated(budget))])
 }

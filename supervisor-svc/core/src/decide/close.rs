@@ -4,7 +4,7 @@ use crate::{
     event::{CloseCause, Event, Fence, ThreadEvent},
     ids::ThreadId,
     principal::Caller,
-    rejection::Refusal,
+    rejection::Rejection,
     rules::authority,
     settings::ClosePolicy,
     state::{session::Session, thread::Thread},
@@ -27,7 +27,7 @@ pub(super) fn request(
     caller: &Caller,
     target: ThreadId,
     fence: NewFence<'_>,
-) -> Result<Vec<Event>, Refusal> {
+) -> Result<Vec<Event>, Rejection> {
     let thread = authority::authorize(session, caller, "CloseAgent", target)?;
     if !thread.status.kind().is_open() || session.is_closing(target) {
         return Ok(Vec::new());

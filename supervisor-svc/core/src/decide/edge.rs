@@ -5,7 +5,7 @@ use crate::{
     event::{ApprovalKind, Edge, EdgeKind, Event, ThreadEvent},
     ids::{ApprovalId, EdgeId, ThreadId},
     principal::Caller,
-    rejection::{GuardedVerb, Refusal},
+    rejection::{GuardedVerb, Rejection},
     rules::{
         approval::APPROVAL_TIMEOUT,
         authority,
@@ -24,7 +24,7 @@ pub(super) fn create(
     edge: &Edge,
     approval: ApprovalId,
     now: UnixMillis,
-) -> Result<Vec<Event>, Refusal> {
+) -> Result<Vec<Event>, Rejection> {
     for end in [edge.from, edge.to] {
         authority::authorize(session, caller, "CreateEdge", end)?;
     }
@@ -55,9 +55,9 @@ pub(super) fn create(
 ///
 /// # Errors
 /// If both ends are the same thread, an end is closed or closing, or the session has the maximum number of edges.
-pub(super) fn make(session: &Session, edge: &Edge) -> Result<Option<Event>, Refusal> {
+pub(super) fn make(session: &Session, edge: &Edge) -> Result<Option<Event>, Rejection> {
     if edge.from == edge.to {
-        return Err(Refusal::InvalidArgument {
+        return Err(Rejection::InvalidArgument {
             field: "to_thread_id",
             message: format!("an edge joins two agents; both ends are {}", edge.to),
         });
@@ -65,7 +65,7 @@ pub(super) fn make(session: &Session, edge: &Edge) -> Result<Option<Event>, Refu
     for end in [edge.from, edge.to] {
         let thread = session
             .thread(end)
-            .ok_or_else(|| Refusal::ThreadNotFound(end.to_string()))?;
+            .ok_or_else(|| Rejection::ThreadNotFound(end.to_string()))?;
         start::takes_part(session, thread)?;
     }
     if graph::like(session, edge).is_some() {
@@ -73,7 +73,7 @@ pub(super) fn make(session: &Session, edge: &Edge) -> Result<Option<Event>, Refu
     }
     let waiting = graph::waiting(session).filter(|waiting| waiting.id != edge.id).count();
     if session.edges.len() + waiting >= MAX_EDGES {
-        return Err(Refusal::LimitExceeded {
+        return Err(Rejection::LimitExceeded {
             limit: "max_edges",
             message: format!("edge limit reached (max {MAX_EDGES}); delete edges that are no longer needed"),
         });
@@ -82,7 +82,7 @@ pub(super) fn make(session: &Session, edge: &Edge) -> Result<Option<Event>, Refu
 }
 
 /// Deletes a created edge.
-pub(super) fn delete(session: &Session, caller: &Caller, id: EdgeId) -> Result<Vec<Event>, Refusal> {
+pub(super) fn delete(session: &Session, caller: &Caller, id: EdgeId) -> Result<Vec<Event>, Rejection> {
     let Some(edge) = graph::edge(session, id) else {
         return Err(no_such_edge(session, caller, id));
     };
@@ -91,27 +91,27 @@ pub(super) fn delete(session: &Session, caller: &Caller, id: EdgeId) -> Result<V
     }
     graph::may_manage(session, caller, &edge)?;
     if !session.edges.contains_key(&id) {
-        return Err(Refusal::IllegalState(format!(
+        return Err(Rejection::IllegalState(format!(
             "edge {id} joins agent {} to its parent and goes with it; it cannot be deleted, only the agent closed",
             edge.to
         )));
     }
     // A fenced thread records only its end. Its edges end with it.
     if session.is_closing(edge.from) {
-        return Err(Refusal::ThreadClosing(edge.from));
+        return Err(Rejection::ThreadClosing(edge.from));
     }
     Ok(vec![Event::Thread(edge.from, ThreadEvent::EdgeDeleted(id))])
 }
 
 /// Returns the error for an unknown edge. A thread receives the same error for an edge outside its subtree.
-fn no_such_edge(session: &Session, caller: &Caller, id: EdgeId) -> Refusal {
+fn no_such_edge(session: &Session, caller: &Caller, id: EdgeId) -> Rejection {
     match caller {
-        Caller::Operator { .. } => Refusal::Missing {
+        Caller::Operator { .. } => Rejection::Missing {
             what: "edge",
             id: id.to_string(),
         },
         Caller::Thread { .. } => match authority::fresh(session, caller) {
-            Ok(_) => Refusal::OutsideSubtree(GuardedVerb::Act),
+            Ok(_) => Rejection::OutsideSubtree(GuardedVerb::Act),
             Err(stale) => stale,
         },
     }

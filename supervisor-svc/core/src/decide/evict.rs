@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     event::{CloseCause, Event},
     ids::ThreadId,
-    rejection::Refusal,
+    rejection::Rejection,
     rules::{cascade::CASCADE_DEADLINE, limits},
     settings::WakePolicy,
     state::{session::Session, thread::Thread},
@@ -18,8 +18,8 @@ use super::close::{self, NewFence};
 /// the limit.
 ///
 /// # Errors
-/// [`Refusal::OpenLimit`] if too few threads can be closed.
-pub(super) fn make_room(session: &Session, parent: ThreadId, now: UnixMillis) -> Result<Vec<Event>, Refusal> {
+/// [`Rejection::OpenLimit`] if too few threads can be closed.
+pub(super) fn make_room(session: &Session, parent: ThreadId, now: UnixMillis) -> Result<Vec<Event>, Rejection> {
     let excess = limits::open_excess(session);
     if excess == 0 {
         return Ok(Vec::new());

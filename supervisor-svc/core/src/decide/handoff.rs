@@ -5,14 +5,14 @@ use std::sync::Arc;
 use crate::{
     event::{Event, Handoff, ThreadEvent},
     principal::Caller,
-    rejection::Refusal,
+    rejection::Rejection,
     rules::{authority, graph, mail::MAX_HANDOFFS, start},
     state::{session::Session, thread::Thread},
 };
 
 /// Delivers the handoff to the receiver's mailbox. An edge permits the handoff, so the receiver may be outside the
 /// caller's subtree. Handoffs are accepted while the session is paused, because a handoff does not start a turn itself.
-pub(super) fn send(session: &Session, caller: &Caller, handoff: &Handoff) -> Result<Vec<Event>, Refusal> {
+pub(super) fn send(session: &Session, caller: &Caller, handoff: &Handoff) -> Result<Vec<Event>, Rejection> {
     let sender = authority::authorize(session, caller, "SendHandoff", handoff.from)?;
     start::takes_part(session, sender)?;
     let receiver = receiver(session, caller, handoff)?;
@@ -21,7 +21,7 @@ pub(super) fn send(session: &Session, caller: &Caller, handoff: &Handoff) -> Res
         && !graph::may_be_answered(session, caller, sender.id, reply_to)
     {
         return Err(match caller {
-            Caller::Operator { .. } => Refusal::ThreadNotFound(reply_to.to_string()),
+            Caller::Operator { .. } => Rejection::ThreadNotFound(reply_to.to_string()),
             Caller::Thread { .. } => graph::unknown_reply_to(sender.id),
         });
     }
@@ -32,20 +32,20 @@ pub(super) fn send(session: &Session, caller: &Caller, handoff: &Handoff) -> Res
     )])
 }
 
-fn receiver<'s>(session: &'s Session, caller: &Caller, handoff: &Handoff) -> Result<&'s Arc<Thread>, Refusal> {
+fn receiver<'s>(session: &'s Session, caller: &Caller, handoff: &Handoff) -> Result<&'s Arc<Thread>, Rejection> {
     match (session.thread(handoff.to), caller) {
         (Some(receiver), _) if graph::may_hand_off(session, handoff.from, handoff.to) => Ok(receiver),
-        (None, Caller::Operator { .. }) => Err(Refusal::ThreadNotFound(handoff.to.to_string())),
+        (None, Caller::Operator { .. }) => Err(Rejection::ThreadNotFound(handoff.to.to_string())),
         (Some(_), _) | (None, Caller::Thread { .. }) => Err(graph::no_edge(handoff.from)),
     }
 }
 
-fn has_room(receiver: &Thread) -> Result<(), Refusal> {
+fn has_room(receiver: &Thread) -> Result<(), Rejection> {
     let waiting = receiver.mail.handoffs();
     if waiting < MAX_HANDOFFS {
         return Ok(());
     }
-    Err(Refusal::LimitExceeded {
+    Err(Rejection::LimitExceeded {
         limit: "max_handoffs",
         message: format!(
             "agent with id {} has {waiting} handoffs waiting (max {MAX_HANDOFFS}); wait until it has read them",

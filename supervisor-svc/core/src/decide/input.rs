@@ -5,7 +5,7 @@ use crate::{
     event::{Event, ThreadEvent},
     ids::{ReportSequence, ThreadId, Turn},
     principal::Caller,
-    rejection::Refusal,
+    rejection::Rejection,
     rules::{authority, limits, start},
     settings::{OnLimit, Urgency},
     state::{session::Session, thread::Thread},
@@ -21,18 +21,18 @@ pub(super) fn send(
     input: &ContentRef,
     urgency: Urgency,
     on_limit: OnLimit,
-) -> Result<Vec<Event>, Refusal> {
+) -> Result<Vec<Event>, Rejection> {
     let thread = authority::authorize(session, caller, "SendInput", target)?;
     start::may_start_in(session, thread)?;
     if thread.spawned.client_owned {
-        return Err(Refusal::IllegalTransition {
+        return Err(Rejection::IllegalTransition {
             thread: thread.id,
             status: thread.status.kind(),
             wanted: "take input: its client executes it itself",
         });
     }
     if thread.pending_inputs.len() >= limits::MAX_PENDING_INPUTS {
-        return Err(Refusal::TooMuchInput {
+        return Err(Rejection::TooMuchInput {
             thread: thread.id,
             waiting: u32::try_from(thread.pending_inputs.len()).unwrap_or(u32::MAX),
             newest: thread.last_input,
@@ -40,7 +40,7 @@ pub(super) fn send(
     }
     let waiting: u64 = thread.pending_inputs.iter().map(|input| input.content.size).sum();
     if !thread.pending_inputs.is_empty() && waiting.saturating_add(input.size) > limits::MAX_PENDING_INPUT_BYTES {
-        return Err(Refusal::LimitExceeded {
+        return Err(Rejection::LimitExceeded {
             limit: "waiting input",
             message: format!(
                 "agent with id {} has {waiting} bytes of input waiting, and {} more would exceed {}; wait until it has read them",
@@ -85,10 +85,10 @@ pub(super) fn interrupt(
     turn: Option<Turn>,
     only_this: bool,
     reason: &str,
-) -> Result<Vec<Event>, Refusal> {
+) -> Result<Vec<Event>, Rejection> {
     let top = authority::authorize(session, caller, "InterruptAgent", target)?;
     if !top.status.kind().is_open() {
-        return Err(Refusal::ThreadClosed(top.id));
+        return Err(Rejection::ThreadClosed(top.id));
     }
     if turn.is_some_and(|turn| turn != top.present_turn()) {
         return Ok(Vec::new());

@@ -4,7 +4,7 @@ use crate::{
     event::{Event, ThreadEvent},
     ids::{Sequence, ThreadId},
     principal::Caller,
-    rejection::Refusal,
+    rejection::Rejection,
     rules::authority,
     state::{session::Session, thread::Thread},
 };
@@ -16,14 +16,14 @@ pub(super) fn acknowledge(
     caller: &Caller,
     target: ThreadId,
     up_to: Sequence,
-) -> Result<Vec<Event>, Refusal> {
+) -> Result<Vec<Event>, Rejection> {
     let thread = authority::authorize(session, caller, "AcknowledgeMailbox", target)?;
     if session.is_closing(target) {
-        return Err(Refusal::ThreadClosing(target));
+        return Err(Rejection::ThreadClosing(target));
     }
     let newest = thread.newest_letter();
     if up_to > newest {
-        return Err(Refusal::InvalidArgument {
+        return Err(Rejection::InvalidArgument {
             field: "up_to_sequence",
             message: format!(
                 "up_to_sequence {up_to} is ahead of the newest mail, which is {newest}; acknowledge what ListMailbox showed"

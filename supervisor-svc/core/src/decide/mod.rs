@@ -1,4 +1,4 @@
-//! Decisions: a command and the current state produce events or a refusal. Deciding has no side effects.
+//! Decisions: a command and the current state produce events or a rejection. Deciding has no side effects.
 
 mod approval;
 mod auto;
@@ -22,7 +22,7 @@ mod tool;
 use crate::{
     command::Command,
     event::{Event, SessionEvent, ThreadEvent},
-    rejection::Refusal,
+    rejection::Rejection,
     rules::{limits, mail as mailbox},
     state::{session::Session, thread::Thread},
     status::{StatusKind, Step},
@@ -34,9 +34,9 @@ use crate::{
 ///
 /// # Errors
 /// The first check that fails, in the order of CONTRACT 3.1. Nothing must be recorded in this case.
-pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<Vec<Event>, Refusal> {
+pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<Vec<Event>, Rejection> {
     match command {
-        Command::Spawn(spawn) => spawn::commit(session, spawn, now),
+        Command::Spawn(spawn) => spawn::spawn(session, spawn, now),
         // A fenced thread records only its end.
         Command::FailSpawn { parent, .. } if session.is_closing(*parent) => Ok(Vec::new()),
         Command::FailSpawn {
@@ -179,9 +179,9 @@ pub fn follow_ups(session: &Session) -> Vec<Event> {
 }
 
 /// Checks a step against the transition table.
-fn step(thread: &Thread, step: Step, wanted: &'static str) -> Result<StatusKind, Refusal> {
+fn step(thread: &Thread, step: Step, wanted: &'static str) -> Result<StatusKind, Rejection> {
     let status = thread.status.kind();
-    status.after(step).ok_or(Refusal::IllegalTransition {
+    status.after(step).ok_or(Rejection::IllegalTransition {
         thread: thread.id,
         status,
         wanted,

@@ -91,13 +91,13 @@ pub(super) fn apply(
                 report: sequence,
             },
         )],
-        Report::PolicyGap(gap) => told_condition(thread, ConditionKind::PolicyGap, gap),
-        Report::ContextLost(reason) => told_condition(thread, ConditionKind::ContextLost, reason),
+        Report::PolicyGap(gap) => reported_condition(thread, ConditionKind::PolicyGap, gap),
+        Report::ContextLost(reason) => reported_condition(thread, ConditionKind::ContextLost, reason),
     }
 }
 
 /// Applies a condition that the runner reports. An unchanged condition produces no event.
-fn told_condition(thread: &Thread, kind: ConditionKind, reason: &str) -> Vec<Event> {
+fn reported_condition(thread: &Thread, kind: ConditionKind, reason: &str) -> Vec<Event> {
     let is_known = |(_, known): &(_, String)| known == reason;
     if thread.conditions.get(&kind).is_some_and(is_known) {
         return Vec::new();

@@ -5,7 +5,7 @@ use crate::{
     event::{Event, Resumed, ThreadEvent},
     ids::ThreadId,
     principal::Caller,
-    rejection::Refusal,
+    rejection::Rejection,
     rules::{approval, authority, budget, limits, start},
     settings::SlotRelease,
     state::session::Session,
@@ -21,18 +21,18 @@ pub(super) fn resume(
     caller: &Caller,
     target: ThreadId,
     now: UnixMillis,
-) -> Result<Vec<Event>, Refusal> {
+) -> Result<Vec<Event>, Rejection> {
     let thread = authority::authorize(session, caller, "ResumeAgent", target)?;
     let Status::Shutdown { before, .. } = &thread.status else {
         return Ok(Vec::new());
     };
     let Some(settled) = before else {
-        return Err(Refusal::IllegalState(format!(
+        return Err(Rejection::IllegalState(format!(
             "the spawn of agent with id {target} was never approved; spawn it again"
         )));
     };
     let Some(parent) = thread.spawned.parent.and_then(|parent| session.thread(parent)) else {
-        return Err(Refusal::SessionClosed);
+        return Err(Rejection::SessionClosed);
     };
     start::may_start_in(session, parent)?;
     limits::child_depth(session, parent)?;
@@ -45,13 +45,13 @@ pub(super) fn resume(
     spawn::gate(session, &wanted, parent)?;
     let asking = caller.thread().and_then(|id| session.thread(id));
     if asking.is_some_and(|asking| approval::forbids_resume(session, asking)) {
-        return Err(Refusal::NotPermitted(format!(
+        return Err(Rejection::NotPermitted(format!(
             "what you spawn needs an operator's approval, and a resume cannot wait for one; ask an operator to resume agent \
              with id {target}, or spawn another one"
         )));
     }
     let mut events = super::evict::make_room(session, parent.id, now)?;
-    budget::carve(session, parent.id, Some(thread), &thread.budget).map_err(Refusal::OverBudget)?;
+    budget::carve(session, parent.id, Some(thread), &thread.budget).map_err(Rejection::OverBudget)?;
     // If a slot is held until the thread closes, a resumed thread needs a slot immediately.
     if session.settings.slot_release == SlotRelease::Close && !limits::slot_for_newcomer(session) {
         return Err(limits::no_slot(session));

@@ -3,15 +3,15 @@
 use crate::{
     command::SettingsUpdate,
     event::{Event, SessionEvent, SettingsChange},
-    rejection::Refusal,
+    rejection::Rejection,
     state::session::Session,
 };
 
 /// Returns one event with the settings that differ, or none if nothing differs. Consequences, such as the end of a
 /// pause, are decided separately.
-pub(super) fn update(session: &Session, update: &SettingsUpdate) -> Result<Vec<Event>, Refusal> {
+pub(super) fn update(session: &Session, update: &SettingsUpdate) -> Result<Vec<Event>, Rejection> {
     if session.closed {
-        return Err(Refusal::SessionClosed);
+        return Err(Rejection::SessionClosed);
     }
     let (present, wanted) = (&session.settings, &update.change);
     let limits = update.limits.over(present.limits);

@@ -10,7 +10,7 @@ use crate::{
     event::{ApprovalKind, Event, Role, Spawned, ThreadEvent},
     ids::ThreadId,
     principal::Caller,
-    rejection::Refusal,
+    rejection::Rejection,
     rules::{
         approval::{self, APPROVAL_TIMEOUT},
         authority, budget, limits, start,
@@ -66,7 +66,7 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// See [`authority::authorize`].
-pub fn authorize<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Thread>, Refusal> {
+pub fn authorize<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Thread>, Rejection> {
     authority::authorize(session, wanted.caller, "SpawnAgent", wanted.parent)
 }
 
@@ -74,7 +74,7 @@ pub fn authorize<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Ar
 ///
 /// # Errors
 /// The first check that fails.
-pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Thread>, Refusal> {
+pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Thread>, Rejection> {
     let parent = admit_any(session, wanted)?;
     gate(session, wanted, parent)?;
     free_alias(session, wanted.caller, wanted.alias)?;
@@ -85,13 +85,13 @@ pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Th
 ///
 /// # Errors
 /// The first check that fails.
-pub fn admit_any<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Thread>, Refusal> {
+pub fn admit_any<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Thread>, Rejection> {
     let parent = authorize(session, wanted)?;
     start::may_start_in(session, parent)?;
     if parent.status.kind() == StatusKind::AwaitingApproval {
         // A thread whose spawn is not approved yet has no children, not even those spawned by an operator: a denial
         // closes it immediately.
-        return Err(Refusal::IllegalTransition {
+        return Err(Rejection::IllegalTransition {
             thread: parent.id,
             status: StatusKind::AwaitingApproval,
             wanted: "have children before its own spawn is approved",
@@ -104,7 +104,7 @@ pub fn admit_any<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Ar
 /// Checks the spawn gate. The roles of the caller and of the parent must both allow the spawned role, for any parent in
 /// the caller's subtree. A caller with a graph template must also be allowed to manage edges. The commit decides
 /// whether it needs an approval. Operators pass the gate.
-pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> Result<(), Refusal> {
+pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> Result<(), Rejection> {
     let Some(caller) = wanted.caller.thread().and_then(|id| session.thread(id)) else {
         return Ok(());
     };
@@ -115,7 +115,7 @@ pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> R
             WantedRole::RoleTemplate(_) => spawner.spawned.role.spawn_list.is_empty(),
         };
         if !is_listed {
-            return Err(Refusal::SpawnNotAllowed {
+            return Err(Rejection::SpawnNotAllowed {
                 caller: spawner.spawned.role.agent_type.clone(),
                 wanted: wanted.role.name().to_owned(),
                 allowed: spawner.spawned.role.spawn_list.clone(),
@@ -123,7 +123,7 @@ pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> R
         }
     }
     if caller.spawned.role.is_graph() && session.edge_management(caller) == EdgeManagement::None {
-        return Err(Refusal::NotPermitted(format!(
+        return Err(Rejection::NotPermitted(format!(
             "edgeManagement capability is disabled: role_template \"{}\" may not spawn; {}",
             caller.spawned.role.agent_type,
             why_no_edges(session)
@@ -154,13 +154,13 @@ fn same_role(a: &str, b: &str) -> bool {
     a.replace('-', "_") == b.replace('-', "_")
 }
 
-fn free_alias(session: &Session, caller: &Caller, alias: &str) -> Result<(), Refusal> {
+fn free_alias(session: &Session, caller: &Caller, alias: &str) -> Result<(), Rejection> {
     if alias.is_empty() {
         return Ok(());
     }
     match session.thread_by_alias(alias) {
         None => Ok(()),
-        Some(by) => Err(Refusal::AliasInUse {
+        Some(by) => Err(Rejection::AliasInUse {
             alias: alias.to_owned(),
             by: Some(by).filter(|by| caller.thread().is_none_or(|caller| session.is_within(*by, caller))),
         }),
@@ -169,9 +169,9 @@ fn free_alias(session: &Session, caller: &Caller, alias: &str) -> Result<(), Ref
 
 /// Decides the spawn after the template is resolved. A spawn that needs an approval records its resolution now and
 /// waits without a slot, regardless of `on_limit`.
-pub(super) fn commit(session: &Session, spawn: &Spawn, now: UnixMillis) -> Result<Vec<Event>, Refusal> {
+pub(super) fn spawn(session: &Session, spawn: &Spawn, now: UnixMillis) -> Result<Vec<Event>, Rejection> {
     let Some(parent) = spawn.spawned.parent else {
-        return Err(Refusal::ThreadNotFound(String::new()));
+        return Err(Rejection::ThreadNotFound(String::new()));
     };
     let wanted = Wanted {
         caller: &spawn.caller,
@@ -182,7 +182,7 @@ pub(super) fn commit(session: &Session, spawn: &Spawn, now: UnixMillis) -> Resul
     let parent = admit(session, &wanted)?;
     limits::total(session)?;
     let mut events = super::evict::make_room(session, parent.id, now)?;
-    budget::carve(session, parent.id, None, &spawn.spawned.budget).map_err(Refusal::OverBudget)?;
+    budget::carve(session, parent.id, None, &spawn.spawned.budget).map_err(Rejection::OverBudget)?;
     let caller = spawn.caller.thread().and_then(|id| session.thread(id));
     let asking = caller.filter(|caller| approval::is_needed(session, caller, "SpawnAgent"));
     let first_status = match (asking, limits::slot_for_newcomer(session), spawn.on_limit) {
@@ -239,7 +239,7 @@ fn child_edges(session: &Session, parent: &Thread, spawn: &Spawn) -> EdgeManagem
 ///
 /// # Errors
 /// A malformed pattern in the role's or the caller's lists.
-pub fn child_rights(session: &Session, parent: &Thread, spawn: &Spawn) -> Result<Rights, Refusal> {
+pub fn child_rights(session: &Session, parent: &Thread, spawn: &Spawn) -> Result<Rights, Rejection> {
     let inheritance = session.settings.policy_inheritance;
     let source = match inheritance {
         tool_policy::Inheritance::Attenuate => &parent.grant,

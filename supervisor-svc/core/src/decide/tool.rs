@@ -3,7 +3,7 @@
 use crate::{
     event::{ApprovalKind, CallDetails, ConditionKind, Event, ThreadEvent},
     ids::{ApprovalId, ThreadId},
-    rejection::Refusal,
+    rejection::Rejection,
     rules::approval::{APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
     state::session::Session,
     time::UnixMillis,
@@ -13,7 +13,7 @@ use crate::{
 /// thread is closing.
 ///
 /// # Errors
-/// [`Refusal::LimitExceeded`] if too many calls are waiting for an approval.
+/// [`Rejection::LimitExceeded`] if too many calls are waiting for an approval.
 pub(super) fn request_approval(
     session: &Session,
     id: ThreadId,
@@ -21,7 +21,7 @@ pub(super) fn request_approval(
     subject: &str,
     call: &CallDetails,
     now: UnixMillis,
-) -> Result<Vec<Event>, Refusal> {
+) -> Result<Vec<Event>, Rejection> {
     let Some(thread) = session.thread(id) else {
         return Ok(Vec::new());
     };
@@ -53,7 +53,7 @@ pub(super) fn request_approval(
     Ok(events)
 }
 
-fn check_room(session: &Session, id: ThreadId) -> Result<(), Refusal> {
+fn check_room(session: &Session, id: ThreadId) -> Result<(), Rejection> {
     let calls = || {
         session
             .pending_approvals()
@@ -67,7 +67,7 @@ fn check_room(session: &Session, id: ThreadId) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    Err(Refusal::LimitExceeded {
+    Err(Rejection::LimitExceeded {
         limit: "waiting tool calls",
         message: format!("{whose} has {waiting} tool calls that wait for an operator; wait until some are decided"),
     })

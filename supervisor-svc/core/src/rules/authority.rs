@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     ids::ThreadId,
     principal::Caller,
-    rejection::{GuardedVerb, Refusal},
+    rejection::{GuardedVerb, Rejection},
     state::{session::Session, thread::Thread},
     status::StatusKind,
 };
@@ -13,22 +13,22 @@ use crate::{
 /// Checks that `caller` may call `method` on `target`, and returns the target.
 ///
 /// # Errors
-/// [`Refusal::StaleToken`], [`Refusal::OutsideSubtree`] or [`Refusal::ToolDenied`]. [`Refusal::ThreadNotFound`] is
+/// [`Rejection::StaleToken`], [`Rejection::OutsideSubtree`] or [`Rejection::ToolDenied`]. [`Rejection::ThreadNotFound`] is
 /// returned to operators only, because a thread must not learn which threads exist outside its subtree.
 pub fn authorize<'s>(
     session: &'s Session,
     caller: &Caller,
     method: &str,
     target: ThreadId,
-) -> Result<&'s Arc<Thread>, Refusal> {
+) -> Result<&'s Arc<Thread>, Rejection> {
     let found = session.thread(target);
     match caller {
-        Caller::Operator { .. } => found.ok_or_else(|| Refusal::ThreadNotFound(target.to_string())),
+        Caller::Operator { .. } => found.ok_or_else(|| Rejection::ThreadNotFound(target.to_string())),
         Caller::Thread { .. } => {
             let own = fresh(session, caller)?;
             let target = found
                 .filter(|thread| session.is_within(thread.id, own.id))
-                .ok_or(Refusal::OutsideSubtree(verb(method)))?;
+                .ok_or(Rejection::OutsideSubtree(verb(method)))?;
             tools(&own, method)?;
             Ok(target)
         }
@@ -39,18 +39,18 @@ pub fn authorize<'s>(
 /// because the caller that requested the spawn can already hold the token.
 ///
 /// # Errors
-/// [`Refusal::StaleToken`], also for operators, because they have no thread. [`Refusal::NotPermitted`] before the
+/// [`Rejection::StaleToken`], also for operators, because they have no thread. [`Rejection::NotPermitted`] before the
 /// approval.
-pub fn fresh(session: &Session, caller: &Caller) -> Result<Arc<Thread>, Refusal> {
+pub fn fresh(session: &Session, caller: &Caller) -> Result<Arc<Thread>, Rejection> {
     match caller {
-        Caller::Operator { .. } => Err(Refusal::StaleToken),
+        Caller::Operator { .. } => Err(Rejection::StaleToken),
         Caller::Thread { id, generation } => match session.thread(*id) {
-            Some(thread) if thread.generation != *generation => Err(Refusal::StaleToken),
+            Some(thread) if thread.generation != *generation => Err(Rejection::StaleToken),
             Some(thread) => match thread.status.kind() {
-                StatusKind::AwaitingApproval => Err(Refusal::NotPermitted(format!(
+                StatusKind::AwaitingApproval => Err(Rejection::NotPermitted(format!(
                     "agent with id {id} waits for an operator's approval; its token is good once that is granted"
                 ))),
-                StatusKind::Shutdown => Err(Refusal::StaleToken),
+                StatusKind::Shutdown => Err(Rejection::StaleToken),
                 StatusKind::Queued
                 | StatusKind::PendingInit
                 | StatusKind::Running
@@ -58,7 +58,7 @@ pub fn fresh(session: &Session, caller: &Caller) -> Result<Arc<Thread>, Refusal>
                 | StatusKind::Errored
                 | StatusKind::Interrupted => Ok(Arc::clone(thread)),
             },
-            None => Err(Refusal::StaleToken),
+            None => Err(Rejection::StaleToken),
         },
     }
 }
@@ -66,12 +66,12 @@ pub fn fresh(session: &Session, caller: &Caller) -> Result<Arc<Thread>, Refusal>
 /// Checks that the tool of an RPC is in a thread's effective policy.
 ///
 /// # Errors
-/// [`Refusal::ToolDenied`] with the tool's and the role's name.
-pub fn tools(thread: &Thread, method: &str) -> Result<(), Refusal> {
+/// [`Rejection::ToolDenied`] with the tool's and the role's name.
+pub fn tools(thread: &Thread, method: &str) -> Result<(), Rejection> {
     thread
         .effective
         .allows_rpc(method)
-        .map_err(|refused| Refusal::ToolDenied {
+        .map_err(|refused| Rejection::ToolDenied {
             tool: refused.tool.to_owned(),
             agent_type: thread.spawned.role.agent_type.clone(),
         })

@@ -8,7 +8,7 @@ use crate::{
     event::{Edge, EdgeKind},
     ids::{EdgeId, ThreadId},
     principal::Caller,
-    rejection::Refusal,
+    rejection::Rejection,
     rules::approval,
     settings::EdgeManagement,
     state::{approval::Approval, session::Session, thread::Thread},
@@ -103,17 +103,17 @@ pub fn asking<'s>(session: &'s Session, caller: &Caller) -> Option<&'s Arc<Threa
 /// separately.
 ///
 /// # Errors
-/// [`Refusal::NotPermitted`].
-pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(), Refusal> {
+/// [`Rejection::NotPermitted`].
+pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(), Rejection> {
     let Some(thread) = graph_caller(session, caller) else {
         return Ok(());
     };
     let ends_in_it = [edge.from, edge.to].contains(&thread.id);
     match session.edge_management(thread) {
-        EdgeManagement::None => Err(Refusal::NotPermitted(String::from(
+        EdgeManagement::None => Err(Rejection::NotPermitted(String::from(
             "edgeManagement capability is disabled",
         ))),
-        EdgeManagement::SelfOnly if !ends_in_it => Err(Refusal::NotPermitted(String::from(
+        EdgeManagement::SelfOnly if !ends_in_it => Err(Rejection::NotPermitted(String::from(
             "edgeManagement=self only allows edges that include the calling node",
         ))),
         EdgeManagement::SelfOnly | EdgeManagement::All => Ok(()),
@@ -125,15 +125,15 @@ pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(),
 /// The two cases are therefore indistinguishable.
 ///
 /// # Errors
-/// [`Refusal::ThreadNotFound`], for operators only.
-pub fn find(session: &Session, caller: &Caller, name: &str) -> Result<ThreadId, Refusal> {
+/// [`Rejection::ThreadNotFound`], for operators only.
+pub fn find(session: &Session, caller: &Caller, name: &str) -> Result<ThreadId, Rejection> {
     let by_id: Option<ThreadId> = name.parse().ok();
     let found = by_id
         .filter(|id| session.thread(*id).is_some())
         .or_else(|| session.thread_by_alias(name));
     match (found, caller) {
         (Some(id), _) => Ok(id),
-        (None, Caller::Operator { .. }) => Err(Refusal::ThreadNotFound(name.to_owned())),
+        (None, Caller::Operator { .. }) => Err(Rejection::ThreadNotFound(name.to_owned())),
         (None, Caller::Thread { .. }) => Ok(ThreadId::NIL),
     }
 }
@@ -155,16 +155,16 @@ pub fn may_be_answered(session: &Session, caller: &Caller, sender: ThreadId, oth
 /// Returns the error for a receiver without an edge. A calling thread receives the same error for a receiver that does
 /// not exist.
 #[must_use]
-pub fn no_edge(from: ThreadId) -> Refusal {
-    Refusal::IllegalState(format!(
+pub fn no_edge(from: ThreadId) -> Rejection {
+    Rejection::IllegalState(format!(
         "send_handoff requires an edge between {from} and the receiver. Create the edge first."
     ))
 }
 
 /// Returns the error for a thread that names an invisible or unknown receiver of the answer.
 #[must_use]
-pub fn unknown_reply_to(from: ThreadId) -> Refusal {
-    Refusal::InvalidArgument {
+pub fn unknown_reply_to(from: ThreadId) -> Rejection {
+    Rejection::InvalidArgument {
         field: "reply_to_thread_id",
         message: format!(
             "reply_to_thread_id must name an agent of your subtree or one that {from} has an edge with; leave it out for an \

@@ -1,9 +1,9 @@
 //! The validation of agent input: a message or a list of items, exactly one of them, neither blank nor empty.
 
-use crate::rejection::Refusal;
+use crate::rejection::Rejection;
 
-/// The refusal of blank input.
-pub const BLANK: Refusal = Refusal::InvalidInput("Empty message can't be sent to an agent");
+/// The rejection of blank input.
+pub const BLANK: Rejection = Rejection::InvalidInput("Empty message can't be sent to an agent");
 
 /// The input fields of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,13 +17,13 @@ pub struct GivenInput<Item> {
 /// Returns the input of a request that requires one.
 ///
 /// # Errors
-/// [`Refusal::InvalidInput`], with the texts of the original tools, if both or none are set, or the input is blank.
-pub fn required<Item>(given: GivenInput<Item>, text: impl FnOnce(String) -> Item) -> Result<Vec<Item>, Refusal> {
+/// [`Rejection::InvalidInput`], with the texts of the original tools, if both or none are set, or the input is blank.
+pub fn required<Item>(given: GivenInput<Item>, text: impl FnOnce(String) -> Item) -> Result<Vec<Item>, Rejection> {
     match given {
         GivenInput {
             message: Some(_),
             items,
-        } if !items.is_empty() => Err(Refusal::InvalidInput("Provide either message or items, but not both")),
+        } if !items.is_empty() => Err(Rejection::InvalidInput("Provide either message or items, but not both")),
         GivenInput {
             message: Some(message), ..
         } if message.trim().is_empty() => Err(BLANK),
@@ -31,7 +31,7 @@ pub fn required<Item>(given: GivenInput<Item>, text: impl FnOnce(String) -> Item
             message: Some(message), ..
         } => Ok(vec![text(message)]),
         GivenInput { message: None, items } if items.is_empty() => {
-            Err(Refusal::InvalidInput("Provide one of: message or items"))
+            Err(Rejection::InvalidInput("Provide one of: message or items"))
         }
         GivenInput { message: None, items } => Ok(items),
     }

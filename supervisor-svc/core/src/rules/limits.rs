@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     event::CloseCause,
     ids::ThreadId,
-    rejection::Refusal,
+    rejection::Rejection,
     rules::{budget, waiting},
     state::{session::Session, thread::Thread},
     time::UnixMillis,
@@ -28,12 +28,12 @@ pub const RESTART_WINDOW: Duration = Duration::from_secs(10 * 60);
 /// Checks that a child of `parent` does not exceed the maximum depth, and returns its depth.
 ///
 /// # Errors
-/// [`Refusal::DepthLimit`].
-pub fn child_depth(session: &Session, parent: &Thread) -> Result<u32, Refusal> {
+/// [`Rejection::DepthLimit`].
+pub fn child_depth(session: &Session, parent: &Thread) -> Result<u32, Rejection> {
     let depth = parent.spawned.depth + 1;
     let max_depth = session.settings.limits.max_depth;
     if depth > max_depth {
-        return Err(Refusal::DepthLimit { depth, max_depth });
+        return Err(Rejection::DepthLimit { depth, max_depth });
     }
     Ok(depth)
 }
@@ -95,10 +95,10 @@ pub fn needs_slot(session: &Session, thread: &Thread) -> bool {
     thread.spawned.parent.is_some() && !session.holding().contains(&thread.id)
 }
 
-/// Returns the refusal of a new thread when no slot is free.
+/// Returns the rejection of a new thread when no slot is free.
 #[must_use]
-pub fn no_slot(session: &Session) -> Refusal {
-    Refusal::ThreadLimit {
+pub fn no_slot(session: &Session) -> Rejection {
+    Rejection::ThreadLimit {
         max_threads: session.settings.limits.max_threads,
         active: active(session),
     }
@@ -107,11 +107,11 @@ pub fn no_slot(session: &Session) -> Refusal {
 /// Checks that the session's total number of threads permits another one.
 ///
 /// # Errors
-/// [`Refusal::OpenLimit`].
-pub fn total(session: &Session) -> Result<(), Refusal> {
+/// [`Rejection::OpenLimit`].
+pub fn total(session: &Session) -> Result<(), Rejection> {
     let limits = &session.settings.limits;
     if session.total() >= limits.max_total_threads as usize {
-        return Err(Refusal::OpenLimit {
+        return Err(Rejection::OpenLimit {
             what: "total agent thread",
             max: limits.max_total_threads,
             remedy: "open a new session",
@@ -132,10 +132,10 @@ pub fn open_excess(session: &Session) -> usize {
     (open + 1).saturating_sub(session.settings.limits.max_open_threads as usize)
 }
 
-/// Returns the refusal at the limit of open threads when no thread can be evicted.
+/// Returns the rejection at the limit of open threads when no thread can be evicted.
 #[must_use]
-pub fn no_room(session: &Session) -> Refusal {
-    Refusal::OpenLimit {
+pub fn no_room(session: &Session) -> Rejection {
+    Rejection::OpenLimit {
         what: "open agent thread",
         max: session.settings.limits.max_open_threads,
         remedy: "close agents that are done",

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{command::Command, ids::ThreadId, principal::Actor, rejection::Refusal, time::UnixMillis};
+use crate::{command::Command, ids::ThreadId, principal::Actor, rejection::Rejection, time::UnixMillis};
 
 /// Number of buckets above which full buckets are removed.
 const FEW: usize = 1_024;
@@ -95,7 +95,7 @@ impl EventRates {
     /// available is accepted and leaves a debt of at most one burst.
     ///
     /// # Errors
-    /// [`Refusal::RateLimited`]. Nothing is charged in this case.
+    /// [`Rejection::RateLimited`]. Nothing is charged in this case.
     pub fn charge(
         &mut self,
         command: &Command,
@@ -103,7 +103,7 @@ impl EventRates {
         events: usize,
         is_remembered: bool,
         now: UnixMillis,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         let thread = match (command, actor) {
             (Command::Close { .. }, _) if events > 0 => return Ok(()),
             (Command::DenyTool { .. }, _) => {
@@ -137,8 +137,8 @@ impl EventRates {
     }
 }
 
-fn limited(thread: Option<ThreadId>, allowance: Allowance, retry_after: Duration) -> Refusal {
-    Refusal::RateLimited {
+fn limited(thread: Option<ThreadId>, allowance: Allowance, retry_after: Duration) -> Rejection {
+    Rejection::RateLimited {
         thread,
         per_second: allowance.per_second,
         retry_after,
@@ -231,7 +231,7 @@ mod tests {
         (command, Actor::Thread(by))
     }
 
-    fn charge(rates: &mut EventRates, (command, actor): &(Command, Actor), now: UnixMillis) -> Result<(), Refusal> {
+    fn charge(rates: &mut EventRates, (command, actor): &(Command, Actor), now: UnixMillis) -> Result<(), Rejection> {
         rates.charge(command, actor, 1, false, now)
     }
 
@@ -248,7 +248,7 @@ mod tests {
         let refused = charge(&mut rates, &note(thread(1)), START).unwrap_err();
         assert_eq!(
             refused,
-            Refusal::RateLimited {
+            Rejection::RateLimited {
                 thread: Some(thread(1)),
                 per_second: 10,
                 retry_after: Duration::from_millis(100),
@@ -273,7 +273,7 @@ mod tests {
         let refused = charge(&mut rates, &note(thread(101)), START).unwrap_err();
         assert!(matches!(
             refused,
-            Refusal::RateLimited {
+            Rejection::RateLimited {
                 thread: None,
                 per_second: 20,
                 ..
@@ -324,7 +324,7 @@ mod tests {
         let (command, by) = note(thread(1));
         rates.charge(&command, &by, usize::MAX, false, START).unwrap();
         let refused = rates.charge(&command, &by, 1, false, START).unwrap_err();
-        let Refusal::RateLimited { retry_after, .. } = refused else {
+        let Rejection::RateLimited { retry_after, .. } = refused else {
             panic!("{refused}");
         };
         assert_eq!(retry_after, Duration::from_millis(50_100));

@@ -2,20 +2,20 @@
 
 use super::budget;
 use crate::{
-    rejection::Refusal,
+    rejection::Rejection,
     state::{session::Session, thread::Thread},
 };
 
 /// Checks that a thread is open and not closing.
 ///
 /// # Errors
-/// [`Refusal::ThreadClosed`] or [`Refusal::ThreadClosing`].
-pub fn takes_part(session: &Session, thread: &Thread) -> Result<(), Refusal> {
+/// [`Rejection::ThreadClosed`] or [`Rejection::ThreadClosing`].
+pub fn takes_part(session: &Session, thread: &Thread) -> Result<(), Rejection> {
     if !thread.status.kind().is_open() {
-        return Err(Refusal::ThreadClosed(thread.id));
+        return Err(Rejection::ThreadClosed(thread.id));
     }
     if session.is_closing(thread.id) {
-        return Err(Refusal::ThreadClosing(thread.id));
+        return Err(Rejection::ThreadClosing(thread.id));
     }
     Ok(())
 }
@@ -24,14 +24,14 @@ pub fn takes_part(session: &Session, thread: &Thread) -> Result<(), Refusal> {
 /// thread or its ancestors is exhausted.
 ///
 /// # Errors
-/// Those of [`takes_part`], [`Refusal::SessionPaused`] or [`Refusal::BudgetExhausted`].
-pub fn may_start_in(session: &Session, thread: &Thread) -> Result<(), Refusal> {
+/// Those of [`takes_part`], [`Rejection::SessionPaused`] or [`Rejection::BudgetExhausted`].
+pub fn may_start_in(session: &Session, thread: &Thread) -> Result<(), Rejection> {
     takes_part(session, thread)?;
     if session.paused {
-        return Err(Refusal::SessionPaused);
+        return Err(Rejection::SessionPaused);
     }
     if let Some((over, resource)) = budget::exhausted_over(session, thread.id) {
-        return Err(Refusal::BudgetExhausted {
+        return Err(Rejection::BudgetExhausted {
             thread: over.id,
             what: resource.as_str(),
         });

@@ -78,13 +78,13 @@ pub(super) fn stored_time(time: Option<Timestamp>, what: &str) -> Result<UnixMil
 }
 
 /// Returns a private part, or `None` if it is empty.
-pub(super) fn told(private: Private) -> Option<Box<Private>> {
+pub(super) fn non_empty(private: Private) -> Option<Box<Private>> {
     (private != Private::default()).then(|| Box::new(private))
 }
 
-/// Restores the private part from the result of [`told`].
-pub(super) fn stored_private(told: Option<Box<Private>>) -> Private {
-    told.map(|private| *private).unwrap_or_default()
+/// Restores the private part from the result of [`non_empty`].
+pub(super) fn stored_private(private: Option<Box<Private>>) -> Private {
+    private.map(|private| *private).unwrap_or_default()
 }
 
 /// A text as a record keeps it.

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::{
     error::{malformed, newer, required},
     event,
-    parts::{shared_text, stored_actor, stored_private, stored_time, text_bytes, time_to_pb, told, utf8},
+    parts::{non_empty, shared_text, stored_actor, stored_private, stored_time, text_bytes, time_to_pb, utf8},
 };
 use crate::store::limits::MAX_RECORD_BYTES;
 
@@ -39,7 +39,7 @@ pub fn encode_record(session: SessionId, recorded: &Recorded) -> Result<Bytes, E
         version: VERSION,
         header: Some(header(session, recorded)),
         event: Some(event::event_to_store(&recorded.event)),
-        private: told(event::private(&recorded.event)),
+        private: non_empty(event::private(&recorded.event)),
     };
     let bytes = record.encoded_len();
     if bytes > MAX_RECORD_BYTES {

@@ -39,9 +39,9 @@ use super::{
     error::{DecodeError, malformed, newer, required},
     event_in, event_out,
     parts::{
-        bounded, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, settled_to_pb, shared_text, spent,
+        bounded, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, non_empty, settled_to_pb, shared_text, spent,
         stored_actor, stored_bounds, stored_call, stored_content, stored_edge, stored_handoff, stored_private,
-        stored_settled, stored_spent, stored_text, stored_time, text_bytes, text_or_empty, time_to_pb, told, utf8,
+        stored_settled, stored_spent, stored_text, stored_time, text_bytes, text_or_empty, time_to_pb, utf8,
         zero_bounds,
     },
     policy,
@@ -72,7 +72,7 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
             update_time: Some(time_to_pb(session.updated)),
             ..settings_to_pb(&session.settings)
         }),
-        private: told(settings_private(&session.settings)),
+        private: non_empty(settings_private(&session.settings)),
         policies: tables.policies.rows,
         roles: tables.roles.rows,
         settled: tables.settled.rows,
@@ -254,7 +254,7 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         parent: spawned.parent.map(id_bytes).unwrap_or_default(),
         spawned: Some(Box::new(spawned::own_to_pb(spawned))),
         role: tables.role(&spawned.role),
-        spawned_private: told(zero_bounds(spawned.budget)),
+        spawned_private: non_empty(zero_bounds(spawned.budget)),
         spawned_policy: tables.policy(&spawned.effective),
         spawned_grant: tables.policy(&spawned.grant),
         spawned_note: tables.note(&spawned.note),
@@ -269,7 +269,7 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         grant: tables.policy(&thread.grant),
         sandbox: thread.sandbox.number(),
         budget: bounded(thread.budget).map(Box::new),
-        budget_private: told(zero_bounds(thread.budget)),
+        budget_private: non_empty(zero_bounds(thread.budget)),
         fence: thread
             .fence
             .as_ref()
@@ -328,7 +328,7 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
 
 fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, DecodeError> {
     let spawned = required(state.spawned, "the spawn")?;
-    let beside = spawned::Beside {
+    let fields = spawned::SnapshotFields {
         parent: stored_parent(&state.parent)?,
         budget: stored_bounds(spawned.budget, &stored_private(state.spawned_private))?,
         role: rows.role(state.role)?,
@@ -336,7 +336,7 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
         effective: rows.policy(state.spawned_policy)?,
         grant: rows.policy(state.spawned_grant)?,
     };
-    let spawned = spawned::stored_own(spawned, beside)?;
+    let spawned = spawned::stored_own(spawned, fields)?;
     let since = stored_moment(state.since, "since when a status holds")?;
     let status_sequence = Sequence::new(state.status_sequence);
     let conditions: Vec<_> = all(state.conditions, |condition| {
@@ -459,7 +459,7 @@ fn stored_status(state: store::StatusState, rows: &Rows) -> Result<Status, Decod
 fn settlement_to_store(settled: &Settled) -> store::StatusState {
     store::StatusState {
         status: Some(Box::new(settled_to_pb(settled, None))),
-        private: told(empty_message(settled)),
+        private: non_empty(empty_message(settled)),
         ..store::StatusState::default()
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn spawned_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     message
 }
 
-/// Converts the fixed fields of one spawn for a snapshot; see [`Beside`] for the rest.
+/// Converts the fixed fields of one spawn for a snapshot; see [`SnapshotFields`] for the rest.
 pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
     pb::ThreadSpawned {
         depth: spawned.depth,
@@ -57,7 +57,7 @@ pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
 
 /// Fields that a snapshot stores in addition to the message, or in a different form than a record. In a snapshot, no
 /// field may be missing. Equal values of several spawns are shared.
-pub(super) struct Beside {
+pub(super) struct SnapshotFields {
     pub parent: Option<ThreadId>,
     pub budget: Budget,
     pub role: Arc<Role>,
@@ -89,7 +89,7 @@ fn add_role(message: &mut pb::ThreadSpawned, role: &Role) {
 
 pub(super) fn stored_spawned(mut spawned: Box<pb::ThreadSpawned>, private: &Private) -> Result<Spawned, DecodeError> {
     let (effective, grant) = policy::stored_rights(spawned.tool_policy.take(), spawned.grant.take())?;
-    let beside = Beside {
+    let fields = SnapshotFields {
         parent: stored_text_or_none(&spawned.parent_thread_id, "the parent")?,
         budget: stored_budget(spawned.budget, private)?,
         role: Arc::new(stored_role(&mut spawned)?),
@@ -97,7 +97,7 @@ pub(super) fn stored_spawned(mut spawned: Box<pb::ThreadSpawned>, private: &Priv
         effective,
         grant,
     };
-    stored_own(spawned, beside)
+    stored_own(spawned, fields)
 }
 
 /// Takes the fields of a role out of the message.
@@ -117,15 +117,15 @@ pub(super) fn stored_role(spawned: &mut pb::ThreadSpawned) -> Result<Role, Decod
 }
 
 /// Combines the output of [`own_to_pb`] with the fields that it omits.
-pub(super) fn stored_own(spawned: Box<pb::ThreadSpawned>, beside: Beside) -> Result<Spawned, DecodeError> {
-    let Beside {
+pub(super) fn stored_own(spawned: Box<pb::ThreadSpawned>, fields: SnapshotFields) -> Result<Spawned, DecodeError> {
+    let SnapshotFields {
         parent,
         budget,
         role,
         note,
         effective,
         grant,
-    } = beside;
+    } = fields;
     Ok(Spawned {
         parent,
         depth: spawned.depth,

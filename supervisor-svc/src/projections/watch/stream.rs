@@ -28,7 +28,7 @@ use crate::{
         event::{Event, Recorded, ThreadEvent},
         ids::{Generation, Sequence, ThreadId},
         principal::Caller,
-        rejection::Refusal,
+        rejection::Rejection,
         rules::authority,
         state::session::Session,
     },
@@ -252,7 +252,7 @@ impl ThreadWatch {
                 }
                 let log = self.sources.store.head(self.handle.id()).await;
                 let log = log.map_err(|error| failed(error.into()))?;
-                let ahead = Refusal::AheadOfHead {
+                let ahead = Rejection::AheadOfHead {
                     after,
                     oldest: log.map_or(Sequence::ZERO, |log| log.oldest),
                     head,

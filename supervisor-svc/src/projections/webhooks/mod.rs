@@ -39,7 +39,7 @@ use crate::{
     domain::{
         event::{Event, SessionEvent},
         ids::{Digest, Sequence},
-        rejection::Refusal,
+        rejection::Rejection,
         rules::notify::{Attention, Notification},
         settings::Webhook,
         state::{session::Session, webhook::WebhookStart},
@@ -256,7 +256,7 @@ impl Receiver {
                 // The session moved, or was deleted.
                 Failure::Gone | Failure::SessionNotFound(_) => return,
                 // Notifications that were compacted before the receiver accepted them are lost.
-                Failure::Refused(Refusal::HistoryCompacted { oldest, .. }) => {
+                Failure::Refused(Rejection::HistoryCompacted { oldest, .. }) => {
                     tracing::warn!(session = %self.handle.id(), %oldest, "a webhook missed what was compacted");
                     if self.move_to(oldest).await.is_err() {
                         sleep(backoff.next_delay()).await;

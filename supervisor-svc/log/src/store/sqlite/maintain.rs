@@ -90,7 +90,7 @@ impl LogReader {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(database: &Path) -> Result<Self, OpenError> {
-        let connection = schema::open_beside(database)?;
+        let connection = schema::open_for_reading(database)?;
         Ok(Self { connection })
     }
 
@@ -335,7 +335,7 @@ fn fill(database: &Path, into: &Path) -> Result<(), MaintainError> {
             cause: io::Error::new(io::ErrorKind::InvalidInput, "the path is not valid UTF-8"),
         });
     };
-    let source = schema::open_beside(database)?;
+    let source = schema::open_for_reading(database)?;
     source
         .execute("VACUUM INTO ?1", params![target])
         .map_err(|cause| MaintainError::Copy {

@@ -68,7 +68,7 @@ impl SqliteStore {
         tokio::task::spawn_blocking(move || -> Result<Self, OpenError> {
             let (connection, log_id) = schema::open_writer(&path, evidence)?;
             let checkpointer = Checkpointer::start(schema::open_checkpointer(&path)?)?;
-            let reserve = Arc::new(Reserve::beside(&path));
+            let reserve = Arc::new(Reserve::of_database(&path));
             Ok(Self {
                 readers: Arc::new(Readers::open(path)?),
                 writer: Writer::start(connection, checkpointer, Arc::clone(&reserve))?,

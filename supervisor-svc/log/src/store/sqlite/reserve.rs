@@ -41,7 +41,7 @@ pub(super) struct Reserve {
 
 impl Reserve {
     /// Finds or creates the reserve of a database. If there is no space for it, it counts as spent.
-    pub(super) fn beside(database: &Path) -> Self {
+    pub(super) fn of_database(database: &Path) -> Self {
         let path = database.with_file_name(FILE);
         let is_kept = fs::metadata(&path).is_ok_and(|found| found.len() == BYTES);
         if !is_kept {
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn it_is_kept_spent_once_and_kept_again() {
         let directory = tempfile::tempdir().unwrap();
-        let reserve = Reserve::beside(&directory.path().join("log.db"));
+        let reserve = Reserve::of_database(&directory.path().join("log.db"));
         let path = directory.path().join(FILE);
         assert!(is_full(&path));
         assert!(reserve.admit().is_ok());
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn released_reserve_is_not_released_again() {
         let directory = tempfile::tempdir().unwrap();
-        let reserve = Reserve::beside(&directory.path().join("log.db"));
+        let reserve = Reserve::of_database(&directory.path().join("log.db"));
         reserve.release();
         let path = directory.path().join(FILE);
         fs::write(&path, "somebody else's").unwrap();
@@ -201,7 +201,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(FILE);
         fs::write(&path, "cut short").unwrap();
-        assert!(!Reserve::beside(&directory.path().join("log.db")).is_spent());
+        assert!(!Reserve::of_database(&directory.path().join("log.db")).is_spent());
         assert_eq!(fs::metadata(&path).unwrap().len(), BYTES);
     }
 }

@@ -186,7 +186,7 @@ pub(super) fn open_checkpointer(path: &Path) -> Result<Connection, OpenError> {
 ///
 /// # Errors
 /// See [`OpenError`].
-pub(super) fn open_beside(path: &Path) -> Result<Connection, OpenError> {
+pub(super) fn open_for_reading(path: &Path) -> Result<Connection, OpenError> {
     refuse_empty(path)?;
     let connection = open_reader(path)?;
     check_version(version_of(&connection)?)?;
