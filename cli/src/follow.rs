@@ -1,11 +1,15 @@
-//! A durable watch: it resumes after a disconnect, a restart of the service and the planned end of a stream.
+//! Durable watches of a session and of all sessions: they resume after a disconnect, a restart of the service and the
+//! planned end of a stream.
 
 use std::time::Duration;
 
 use tonic::{Code, Status, Streaming};
 use troupe_proto::{
     fault,
-    supervisor::v1::{WatchThreadsRequest, WatchThreadsResponse, watch_threads_response::Message},
+    supervisor::v1::{
+        WatchSessionsRequest, WatchSessionsResponse, WatchThreadsRequest, WatchThreadsResponse,
+        watch_threads_response::Message,
+    },
 };
 
 use crate::{
@@ -123,5 +127,71 @@ impl Follow {
             }
             Some(Message::Telemetry(_) | Message::Output(_)) | None => {}
         }
+    }
+}
+
+/// An item of a durable watch of sessions.
+#[derive(Debug)]
+pub(crate) enum SessionUpdate {
+    /// A message of the stream.
+    Message(Box<WatchSessionsResponse>),
+    /// The connection was lost, with the error. The next connection sends all sessions again.
+    Lost(String),
+}
+
+/// A watch of sessions that reconnects until it fails permanently.
+#[derive(Debug)]
+pub(crate) struct FollowSessions {
+    supervisor: Supervisor,
+    request: WatchSessionsRequest,
+    stream: Option<Streaming<WatchSessionsResponse>>,
+    backoff: Backoff,
+}
+
+impl FollowSessions {
+    /// Follows the sessions that the request selects.
+    pub(crate) const fn new(supervisor: Supervisor, request: WatchSessionsRequest) -> Self {
+        Self {
+            supervisor,
+            request,
+            stream: None,
+            backoff: Backoff::new(),
+        }
+    }
+
+    /// Returns the next item. An error is permanent. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Result<SessionUpdate> {
+        loop {
+            match self.receive().await {
+                Ok(Some(message)) => {
+                    self.backoff.reset();
+                    return Ok(SessionUpdate::Message(Box::new(message)));
+                }
+                // The stream ended as planned; reconnect after the shortest delay.
+                Ok(None) => self.reset(None),
+                Err(status) if is_transient(&status) => {
+                    self.reset(fault::retry_after(&status));
+                    return Ok(SessionUpdate::Lost(crate::sanitize::line(status.message())));
+                }
+                Err(status) => return Err(Error::from(status)),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> std::result::Result<Option<WatchSessionsResponse>, Status> {
+        if self.stream.is_none() {
+            self.backoff.wait().await;
+            let answer = self.supervisor.watch_sessions(self.request.clone()).await?;
+            self.stream = Some(answer.into_inner());
+        }
+        match &mut self.stream {
+            Some(stream) => stream.message().await,
+            None => Ok(None),
+        }
+    }
+
+    fn reset(&mut self, asked: Option<Duration>) {
+        self.stream = None;
+        self.backoff.grow(asked);
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Number of characters of an id in tables.
-const SHORT: usize = 8;
+pub(crate) const SHORT: usize = 8;
 /// Minimum number of characters that identify an object. Fewer would soon be ambiguous.
 const FEWEST: usize = 4;
 /// The newest object.

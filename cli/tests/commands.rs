@@ -5,8 +5,8 @@ mod support;
 
 use std::{
     fs,
-    io::Write as _,
-    process::{Command, Stdio},
+    io::{BufRead as _, BufReader, Lines, Write as _},
+    process::{Child, ChildStdout, Command, Stdio},
 };
 
 use serde_json::Value;
@@ -284,15 +284,11 @@ fn interrupted_wait_says_that_the_agent_continues() {
         .spawn()
         .unwrap();
     // The thread's id is printed before the wait.
-    let mut errors = std::io::BufReader::new(process.stderr.take().unwrap());
+    let mut errors = BufReader::new(process.stderr.take().unwrap());
     let mut said = String::new();
     while !said.contains("thread  ") {
         let mut line = String::new();
-        assert_ne!(
-            std::io::BufRead::read_line(&mut errors, &mut line).unwrap(),
-            0,
-            "{said}"
-        );
+        assert_ne!(errors.read_line(&mut line).unwrap(), 0, "{said}");
         said.push_str(&line);
     }
     interrupt(process.id());
@@ -302,6 +298,77 @@ fn interrupted_wait_says_that_the_agent_continues() {
         said.contains("the agent continues") && said.contains("troupe close"),
         "{said}"
     );
+}
+
+/// A command that writes until it is interrupted.
+struct Watching {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Watching {
+    fn start(up: &Up, arguments: &[&str]) -> Self {
+        let mut process = troupe(up.home.path())
+            .args(arguments)
+            .args(["--supervisor", up.supervisor(), "--registry", up.registry()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { process, lines }
+    }
+
+    /// Returns the next line with this text.
+    #[track_caller]
+    fn until(&mut self, text: &str) -> String {
+        let mut lines = self.lines.by_ref().map(Result::unwrap);
+        lines.find(|line| line.contains(text)).expect("the output has the text")
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn watched_list_is_written_again_after_each_change() {
+    let up = Up::start();
+    let (session, _) = spawn(&up, &["worker", "Rest.", "--alias", "scout"]);
+    let mut of_all = Watching::start(&up, &["ps", "--watch", "--output", "json"]);
+    let mut of_one = Watching::start(&up, &["ps", "--watch", "--session", &session]);
+    of_all.until("\"scout\"");
+    of_one.until("scout");
+    let (_, other) = spawn(&up, &["worker", "Rest.", "--alias", "second"]);
+    let listed: Value = serde_json::from_str(&of_all.until("\"second\"")).unwrap();
+    assert!(listed["sessions"].to_string().contains(&other), "{listed}");
+    text(&up, &["close", "scout", "--wait"]);
+    // The list of one session has no other session.
+    let line = of_one.until("");
+    assert!(!line.contains("second"), "{line}");
+}
+
+#[test]
+fn watch_of_all_sessions_includes_later_ones() {
+    let up = Up::start();
+    let (first, _) = spawn(&up, &["worker", "Rest.", "--alias", "scout"]);
+    let mut all = Watching::start(&up, &["watch", "--all"]);
+    assert!(all.until("as of #").starts_with(&first[first.len() - 8..]));
+    all.until("scout");
+    let (second, thread) = spawn(&up, &["worker", "Rest.", "--alias", "second"]);
+    let snapshot = all.until("as of #");
+    assert!(snapshot.starts_with(&second[second.len() - 8..]), "{snapshot}");
+    succeeds(&up, &["close", &thread, "--wait"]);
+    let event = all.until("shut down");
+    assert!(event.starts_with(&second[second.len() - 8..]), "{event}");
+    // A closed session is not watched any longer, and other sessions still are.
+    text(&up, &["session", "close", &second, "--wait"]);
+    text(&up, &["note", "scout", "on hold"]);
+    all.until("on hold");
+    let code = up.run(&["watch", "--all", "scout"]).status.code();
+    assert_eq!(code, Some(2));
 }
 
 #[test]

@@ -5,7 +5,7 @@ which the parts are known by these tokens.
 from faults import drop_argument, pod
 
 
-def account_that_nobody_knows(find):
+def unknown_account(find):
     """troupe-supervisor does not know the account of troupe-runner"""
     pod(find("Deployment", "troupe-runner"))["serviceAccountName"] = "other"
 
@@ -16,7 +16,7 @@ def account_of_another_kind(find):
     arguments[:] = [argument.replace("=service", "=admin") for argument in arguments]
 
 
-def token_for_somebody_else(find):
+def token_for_another_audience(find):
     """troupe-registry does not know the account of troupe-supervisor"""
     (source,) = volume(find("StatefulSet", "troupe-supervisor"), "identity")["sources"]
     source["serviceAccountToken"]["audience"] = "other"

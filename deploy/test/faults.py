@@ -94,17 +94,17 @@ def key_that_is_not_mounted(find):
     next(volume for volume in volumes if volume["name"] == "tls")["secret"]["items"].pop()
 
 
-def certificate_that_nobody_looks_at(find):
+def unchecked_certificate(find):
     """troupe-registry does not look at the certificate of troupe-supervisor"""
     drop_argument(find("Deployment", "troupe-registry"), "--tls-client-ca")
 
 
-def token_that_nobody_knows(find):
+def unknown_token(find):
     """troupe-supervisor does not know the token of troupe-runner"""
     drop_argument(find("StatefulSet", "troupe-supervisor"), "--runner-token-file")
 
 
-def call_of_nobody(find):
+def call_to_missing_service(find):
     """calls https://registry:50051, where no Service is"""
     arguments = pod(find("StatefulSet", "troupe-supervisor"))["containers"][0]["args"]
     arguments[:] = [argument.replace("troupe-registry", "registry") for argument in arguments]
@@ -120,7 +120,7 @@ def policy_without_names(find):
     find("NetworkPolicy", "troupe-runner")["spec"]["egress"].pop(0)
 
 
-def question_of_names_to_anybody(find):
+def name_query_to_any_host(find):
     """NetworkPolicy troupe-runner lets out to every address"""
     find("NetworkPolicy", "troupe-runner")["spec"]["egress"][0].pop("to")
 

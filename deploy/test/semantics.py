@@ -154,7 +154,7 @@ def check_volumes(manifests):
         for name in sorted(mounted - set(volumes)):
             yield f"{name_of(workload.thing)} mounts {name}, which is no volume"
         for name in sorted(set(volumes) - mounted):
-            yield f"{name_of(workload.thing)} has a volume {name} that nobody mounts"
+            yield f"{name_of(workload.thing)} has a volume {name} that no container mounts"
         if len(volumes) != len(set(volumes)):
             yield f"{name_of(workload.thing)} has two volumes of one name"
         for one in workload.containers:
@@ -204,7 +204,7 @@ def check_probes(manifests):
                 yield f"{name_of(workload.thing)} has a port and not all three probes"
             for kind, probe in probes.items():
                 if probe["port"] not in workload.ports().values():
-                    yield f"{name_of(workload.thing)}: the {kind} probe asks port {probe['port']}, which nobody has"
+                    yield f"{name_of(workload.thing)}: the {kind} probe asks port {probe['port']}, which no container has"
 
 
 def check_grace(manifests):
@@ -259,7 +259,7 @@ def check_monitors(manifests):
             asked = monitor["spec"]["endpoints"]
         for endpoint in asked:
             if not ports or not all(endpoint["port"] in names for names in ports):
-                yield f"{name_of(monitor)} asks for a port {endpoint['port']}, which nobody has"
+                yield f"{name_of(monitor)} asks for a port {endpoint['port']}, which no container has"
     for workload in manifests.workloads():
         if read and "admin" in workload.ports() and workload.name not in read:
             yield f"{workload.name} is not read by Prometheus"
@@ -453,7 +453,7 @@ def check_network(manifests):
         for rule in policies[workload.name].get("ingress", []):
             for port in rule["ports"]:
                 if port["port"] not in workload.ports().values():
-                    yield f"{name_of(workload.thing)}: a policy opens port {port['port']}, which nobody has"
+                    yield f"{name_of(workload.thing)}: a policy opens port {port['port']}, which no container has"
     for workload in manifests.workloads():
         if any(argument.startswith("--jwt-keys=https://kubernetes.") for argument in workload.arguments()):
             ports = [one["port"] for rule in policies[workload.name].get("egress", []) for one in rule.get("ports", [])]

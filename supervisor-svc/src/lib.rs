@@ -19,7 +19,7 @@ mod service;
 mod tool_decisions;
 mod use_cases;
 
-pub use supervisor_core as domain;
+use supervisor_core as domain;
 
 pub use self::{
     engine::UpkeepLimits,

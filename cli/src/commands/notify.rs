@@ -78,11 +78,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             Ok(()) => subscription.backoff.grow(None),
             Err(status) if is_transient(&status) => {
                 subscription.backoff.grow(fault::retry_after(&status));
-                let why = sanitize::line(status.message());
-                context.ui.note(style::paint(
-                    style::WARN,
-                    format_args!("connection lost ({why}); reconnecting"),
-                ));
+                context.ui.lost(&sanitize::line(status.message()), "");
             }
             Err(status) => return Err(Error::from(status)),
         }

@@ -1,16 +1,29 @@
 //! `troupe ps`: lists sessions and their threads, with hints for blocked threads.
 
-use std::{collections::BTreeSet, time::SystemTime};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, SystemTime},
+};
 
 use serde_json::{Value, json};
-use troupe_proto::supervisor::v1::{ConditionKind, GetSessionRequest, Session, StatusKind, Thread};
+use tokio::time::timeout;
+use troupe_proto::supervisor::v1::{
+    ConditionKind, GetSessionRequest, Session, StatusKind, Thread, WatchSessionsRequest, WatchSessionsResponse,
+};
 
 use crate::{
+    client::Supervisor,
     context::Context,
-    error::{Error, Result},
+    error::{Error, Kind, Result},
+    follow::{FollowSessions, SessionUpdate},
     hints, ids, json, listing, names, options, time,
-    ui::{self, Cell, Line, Render, Table, Ui, style},
+    ui::{self, Cell, Line, Live, Render, Table, Ui, style},
 };
+
+/// Time after which a watched list shows the present ages again.
+const REDRAW_EVERY: Duration = Duration::from_secs(1);
+/// Changes within this time cause one list.
+const TOGETHER: Duration = Duration::from_millis(200);
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -18,6 +31,7 @@ Examples:
   troupe ps --tree --session 0000aa01
   troupe ps --closed --output wide
   troupe ps --columns thread,status,tokens --no-headers
+  troupe ps --tree --watch
   troupe ps --output jsonpath='$.sessions[*].threads[*].thread_id'
 
 SESSION is an id, the beginning or the end of one, or @last.";
@@ -38,56 +52,159 @@ pub(crate) struct Args {
     /// Show threads as a tree
     #[arg(long)]
     tree: bool,
+    /// List again after each change, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+}
+
+/// The sessions to list.
+struct Selection {
+    /// The id of the only session. `None`: all sessions with the labels.
+    session: Option<String>,
+    labels: BTreeMap<String, String>,
+    includes_closed: bool,
+}
+
+impl Selection {
+    /// Reads the sessions and their threads. An unreadable session does not hide the other sessions.
+    async fn read(&self, supervisor: &mut Supervisor) -> Result<Listed> {
+        let sessions = match &self.session {
+            Some(id) => {
+                let session_id = id.clone();
+                let answer = supervisor.get_session(GetSessionRequest { session_id }).await?;
+                vec![answer.into_inner().session.ok_or_else(Error::empty_answer)?]
+            }
+            None => listing::sessions_with(supervisor, self.labels.clone(), self.includes_closed).await?,
+        };
+        let mut listed = Listed::default();
+        for session in sessions {
+            match listing::threads(supervisor, &session.session_id, self.includes_closed).await {
+                Ok(threads) => listed.sessions.push((session, threads)),
+                Err(error) => {
+                    let doing = format!("the threads of session {}", session.session_id);
+                    listed.unread = listed.unread.or(Some(error.context(doing)));
+                }
+            }
+        }
+        match listed.unread.take_if(|_| listed.sessions.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(listed),
+        }
+    }
+
+    fn contains(&self, message: &WatchSessionsResponse) -> bool {
+        let changed = message.session.as_ref().map(|session| &session.session_id);
+        self.session
+            .as_ref()
+            .is_none_or(|id| changed.is_none_or(|changed| changed == id))
+    }
+}
+
+/// The sessions with their threads.
+#[derive(Default)]
+struct Listed {
+    sessions: Vec<(Session, Vec<Thread>)>,
+    /// The error of the first session whose threads could not be read.
+    unread: Option<Error>,
+}
+
+impl Listed {
+    fn to_json(&self) -> Value {
+        let sessions = self.sessions.iter();
+        json!({ "sessions": sessions.map(|(session, threads)| to_json(session, threads)).collect::<Vec<_>>() })
+    }
+
+    fn sections(&self, as_tree: bool, hints: HintWidth) -> Sections<'_> {
+        Sections {
+            listed: &self.sessions,
+            as_tree,
+            hints,
+            now: SystemTime::now(),
+        }
+    }
 }
 
 /// Lists the sessions and threads.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
-    let sessions = match &args.session {
-        Some(text) => {
-            let session_id = ids::session(&mut supervisor, text).await?;
-            let answer = supervisor
-                .get_session(GetSessionRequest { session_id })
-                .await?
-                .into_inner();
-            vec![
-                answer
-                    .session
-                    .ok_or_else(|| Error::failure("the supervisor answered no session"))?,
-            ]
-        }
-        None => listing::sessions_with(&mut supervisor, args.labels.into_iter().collect(), args.closed).await?,
+    let session = match &args.session {
+        Some(text) => Some(ids::session(&mut supervisor, text).await?),
+        None => None,
     };
-    let mut listed = Vec::with_capacity(sessions.len());
-    // An unreadable session does not hide the other sessions.
-    let mut unread = None;
-    for session in sessions {
-        match listing::threads(&mut supervisor, &session.session_id, args.closed).await {
-            Ok(threads) => listed.push((session, threads)),
-            Err(error) => {
-                let doing = format!("the threads of session {}", session.session_id);
-                unread = unread.or(Some(error.context(doing)));
-            }
-        }
+    let selection = Selection {
+        session,
+        labels: args.labels.into_iter().collect(),
+        includes_closed: args.closed,
+    };
+    if args.watch {
+        return watch(supervisor, &selection, args.tree, context).await;
     }
-    if let Some(error) = unread.take_if(|_| listed.is_empty()) {
-        return Err(error);
-    }
-    let now = SystemTime::now();
-    context.ui.answer(
-        || json!({ "sessions": listed.iter().map(|(session, threads)| to_json(session, threads)).collect::<Vec<_>>() }),
-        || Sections {
-            listed: &listed,
-            as_tree: args.tree,
-            now,
-        },
-    )?;
-    if listed.is_empty() {
+    let listed = selection.read(&mut supervisor).await?;
+    context
+        .ui
+        .answer(|| listed.to_json(), || listed.sections(args.tree, HintWidth::Whole))?;
+    if listed.sessions.is_empty() {
         context
             .ui
             .note("no sessions; `troupe spawn ROLE 'TASK'` opens one, `--closed` includes closed ones");
     }
-    unread.map_or(Ok(()), Err)
+    listed.unread.map_or(Ok(()), Err)
+}
+
+/// Lists again after each change. On a terminal, the list is redrawn in place; otherwise each list follows the last one.
+async fn watch(mut supervisor: Supervisor, selection: &Selection, as_tree: bool, context: &Context) -> Result<()> {
+    let request = WatchSessionsRequest {
+        labels: selection.labels.clone(),
+        include_closed: selection.includes_closed || selection.session.is_some(),
+    };
+    let mut follow = FollowSessions::new(supervisor.clone(), request);
+    let mut live = (context.ui.is_text() && ui::is_interactive()).then(Live::default);
+    let mut listed = selection.read(&mut supervisor).await?;
+    let mut is_changed = true;
+    loop {
+        match &mut live {
+            Some(live) => {
+                let text = listed.sections(as_tree, HintWidth::Clipped).render_for(&context.ui)?;
+                let text = if text.is_empty() {
+                    "no sessions".to_owned()
+                } else {
+                    text
+                };
+                live.draw(&text)?;
+            }
+            None if is_changed => context
+                .ui
+                .answer(|| listed.to_json(), || listed.sections(as_tree, HintWidth::Whole))?,
+            None => {}
+        }
+        let first = match &live {
+            Some(_) => timeout(REDRAW_EVERY, follow.next()).await.ok(),
+            None => Some(follow.next().await),
+        };
+        is_changed = false;
+        let mut next = first;
+        while let Some(update) = next {
+            match update? {
+                SessionUpdate::Message(message) => is_changed |= selection.contains(&message),
+                SessionUpdate::Lost(why) => match &mut live {
+                    Some(live) => live.above(&format!("connection lost ({why}); reconnecting"))?,
+                    None => context.ui.lost(&why, ""),
+                },
+            }
+            next = timeout(TOGETHER, follow.next()).await.ok();
+        }
+        if is_changed {
+            match selection.read(&mut supervisor).await {
+                Ok(read) => {
+                    is_changed = read.sessions != listed.sessions;
+                    listed = read;
+                }
+                // The watch reports the lost connection and lists again after it.
+                Err(error) if error.kind() == Kind::Unreachable => is_changed = false,
+                Err(error) => return Err(error),
+            }
+        }
+    }
 }
 
 fn to_json(session: &Session, threads: &[Thread]) -> Value {
@@ -100,7 +217,16 @@ fn to_json(session: &Session, threads: &[Thread]) -> Value {
 struct Sections<'a> {
     listed: &'a [(Session, Vec<Thread>)],
     as_tree: bool,
+    hints: HintWidth,
     now: SystemTime,
+}
+
+/// The form of hints, which contain commands to copy.
+#[derive(Clone, Copy)]
+enum HintWidth {
+    Whole,
+    /// Truncated to the width of the terminal.
+    Clipped,
 }
 
 impl Render for Sections<'_> {
@@ -108,13 +234,14 @@ impl Render for Sections<'_> {
         let sections = self
             .listed
             .iter()
-            .map(|(session, threads)| section(session, threads, self.as_tree, self.now, ui));
+            .map(|(session, threads)| section(session, threads, self, ui));
         Ok(sections.collect::<Result<Vec<_>>>()?.join("\n\n"))
     }
 }
 
-fn section(session: &Session, threads: &[Thread], as_tree: bool, now: SystemTime, ui: &Ui) -> Result<String> {
+fn section(session: &Session, threads: &[Thread], sections: &Sections<'_>, ui: &Ui) -> Result<String> {
     let columns = ui.columns();
+    let now = sections.now;
     let state = match (session.closed, session.paused) {
         (true, _) => "closed",
         (false, true) => "paused",
@@ -129,15 +256,19 @@ fn section(session: &Session, threads: &[Thread], as_tree: bool, now: SystemTime
         .word(style::DIM, slots(session, threads))
         .word(style::NAME, labels(session))
         .render(columns);
-    let body = match (threads.is_empty(), as_tree) {
+    let body = match (threads.is_empty(), sections.as_tree) {
         (true, _) => "no open threads; `--closed` includes closed ones".to_owned(),
         (false, true) => ui::tree(threads, columns),
         (false, false) => table(threads, now).render_for(ui)?,
     };
-    // Never truncated: the hints contain commands to copy.
-    let hints = hints_for(session, threads)
-        .into_iter()
-        .map(|(what, hint)| format!("{} {hint}", style::paint(style::WARN, format_args!("{what}:"))));
+    let width = match sections.hints {
+        HintWidth::Whole => usize::MAX,
+        HintWidth::Clipped => columns,
+    };
+    let hints = hints_for(session, threads).into_iter().map(|(what, hint)| {
+        let line = Line::default().mark(style::WARN, format!("{what}:"));
+        line.mark(style::PLAIN, format!(" {hint}")).render(width)
+    });
     Ok([head, body].into_iter().chain(hints).collect::<Vec<_>>().join("\n"))
 }
 
@@ -241,8 +372,15 @@ mod tests {
     use super::*;
     use crate::output::OutputArgs;
 
-    fn ui() -> Ui {
-        Ui::new(&OutputArgs::default())
+    fn text_of(session: &Session, threads: &[Thread], as_tree: bool) -> String {
+        let sections = Sections {
+            listed: &[],
+            as_tree,
+            hints: HintWidth::Whole,
+            now: SystemTime::UNIX_EPOCH,
+        };
+        let ui = Ui::new(&OutputArgs::default());
+        ui::plain(&section(session, threads, &sections, &ui).unwrap())
     }
 
     #[test]
@@ -263,8 +401,7 @@ mod tests {
             }),
             ..Thread::default()
         };
-        let now = SystemTime::UNIX_EPOCH;
-        let text = ui::plain(&section(&session, std::slice::from_ref(&thread), false, now, &ui()).unwrap());
+        let text = text_of(&session, std::slice::from_ref(&thread), false);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(
             lines.first(),
@@ -275,7 +412,7 @@ mod tests {
             .map(|line| line.split_whitespace().collect())
             .unwrap_or_default();
         assert_eq!(row, ["0000bb02", "worker", "COMPLETED", "did", "it"]);
-        assert!(ui::plain(&section(&session, &[], true, now, &ui()).unwrap()).ends_with("includes closed ones"));
+        assert!(text_of(&session, &[], true).ends_with("includes closed ones"));
     }
 
     #[test]
@@ -303,7 +440,7 @@ mod tests {
             paused: true,
             ..Session::default()
         };
-        let text = ui::plain(&section(&session, &threads, false, SystemTime::UNIX_EPOCH, &ui()).unwrap());
+        let text = text_of(&session, &threads, false);
         assert_eq!(text.matches("RUNNING  ").count(), 2, "{text}");
         let hints: Vec<_> = text.lines().filter_map(|line| line.split_once(": ")).collect();
         let about: Vec<_> = hints.iter().map(|(what, _)| *what).collect();

@@ -21,6 +21,7 @@ use crate::{
     complete,
     context::Context,
     error::{Error, Result},
+    follow::{FollowSessions, SessionUpdate},
     ids, json, listing,
     message::TextArgs,
     names,
@@ -287,7 +288,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         Action::List(args) => return list(&mut supervisor, args, context).await,
         Action::Show(one) => return show(&mut supervisor, &one, context).await,
         Action::Create(args) => return create(&mut supervisor, *args, context).await,
-        Action::Watch(args) => return watch(&mut supervisor, args, context).await,
+        Action::Watch(args) => return watch(&supervisor, args, context).await,
         Action::Close(args) => {
             return close::close_session(&mut supervisor, &args.one.session, args.manner, context).await;
         }
@@ -442,34 +443,39 @@ async fn create(supervisor: &mut Supervisor, args: CreateArgs, context: &Context
         .answer(|| json!({ "session": json::message(&session) }), || text(&session))
 }
 
-/// Follows the sessions until the process is interrupted or the stream fails.
-async fn watch(supervisor: &mut Supervisor, args: ListArgs, context: &Context) -> Result<()> {
+/// Follows the sessions until the process is interrupted. Reconnects after a disconnect.
+async fn watch(supervisor: &Supervisor, args: ListArgs, context: &Context) -> Result<()> {
     let request = WatchSessionsRequest {
         labels: args.labels.into_iter().collect(),
         include_closed: args.closed,
     };
+    let mut follow = FollowSessions::new(supervisor.clone(), request);
     loop {
-        let mut stream = supervisor.watch_sessions(request.clone()).await?.into_inner();
-        while let Some(message) = stream.message().await? {
-            if !context.ui.is_text() {
-                context.ui.value(&json::message(&message))?;
+        let message = match follow.next().await? {
+            SessionUpdate::Message(message) => message,
+            SessionUpdate::Lost(why) => {
+                context.ui.lost(&why, "");
                 continue;
             }
-            let Some(session) = &message.session else { continue };
-            let threads = session.roll_up.iter().flat_map(|roll_up| &roll_up.threads);
-            let threads = threads
-                .filter(|count| count.count > 0)
-                .map(|count| format!("{} {}", count.count, names::status_kind(count.kind())));
-            let head = if message.removed {
-                Line::default()
-                    .mark(style::PLAIN, ids::short(&session.session_id))
-                    .word(style::DIM, "removed")
-            } else {
-                text(session)
-            };
-            let line = head.word(style::DIM, threads.collect::<Vec<_>>().join(", "));
-            context.ui.line(line.render(context.ui.columns()))?;
+        };
+        if !context.ui.is_text() {
+            context.ui.value(&json::message(&*message))?;
+            continue;
         }
+        let Some(session) = &message.session else { continue };
+        let threads = session.roll_up.iter().flat_map(|roll_up| &roll_up.threads);
+        let threads = threads
+            .filter(|count| count.count > 0)
+            .map(|count| format!("{} {}", count.count, names::status_kind(count.kind())));
+        let head = if message.removed {
+            Line::default()
+                .mark(style::PLAIN, ids::short(&session.session_id))
+                .word(style::DIM, "removed")
+        } else {
+            text(session)
+        };
+        let line = head.word(style::DIM, threads.collect::<Vec<_>>().join(", "));
+        context.ui.line(line.render(context.ui.columns()))?;
     }
 }
 

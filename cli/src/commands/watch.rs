@@ -1,16 +1,22 @@
 //! `troupe watch`: prints one line per event until the session or thread is closed.
 
+use std::collections::HashMap;
+
 use clap_complete::ArgValueCompleter;
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 use troupe_proto::supervisor::v1::{
-    StatusKind, WatchThreadsRequest, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
+    StatusKind, WatchSessionsRequest, WatchThreadsRequest, WatchThreadsResponse, event::Kind,
+    watch_threads_response::Message,
 };
 
 use crate::{
+    client::Supervisor,
     complete,
     context::Context,
     error::Result,
     event_format,
-    follow::{Follow, Update},
+    follow::{Follow, FollowSessions, SessionUpdate, Update},
     ids::{self, Target},
     json, sanitize,
     session_view::SessionView,
@@ -21,6 +27,7 @@ const AFTER_HELP: &str = "\
 Examples:
   troupe watch                         the newest open session
   troupe watch scout --after 0         a thread and its descendants, from the beginning
+  troupe watch --all                   all open sessions, including later ones
   troupe watch --output json | jq -c 'select(.event.turn_ended)'";
 
 /// The arguments of `watch`.
@@ -30,6 +37,9 @@ pub(crate) struct Args {
     /// Session or thread [default: the newest open session]
     #[arg(value_name = "SESSION|THREAD", add = ArgValueCompleter::new(complete::threads))]
     target: Option<String>,
+    /// Watch all open sessions, including sessions that open later, until Ctrl-C
+    #[arg(long, conflicts_with_all = ["target", "after"])]
+    all: bool,
     /// Start after the event with this number; 0 starts at the beginning [default: the present state, then new events]
     #[arg(long, value_name = "NUMBER")]
     after: Option<u64>,
@@ -41,6 +51,9 @@ pub(crate) struct Args {
 /// Follows a session or thread until it is closed. Reconnects after a disconnect.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
+    if args.all {
+        return run_all(supervisor, args.with_output, context).await;
+    }
     let target = match &args.target {
         Some(text) => ids::target(&mut supervisor, text).await?,
         None => Target::Session(ids::session_or_newest(&mut supervisor, None).await?),
@@ -60,15 +73,12 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     loop {
         match follow.next().await? {
             Update::Lost { why, after } => {
-                let position = after.map_or_else(|| "from a snapshot".to_owned(), |after| format!("after #{after}"));
-                context.ui.note(style::paint(
-                    style::WARN,
-                    format_args!("connection lost ({why}); reconnecting {position}"),
-                ));
+                let position = after.map_or_else(|| " from a snapshot".to_owned(), |after| format!(" after #{after}"));
+                context.ui.lost(&why, &position);
             }
             Update::Message(message) => {
                 view.apply(&message);
-                show(&message, &view, context)?;
+                show(&message, &view, "", context)?;
                 if is_over(&message, &view, &target) {
                     return Ok(());
                 }
@@ -77,22 +87,91 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     }
 }
 
-fn show(response: &WatchThreadsResponse, view: &SessionView, context: &Context) -> Result<()> {
+/// A watched session.
+struct Watched {
+    view: SessionView,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// Follows every open session until the process is interrupted.
+async fn run_all(supervisor: Supervisor, output: bool, context: &Context) -> Result<()> {
+    let mut sessions = FollowSessions::new(supervisor.clone(), WatchSessionsRequest::default());
+    let mut watched: HashMap<String, Watched> = HashMap::new();
+    let (sender, mut updates) = mpsc::channel(1);
+    loop {
+        tokio::select! {
+            update = sessions.next() => match update? {
+                SessionUpdate::Lost(why) => context.ui.lost(&why, ""),
+                SessionUpdate::Message(message) => {
+                    let Some(session) = &message.session else { continue };
+                    if message.removed || session.closed || watched.contains_key(&session.session_id) {
+                        continue;
+                    }
+                    let session_id = session.session_id.clone();
+                    let request = WatchThreadsRequest {
+                        session_id: session_id.clone(),
+                        include_closed: true,
+                        output,
+                        ..WatchThreadsRequest::default()
+                    };
+                    let follow = Follow::new(supervisor.clone(), request);
+                    let task = tokio::spawn(forward(session_id.clone(), follow, sender.clone()));
+                    let (view, task) = (SessionView::default(), AbortOnDropHandle::new(task));
+                    watched.insert(session_id, Watched { view, _task: task });
+                }
+            },
+            Some((id, message)) = updates.recv() => {
+                let Some(session) = watched.get_mut(&id) else { continue };
+                session.view.apply(&message);
+                show(&message, &session.view, &id, context)?;
+                if is_over(&message, &session.view, &Target::Session(id.clone())) {
+                    watched.remove(&id);
+                }
+            }
+        }
+    }
+}
+
+/// Sends the messages of one session until it fails permanently, for example because the session was deleted. The watch
+/// of the sessions reports lost connections.
+async fn forward(id: String, mut follow: Follow, updates: mpsc::Sender<(String, Box<WatchThreadsResponse>)>) {
+    while let Ok(update) = follow.next().await {
+        if let Update::Message(message) = update
+            && updates.send((id.clone(), message)).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// Writes a message. `session` is the id of its session if several sessions are watched.
+fn show(response: &WatchThreadsResponse, view: &SessionView, session: &str, context: &Context) -> Result<()> {
     if !context.ui.is_text() {
         return context.ui.value(&json::message(response));
     }
+    let session = match session {
+        "" => String::new(),
+        id => format!("{} ", style::paint(style::DIM, ids::short(id))),
+    };
+    let columns = context.ui.columns();
+    let room = if session.is_empty() {
+        columns
+    } else {
+        columns.saturating_sub(ids::SHORT + 1)
+    };
     match &response.message {
         Some(Message::Snapshot(snapshot)) if snapshot.last => {
             let at = format!("as of #{}", response.sequence);
             context.ui.line(format!(
-                "{}\n{}",
+                "{session}{}\n{}",
                 style::paint(style::DIM, at),
-                ui::tree(view.threads(), context.ui.columns())
+                ui::tree(view.threads(), columns)
             ))
         }
-        Some(Message::Event(event)) => context
-            .ui
-            .line(event_format::line(event, view).render(context.ui.columns())),
+        Some(Message::Event(event)) => {
+            let line = event_format::line(event, view).render(room);
+            context.ui.line(format!("{session}{line}"))
+        }
         Some(Message::Output(output)) => {
             let id = ids::short(&output.thread_id).to_owned();
             let lines: Vec<String> = sanitize::block(&output.text)

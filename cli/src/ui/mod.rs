@@ -161,6 +161,14 @@ impl Ui {
         }
     }
 
+    /// Writes that a connection was lost and from which position the command continues.
+    pub(crate) fn lost(&self, why: &str, position: &str) {
+        self.note(style::paint(
+            style::WARN,
+            format_args!("connection lost ({why}); reconnecting{position}"),
+        ));
+    }
+
     /// Writes an error with its reason and its hint.
     pub(crate) fn error(&self, error: &Error) {
         if matches!(error.kind(), Kind::ClosedPipe | Kind::Answered | Kind::AnsweredRefusal) {
