@@ -3,7 +3,7 @@
 //! The first characters of a UUIDv7 encode the time and are equal for ids of about the same time. Tables therefore show
 //! the last eight characters.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, env, path::Path};
 
 use troupe_proto::{
     reason::Reason,
@@ -247,19 +247,28 @@ pub(crate) async fn open_sessions(supervisor: &mut Supervisor, named: Option<&st
     }
 }
 
-/// Resolves the text to a session id. Without a text, returns the newest open session.
-pub(crate) async fn session_or_newest(supervisor: &mut Supervisor, named: Option<&str>) -> Result<String> {
-    match named {
-        Some(text) => session(supervisor, text).await,
-        None => {
-            let sessions = listing::sessions(supervisor, false).await?;
-            let newest = sessions.into_iter().next().ok_or_else(|| {
-                Error::not_found("there is no open session")
-                    .hint("`troupe spawn ROLE 'TASK'` opens one; `troupe ps --closed` lists closed ones")
-            })?;
-            Ok(newest.session_id)
-        }
+/// Resolves the text to a session id. Without a text, returns the current session: the newest open session of the
+/// working directory or of its nearest parent directory with one, otherwise the newest open session.
+pub(crate) async fn session_or_current(supervisor: &mut Supervisor, named: Option<&str>) -> Result<String> {
+    if let Some(text) = named {
+        return session(supervisor, text).await;
     }
+    let sessions = listing::sessions(supervisor, false).await?;
+    let directory = env::current_dir().unwrap_or_default();
+    current(&sessions, &directory)
+        .map(|session| session.session_id.clone())
+        .ok_or_else(|| {
+            Error::not_found("there is no open session")
+                .hint("`troupe spawn ROLE 'TASK'` opens one; `troupe ps --closed` lists closed ones")
+        })
+}
+
+/// Returns the current session of a directory. The sessions are ordered, newest first.
+fn current<'a>(sessions: &'a [Session], directory: &Path) -> Option<&'a Session> {
+    directory
+        .ancestors()
+        .find_map(|parent| sessions.iter().find(|session| Path::new(&session.cwd) == parent))
+        .or_else(|| sessions.first())
 }
 
 /// The target of a watch.
@@ -417,6 +426,26 @@ mod tests {
         );
         assert_eq!(ambiguous.code(), 2);
         assert_eq!(pick(Thing::Session, LAST, Vec::new()).unwrap_err().code(), 4);
+    }
+
+    #[test]
+    fn current_session_is_of_the_nearest_directory() {
+        let session = |id: &str, cwd: &str| Session {
+            session_id: id.to_owned(),
+            cwd: cwd.to_owned(),
+            ..Session::default()
+        };
+        let sessions = [
+            session("4", "/b"),
+            session("3", "/a/c"),
+            session("2", "/a"),
+            session("1", "/a"),
+        ];
+        let current = |directory: &str| current(&sessions, Path::new(directory)).map(|found| found.session_id.as_str());
+        assert_eq!(current("/a"), Some("2"));
+        assert_eq!(current("/a/c/d"), Some("3"));
+        assert_eq!(current("/elsewhere"), Some("4"));
+        assert!(super::current(&[], Path::new("/a")).is_none());
     }
 
     #[test]

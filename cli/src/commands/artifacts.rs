@@ -50,7 +50,7 @@ enum Action {
 /// The artifacts of a session or a thread.
 #[derive(Debug, clap::Args)]
 struct Scope {
-    /// Session [default: the newest open session]
+    /// Session [default: the current session]
     #[arg(long, value_name = "SESSION", conflicts_with = "thread")]
     session: Option<String>,
     /// Artifacts of this thread only
@@ -97,7 +97,7 @@ async fn found(supervisor: &mut Supervisor, scope: &Scope) -> Result<(String, Ve
             Ok((thread.session_id, artifacts))
         }
         None => {
-            let session = ids::session_or_newest(supervisor, scope.session.as_deref()).await?;
+            let session = ids::session_or_current(supervisor, scope.session.as_deref()).await?;
             let artifacts = listing::artifacts(supervisor, &session, "").await?;
             Ok((session, artifacts))
         }

@@ -32,7 +32,7 @@ The output starts after the last notification that the same --client-id received
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Session: an id, the beginning or the end of one, or @last [default: the newest open session]
+    /// Session: an id, the beginning or the end of one, or @last [default: the current session]
     #[arg(value_name = "SESSION")]
     session: Option<String>,
     /// Kind of notification; may be repeated [default: all kinds]
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let mut subscription = Subscription {
         request: WatchNotificationsRequest {
-            session_id: ids::session_or_newest(&mut supervisor, args.session.as_deref()).await?,
+            session_id: ids::session_or_current(&mut supervisor, args.session.as_deref()).await?,
             client_id: args.client_id,
             policy: Some(policy(&args.kinds)),
             after_sequence: args.after,

@@ -20,7 +20,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Session or thread [default: the newest open session]
+    /// Session or thread [default: the current session]
     #[arg(value_name = "ID")]
     target: Option<String>,
 }
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let target = match &args.target {
         Some(text) => ids::target(&mut supervisor, text).await?,
-        None => Target::Session(ids::session_or_newest(&mut supervisor, None).await?),
+        None => Target::Session(ids::session_or_current(&mut supervisor, None).await?),
     };
     let request = match target {
         Target::Session(session_id) => GetQuotaRequest {

@@ -25,7 +25,7 @@ use crate::{
 
 const AFTER_HELP: &str = "\
 Examples:
-  troupe watch                         the newest open session
+  troupe watch                         the current session
   troupe watch scout --after 0         a thread and its descendants, from the beginning
   troupe watch --all                   all open sessions, including later ones
   troupe watch --output json | jq -c 'select(.event.turn_ended)'";
@@ -34,7 +34,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Session or thread [default: the newest open session]
+    /// Session or thread [default: the current session]
     #[arg(value_name = "SESSION|THREAD", add = ArgValueCompleter::new(complete::threads))]
     target: Option<String>,
     /// Watch all open sessions, including sessions that open later, until Ctrl-C
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     }
     let target = match &args.target {
         Some(text) => ids::target(&mut supervisor, text).await?,
-        None => Target::Session(ids::session_or_newest(&mut supervisor, None).await?),
+        None => Target::Session(ids::session_or_current(&mut supervisor, None).await?),
     };
     let mut request = WatchThreadsRequest {
         after_sequence: args.after,
