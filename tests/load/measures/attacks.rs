@@ -4,7 +4,7 @@
 use std::{
     fs,
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -43,15 +43,17 @@ const ROLE: &str = "---\ndescription: Answers.\n---\nAnswer the question.\n";
 pub(crate) async fn run(plan: Plan) -> Chapter {
     let mut figures = calls_of_threads(plan).await;
     figures.extend(connections_of_strangers(plan).await);
-    figures.push(alias_bombs(plan).await);
+    figures.extend(alias_bombs(plan).await);
     Chapter {
         title: "Attacks",
         how: format!(
             "The services have their usual limits. An operator calls GetSession {} times, one call after the other, then \
              closes a thread over a new connection. At the same time, either two threads open {} calls each and repeat refused \
              calls each second (half are waits of 30 minutes, half never send their message), or {} connections without \
-             a token answer pings and are opened again when they are closed. For the last figure a client lists the \
-             agents of a project whose neighbour has {} templates that are alias bombs, which change before each call.",
+             a token answer pings and are opened again when they are closed. For the last figures a client lists the \
+             agents of a project whose neighbour has {} templates that are alias bombs, which change before each call of \
+             the neighbour. The writes alone take one processor, so the slowest calls are compared with calls next to \
+             the same writes in a directory that the registry does not read.",
             plan.calls, plan.hostile_calls, plan.strangers, plan.bombs,
         ),
         figures,
@@ -114,8 +116,8 @@ async fn connections_of_strangers(plan: Plan) -> Vec<Figure> {
 }
 
 /// A project's calls next to one with expensive templates, against the same calls without it.
-async fn alias_bombs(plan: Plan) -> Figure {
-    let directory = tempfile::tempdir().unwrap();
+async fn alias_bombs(plan: Plan) -> [Figure; 2] {
+    let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let root = fs::canonicalize(directory.path()).unwrap();
     let [quiet, hostile] = ["quiet", "hostile"].map(|name| {
         let project = root.join(name);
@@ -145,12 +147,23 @@ async fn alias_bombs(plan: Plan) -> Figure {
         }
         Samples(times)
     };
+    let change = |directory: PathBuf, version| {
+        let write = move || (0..plan.bombs).for_each(|number| write_bomb(&directory, number, version));
+        tokio::task::spawn_blocking(write)
+    };
     let alone = measure().await;
+    let writes = async {
+        for version in 0.. {
+            change(elsewhere.path().to_owned(), version).await.unwrap();
+        }
+    };
+    let next_to_writes = tokio::select! {
+        times = measure() => times,
+        () = writes => unreachable!("the writes do not end"),
+    };
     let attack = async {
         for version in 0.. {
-            let (directory, bombs) = (hostile.join(".codex/.agents"), plan.bombs);
-            let write = move || (0..bombs).for_each(|number| write_bomb(&directory, number, version));
-            tokio::task::spawn_blocking(write).await.unwrap();
+            change(hostile.join(".codex/.agents"), version).await.unwrap();
             list(hostile.display().to_string()).await;
         }
     };
@@ -158,13 +171,20 @@ async fn alias_bombs(plan: Plan) -> Figure {
         times = measure() => times,
         () = attack => unreachable!("the attack does not end"),
     };
-    Figure::new(
-        "ListAgents next to alias bombs, p99",
-        millis(attacked.quantile(0.99)),
-        "ms",
-    )
-    .against("alone", millis(alone.quantile(0.99)))
-    .at_most(2.0)
+    let figure = |name, part, reference, against: &Samples| {
+        Figure::new(name, millis(attacked.quantile(part)), "ms")
+            .against(reference, millis(against.quantile(part)))
+            .at_most(2.0)
+    };
+    [
+        figure("ListAgents next to alias bombs, median", 0.5, "alone", &alone),
+        figure(
+            "ListAgents next to alias bombs, p99",
+            0.99,
+            "next to the writes",
+            &next_to_writes,
+        ),
+    ]
 }
 
 /// Writes an alias bomb of about 400 bytes.
