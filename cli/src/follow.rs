@@ -1,8 +1,10 @@
 //! Durable watches of a session and of all sessions: they resume after a disconnect, a restart of the service and the
 //! planned end of a stream.
 
-use std::time::Duration;
+use std::{collections::HashMap, future::Future, time::Duration};
 
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Status, Streaming};
 use troupe_proto::{
     fault,
@@ -193,5 +195,82 @@ impl FollowSessions {
     fn reset(&mut self, asked: Option<Duration>) {
         self.stream = None;
         self.backoff.grow(asked);
+    }
+}
+
+/// An item of a watch of all open sessions.
+#[derive(Debug)]
+pub(crate) enum AllUpdate<T> {
+    /// An item of the session with this id.
+    Item(String, T),
+    /// The session with this id was closed or deleted.
+    Ended(String),
+    /// The connection was lost, with the error. The items of each session continue after their last position.
+    Lost(String),
+}
+
+/// A session that a task follows.
+pub(crate) struct OpenSession {
+    pub(crate) id: String,
+    /// Whether it was opened after the start.
+    pub(crate) is_new: bool,
+}
+
+/// Follows each open session with a task, including sessions that open later.
+pub(crate) struct AllSessions<T, F> {
+    sessions: FollowSessions,
+    /// Sends the items of a session until its watch fails permanently.
+    forward: F,
+    /// Whether all sessions that were open at the start are known.
+    is_synced: bool,
+    tasks: HashMap<String, AbortOnDropHandle<()>>,
+    sender: mpsc::Sender<(String, T)>,
+    items: mpsc::Receiver<(String, T)>,
+}
+
+impl<T, F, R> AllSessions<T, F>
+where
+    F: Fn(OpenSession, mpsc::Sender<(String, T)>) -> R,
+    R: Future<Output = ()> + Send + 'static,
+{
+    /// Follows the sessions with this function.
+    pub(crate) fn new(supervisor: Supervisor, forward: F) -> Self {
+        let (sender, items) = mpsc::channel(1);
+        Self {
+            sessions: FollowSessions::new(supervisor, WatchSessionsRequest::default()),
+            forward,
+            is_synced: false,
+            tasks: HashMap::new(),
+            sender,
+            items,
+        }
+    }
+
+    /// Returns the next item. An error is permanent.
+    pub(crate) async fn next(&mut self) -> Result<AllUpdate<T>> {
+        loop {
+            let message = tokio::select! {
+                // Items precede the news that their session has ended.
+                biased;
+                Some((session, item)) = self.items.recv() => return Ok(AllUpdate::Item(session, item)),
+                update = self.sessions.next() => match update? {
+                    SessionUpdate::Message(message) => message,
+                    SessionUpdate::Lost(why) => return Ok(AllUpdate::Lost(why)),
+                },
+            };
+            let is_new = self.is_synced;
+            self.is_synced |= message.synced;
+            let Some(session) = message.session else { continue };
+            let id = session.session_id;
+            if message.removed || session.closed {
+                if self.tasks.remove(&id).is_some() {
+                    return Ok(AllUpdate::Ended(id));
+                }
+            } else if !self.tasks.contains_key(&id) {
+                let session = OpenSession { id: id.clone(), is_new };
+                let task = tokio::spawn((self.forward)(session, self.sender.clone()));
+                self.tasks.insert(id, AbortOnDropHandle::new(task));
+            }
+        }
     }
 }

@@ -372,6 +372,28 @@ fn watch_of_all_sessions_includes_later_ones() {
 }
 
 #[test]
+fn notifications_of_all_sessions_are_shown() {
+    let up = Up::start();
+    let (first, thread) = spawn(&up, &["worker", "Rest.", "--alias", "scout"]);
+    let client = ["--client-id", "a", "--output", "json", "--count"];
+    // The position of the client is stored, so that the watch of all sessions begins with the second turn.
+    succeeds(
+        &up,
+        &[&["notify", &first, "--after", "0"][..], &client[..2], &["--count", "1"]].concat(),
+    );
+    succeeds(&up, &["send", "scout", "-m", "Again."]);
+    let mut all = Watching::start(&up, &[&["notify", "--all"][..], &client, &["2"]].concat());
+    let session_of = |line: String| -> Value {
+        let shown: Value = serde_json::from_str(&line).unwrap();
+        shown["notification"]["session_id"].clone()
+    };
+    assert_eq!(session_of(all.until(&thread)), first.as_str());
+    let (second, thread) = spawn(&up, &["worker", "Rest.", "--alias", "second"]);
+    assert_eq!(session_of(all.until(&thread)), second.as_str());
+    assert!(all.process.wait().unwrap().success(), "it ends after two notifications");
+}
+
+#[test]
 fn context_supplies_the_connection() {
     let up = Up::start();
     let home = up.home.path();

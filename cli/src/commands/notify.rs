@@ -2,10 +2,13 @@
 
 use anstyle::Style;
 use serde_json::json;
-use tonic::{Request, Status};
+use tokio::sync::mpsc;
+use tonic::{Request, Status, Streaming};
 use troupe_proto::{
     fault,
-    supervisor::v1::{Notification, NotificationKind, NotificationPolicy, WatchNotificationsRequest},
+    supervisor::v1::{
+        Notification, NotificationKind, NotificationPolicy, WatchNotificationsRequest, WatchNotificationsResponse,
+    },
 };
 
 use crate::{
@@ -15,6 +18,7 @@ use crate::{
     context::Context,
     desktop::{self, Alert, Urgency},
     error::{Error, Result, is_transient},
+    follow::{AllSessions, AllUpdate, OpenSession},
     ids, json, names, sanitize, time,
     ui::{Line, style},
 };
@@ -23,7 +27,7 @@ const AFTER_HELP: &str = "\
 Examples:
   troupe notify
   troupe notify 0000cc03 --kind approval-requested --kind stalled
-  troupe notify --desktop --kind approval-requested
+  troupe notify --all --desktop --kind approval-requested
   troupe notify --after 0 --count 1 --output json
 
 The output starts after the last notification that the same --client-id received.";
@@ -35,6 +39,9 @@ pub(crate) struct Args {
     /// Session: an id, the beginning or the end of one, or @last [default: the current session]
     #[arg(value_name = "SESSION")]
     session: Option<String>,
+    /// Notifications of all open sessions, including sessions that open later
+    #[arg(long, conflicts_with_all = ["session", "after"])]
+    all: bool,
     /// Kind of notification; may be repeated [default: all kinds]
     #[arg(long = "kind", value_name = "KIND", value_parser = choices::notification_kind())]
     kinds: Vec<NotificationKind>,
@@ -58,32 +65,59 @@ pub(crate) struct Args {
 /// Follows the notifications until the requested number is reached. Reconnects after a disconnect.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
-    let mut subscription = Subscription {
-        request: WatchNotificationsRequest {
-            session_id: ids::session_or_current(&mut supervisor, args.session.as_deref()).await?,
-            client_id: args.client_id,
-            policy: Some(policy(&args.kinds)),
-            after_sequence: args.after,
-            ..WatchNotificationsRequest::default()
-        },
+    let request = WatchNotificationsRequest {
+        client_id: args.client_id,
+        policy: Some(policy(&args.kinds)),
+        after_sequence: args.after,
+        ..WatchNotificationsRequest::default()
+    };
+    let mut output = Output {
+        context,
         left: args.count,
-        backoff: Backoff::new(),
         alert: args.desktop.then(Alert::desktop),
         rings: args.bell,
+        names_sessions: args.all,
     };
-    while subscription.left != Some(0) {
-        subscription.backoff.wait().await;
-        match subscription.receive(&mut supervisor, context).await? {
-            // The stream ended as planned; reconnect.
-            Ok(()) => subscription.backoff.grow(None),
-            Err(status) if is_transient(&status) => {
-                subscription.backoff.grow(fault::retry_after(&status));
-                context.ui.lost(&sanitize::line(status.message()), "");
+    if args.all {
+        let watches = supervisor.clone();
+        let mut all = AllSessions::new(supervisor, move |session: OpenSession, items| {
+            let request = WatchNotificationsRequest {
+                session_id: session.id.clone(),
+                // All notifications of a session that opens later are new.
+                after_sequence: session.is_new.then_some(0),
+                ..request.clone()
+            };
+            forward(session.id, Subscription::new(watches.clone(), request), items)
+        });
+        while output.left != Some(0) {
+            match all.next().await? {
+                AllUpdate::Item(_, notification) => output.show(&notification).await?,
+                AllUpdate::Ended(_) => {}
+                AllUpdate::Lost(why) => context.ui.lost(&why, ""),
             }
-            Err(status) => return Err(Error::from(status)),
+        }
+        return Ok(());
+    }
+    let session_id = ids::session_or_current(&mut supervisor, args.session.as_deref()).await?;
+    let mut subscription = Subscription::new(supervisor, WatchNotificationsRequest { session_id, ..request });
+    while output.left != Some(0) {
+        match subscription.next().await? {
+            Ok(notification) => output.show(&notification).await?,
+            Err(why) => context.ui.lost(&why, ""),
         }
     }
     Ok(())
+}
+
+/// Sends the notifications of one session. The watch of the sessions reports lost connections.
+async fn forward(id: String, mut subscription: Subscription, items: mpsc::Sender<(String, Notification)>) {
+    while let Ok(update) = subscription.next().await {
+        if let Ok(notification) = update
+            && items.send((id.clone(), notification)).await.is_err()
+        {
+            return;
+        }
+    }
 }
 
 fn policy(kinds: &[NotificationKind]) -> NotificationPolicy {
@@ -94,53 +128,92 @@ fn policy(kinds: &[NotificationKind]) -> NotificationPolicy {
     }
 }
 
-/// The state of a `notify` run.
+/// A durable watch of the notifications of one session.
 struct Subscription {
+    supervisor: Supervisor,
     request: WatchNotificationsRequest,
+    stream: Option<Streaming<WatchNotificationsResponse>>,
+    backoff: Backoff,
+}
+
+impl Subscription {
+    const fn new(supervisor: Supervisor, request: WatchNotificationsRequest) -> Self {
+        Self {
+            supervisor,
+            request,
+            stream: None,
+            backoff: Backoff::new(),
+        }
+    }
+
+    /// Returns the next notification, or the error of a lost connection. The outer error is permanent.
+    async fn next(&mut self) -> Result<std::result::Result<Notification, String>> {
+        loop {
+            let why = match self.receive().await {
+                Ok(Some(response)) => {
+                    let notification = response.notification.unwrap_or_default();
+                    self.request.after_sequence = Some(notification.sequence);
+                    self.backoff.reset();
+                    return Ok(Ok(notification));
+                }
+                // The stream ended as planned; reconnect.
+                Ok(None) => None,
+                Err(status) if is_transient(&status) => Some(status),
+                Err(status) => return Err(Error::from(status)),
+            };
+            self.stream = None;
+            self.backoff.grow(why.as_ref().and_then(fault::retry_after));
+            if let Some(status) = why {
+                return Ok(Err(sanitize::line(status.message())));
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> std::result::Result<Option<WatchNotificationsResponse>, Status> {
+        if self.stream.is_none() {
+            self.backoff.wait().await;
+            let answer = self
+                .supervisor
+                .watch_notifications(Request::new(self.request.clone()))
+                .await?;
+            self.stream = Some(answer.into_inner());
+        }
+        match &mut self.stream {
+            Some(stream) => stream.message().await,
+            None => Ok(None),
+        }
+    }
+}
+
+/// The output of `notify`.
+struct Output<'a> {
+    context: &'a Context,
     /// Remaining number of notifications. `None` without a limit.
     left: Option<u64>,
-    backoff: Backoff,
     /// Where each notification is additionally raised, if anywhere.
     alert: Option<Alert>,
     /// Whether the terminal raises the notification as well.
     rings: bool,
+    /// Whether each line begins with the session.
+    names_sessions: bool,
 }
 
-impl Subscription {
-    /// Prints the notifications of one stream until it ends or the requested number is reached. The outer error is an
-    /// error of the terminal, the inner one an error of the stream.
-    async fn receive(
-        &mut self,
-        supervisor: &mut Supervisor,
-        context: &Context,
-    ) -> Result<std::result::Result<(), Status>> {
-        let mut stream = match supervisor.watch_notifications(Request::new(self.request.clone())).await {
-            Ok(answer) => answer.into_inner(),
-            Err(status) => return Ok(Err(status)),
-        };
-        while self.left != Some(0) {
-            let notification = match stream.message().await {
-                Ok(Some(response)) => response.notification.unwrap_or_default(),
-                Ok(None) => break,
-                Err(status) => return Ok(Err(status)),
-            };
-            if !context.ui.is_text() {
-                context
-                    .ui
-                    .value(&json!({ "notification": json::message(&notification) }))?;
-            } else {
-                context.ui.line(line(&notification).render(context.ui.columns()))?;
-            }
-            self.raise(&notification, context).await;
-            self.request.after_sequence = Some(notification.sequence);
-            self.left = self.left.map(|left| left.saturating_sub(1));
-            self.backoff.reset();
+impl Output<'_> {
+    /// Writes and raises a notification.
+    async fn show(&mut self, notification: &Notification) -> Result<()> {
+        let ui = &self.context.ui;
+        if ui.is_text() {
+            ui.line(line(notification, self.names_sessions).render(ui.columns()))?;
+        } else {
+            ui.value(&json!({ "notification": json::message(notification) }))?;
         }
-        Ok(Ok(()))
+        self.raise(notification).await;
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        Ok(())
     }
 
     /// Raises the notification on the desktop or in the terminal, as the flags request.
-    async fn raise(&mut self, notification: &Notification, context: &Context) {
+    async fn raise(&mut self, notification: &Notification) {
         let title = format!("troupe {}", kinds(notification));
         if self.rings {
             desktop::ring(&title, &notification.text);
@@ -154,7 +227,7 @@ impl Subscription {
                 } else {
                     Urgency::Normal
                 };
-                alert.raise(urgency, &title, &notification.text, &context.ui).await;
+                alert.raise(urgency, &title, &notification.text, &self.context.ui).await;
             }
             None => {}
         }
@@ -169,8 +242,13 @@ fn kinds(notification: &Notification) -> String {
 }
 
 /// Formats a notification as one line.
-fn line(notification: &Notification) -> Line {
+fn line(notification: &Notification, names_session: bool) -> Line {
+    let session = match names_session {
+        true => format!("{} ", ids::short(&notification.session_id)),
+        false => String::new(),
+    };
     Line::default()
+        .mark(style::DIM, session)
         .mark(
             style::DIM,
             format!(
@@ -220,7 +298,7 @@ mod tests {
             ..Notification::default()
         };
         assert_eq!(
-            ui::plain(&line(&notification).render(120)),
+            ui::plain(&line(&notification, false).render(120)),
             "--:--:--  #17  0000aa01  agent-turn-complete sub-agent-complete  \
              agent parser (worker) completed: all[2J pass"
         );

@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use troupe_proto::supervisor::v1::{
     ConditionKind, GetSessionRequest, Session, StatusKind, Thread, WatchSessionsRequest, WatchSessionsResponse,
 };
@@ -183,6 +183,7 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, as_tree: bool,
         };
         is_changed = false;
         let mut next = first;
+        let together = Instant::now() + TOGETHER;
         while let Some(update) = next {
             match update? {
                 SessionUpdate::Message(message) => is_changed |= selection.contains(&message),
@@ -191,7 +192,7 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, as_tree: bool,
                     None => context.ui.lost(&why, ""),
                 },
             }
-            next = timeout(TOGETHER, follow.next()).await.ok();
+            next = timeout_at(together, follow.next()).await.ok();
         }
         if is_changed {
             match selection.read(&mut supervisor).await {

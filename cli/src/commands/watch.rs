@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 use clap_complete::ArgValueCompleter;
 use tokio::sync::mpsc;
-use tokio_util::task::AbortOnDropHandle;
 use troupe_proto::supervisor::v1::{
-    StatusKind, WatchSessionsRequest, WatchThreadsRequest, WatchThreadsResponse, event::Kind,
-    watch_threads_response::Message,
+    StatusKind, WatchThreadsRequest, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
 };
 
 use crate::{
@@ -16,7 +14,7 @@ use crate::{
     context::Context,
     error::Result,
     event_format,
-    follow::{Follow, FollowSessions, SessionUpdate, Update},
+    follow::{AllSessions, AllUpdate, Follow, OpenSession, Update},
     ids::{self, Target},
     json, sanitize,
     session_view::SessionView,
@@ -87,57 +85,37 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     }
 }
 
-/// A watched session.
-struct Watched {
-    view: SessionView,
-    _task: AbortOnDropHandle<()>,
-}
-
 /// Follows every open session until the process is interrupted.
 async fn run_all(supervisor: Supervisor, output: bool, context: &Context) -> Result<()> {
-    let mut sessions = FollowSessions::new(supervisor.clone(), WatchSessionsRequest::default());
-    let mut watched: HashMap<String, Watched> = HashMap::new();
-    let (sender, mut updates) = mpsc::channel(1);
+    let watches = supervisor.clone();
+    let mut all = AllSessions::new(supervisor, move |session: OpenSession, items| {
+        let request = WatchThreadsRequest {
+            session_id: session.id.clone(),
+            include_closed: true,
+            output,
+            ..WatchThreadsRequest::default()
+        };
+        forward(session.id, Follow::new(watches.clone(), request), items)
+    });
+    let mut views: HashMap<String, SessionView> = HashMap::new();
     loop {
-        tokio::select! {
-            update = sessions.next() => match update? {
-                SessionUpdate::Lost(why) => context.ui.lost(&why, ""),
-                SessionUpdate::Message(message) => {
-                    let Some(session) = &message.session else { continue };
-                    if message.removed || session.closed || watched.contains_key(&session.session_id) {
-                        continue;
-                    }
-                    let session_id = session.session_id.clone();
-                    let request = WatchThreadsRequest {
-                        session_id: session_id.clone(),
-                        include_closed: true,
-                        output,
-                        ..WatchThreadsRequest::default()
-                    };
-                    let follow = Follow::new(supervisor.clone(), request);
-                    let task = tokio::spawn(forward(session_id.clone(), follow, sender.clone()));
-                    let (view, task) = (SessionView::default(), AbortOnDropHandle::new(task));
-                    watched.insert(session_id, Watched { view, _task: task });
-                }
-            },
-            Some((id, message)) = updates.recv() => {
-                let Some(session) = watched.get_mut(&id) else { continue };
-                session.view.apply(&message);
-                show(&message, &session.view, &id, context)?;
-                if is_over(&message, &session.view, &Target::Session(id.clone())) {
-                    watched.remove(&id);
-                }
+        match all.next().await? {
+            AllUpdate::Item(id, message) => {
+                let view = views.entry(id.clone()).or_default();
+                view.apply(&message);
+                show(&message, view, &id, context)?;
             }
+            AllUpdate::Ended(id) => drop(views.remove(&id)),
+            AllUpdate::Lost(why) => context.ui.lost(&why, ""),
         }
     }
 }
 
-/// Sends the messages of one session until it fails permanently, for example because the session was deleted. The watch
-/// of the sessions reports lost connections.
-async fn forward(id: String, mut follow: Follow, updates: mpsc::Sender<(String, Box<WatchThreadsResponse>)>) {
+/// Sends the messages of one session. The watch of the sessions reports lost connections.
+async fn forward(id: String, mut follow: Follow, items: mpsc::Sender<(String, Box<WatchThreadsResponse>)>) {
     while let Ok(update) = follow.next().await {
         if let Update::Message(message) = update
-            && updates.send((id.clone(), message)).await.is_err()
+            && items.send((id.clone(), message)).await.is_err()
         {
             return;
         }
