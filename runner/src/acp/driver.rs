@@ -132,6 +132,8 @@ pub(super) struct Driver {
     /// The calls refused since the last prompt, and how often the turn continued after a refusal.
     refused: Vec<String>,
     refusals: u32,
+    /// Why calls of tools that are not offered had no effect, for a program that takes no message within a prompt.
+    explanations: Vec<String>,
     /// Input, with its number, that arrived for a prompt that cannot accept it. The turn's next prompt contains it.
     unsent_input: Vec<(u32, String)>,
     message: String,
@@ -164,6 +166,7 @@ impl Driver {
             last_question: 0,
             refused: Vec::new(),
             refusals: 0,
+            explanations: Vec::new(),
             unsent_input: Vec::new(),
             message: String::new(),
             message_id: Value::Null,
@@ -388,6 +391,7 @@ impl Driver {
                 self.is_timed_out = false;
                 self.refused.clear();
                 self.refusals = 0;
+                self.explanations.clear();
                 self.unsent_input.clear();
                 self.prompt(&prompt::assignment(&turn));
             }
@@ -405,6 +409,8 @@ impl Driver {
             Order::Explain(text) => {
                 if self.opening.profile.joins_prompts() {
                     self.prompt(&text);
+                } else if self.explanations.len() < MAX_STORED_REFUSALS {
+                    self.explanations.push(text);
                 }
             }
             // The program calls the supervisor's tools through an MCP server.
@@ -748,12 +754,18 @@ impl Driver {
     /// Returns what an ended prompt did not include: the reasons of refusals that ended it, and input that it could not
     /// accept.
     async fn take_pending_text(&mut self, channels: &DriverChannels) -> Option<String> {
-        let mut left = Vec::new();
+        let mut left = std::mem::take(&mut self.explanations);
         let refused = std::mem::take(&mut self.refused);
-        if !refused.is_empty() && self.opening.profile.ends_on_refusal() && self.refusals < MAX_REFUSALS {
-            self.refusals += 1;
+        if !refused.is_empty() && self.opening.profile.ends_on_refusal() {
             left.extend(refused);
-            left.push("Go on without it, or say that you cannot.".to_owned());
+            left.push("Continue without it, or say that you cannot.".to_owned());
+        }
+        // A model that repeats refused calls must not continue its turn forever.
+        if !left.is_empty() {
+            self.refusals += 1;
+            if self.refusals > MAX_REFUSALS {
+                left.clear();
+            }
         }
         for (number, text) in std::mem::take(&mut self.unsent_input) {
             left.push(text);
@@ -909,6 +921,21 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
         };
         assert_eq!((ending, message.as_str()), (TurnEnding::Completed, "I see."));
         assert_eq!((spent.input, spent.output), (4, 6));
+    }
+
+    #[tokio::test]
+    async fn explanations_continue_turn_a_bounded_number_of_times() {
+        let (_child, mut driver) = started(AGENT, "");
+        let (channels, _orders, _events) = driven::driver_channels();
+        for _ in 0..MAX_REFUSALS {
+            driver.explanations.push("not offered".to_owned());
+            assert_eq!(
+                driver.take_pending_text(&channels).await.as_deref(),
+                Some("not offered")
+            );
+        }
+        driver.explanations.push("not offered".to_owned());
+        assert_eq!(driver.take_pending_text(&channels).await, None);
     }
 
     #[tokio::test]

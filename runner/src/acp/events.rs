@@ -191,7 +191,7 @@ pub(super) fn ending(answer: &Value) -> (TurnEnding, String) {
             TurnEnding::Errored,
             "the turn reached the program's limit of calls".to_owned(),
         ),
-        Some("refusal") => (TurnEnding::Errored, "the model refused to go on".to_owned()),
+        Some("refusal") => (TurnEnding::Errored, "the model refused to continue".to_owned()),
         other => (
             TurnEnding::Errored,
             format!("the turn ended by {:?}", other.unwrap_or_default()),
