@@ -1,30 +1,149 @@
-//! Durable watches of a session and of all sessions: they resume after a disconnect, a restart of the service and the
-//! planned end of a stream.
+//! Durable watches: they resume after a disconnect, a restart of the service and the planned end of a stream.
 
-use std::{collections::HashMap, future::Future, time::Duration};
+use std::{collections::HashMap, future::Future, result, time::Duration};
 
-use tokio::sync::mpsc;
-use tokio_util::task::AbortOnDropHandle;
-use tonic::{Code, Status, Streaming};
+use tokio::{sync::mpsc, time::sleep};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::{Code, Response, Status, Streaming};
 use troupe_proto::{
     fault,
     supervisor::v1::{
-        WatchSessionsRequest, WatchSessionsResponse, WatchThreadsRequest, WatchThreadsResponse,
-        watch_threads_response::Message,
+        WatchNotificationsRequest, WatchNotificationsResponse, WatchSessionsRequest, WatchSessionsResponse,
+        WatchThreadsRequest, WatchThreadsResponse, watch_threads_response::Message,
     },
 };
 
 use crate::{
     backoff::Backoff,
     client::Supervisor,
-    error::{Error, Result, is_transient},
+    error::{Error, Kind, Result, is_transient},
+    ids, sanitize,
+    ui::Ui,
 };
+
+/// Time for the last messages of a session after the news that it was closed.
+const AFTER_END: Duration = Duration::from_secs(5);
+
+/// A streaming method with a position from which it can be called again.
+pub(crate) trait Watch: Send + 'static {
+    /// The message of the stream.
+    type Message: Send;
+
+    /// Calls the method from the present position.
+    fn open(
+        &self,
+        supervisor: &mut Supervisor,
+    ) -> impl Future<Output = result::Result<Response<Streaming<Self::Message>>, Status>> + Send;
+
+    /// Moves the position behind a message. Returns whether the stream continues.
+    fn advance(&mut self, message: &Self::Message) -> bool;
+
+    /// Prepares the position for another call after an interrupted stream.
+    fn interrupted(&mut self) {}
+
+    /// Forgets a position that the service no longer has. Returns false if there is none.
+    fn forget_position(&mut self) -> bool {
+        false
+    }
+
+    /// Returns the sequence number after which another call continues, if one is known.
+    fn position(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A watch of a session or a thread.
+#[derive(Debug)]
+pub(crate) struct ThreadWatch {
+    request: WatchThreadsRequest,
+    /// Whether a snapshot is incomplete. A watch cannot resume from a position inside a snapshot.
+    in_snapshot: bool,
+}
+
+impl ThreadWatch {
+    /// Creates a watch that begins at the position of the request.
+    pub(crate) const fn new(request: WatchThreadsRequest) -> Self {
+        Self {
+            request,
+            in_snapshot: false,
+        }
+    }
+}
+
+impl Watch for ThreadWatch {
+    type Message = WatchThreadsResponse;
+
+    async fn open(&self, supervisor: &mut Supervisor) -> result::Result<Response<Streaming<Self::Message>>, Status> {
+        supervisor.watch_threads(self.request.clone()).await
+    }
+
+    fn advance(&mut self, response: &WatchThreadsResponse) -> bool {
+        match &response.message {
+            Some(Message::Snapshot(snapshot)) => {
+                self.in_snapshot = !snapshot.last;
+                self.request.log_id.clone_from(&snapshot.log_id);
+                self.request.after_sequence = Some(response.sequence);
+            }
+            Some(Message::Event(_) | Message::Bookmark(_)) => self.request.after_sequence = Some(response.sequence),
+            Some(Message::Reset(_)) => {
+                self.forget_position();
+                return false;
+            }
+            Some(Message::Telemetry(_) | Message::Output(_)) | None => {}
+        }
+        true
+    }
+
+    fn interrupted(&mut self) {
+        if self.in_snapshot {
+            self.request.after_sequence = None;
+            self.in_snapshot = false;
+        }
+    }
+
+    fn forget_position(&mut self) -> bool {
+        self.request.log_id.clear();
+        self.request.after_sequence.take().is_some()
+    }
+
+    fn position(&self) -> Option<u64> {
+        self.request.after_sequence
+    }
+}
+
+/// Another call sends all sessions again.
+impl Watch for WatchSessionsRequest {
+    type Message = WatchSessionsResponse;
+
+    async fn open(&self, supervisor: &mut Supervisor) -> result::Result<Response<Streaming<Self::Message>>, Status> {
+        supervisor.watch_sessions(self.clone()).await
+    }
+
+    fn advance(&mut self, _: &WatchSessionsResponse) -> bool {
+        true
+    }
+}
+
+impl Watch for WatchNotificationsRequest {
+    type Message = WatchNotificationsResponse;
+
+    async fn open(&self, supervisor: &mut Supervisor) -> result::Result<Response<Streaming<Self::Message>>, Status> {
+        supervisor.watch_notifications(self.clone()).await
+    }
+
+    fn advance(&mut self, response: &WatchNotificationsResponse) -> bool {
+        if let Some(notification) = &response.notification {
+            self.after_sequence = Some(notification.sequence);
+        }
+        true
+    }
+}
 
 /// An item of a durable watch.
 #[derive(Debug)]
-pub(crate) enum Update {
+pub(crate) enum Update<M> {
     /// A message of the stream.
-    Message(Box<WatchThreadsResponse>),
+    Message(Box<M>),
     /// The connection was lost. The watch resumes after this position.
     Lost {
         /// The error of the connection.
@@ -36,23 +155,20 @@ pub(crate) enum Update {
 
 /// A watch that reconnects until it fails permanently.
 #[derive(Debug)]
-pub(crate) struct Follow {
+pub(crate) struct Follow<W: Watch> {
     supervisor: Supervisor,
-    request: WatchThreadsRequest,
-    stream: Option<Streaming<WatchThreadsResponse>>,
-    /// Whether a snapshot is incomplete. A watch cannot resume from a position inside a snapshot.
-    in_snapshot: bool,
+    watch: W,
+    stream: Option<Streaming<W::Message>>,
     backoff: Backoff,
 }
 
-impl Follow {
-    /// Follows the target of the request from its position.
-    pub(crate) const fn new(supervisor: Supervisor, request: WatchThreadsRequest) -> Self {
+impl<W: Watch> Follow<W> {
+    /// Follows a watch from its position.
+    pub(crate) const fn new(supervisor: Supervisor, watch: W) -> Self {
         Self {
             supervisor,
-            request,
+            watch,
             stream: None,
-            in_snapshot: false,
             backoff: Backoff::new(),
         }
     }
@@ -60,20 +176,20 @@ impl Follow {
     /// Returns the next item. An error is permanent: the service rejected the watch and would reject it again.
     ///
     /// Cancel safe: the position advances only when a message is returned.
-    pub(crate) async fn next(&mut self) -> Result<Update> {
+    pub(crate) async fn next(&mut self) -> Result<Update<W::Message>> {
         loop {
             match self.receive().await {
                 Ok(Some(message)) => {
                     self.backoff.reset();
-                    self.advance(&message);
+                    if !self.watch.advance(&message) {
+                        self.stream = None;
+                    }
                     return Ok(Update::Message(Box::new(message)));
                 }
                 // The stream ended as planned; reconnect after the shortest delay.
                 Ok(None) => self.reset(None),
-                Err(status) if status.code() == Code::OutOfRange && self.request.after_sequence.is_some() => {
-                    // The events after the position are compacted, or the log was replaced.
-                    self.request.after_sequence = None;
-                    self.request.log_id.clear();
+                // The events after the position are compacted, or the log was replaced.
+                Err(status) if status.code() == Code::OutOfRange && self.watch.forget_position() => {
                     self.reset(None);
                     return Ok(self.lost(&status));
                 }
@@ -86,10 +202,10 @@ impl Follow {
         }
     }
 
-    async fn receive(&mut self) -> std::result::Result<Option<WatchThreadsResponse>, Status> {
+    async fn receive(&mut self) -> result::Result<Option<W::Message>, Status> {
         if self.stream.is_none() {
             self.backoff.wait().await;
-            let answer = self.supervisor.watch_threads(self.request.clone()).await?;
+            let answer = self.watch.open(&mut self.supervisor).await?;
             self.stream = Some(answer.into_inner());
         }
         match &mut self.stream {
@@ -101,144 +217,48 @@ impl Follow {
     fn reset(&mut self, asked: Option<Duration>) {
         self.stream = None;
         self.backoff.grow(asked);
-        if self.in_snapshot {
-            self.request.after_sequence = None;
-            self.in_snapshot = false;
-        }
+        self.watch.interrupted();
     }
 
-    fn lost(&self, status: &Status) -> Update {
+    fn lost(&self, status: &Status) -> Update<W::Message> {
         Update::Lost {
-            why: crate::sanitize::line(status.message()),
-            after: self.request.after_sequence,
-        }
-    }
-
-    fn advance(&mut self, response: &WatchThreadsResponse) {
-        match &response.message {
-            Some(Message::Snapshot(snapshot)) => {
-                self.in_snapshot = !snapshot.last;
-                self.request.log_id.clone_from(&snapshot.log_id);
-                self.request.after_sequence = Some(response.sequence);
-            }
-            Some(Message::Event(_) | Message::Bookmark(_)) => self.request.after_sequence = Some(response.sequence),
-            Some(Message::Reset(_)) => {
-                self.request.after_sequence = None;
-                self.request.log_id.clear();
-                self.stream = None;
-            }
-            Some(Message::Telemetry(_) | Message::Output(_)) | None => {}
+            why: sanitize::line(status.message()),
+            after: self.watch.position(),
         }
     }
 }
 
-/// An item of a durable watch of sessions.
-#[derive(Debug)]
-pub(crate) enum SessionUpdate {
-    /// A message of the stream.
-    Message(Box<WatchSessionsResponse>),
-    /// The connection was lost, with the error. The next connection sends all sessions again.
-    Lost(String),
-}
-
-/// A watch of sessions that reconnects until it fails permanently.
-#[derive(Debug)]
-pub(crate) struct FollowSessions {
-    supervisor: Supervisor,
-    request: WatchSessionsRequest,
-    stream: Option<Streaming<WatchSessionsResponse>>,
-    backoff: Backoff,
-}
-
-impl FollowSessions {
-    /// Follows the sessions that the request selects.
-    pub(crate) const fn new(supervisor: Supervisor, request: WatchSessionsRequest) -> Self {
-        Self {
-            supervisor,
-            request,
-            stream: None,
-            backoff: Backoff::new(),
-        }
-    }
-
-    /// Returns the next item. An error is permanent. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Result<SessionUpdate> {
-        loop {
-            match self.receive().await {
-                Ok(Some(message)) => {
-                    self.backoff.reset();
-                    return Ok(SessionUpdate::Message(Box::new(message)));
-                }
-                // The stream ended as planned; reconnect after the shortest delay.
-                Ok(None) => self.reset(None),
-                Err(status) if is_transient(&status) => {
-                    self.reset(fault::retry_after(&status));
-                    return Ok(SessionUpdate::Lost(crate::sanitize::line(status.message())));
-                }
-                Err(status) => return Err(Error::from(status)),
-            }
-        }
-    }
-
-    async fn receive(&mut self) -> std::result::Result<Option<WatchSessionsResponse>, Status> {
-        if self.stream.is_none() {
-            self.backoff.wait().await;
-            let answer = self.supervisor.watch_sessions(self.request.clone()).await?;
-            self.stream = Some(answer.into_inner());
-        }
-        match &mut self.stream {
-            Some(stream) => stream.message().await,
-            None => Ok(None),
-        }
-    }
-
-    fn reset(&mut self, asked: Option<Duration>) {
-        self.stream = None;
-        self.backoff.grow(asked);
-    }
-}
-
-/// An item of a watch of all open sessions.
-#[derive(Debug)]
-pub(crate) enum AllUpdate<T> {
-    /// An item of the session with this id.
-    Item(String, T),
-    /// The session with this id was closed or deleted.
-    Ended(String),
-    /// The connection was lost, with the error. The items of each session continue after their last position.
-    Lost(String),
-}
-
-/// A session that a task follows.
+/// A session to follow.
 pub(crate) struct OpenSession {
     pub(crate) id: String,
     /// Whether it was opened after the start.
     pub(crate) is_new: bool,
 }
 
+/// A message of the session with this id, or the permanent error of its watch.
+type Item<M> = (String, Result<Box<M>>);
+
 /// Follows each open session with a task, including sessions that open later.
-pub(crate) struct AllSessions<T, F> {
-    sessions: FollowSessions,
-    /// Sends the items of a session until its watch fails permanently.
-    forward: F,
+pub(crate) struct AllSessions<W: Watch, F> {
+    supervisor: Supervisor,
+    sessions: Follow<WatchSessionsRequest>,
+    watch: F,
     /// Whether all sessions that were open at the start are known.
     is_synced: bool,
-    tasks: HashMap<String, AbortOnDropHandle<()>>,
-    sender: mpsc::Sender<(String, T)>,
-    items: mpsc::Receiver<(String, T)>,
+    /// Each ends the task of its session.
+    tasks: HashMap<String, DropGuard>,
+    sender: mpsc::Sender<Item<W::Message>>,
+    items: mpsc::Receiver<Item<W::Message>>,
 }
 
-impl<T, F, R> AllSessions<T, F>
-where
-    F: Fn(OpenSession, mpsc::Sender<(String, T)>) -> R,
-    R: Future<Output = ()> + Send + 'static,
-{
-    /// Follows the sessions with this function.
-    pub(crate) fn new(supervisor: Supervisor, forward: F) -> Self {
+impl<W: Watch, F: Fn(&OpenSession) -> W> AllSessions<W, F> {
+    /// Follows each session with the watch that the function returns.
+    pub(crate) fn new(supervisor: Supervisor, watch: F) -> Self {
         let (sender, items) = mpsc::channel(1);
         Self {
-            sessions: FollowSessions::new(supervisor, WatchSessionsRequest::default()),
-            forward,
+            sessions: Follow::new(supervisor.clone(), WatchSessionsRequest::default()),
+            supervisor,
+            watch,
             is_synced: false,
             tasks: HashMap::new(),
             sender,
@@ -246,31 +266,74 @@ where
         }
     }
 
-    /// Returns the next item. An error is permanent.
-    pub(crate) async fn next(&mut self) -> Result<AllUpdate<T>> {
+    /// Returns the next message with the id of its session. Reports lost connections, and sessions that cannot be
+    /// followed. An error is permanent.
+    pub(crate) async fn next(&mut self, ui: &Ui) -> Result<(String, Box<W::Message>)> {
         loop {
-            let message = tokio::select! {
-                // Items precede the news that their session has ended.
-                biased;
-                Some((session, item)) = self.items.recv() => return Ok(AllUpdate::Item(session, item)),
-                update = self.sessions.next() => match update? {
-                    SessionUpdate::Message(message) => message,
-                    SessionUpdate::Lost(why) => return Ok(AllUpdate::Lost(why)),
+            tokio::select! {
+                Some((session, item)) = self.items.recv() => match item {
+                    Ok(message) => return Ok((session, message)),
+                    Err(error) => {
+                        self.tasks.remove(&session);
+                        // A deleted session is no failure.
+                        if error.kind() != Kind::NotFound {
+                            let id = ids::short(&session);
+                            ui.note(format_args!("session {id} cannot be followed: {}", error.message()));
+                        }
+                    }
                 },
-            };
-            let is_new = self.is_synced;
-            self.is_synced |= message.synced;
-            let Some(session) = message.session else { continue };
-            let id = session.session_id;
-            if message.removed || session.closed {
-                if self.tasks.remove(&id).is_some() {
-                    return Ok(AllUpdate::Ended(id));
-                }
-            } else if !self.tasks.contains_key(&id) {
-                let session = OpenSession { id: id.clone(), is_new };
-                let task = tokio::spawn((self.forward)(session, self.sender.clone()));
-                self.tasks.insert(id, AbortOnDropHandle::new(task));
+                update = self.sessions.next() => match update? {
+                    Update::Message(message) => self.update_tasks(*message),
+                    Update::Lost { why, .. } => ui.lost(&why, ""),
+                },
             }
         }
+    }
+
+    fn update_tasks(&mut self, message: WatchSessionsResponse) {
+        let is_new = self.is_synced;
+        self.is_synced |= message.synced;
+        let Some(session) = message.session else { return };
+        let id = session.session_id;
+        if message.removed || session.closed {
+            self.tasks.remove(&id);
+        } else if !self.tasks.contains_key(&id) {
+            let ended = CancellationToken::new();
+            let watch = (self.watch)(&OpenSession { id: id.clone(), is_new });
+            let follow = Follow::new(self.supervisor.clone(), watch);
+            tokio::spawn(forward(id.clone(), follow, self.sender.clone(), ended.clone()));
+            self.tasks.insert(id, ended.drop_guard());
+        }
+    }
+}
+
+/// Sends the messages of one session until its watch fails permanently or the session has ended. The watch of the
+/// sessions reports lost connections.
+async fn forward<W: Watch>(
+    id: String,
+    mut follow: Follow<W>,
+    items: mpsc::Sender<Item<W::Message>>,
+    ended: CancellationToken,
+) {
+    let forward_all = async {
+        loop {
+            let item = match follow.next().await {
+                Ok(Update::Message(message)) => Ok(message),
+                Ok(Update::Lost { .. }) => continue,
+                Err(error) => Err(error),
+            };
+            let is_last = item.is_err();
+            if items.send((id.clone(), item)).await.is_err() || is_last {
+                return;
+            }
+        }
+    };
+    let end = async {
+        ended.cancelled().await;
+        sleep(AFTER_END).await;
+    };
+    tokio::select! {
+        () = forward_all => {}
+        () = end => {}
     }
 }

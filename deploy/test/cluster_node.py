@@ -156,7 +156,7 @@ class Cluster(ControlPlane):
                     },
                     "provisioner": "kubernetes.io/no-provisioner",
                     "volumeBindingMode": "WaitForFirstConsumer",
-                    # The API requires it, but no provisioner enlarges volumes.
+                    # Permits the request of a larger volume, which no provisioner fulfils.
                     "allowVolumeExpansion": True,
                 }
             ],

@@ -334,10 +334,11 @@ pub(crate) fn login_key_of_codex(
     config: &Map<String, Value>,
     environment: &Environment,
 ) -> Option<Secret> {
-    let is_needed = program.login.is_none() && provider_of_codex(program, config) == CODEX_PROVIDER.0;
+    if program.login.is_some() || provider_of_codex(program, config) != CODEX_PROVIDER.0 {
+        return None;
+    }
     CODEX_KEYS
         .iter()
-        .filter(|_| is_needed)
         .find_map(|name| value(environment, name))
         .map(Secret::new)
 }

@@ -2,24 +2,15 @@
 
 use anstyle::Style;
 use serde_json::json;
-use tokio::sync::mpsc;
-use tonic::{Request, Status, Streaming};
-use troupe_proto::{
-    fault,
-    supervisor::v1::{
-        Notification, NotificationKind, NotificationPolicy, WatchNotificationsRequest, WatchNotificationsResponse,
-    },
-};
+use troupe_proto::supervisor::v1::{Notification, NotificationKind, NotificationPolicy, WatchNotificationsRequest};
 
 use crate::{
-    backoff::Backoff,
     choices,
-    client::Supervisor,
     context::Context,
     desktop::{self, Alert, Urgency},
-    error::{Error, Result, is_transient},
-    follow::{AllSessions, AllUpdate, OpenSession},
-    ids, json, names, sanitize, time,
+    error::Result,
+    follow::{AllSessions, Follow, Update},
+    ids, json, names, time,
     ui::{Line, style},
 };
 
@@ -79,45 +70,27 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         names_sessions: args.all,
     };
     if args.all {
-        let watches = supervisor.clone();
-        let mut all = AllSessions::new(supervisor, move |session: OpenSession, items| {
-            let request = WatchNotificationsRequest {
-                session_id: session.id.clone(),
-                // All notifications of a session that opens later are new.
-                after_sequence: session.is_new.then_some(0),
-                ..request.clone()
-            };
-            forward(session.id, Subscription::new(watches.clone(), request), items)
+        let mut all = AllSessions::new(supervisor, |session| WatchNotificationsRequest {
+            session_id: session.id.clone(),
+            // All notifications of a session that opens later are new.
+            after_sequence: session.is_new.then_some(0),
+            ..request.clone()
         });
         while output.left != Some(0) {
-            match all.next().await? {
-                AllUpdate::Item(_, notification) => output.show(&notification).await?,
-                AllUpdate::Ended(_) => {}
-                AllUpdate::Lost(why) => context.ui.lost(&why, ""),
-            }
+            let (_, response) = all.next(&context.ui).await?;
+            output.show(&response.notification.unwrap_or_default()).await?;
         }
         return Ok(());
     }
     let session_id = ids::session_or_current(&mut supervisor, args.session.as_deref()).await?;
-    let mut subscription = Subscription::new(supervisor, WatchNotificationsRequest { session_id, ..request });
+    let mut follow = Follow::new(supervisor, WatchNotificationsRequest { session_id, ..request });
     while output.left != Some(0) {
-        match subscription.next().await? {
-            Ok(notification) => output.show(&notification).await?,
-            Err(why) => context.ui.lost(&why, ""),
+        match follow.next().await? {
+            Update::Message(response) => output.show(&response.notification.unwrap_or_default()).await?,
+            Update::Lost { why, .. } => context.ui.lost(&why, ""),
         }
     }
     Ok(())
-}
-
-/// Sends the notifications of one session. The watch of the sessions reports lost connections.
-async fn forward(id: String, mut subscription: Subscription, items: mpsc::Sender<(String, Notification)>) {
-    while let Ok(update) = subscription.next().await {
-        if let Ok(notification) = update
-            && items.send((id.clone(), notification)).await.is_err()
-        {
-            return;
-        }
-    }
 }
 
 fn policy(kinds: &[NotificationKind]) -> NotificationPolicy {
@@ -125,63 +98,6 @@ fn policy(kinds: &[NotificationKind]) -> NotificationPolicy {
         all: kinds.is_empty(),
         kinds: kinds.iter().map(|kind| (*kind).into()).collect(),
         ..NotificationPolicy::default()
-    }
-}
-
-/// A durable watch of the notifications of one session.
-struct Subscription {
-    supervisor: Supervisor,
-    request: WatchNotificationsRequest,
-    stream: Option<Streaming<WatchNotificationsResponse>>,
-    backoff: Backoff,
-}
-
-impl Subscription {
-    const fn new(supervisor: Supervisor, request: WatchNotificationsRequest) -> Self {
-        Self {
-            supervisor,
-            request,
-            stream: None,
-            backoff: Backoff::new(),
-        }
-    }
-
-    /// Returns the next notification, or the error of a lost connection. The outer error is permanent.
-    async fn next(&mut self) -> Result<std::result::Result<Notification, String>> {
-        loop {
-            let why = match self.receive().await {
-                Ok(Some(response)) => {
-                    let notification = response.notification.unwrap_or_default();
-                    self.request.after_sequence = Some(notification.sequence);
-                    self.backoff.reset();
-                    return Ok(Ok(notification));
-                }
-                // The stream ended as planned; reconnect.
-                Ok(None) => None,
-                Err(status) if is_transient(&status) => Some(status),
-                Err(status) => return Err(Error::from(status)),
-            };
-            self.stream = None;
-            self.backoff.grow(why.as_ref().and_then(fault::retry_after));
-            if let Some(status) = why {
-                return Ok(Err(sanitize::line(status.message())));
-            }
-        }
-    }
-
-    async fn receive(&mut self) -> std::result::Result<Option<WatchNotificationsResponse>, Status> {
-        if self.stream.is_none() {
-            self.backoff.wait().await;
-            let answer = self
-                .supervisor
-                .watch_notifications(Request::new(self.request.clone()))
-                .await?;
-            self.stream = Some(answer.into_inner());
-        }
-        match &mut self.stream {
-            Some(stream) => stream.message().await,
-            None => Ok(None),
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     client::Supervisor,
     context::Context,
     error::{Error, Kind, Result},
-    follow::{FollowSessions, SessionUpdate},
+    follow::{Follow, Update},
     hints, ids, json, listing, names, options, time,
     ui::{self, Cell, Line, Live, Render, Table, Ui, style},
 };
@@ -157,7 +157,7 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, as_tree: bool,
         labels: selection.labels.clone(),
         include_closed: selection.includes_closed || selection.session.is_some(),
     };
-    let mut follow = FollowSessions::new(supervisor.clone(), request);
+    let mut follow = Follow::new(supervisor.clone(), request);
     let mut live = (context.ui.is_text() && ui::is_interactive()).then(Live::default);
     let mut listed = selection.read(&mut supervisor).await?;
     let mut is_changed = true;
@@ -186,8 +186,8 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, as_tree: bool,
         let together = Instant::now() + TOGETHER;
         while let Some(update) = next {
             match update? {
-                SessionUpdate::Message(message) => is_changed |= selection.contains(&message),
-                SessionUpdate::Lost(why) => match &mut live {
+                Update::Message(message) => is_changed |= selection.contains(&message),
+                Update::Lost { why, .. } => match &mut live {
                     Some(live) => live.above(&format!("connection lost ({why}); reconnecting"))?,
                     None => context.ui.lost(&why, ""),
                 },
@@ -197,6 +197,9 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, as_tree: bool,
         if is_changed {
             match selection.read(&mut supervisor).await {
                 Ok(read) => {
+                    if let Some(error) = &read.unread {
+                        context.ui.note(error.message());
+                    }
                     is_changed = read.sessions != listed.sessions;
                     listed = read;
                 }

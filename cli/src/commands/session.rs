@@ -21,7 +21,7 @@ use crate::{
     complete,
     context::Context,
     error::{Error, Result},
-    follow::{FollowSessions, SessionUpdate},
+    follow::{Follow, Update},
     ids, json, listing,
     message::TextArgs,
     names,
@@ -449,11 +449,11 @@ async fn watch(supervisor: &Supervisor, args: ListArgs, context: &Context) -> Re
         labels: args.labels.into_iter().collect(),
         include_closed: args.closed,
     };
-    let mut follow = FollowSessions::new(supervisor.clone(), request);
+    let mut follow = Follow::new(supervisor.clone(), request);
     loop {
         let message = match follow.next().await? {
-            SessionUpdate::Message(message) => message,
-            SessionUpdate::Lost(why) => {
+            Update::Message(message) => message,
+            Update::Lost { why, .. } => {
                 context.ui.lost(&why, "");
                 continue;
             }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use clap_complete::ArgValueCompleter;
-use tokio::sync::mpsc;
 use troupe_proto::supervisor::v1::{
     StatusKind, WatchThreadsRequest, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
 };
@@ -14,7 +13,7 @@ use crate::{
     context::Context,
     error::Result,
     event_format,
-    follow::{AllSessions, AllUpdate, Follow, OpenSession, Update},
+    follow::{AllSessions, Follow, ThreadWatch, Update},
     ids::{self, Target},
     json, sanitize,
     session_view::SessionView,
@@ -66,7 +65,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         Target::Session(id) => request.session_id.clone_from(id),
         Target::Thread(id) => request.thread_id.clone_from(id),
     }
-    let mut follow = Follow::new(supervisor, request);
+    let mut follow = Follow::new(supervisor, ThreadWatch::new(request));
     let mut view = SessionView::default();
     loop {
         match follow.next().await? {
@@ -76,7 +75,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             }
             Update::Message(message) => {
                 view.apply(&message);
-                show(&message, &view, "", context)?;
+                show(&message, &view, None, context)?;
                 if is_over(&message, &view, &target) {
                     return Ok(());
                 }
@@ -87,55 +86,38 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 
 /// Follows every open session until the process is interrupted.
 async fn run_all(supervisor: Supervisor, output: bool, context: &Context) -> Result<()> {
-    let watches = supervisor.clone();
-    let mut all = AllSessions::new(supervisor, move |session: OpenSession, items| {
-        let request = WatchThreadsRequest {
+    let mut all = AllSessions::new(supervisor, |session| {
+        ThreadWatch::new(WatchThreadsRequest {
             session_id: session.id.clone(),
             include_closed: true,
             output,
             ..WatchThreadsRequest::default()
-        };
-        forward(session.id, Follow::new(watches.clone(), request), items)
+        })
     });
     let mut views: HashMap<String, SessionView> = HashMap::new();
     loop {
-        match all.next().await? {
-            AllUpdate::Item(id, message) => {
-                let view = views.entry(id.clone()).or_default();
-                view.apply(&message);
-                show(&message, view, &id, context)?;
-            }
-            AllUpdate::Ended(id) => drop(views.remove(&id)),
-            AllUpdate::Lost(why) => context.ui.lost(&why, ""),
-        }
-    }
-}
-
-/// Sends the messages of one session. The watch of the sessions reports lost connections.
-async fn forward(id: String, mut follow: Follow, items: mpsc::Sender<(String, Box<WatchThreadsResponse>)>) {
-    while let Ok(update) = follow.next().await {
-        if let Update::Message(message) = update
-            && items.send((id.clone(), message)).await.is_err()
-        {
-            return;
+        let (id, message) = all.next(&context.ui).await?;
+        let view = views.entry(id.clone()).or_default();
+        view.apply(&message);
+        show(&message, view, Some(&id), context)?;
+        if is_over(&message, view, &Target::Session(id.clone())) {
+            views.remove(&id);
         }
     }
 }
 
 /// Writes a message. `session` is the id of its session if several sessions are watched.
-fn show(response: &WatchThreadsResponse, view: &SessionView, session: &str, context: &Context) -> Result<()> {
+fn show(response: &WatchThreadsResponse, view: &SessionView, session: Option<&str>, context: &Context) -> Result<()> {
     if !context.ui.is_text() {
         return context.ui.value(&json::message(response));
     }
-    let session = match session {
-        "" => String::new(),
-        id => format!("{} ", style::paint(style::DIM, ids::short(id))),
-    };
     let columns = context.ui.columns();
-    let room = if session.is_empty() {
-        columns
-    } else {
-        columns.saturating_sub(ids::SHORT + 1)
+    let (session, room) = match session {
+        Some(id) => {
+            let prefix = format!("{} ", style::paint(style::DIM, ids::short(id)));
+            (prefix, columns.saturating_sub(ids::SHORT + 1))
+        }
+        None => (String::new(), columns),
     };
     match &response.message {
         Some(Message::Snapshot(snapshot)) if snapshot.last => {

@@ -9,7 +9,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     event_format,
-    follow::{Follow, Update},
+    follow::{Follow, ThreadWatch, Update},
     json,
     session_view::SessionView,
     ui::{self, Live, style},
@@ -32,14 +32,14 @@ pub(super) struct Seen {
 /// The watched session.
 pub(super) struct DemoEnvironment<'a> {
     context: &'a Context,
-    follow: Follow,
+    follow: Follow<ThreadWatch>,
     live: Option<Live>,
     seen: Seen,
 }
 
 impl<'a> DemoEnvironment<'a> {
     /// Creates a view that reads from this follower.
-    pub(super) fn new(context: &'a Context, follow: Follow) -> Self {
+    pub(super) fn new(context: &'a Context, follow: Follow<ThreadWatch>) -> Self {
         let is_live = context.ui.is_text() && ui::is_interactive();
         Self {
             context,
@@ -100,7 +100,7 @@ impl<'a> DemoEnvironment<'a> {
         }
     }
 
-    fn take(&mut self, news: Update) -> Result<()> {
+    fn take(&mut self, news: Update<WatchThreadsResponse>) -> Result<()> {
         match news {
             // The next connection delivers the missed events.
             Update::Lost { .. } => Ok(()),

@@ -29,7 +29,7 @@ use crate::{
     client::{self, Registry, Supervisor, Target},
     context::Context,
     error::{Error, Result},
-    follow::Follow,
+    follow::{Follow, ThreadWatch},
     listing,
     pair::{self, Pair, PairOptions, RunnerOptions},
     ui::{self, style},
@@ -132,7 +132,7 @@ async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Chec
         include_closed: true,
         ..WatchThreadsRequest::default()
     };
-    let mut environment = DemoEnvironment::new(context, Follow::new(supervisor.clone(), watch));
+    let mut environment = DemoEnvironment::new(context, Follow::new(supervisor.clone(), ThreadWatch::new(watch)));
 
     environment.announce("A session with four agents; two of them have agents of their own")?;
     let cast = cast_all(&mut environment, &mut supervisor, &session).await?;
