@@ -92,8 +92,7 @@ pub(crate) struct LaunchSpec {
     /// The agent's fixed instructions: the system part and the role part of its prompt.
     pub(crate) instructions: String,
     /// The thread's own token, for programs that can only receive the supervisor's tools from an MCP server. `None`:
-    /// the
-    /// thread has no token.
+    /// the thread has no token.
     pub(crate) token: Option<Secret>,
     /// Where such a server reaches the supervisor, as a URL.
     pub(crate) supervisor_url: String,
@@ -125,9 +124,8 @@ impl LaunchSpec {
     }
 
     /// Returns the role's endpoint for its model, which replaces the provider's own address. `None`: the provider's
-    /// address
-    /// applies. That is also the case if the operator replaced the role's model with the program's default: that model
-    /// belongs to another provider, whose credentials must not be sent to this endpoint.
+    /// address applies. That is also the case if the operator replaced the role's model with the program's default:
+    /// that model belongs to another provider, whose credentials must not be sent to this endpoint.
     pub(crate) fn endpoint(&self, model: &ModelChoice) -> Option<&str> {
         let is_replaced = *model == ModelChoice::Default && !self.resolved.model.is_empty();
         Some(self.resolved.endpoint.as_str()).filter(|endpoint| !endpoint.is_empty() && !is_replaced)

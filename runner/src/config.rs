@@ -22,8 +22,7 @@ pub struct RunnerConfig {
     /// no token.
     pub token: Option<ShownToken>,
     /// TLS files: the certificate authorities for the supervisor's certificate, and the client certificate. Agents only
-    /// receive
-    /// the authorities.
+    /// receive the authorities.
     pub tls: ClientFiles,
     /// Labels for placement; at most 32.
     pub labels: BTreeMap<String, String>,
@@ -37,20 +36,17 @@ pub struct RunnerConfig {
     /// stops.
     pub scratch: PathBuf,
     /// The directory where programs keep what later attempts need, such as resumable sessions. Codex requires it to be
-    /// outside
-    /// of the system's directory for temporary files.
+    /// outside of the system's directory for temporary files.
     pub state: PathBuf,
     /// When the worktrees of threads are removed. Each thread that may write works in its own git worktree if its
-    /// directory
-    /// is in a repository. None: threads work in their given directories.
+    /// directory is in a repository. None: threads work in their given directories.
     pub worktrees: Option<WorktreeCleanup>,
     /// Directories and files that are hidden from agents, such as an operator's token. Bubblewrap hides them from all
     /// programs if it works.
     pub hidden: Vec<PathBuf>,
     /// The command that asks the runner about a tool call, with the path of a socket as its last argument: see
     /// [`crate::hook`]. It is needed by programs that restrict their tools only by means of a command. Its first word
-    /// is also
-    /// the program that serves the supervisor's tools, with `mcp` as its argument: see [`crate::mcp`].
+    /// is also the program that serves the supervisor's tools, with `mcp` as its argument: see [`crate::mcp`].
     pub hook: Vec<OsString>,
     /// Timeouts for programs.
     pub timing: Timing,

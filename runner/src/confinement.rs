@@ -1,6 +1,6 @@
 //! Confinement of programs by the operating system. Bubblewrap gives a program a view of the file system in which only
-//! the
-//! permitted paths are writable, and a process namespace that ends together with everything that the program started.
+//! the permitted paths are writable, and a process namespace that ends together with everything that the program
+//! started.
 
 use std::{
     ffi::OsString,
@@ -155,8 +155,7 @@ impl Confinement {
     }
 
     /// Returns the program in its view. `own` are directories and files that stay writable in any case. `login` is the
-    /// file of
-    /// a person's login, which is hidden from every other program.
+    /// file of a person's login, which is hidden from every other program.
     pub(crate) fn confine(&self, mut process: ProcessSpec, own: &[&Path], login: Option<&Path>) -> ProcessSpec {
         process.environment.extend(self.identity.iter().cloned());
         if !self.is_confined {
@@ -272,8 +271,7 @@ fn viewed(process: ProcessSpec, sandbox: Sandbox, own: &[Layer], hidden: &[PathB
     };
     let layers = layers.iter().filter(is_seen).cloned();
     // A mount reveals hidden paths below it. Therefore paths within a hidden one are mounted after it, and all others,
-    // which
-    // may contain a hidden path, are mounted before it.
+    // which may contain a hidden path, are mounted before it.
     let (put_back, first): (Vec<_>, Vec<_>) = std::iter::once(directory)
         .chain(layers)
         .chain(own.iter().cloned())
@@ -288,8 +286,7 @@ fn viewed(process: ProcessSpec, sandbox: Sandbox, own: &[Layer], hidden: &[PathB
         view.add(layer);
     }
     // Masks come last: a directory that is mounted again may need one. The mount disappears once another file replaces
-    // the
-    // mount point, so a file that can be replaced is safe in a hidden directory only.
+    // the mount point, so a file that can be replaced is safe in a hidden directory only.
     let is_own = |path: &PathBuf| own.iter().any(|own| own.path() == path);
     for path in hidden
         .iter()

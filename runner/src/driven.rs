@@ -1,6 +1,5 @@
 //! Agents whose programs speak their own protocol. A task, the driver, handles the protocol, and the thread holds its
-//! end
-//! of two channels. A waiting driver does not block anything else.
+//! end of two channels. A waiting driver does not block anything else.
 
 use std::{collections::VecDeque, future::pending, time::Duration};
 
@@ -27,8 +26,7 @@ const EVENT_CAPACITY: usize = 32;
 const MAX_STORED: usize = 4096;
 const MAX_STORED_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum length of a program's line, in bytes. Its protocol has no limit, and a permission request may contain a
-/// whole
-/// file.
+/// whole file.
 pub(crate) const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 /// Time for a program to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -72,8 +70,7 @@ impl DriverChannels {
     }
 
     /// Reports all restrictions that the program cannot enforce and all features that it lacks. They are reported
-    /// together
-    /// because a thread displays only the latest report.
+    /// together because a thread displays only the latest report.
     pub(crate) async fn report_gaps(&self, gaps: &[String]) {
         if !gaps.is_empty() {
             self.emit(AgentEvent::PolicyGap(gaps.join("; "))).await;
@@ -213,8 +210,7 @@ pub(crate) struct Program {
     stored_bytes: usize,
     last_id: u64,
     /// Why the output is not read any more although the program runs. Callers treat this as its end, because the lost
-    /// line may
-    /// have been a request.
+    /// line may have been a request.
     read_error: Option<String>,
 }
 
@@ -313,8 +309,7 @@ impl Program {
     }
 
     /// Returns the next new message. Lines that are not JSON or too long are skipped: the echo of a picture, or a large
-    /// diff.
-    /// But if a long line may have been a request, the program waits for an answer, and nothing is read after it.
+    /// diff. But if a long line may have been a request, the program waits for an answer, and nothing is read after it.
     pub(crate) async fn receive_new(&mut self) -> Result<Value, String> {
         if let Some(why) = &self.read_error {
             return Err(why.clone());

@@ -38,8 +38,8 @@ pub(crate) fn plain(inherited: impl Fn(&str) -> Option<OsString>) -> Environment
 }
 
 /// Returns the whole environment of a thread's program, without the variables of its kind. It does not contain the
-/// thread's
-/// token: tools go through the runner, which knows its programs, or through a server that receives only the token.
+/// thread's token: tools go through the runner, which knows its programs, or through a server that receives only the
+/// token.
 pub(crate) fn environment(launch: &LaunchSpec, inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
     let mut environment = plain(inherited);
     environment.push(("TMPDIR".to_owned(), launch.scratch.clone().into_os_string()));
@@ -100,8 +100,7 @@ const fn sandbox_name(sandbox: Sandbox) -> &'static str {
 }
 
 /// Returns whether an id is usable as the name of a directory. The ids that the supervisor generates are, and no such
-/// id
-/// leads out of its parent.
+/// id leads out of its parent.
 pub(crate) fn is_plain_id(id: &str) -> bool {
     (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }

@@ -1,6 +1,5 @@
 //! Agent programs with arbitrary output, without a process. The drivers read bytes, and the resulting events must be
-//! within
-//! their bounds. For the fuzz target `agent_lines` and for tests.
+//! within their bounds. For the fuzz target `agent_lines` and for tests.
 #![allow(clippy::expect_used, reason = "a broken invariant must fail immediately")]
 
 use std::path::Path;

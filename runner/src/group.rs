@@ -35,8 +35,7 @@ impl Group {
     }
 
     /// Kills the remaining processes after the leader was reaped. Must be called immediately after reaping: the id can
-    /// be
-    /// reused as soon as the group is empty.
+    /// be reused as soon as the group is empty.
     pub(crate) fn leader_reaped(&self) {
         self.send(Signal::KILL);
         self.reaped.cancel();
@@ -44,8 +43,7 @@ impl Group {
 }
 
 /// Returns the text for the end of a process: `exit status 1`, `killed by SIGKILL`. Shells and bubblewrap report a
-/// signal
-/// that ended their child as a status above 128.
+/// signal that ended their child as a status above 128.
 pub(crate) fn describe(status: &io::Result<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt as _;
 

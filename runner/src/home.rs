@@ -1,6 +1,5 @@
 //! The directory that a program uses as its user's home. It contains the program's sessions, and of the user's files
-//! only
-//! the linked login.
+//! only the linked login.
 
 use std::{
     collections::BTreeMap,

@@ -1,7 +1,6 @@
 //! A program's hook: the command that a program runs before each tool call, and the runner's end of it. The command
-//! sends
-//! its input to a socket and prints the answer. Programs run a tool if its hook fails, so every failure here ends in a
-//! refusal.
+//! sends its input to a socket and prints the answer. Programs run a tool if its hook fails, so every failure here ends
+//! in a refusal.
 
 use std::{
     ffi::OsString,
@@ -146,8 +145,7 @@ impl HookServer {
 }
 
 /// Serves at most `connections` connections at once. Other connections wait. Every connection has a time limit, so an
-/// idle
-/// one cannot keep its slot.
+/// idle one cannot keep its slot.
 async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections: usize, io_timeout: Duration) {
     let places = Arc::new(Semaphore::new(connections));
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {

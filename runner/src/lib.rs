@@ -1,8 +1,6 @@
 //! Executes threads for the supervisor. The runner attaches to the supervisor, starts an agent program for each
-//! assigned
-//! thread, dispatches turns to the program, executes its tool calls (by asking the supervisor, or in the thread's
-//! directory
-//! if the supervisor allows it) and reports the results.
+//! assigned thread, dispatches turns to the program, executes its tool calls (by asking the supervisor, or in the
+//! thread's directory if the supervisor allows it) and reports the results.
 //!
 //! ```text
 //! runner -> link (the stream) -> runner_state (threads, pending messages) -> thread (one task each) -> agent (one per kind)

@@ -65,8 +65,7 @@ impl Supervisor {
     }
 
     /// Returns a connection for the threads' tools, separate from the stream's: a draining supervisor closes
-    /// connections on
-    /// which calls share a long stream.
+    /// connections on which calls share a long stream.
     pub(crate) fn channel_for_tools(&self) -> Channel {
         tls::channel(&self.endpoint, &self.tls)
     }

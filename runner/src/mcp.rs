@@ -1,8 +1,6 @@
 //! A thread's tools as an MCP server, which `troupe mcp` runs for the client that started it. The supervisor supplies
-//! the
-//! tools and their descriptions for every listing. Every tool call is a call of the thread. A refusal is a tool result
-//! that
-//! contains our JSON, so that the model reads it. Only invalid MCP is a protocol error.
+//! the tools and their descriptions for every listing. Every tool call is a call of the thread. A refusal is a tool
+//! result that contains our JSON, so that the model reads it. Only invalid MCP is a protocol error.
 
 use std::sync::Arc;
 
@@ -135,8 +133,7 @@ impl ToolServer {
     }
 
     /// Serves until the client disconnects or `stop` is cancelled. Running calls then have a few seconds to end. Their
-    /// effects
-    /// are not undone. Only MCP is written to `output`.
+    /// effects are not undone. Only MCP is written to `output`.
     ///
     /// # Errors
     ///

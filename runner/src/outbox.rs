@@ -1,6 +1,5 @@
 //! Reports to the supervisor. Pure: it keeps recorded reports until they are durable, and determines the next one to
-//! send.
-//! The runner state sends them.
+//! send. The runner state sends them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,8 +30,7 @@ pub(crate) struct Numbered<R> {
 /// The reports of every attempt. They are numbered from 1, kept until acknowledged, and sent again after a reattach.
 ///
 /// The outbox needs no bound: turns start only by command, so an attempt without a connection to the supervisor soon
-/// has
-/// nothing more to report.
+/// has nothing more to report.
 #[derive(Debug)]
 pub(crate) struct Outbox<R> {
     lanes: BTreeMap<Attempt, Lane<R>>,

@@ -148,8 +148,7 @@ impl ProcessProgram {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enforcement {
     /// Whether every tool of the program goes through the runner. The operator guarantees this. Nothing prevents a
-    /// program
-    /// from doing directly what a tool would do.
+    /// program from doing directly what a tool would do.
     pub tools: bool,
     /// Whether the program cannot write where a READ_ONLY thread must not.
     pub read_only: bool,
@@ -390,8 +389,7 @@ impl Programs {
     }
 
     /// Returns the index of the first matching program. `None`: no program matches. Every program matches an empty
-    /// provider or
-    /// model.
+    /// provider or model.
     #[must_use]
     pub fn choose(&self, provider: &str, model: &str) -> Option<usize> {
         self.programs.iter().position(|program| program.fits(provider, model))

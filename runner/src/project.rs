@@ -1,8 +1,7 @@
 //! Paths of a project that agents must not change, and paths that agent programs must not load.
 //!
 //! A project can contain files that start programs: settings of agent programs, roles, and hooks of git. An agent that
-//! may
-//! write them could run commands outside of its sandbox later. Two rules apply to every program:
+//! may write them could run commands outside of its sandbox later. Two rules apply to every program:
 //!
 //! - The directories of roles, hooks and program settings are read-only to agents ([`Protection`]).
 //! - The settings of a project that would start something in a program's own process are hidden from it ([`obeyed`]).

@@ -46,8 +46,7 @@ impl PromptMemory {
     }
 
     /// Returns the turn for a program, depending on whether it has received a whole prompt. The turn must have been
-    /// remembered
-    /// before.
+    /// remembered before.
     pub(crate) fn give(&self, turn: &Turn, has_prompt: bool) -> PreparedTurn {
         let completed = !has_prompt && turn.extent() == PromptExtent::Delta;
         let blocks = if completed {

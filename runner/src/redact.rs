@@ -136,8 +136,7 @@ pub(crate) fn patch(added: usize, changed: usize, deleted: usize, files: &[Strin
 }
 
 /// Returns a web address without its possible secrets: the query and the user information (`user:password@`), also of
-/// an
-/// address within its path.
+/// an address within its path.
 pub(crate) fn url(address: &str) -> String {
     let end = address.find(['?', '#']).unwrap_or(address.len());
     let parts: Vec<&str> = address[..end].split("://").map(without_user).collect();

@@ -1,6 +1,5 @@
 //! The runner's main loop: attach, serve the stream until it is lost, attach again. Events of threads are processed at
-//! all
-//! times, attached or not. While the runner drains, the loop continues.
+//! all times, attached or not. While the runner drains, the loop continues.
 
 use std::{convert::Infallible, pin::pin, time::Duration};
 
@@ -72,8 +71,7 @@ impl Runner {
     }
 
     /// Keeps the runner attached until `end`, beginning with the open stream if one exists. Returns the stream that is
-    /// open
-    /// then.
+    /// open then.
     async fn attach_until(
         &mut self,
         mut link: Option<Link>,
@@ -192,8 +190,7 @@ impl Runner {
     }
 
     /// Stops every program. Earlier reports of threads are still sent. The stops are not reported: the supervisor
-    /// detects them
-    /// when the stream ends or by the next hello, and applies the threads' restart policy.
+    /// detects them when the stream ends or by the next hello, and applies the threads' restart policy.
     async fn finish_draining(&mut self, mut link: Option<Link>) {
         self.state.stop_all();
         while self.state.has_programs() {

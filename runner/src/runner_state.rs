@@ -1,6 +1,5 @@
 //! The runner's state: its threads, pending messages to the supervisor, and the handling of the supervisor's commands.
-//! The
-//! main loop owns it. Nothing here blocks.
+//! The main loop owns it. Nothing here blocks.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -137,8 +136,7 @@ impl RunnerState {
     }
 
     /// Begins a new stream. Threads continue or stop as the supervisor orders, and reports that it does not have are
-    /// sent
-    /// again. A thread that the welcome does not mention continues.
+    /// sent again. A thread that the welcome does not mention continues.
     pub(crate) fn welcome(&mut self, welcome: &RunnerWelcome) {
         self.control.clear();
         self.transient.clear();
@@ -280,8 +278,7 @@ impl RunnerState {
     }
 
     /// Returns the paths that are hidden from the programs of one thread: the operator's directories, the state of
-    /// other
-    /// threads, and, without full access, the credentials of the runner's user.
+    /// other threads, and, without full access, the credentials of the runner's user.
     fn hidden(&self, sandbox: Sandbox) -> Vec<PathBuf> {
         let own = [&self.config.state, &self.config.scratch];
         let mut hidden: Vec<PathBuf> = self.config.hidden.iter().chain(own).cloned().collect();
@@ -349,8 +346,7 @@ impl RunnerState {
     }
 
     /// Sends a command to its thread. Commands for an earlier attempt are dropped. Commands for an unknown attempt are
-    /// answered
-    /// with a report that it has stopped.
+    /// answered with a report that it has stopped.
     fn deliver_command(&mut self, attempt: &Attempt, command_id: &str, command: Command) {
         match self.threads.get_mut(&attempt.thread_id) {
             Some(held) if held.generation == attempt.generation => {
@@ -494,8 +490,7 @@ impl RunnerState {
     // === the end ===
 
     /// Stops accepting threads, and reports this to the supervisor on this stream and every later one. Returns a token
-    /// that
-    /// fires when no thread is left and all their reports are durable.
+    /// that fires when no thread is left and all their reports are durable.
     pub(crate) fn drain(&mut self) -> CancellationToken {
         let drained = self.drained.get_or_insert_default().clone();
         self.announce_draining();
@@ -522,8 +517,7 @@ impl RunnerState {
     }
 
     /// Interrupts the running turns, and stops every program when its turn has ended or after `grace`. The threads stay
-    /// open
-    /// and report how their turns ended.
+    /// open and report how their turns ended.
     pub(crate) fn interrupt_all(&self, grace: Duration) {
         for (thread_id, held) in &self.threads {
             let State::Live(thread) = &held.state else { continue };

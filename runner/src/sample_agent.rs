@@ -29,8 +29,7 @@ const MAX_TITLE_CHARS: usize = 160;
 const INPUT_CAPACITY: usize = 64;
 
 /// Runs the agent until it is shut down or its input ends, so that it does not outlive a killed runner. Returns the
-/// exit
-/// code of the process. For the process's own input pass `BufReader::new(io::stdin())`.
+/// exit code of the process. For the process's own input pass `BufReader::new(io::stdin())`.
 pub fn main_loop<R, W>(stdin: R, stdout: W) -> i32
 where
     R: BufRead + Send + 'static,
@@ -38,8 +37,7 @@ where
 {
     let (sender, received) = sync_channel(INPUT_CAPACITY);
     // A separate thread, so that an interruption is received while the agent sleeps. It ends with the input, or with
-    // the
-    // process.
+    // the process.
     thread::spawn(move || listen(stdin, &sender));
     let agent = SampleAgent {
         stdout,

@@ -1,6 +1,5 @@
 //! Subprocesses that run to their end: in their own process group, without input, with limits for their time and for
-//! the
-//! stored output. When one ends, or its caller stops waiting, its whole group is killed.
+//! the stored output. When one ends, or its caller stops waiting, its whole group is killed.
 
 use std::{
     io,

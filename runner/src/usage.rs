@@ -49,8 +49,7 @@ const MAX_CALLS: usize = 4096;
 const MAX_CALL_ID_BYTES: usize = 256;
 
 /// The tokens of a program's model calls since its start. Programs report one call several times, and at the end of a
-/// turn
-/// either all of its calls or only the last one. The larger number counts.
+/// turn either all of its calls or only the last one. The larger number counts.
 #[derive(Debug, Default)]
 pub(crate) struct CallTokens {
     /// Tokens of completed turns.

@@ -1,6 +1,5 @@
 //! A thread's own git worktree, so that agents that work on one repository at the same time do not interfere. It is
-//! created
-//! from the repository's current commit, and removed with the thread as configured by the operator.
+//! created from the repository's current commit, and removed with the thread as configured by the operator.
 
 use std::{
     ffi::OsStr,
@@ -55,8 +54,7 @@ impl fmt::Display for WorktreeCleanup {
 /// A worktree and its repository.
 ///
 /// Its agent may write to all of it, including the file by which git would find its repository. Therefore git receives
-/// the
-/// repository's path from before the agent's start, and never searches for it in the worktree.
+/// the repository's path from before the agent's start, and never searches for it in the worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Worktree {
     /// The root of the worktree.
@@ -89,10 +87,8 @@ pub(crate) enum CleanupOutcome {
 
 impl Worktree {
     /// Opens the worktree at `top` for work in a directory, and creates it if it does not exist. `None`: the directory
-    /// is not
-    /// in a repository. A file next to `top` contains the data for later attempts. The paths in `hidden` are hidden
-    /// from
-    /// programs that the repository makes git run.
+    /// is not in a repository. A file next to `top` contains the data for later attempts. The paths in `hidden` are
+    /// hidden from programs that the repository makes git run.
     ///
     /// # Errors
     ///
@@ -141,10 +137,8 @@ impl Worktree {
         // Created before git runs: only an existing directory can be mounted for it.
         fs::create_dir(top).map_err(|error| format!("cannot create {}: {error}", top.display()))?;
         // One `--force` is for a worktree that was deleted but is still registered. The second one is for a worktree
-        // that is still
-        // locked because its creation was interrupted. `prune` would also remove the worktrees of other threads, which
-        // are hidden
-        // here.
+        // that is still locked because its creation was interrupted. `prune` would also remove the worktrees of other
+        // threads, which are hidden here.
         let add = ["worktree", "add", "--force", "--force", "--quiet", "--detach"].map(OsStr::new);
         git.run(repository, add.into_iter().chain([top.as_os_str()])).await?;
         let origin = Origin {
@@ -220,8 +214,7 @@ impl Worktree {
     }
 
     /// Returns whether a submodule was checked out. Git cannot determine a submodule's changes without running programs
-    /// that it
-    /// configures.
+    /// that it configures.
     async fn has_submodules(&self) -> Result<bool, String> {
         let tracked = self.ask(["ls-files", "--stage", "-z"]).await?;
         let mut submodules = tracked
@@ -271,8 +264,7 @@ fn write(record: &Path, origin: &Origin) -> io::Result<()> {
 }
 
 /// Returns whether git finds a repository. Git's rejection of a repository is an error: no agent may work in the
-/// repository
-/// itself because git cannot create a worktree.
+/// repository itself because git cannot create a worktree.
 fn is_in_repository(directory: &Path) -> Result<bool, String> {
     for place in directory.ancestors() {
         let mark = place.join(".git");

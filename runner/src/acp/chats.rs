@@ -15,8 +15,7 @@ use super::events;
 use crate::{home, usage::Tokens};
 
 /// The directory of the logs in the program's home: `PROJECT/chats/*.jsonl` below it. Logs of Gemini CLI's own agents
-/// are
-/// one level deeper.
+/// are one level deeper.
 const LOGS: &str = ".gemini/tmp";
 const EXTENSION: &str = "jsonl";
 /// Maximum number of examined directory entries, and of logs.

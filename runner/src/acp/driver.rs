@@ -1,6 +1,5 @@
 //! The conversation with a program in the Agent Client Protocol. The driver resumes or begins a session, sends the
-//! prompts
-//! one after another, and answers permission requests in between.
+//! prompts one after another, and answers permission requests in between.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,8 +28,7 @@ use crate::{
 };
 
 /// Maximum silence within a prompt while no tool runs and no permission request waits. Programs retry a failing
-/// provider
-/// repeatedly without reporting it.
+/// provider repeatedly without reporting it.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5 * 60);
 /// Time that the program then has to cancel the prompt.
 const GIVING_UP_LIMIT: Duration = Duration::from_secs(30);
@@ -298,8 +296,7 @@ impl Driver {
     }
 
     /// Requests the role's effort, if the model supports it. Otherwise the model's default applies. Returns whether the
-    /// effort
-    /// is applied. Without an effort, returns true.
+    /// effort is applied. Without an effort, returns true.
     async fn set_effort(&mut self, opened: &Value) -> bool {
         let effort = self.opening.effort.clone();
         if effort.is_empty() {
@@ -339,8 +336,7 @@ impl Driver {
     }
 
     /// Handles one message, order or timeout. The error is the end of the conversation, with its reason, or `None` if
-    /// the
-    /// program is no longer needed.
+    /// the program is no longer needed.
     async fn step(&mut self, channels: &mut DriverChannels) -> Result<(), Option<String>> {
         let deadline = self.next_deadline();
         tokio::select! {

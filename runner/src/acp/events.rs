@@ -1,6 +1,5 @@
 //! Messages of the Agent Client Protocol, as events of an agent. Programs use different terms for the same thing and
-//! omit
-//! different fields.
+//! omit different fields.
 
 use std::path::Path;
 
@@ -19,8 +18,7 @@ use crate::{
 const MAX_NAME_BYTES: usize = 256;
 
 /// Returns the tool name of a call, as the program spells it. OpenCode sends it as the title of the first update of a
-/// call,
-/// and uses later titles for other text. Gemini CLI includes it only in the id.
+/// call, and uses later titles for other text. Gemini CLI includes it only in the id.
 pub(super) fn tool(profile: Profile, call: &Value) -> Option<String> {
     let name = match profile {
         Profile::OpenCode => call["title"].as_str()?,
@@ -103,8 +101,7 @@ pub(super) fn plan(update: &Value) -> AgentEvent {
 }
 
 /// Returns the tokens of a prompt as far as the program reports them. Gemini CLI reports all of them. OpenCode reports
-/// only
-/// the last model call, without the cached input.
+/// only the last model call, without the cached input.
 pub(super) fn tokens(result: &Value) -> Tokens {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let usage = &result["usage"];

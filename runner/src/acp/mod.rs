@@ -1,16 +1,14 @@
 //! Agents of kind `acp`: programs that speak the Agent Client Protocol, one process per thread. The protocol covers
 //! prompts, calls and permission requests, but not instructions and policies, so each program has a profile with its
-//! own
-//! settings for them. The behavior was verified with OpenCode 1.18 and Gemini CLI 0.61.
+//! own settings for them. The behavior was verified with OpenCode 1.18 and Gemini CLI 0.61.
 //!
 //! A policy is enforced in three ways. The program's configuration omits denied tools ([`settings`]). The program asks
 //! about every other call, and the supervisor decides. Bubblewrap prevents the whole process from writing to protected
 //! paths. The supervisor's tools are provided by an MCP server that the program starts with the thread's token.
 //!
 //! This module implements the protocol with a dozen JSON messages. A crate with types for the whole protocol exists,
-//! but
-//! the important details are outside the types: which title is a tool's name, which id contains it, how a second prompt
-//! behaves. That crate also runs its own process, which [`crate::child`] already does for every kind.
+//! but the important details are outside the types: which title is a tool's name, which id contains it, how a second
+//! prompt behaves. That crate also runs its own process, which [`crate::child`] already does for every kind.
 
 mod chats;
 mod driver;
@@ -319,8 +317,7 @@ impl AgentKind for AcpKind {
 }
 
 /// Runs the conversation with a program that has already begun, to its end. The program has one tool of its own, and
-/// one of
-/// the supervisor's.
+/// one of the supervisor's.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) async fn converse(
     program: Program,

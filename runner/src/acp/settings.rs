@@ -1,6 +1,5 @@
 //! Start parameters of a program of either profile for a policy, as pure data: its tools, its settings and its policy
-//! in
-//! the program's own format.
+//! in the program's own format.
 
 use std::{collections::BTreeMap, os::unix::ffi::OsStrExt as _, path::Path};
 
@@ -64,8 +63,7 @@ enum Effect {
     /// Writes files. Not available to a read-only thread.
     Writes,
     /// Runs a command or uses the network. The program and its tools share one network, so such a tool is not available
-    /// to a
-    /// read-only thread either.
+    /// to a read-only thread either.
     Reaches,
 }
 
@@ -96,8 +94,7 @@ const fn writes(name: &'static str, alike: &'static [&'static str]) -> Own {
 
 /// The tools that a thread of OpenCode may be offered. This is an allow list: tools of later releases are not offered.
 /// OpenCode's own agents are not offered either, so that no agent exists outside of the tree. Its skills are texts of
-/// the
-/// project.
+/// the project.
 const OPENCODE: &[Own] = &[
     looks("read"),
     looks("grep"),
@@ -186,8 +183,7 @@ impl Profile {
     }
 
     /// Returns the paths in the program's own directory that are removed at each start. An agent that may write there
-    /// could
-    /// give the next process settings or code that disable its restrictions.
+    /// could give the next process settings or code that disable its restrictions.
     pub(super) const fn removed_files(self) -> &'static [&'static str] {
         match self {
             Self::OpenCode => &[".config/opencode", ".opencode"],
@@ -501,9 +497,8 @@ pub(super) fn gemini(operators: &Map<String, Value>, has_login: bool) -> Value {
 }
 
 /// Returns Gemini CLI's policy. A rule denies everything, and only rules with the exact name of a tool allow it. Gemini
-/// CLI
-/// silently ignores an invalid file, so the policy contains only names that need no escaping. `None`: one of the names
-/// does.
+/// CLI silently ignores an invalid file, so the policy contains only names that need no escaping. `None`: one of the
+/// names does.
 pub(super) fn policy(tools: &[Own], ours: &[String]) -> Option<String> {
     let mut text = rule("*", "deny", BELOW);
     for own in tools {

@@ -33,8 +33,7 @@ impl<R: AsyncBufRead + Unpin> BoundedLines<R> {
     }
 
     /// Returns the next line, or `None` at the end. The last line may lack a line end. Not cancel safe: bytes read so
-    /// far are
-    /// lost when the future is dropped.
+    /// far are lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
         let (mut kept, mut beginning) = (Vec::new(), Vec::new());
         let mut length = 0_u64;

@@ -220,10 +220,8 @@ impl Child {
     }
 
     /// Stops the child. Closing its input lets it end by itself. It receives TERM after half of its grace and KILL at
-    /// the end
-    /// of the grace. Callers should drop the output first: nothing reads it during the stop, and a full pipe would keep
-    /// the
-    /// child from ending. The rest of its group is killed in any case.
+    /// the end of the grace. Callers should drop the output first: nothing reads it during the stop, and a full pipe
+    /// would keep the child from ending. The rest of its group is killed in any case.
     pub(crate) async fn stop(self, order: StopOrder) -> Stopped {
         let Self {
             kill_on_drop,

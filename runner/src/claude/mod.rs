@@ -2,8 +2,7 @@
 //! verified with release 2.1.329.
 //!
 //! Its policy has three layers. Denied tools are not offered ([`settings`]). A hook on the same pipe asks the runner
-//! about
-//! every call. Bubblewrap prevents the whole process from writing to protected paths.
+//! about every call. Bubblewrap prevents the whole process from writing to protected paths.
 
 mod driver;
 mod events;

@@ -34,8 +34,7 @@ enum Effect {
     /// Writes files. Not available to a read-only thread.
     Writes,
     /// Runs a command or uses the network. Claude Code and its tools share one network, so such a tool is not available
-    /// to a
-    /// read-only thread either.
+    /// to a read-only thread either.
     Reaches,
 }
 

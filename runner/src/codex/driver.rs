@@ -166,8 +166,7 @@ impl Driver {
     }
 
     /// Handles one message, order or timeout. The error is the end of the conversation, with its reason, or `None` if
-    /// the
-    /// program is no longer needed.
+    /// the program is no longer needed.
     async fn step(&mut self, channels: &mut DriverChannels) -> Result<(), Option<String>> {
         tokio::select! {
             order = channels.orders.recv() => match order {
@@ -246,8 +245,7 @@ impl Driver {
     }
 
     /// Resumes the existing thread or begins one, and checks that the hook is trusted in it. Returns its id and the
-    /// tokens that
-    /// it has used.
+    /// tokens that it has used.
     async fn open(&mut self, channels: &DriverChannels) -> Result<Result<(String, Tokens), String>, String> {
         let mut opened = None;
         let mut total = Tokens::default();
@@ -398,8 +396,7 @@ impl Driver {
     }
 
     /// Handles a conversation item in the form that the model and Codex exchange. Calls of tools that are not offered
-    /// appear
-    /// only here.
+    /// appear only here.
     async fn raw_item(&mut self, item: &Value, channels: &DriverChannels) {
         let Some(id) = item["call_id"].as_str().filter(|id| id.len() <= MAX_ID_BYTES) else {
             return;

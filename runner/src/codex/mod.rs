@@ -1,11 +1,9 @@
 //! Agents of kind `codex`: OpenAI's Codex through its app-server, one process per thread. The behavior was verified
-//! with
-//! release 0.169.
+//! with release 0.169.
 //!
 //! Its policy has three layers. Denied tools are not offered ([`settings`]). A hook asks the runner about every call of
 //! Codex's own tools. Codex's sandbox prevents commands and patches from writing to protected paths. Codex silently
-//! ignores
-//! a hook that it does not trust, so a thread begins only after Codex has confirmed its trust.
+//! ignores a hook that it does not trust, so a thread begins only after Codex has confirmed its trust.
 
 mod driver;
 mod events;

@@ -16,8 +16,7 @@ const PLANNING: &str = "troupe-planning";
 const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// Returns Codex's name of the sandbox. It confines commands and patches by means of the operating system, without
-/// network
-/// if the thread may not write.
+/// network if the thread may not write.
 pub(super) const fn sandbox(sandbox: Sandbox) -> &'static str {
     match sandbox {
         Sandbox::ReadOnly | Sandbox::Unspecified => "read-only",

@@ -19,8 +19,7 @@ use crate::{
 };
 
 /// Maximum length of a tool name in a question, in bytes. The supervisor decides on nothing that exceeds these four
-/// limits.
-/// A question larger than any message would break the stream, again after each reattach.
+/// limits. A question larger than any message would break the stream, again after each reattach.
 const MAX_TOOL_BYTES: usize = 256;
 /// Maximum length of the arguments, in bytes of JSON.
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;

@@ -1,6 +1,5 @@
-//! One thread: a task that owns its program. It receives commands from the runner state and reports the results. It never
-//! waits
-//! for the supervisor, so a thread continues while the runner is disconnected.
+//! One thread: a task that owns its program. It receives commands from the runner state and reports the results. It
+//! never waits for the supervisor, so a thread continues while the runner is disconnected.
 
 mod gate;
 mod task;

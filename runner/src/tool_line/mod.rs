@@ -1,10 +1,8 @@
 //! Parses `tool_call` lines of agent programs. Pure.
 //!
 //! A line is a call if it is exactly one JSON object with the call under `tool_call` (or `toolCall`). Everything else
-//! is
-//! text, even if it resembles a call: a model that explains a call does not make one. Lines are parsed one by one, so a
-//! code
-//! fence around a call has no effect.
+//! is text, even if it resembles a call: a model that explains a call does not make one. Lines are parsed one by one,
+//! so a code fence around a call has no effect.
 
 mod workspace;
 
@@ -37,8 +35,7 @@ pub struct ToolCall {
 
 impl ToolCall {
     /// Returns whether the call waits for earlier calls that also wait. A response of several lines relies on their
-    /// order, for
-    /// example for the alias of a node or for a file.
+    /// order, for example for the alias of a node or for a file.
     #[must_use]
     pub fn keeps_order(&self) -> bool {
         WorkspaceTool::named(&self.name).is_some()

@@ -12,8 +12,7 @@ use troupe_proto::supervisor::v1::{
 const AWAITING_APPROVAL: &str = "awaiting_approval";
 
 /// Returns the id of the thread under `key`, with its status if an operator has to approve it, and the queue position
-/// and
-/// warnings if present.
+/// and warnings if present.
 pub(super) fn spawned(key: &str, answer: SpawnAgentResponse) -> Value {
     let mut value = Map::new();
     let thread = answer.thread.unwrap_or_default();

@@ -1,8 +1,6 @@
 //! The arguments of the supervisor's tools, as models write them. Unknown keys are ignored. The supervisor rejects
-//! missing
-//! or contradictory arguments, so that each error has one text. The exception is an empty list, which the supervisor
-//! could
-//! not distinguish from a missing one.
+//! missing or contradictory arguments, so that each error has one text. The exception is an empty list, which the
+//! supervisor could not distinguish from a missing one.
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! Executes the supervisor's tools for agents, with the token of the calling thread. The supervisor rejects calls that
-//! the
-//! thread is not permitted to make, and the agent receives its error text.
+//! the thread is not permitted to make, and the agent receives its error text.
 
 mod answers;
 mod args;
@@ -126,8 +125,7 @@ impl From<Status> for ToolFailure {
 }
 
 /// Returns the schema of a tool's arguments. An unreadable schema permits any object, because programs skip a tool
-/// without
-/// arguments.
+/// without arguments.
 pub(crate) fn schema(tool: &ToolDescription) -> Map<String, Value> {
     let mut schema: Map<String, Value> = serde_json::from_str(&tool.input_schema_json).unwrap_or_default();
     schema.entry("type").or_insert_with(|| "object".into());
@@ -172,9 +170,8 @@ impl Toolbox {
     }
 
     /// Returns the same tools with an operator's token, for which calls name the thread. The supervisor does not
-    /// restrict an
-    /// operator, so this toolbox itself restricts calls to the thread's subtree. The caller must first check
-    /// [`Self::offered`].
+    /// restrict an operator, so this toolbox itself restricts calls to the thread's subtree. The caller must first
+    /// check [`Self::offered`].
     pub(crate) fn on_behalf(mut self, session_id: String) -> Self {
         self.named = Named {
             session_id,
@@ -209,9 +206,8 @@ impl Toolbox {
     }
 
     /// Checks that a call refers only to the thread and its descendants. With the thread's own token the supervisor
-    /// enforces
-    /// that. With an operator's token only this check does. A thread's parent never changes, so the result stays valid.
-    /// The error does not reveal whether a thread exists.
+    /// enforces that. With an operator's token only this check does. A thread's parent never changes, so the result
+    /// stays valid. The error does not reveal whether a thread exists.
     async fn check_subtree(&self, verb: &str, ids: &[&str]) -> Result<(), ToolFailure> {
         let top = self.named.thread_id.as_str();
         // All threads are descendants of the root.
@@ -471,10 +467,8 @@ impl Toolbox {
     }
 
     /// Calls the supervisor, and retries transient failures until `limit` has passed. Repeated reads do no harm, and
-    /// changes
-    /// have a request_id, so that a retry returns the first result. The limit restarts when the call waits for an
-    /// operator's
-    /// approval.
+    /// changes have a request_id, so that a retry returns the first result. The limit restarts when the call waits for
+    /// an operator's approval.
     async fn send<Q, A, F, R>(&self, message: &Q, limit: Duration, call: F) -> Result<A, ToolFailure>
     where
         Q: Clone,

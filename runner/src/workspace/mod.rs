@@ -1,7 +1,6 @@
 //! The tools that work in a thread's directory. The runner executes them as its own user. A call must pass three
-//! checks:
-//! its path is in the directory, the thread is not read-only if the tool writes, and the supervisor allows the call.
-//! Nothing is changed before that.
+//! checks: its path is in the directory, the thread is not read-only if the tool writes, and the supervisor allows the
+//! call. Nothing is changed before that.
 //!
 //! The directory is a boundary for paths, not for commands: a command can do anything that its user can. Therefore a
 //! read-only thread has no commands.
@@ -63,8 +62,7 @@ impl Workspace {
     }
 
     /// Returns the targets of these paths. A program reports the paths that it was given, and a link may lead out of
-    /// the
-    /// workspace, or from a writable path to a protected one.
+    /// the workspace, or from a writable path to a protected one.
     pub(crate) async fn followed(self: &Arc<Self>, paths: Vec<String>) -> Vec<String> {
         let (workspace, given) = (Arc::clone(self), paths.clone());
         let followed = spawn_blocking(move || {

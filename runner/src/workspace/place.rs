@@ -1,9 +1,8 @@
 //! Resolves an agent's paths to paths in the workspace, or rejects them.
 //!
 //! First, all links are followed, and the result must be in the workspace. Then the path is opened name by name from
-//! the
-//! workspace's root, and no name may be a link. A link that is created in between causes an error. Therefore the opened
-//! file is the file for which the supervisor decided.
+//! the workspace's root, and no name may be a link. A link that is created in between causes an error. Therefore the
+//! opened file is the file for which the supervisor decided.
 
 use std::{
     fs::File,
@@ -159,8 +158,7 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Returns the target of an absolute path, relative to the workspace if it is inside. Returns the path itself if it
-/// cannot
-/// be resolved.
+/// cannot be resolved.
 pub(super) fn followed(workspace: &Path, asked: &str) -> String {
     let path = Path::new(asked);
     if !path.is_absolute() {
@@ -181,8 +179,7 @@ fn escapes(asked: &str) -> ToolFailure {
 }
 
 /// Returns the failure for a path. A link that is found while a path is opened was created after the check, or its
-/// target
-/// does not exist.
+/// target does not exist.
 pub(super) fn failure(asked: &str, error: &io::Error) -> ToolFailure {
     if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
         return escapes(asked);

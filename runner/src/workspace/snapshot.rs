@@ -2,8 +2,7 @@
 //! after it.
 //!
 //! Git stores and compares the files in the runner's own repository outside the workspace. The index and the objects of
-//! the
-//! workspace's repository are not changed, and its settings, which could start programs, do not apply. Files that
+//! the workspace's repository are not changed, and its settings, which could start programs, do not apply. Files that
 //! `.gitignore` names, large files and repositories within the workspace are omitted.
 
 use std::{
@@ -31,8 +30,7 @@ const TIME: Duration = Duration::from_secs(10);
 /// Maximum number of files that one snapshot adds.
 const MAX_FILES: usize = 20_000;
 /// Maximum size that one snapshot adds, and maximum size of all snapshots before the repository is replaced by an empty
-/// one,
-/// in bytes.
+/// one, in bytes.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 const MAX_TOTAL_BYTES: u64 = 2 * MAX_BYTES;
 /// The largest file that is compared, in bytes.
@@ -81,8 +79,7 @@ pub(crate) struct Difference {
 
 impl Snapshots {
     /// Returns the snapshots of a thread that may write in a directory. `None`: the thread may not write, or has only
-    /// its
-    /// scratch directory.
+    /// its scratch directory.
     pub(crate) fn of(launch: &LaunchSpec) -> Option<Self> {
         let root = launch.working_directory.as_ref()?;
         match launch.resolved.sandbox() {

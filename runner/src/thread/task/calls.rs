@@ -56,8 +56,7 @@ impl ToolExecutor {
     }
 
     /// Waits for permission to run a tool of the program's own. The paths of an oversized call are not resolved,
-    /// because each
-    /// one needs access to the disk.
+    /// because each one needs access to the disk.
     async fn leave(&self, mut call: JudgedCall<'_>) -> Result<(), ToolFailure> {
         gate::check(call.tool, &call.written)?;
         call.written = self.as_judged(self.workspace.followed(call.written).await);

@@ -1,6 +1,5 @@
-//! The commands of the runner state to a thread. A program may take minutes to start, and an order to end the thread takes
-//! effect
-//! before that.
+//! The commands of the runner state to a thread. A program may take minutes to start, and an order to end the thread
+//! takes effect before that.
 
 use std::{collections::VecDeque, future::pending};
 
@@ -75,8 +74,7 @@ impl Inbox {
     }
 
     /// Waits for a step of a program's start, unless the thread must end first. In that case the step is dropped, which
-    /// kills
-    /// everything that it has started.
+    /// kills everything that it has started.
     pub(super) async fn unless_over<F: Future + Unpin>(&mut self, mut start: F) -> Result<F::Output, EndReason> {
         loop {
             let overdue_at = self.overdue_at();

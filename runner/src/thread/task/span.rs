@@ -1,6 +1,5 @@
 //! A turn as a span, following OpenTelemetry's conventions for generative AI: the invocation of an agent. It contains
-//! the
-//! agent, the duration and the usage, and no content.
+//! the agent, the duration and the usage, and no content.
 
 use opentelemetry::KeyValue;
 use svc_kit::{trace_context::TraceParent, traces::WorkSpan};

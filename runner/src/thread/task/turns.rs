@@ -143,8 +143,7 @@ impl ThreadTask {
     }
 
     /// Input that the running turn does not accept is not reported as delivered. The supervisor then sends it with the
-    /// next
-    /// turn.
+    /// next turn.
     fn add_input(&mut self, running: RunningInput) {
         let RunningInput { number, turn, input } = running;
         let takes_more = |running: &&mut RunningTurn| running.number == turn && running.escalation.is_none();
