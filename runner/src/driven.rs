@@ -264,7 +264,7 @@ impl Program {
         let text = incoming.to_string();
         if self.stored.len() >= MAX_STORED || self.stored_bytes + text.len() > MAX_STORED_BYTES {
             return Err(self.stop_reading(format!(
-                "it said over {MAX_STORED} other things, or {MAX_STORED_BYTES} bytes of them, instead of answering"
+                "it sent over {MAX_STORED} other messages, or {MAX_STORED_BYTES} bytes, before its answer"
             )));
         }
         self.stored_bytes += text.len();
@@ -391,7 +391,7 @@ mod tests {
         let (_child, mut program) = started(&format!("for n in 1 2 3 4 5; do {line}; done; read -r end"));
         let answered = program.call("m", &json!({}), |_| String::new()).await;
         let why = answered.unwrap_err();
-        assert!(why.contains("instead of answering"), "{why}");
+        assert!(why.contains("before its answer"), "{why}");
         assert_eq!(program.receive().await.unwrap_err(), why);
     }
 }

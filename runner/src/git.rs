@@ -24,7 +24,7 @@ const SETTINGS: &str = "XDG_CONFIG_HOME";
 
 /// Runs a reading command. Only for commands that start no program regardless of the settings, because they are not
 /// confined.
-pub(crate) async fn look<A: AsRef<OsStr>>(
+pub(crate) async fn run_unconfined<A: AsRef<OsStr>>(
     directory: &Path,
     args: impl IntoIterator<Item = A>,
 ) -> Result<String, String> {

@@ -288,14 +288,14 @@ impl Repository {
 async fn hooks_path(common: &Path) -> Option<PathBuf> {
     let config = common.join("config");
     let args = ["config", "--file", config.to_str()?, "--get", "core.hooksPath"];
-    let named = git::look(common, args).await.ok()?;
+    let named = git::run_unconfined(common, args).await.ok()?;
     (!named.is_empty()).then(|| named.into())
 }
 
 /// The variables by which git knows the author of a commit: programs have a home of their own, without the settings of
 /// the runner's user.
 pub(crate) async fn identity(directory: &Path) -> Environment {
-    let known = git::look(directory, ["config", "--get-regexp", r"^user\.(name|email)$"]).await;
+    let known = git::run_unconfined(directory, ["config", "--get-regexp", r"^user\.(name|email)$"]).await;
     let known = known.unwrap_or_default();
     let value = |key: &str, default: &str| {
         let mut lines = known.lines().filter_map(|line| line.split_once(' '));

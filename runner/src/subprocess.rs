@@ -23,9 +23,9 @@ use crate::{
 };
 
 /// Time for a program to end after a signal, and for its output to close after its end.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum length of a failed program's output in an error text, in bytes.
-const MAX_WORDS_BYTES: usize = 4 * 1024;
+const MAX_ERROR_BYTES: usize = 4 * 1024;
 
 /// Limits of a program: its time, and the stored bytes of standard output and of standard error, each.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct SubprocessOutput {
 /// How a program ended.
 #[derive(Debug)]
 pub(crate) enum SubprocessExit {
-    Itself(io::Result<ExitStatus>),
+    Exited(io::Result<ExitStatus>),
     TimedOut,
 }
 
@@ -91,17 +91,17 @@ pub(crate) async fn output_of(name: &str, process: ProcessSpec, limits: Limits) 
         finished.map_err(|error| format!("{name} cannot be run: {error}"))?;
     match ending {
         SubprocessExit::TimedOut => Err(format!("{name} took over {:?}", limits.time)),
-        SubprocessExit::Itself(Ok(status)) if status.success() => match stdout.dropped {
+        SubprocessExit::Exited(Ok(status)) if status.success() => match stdout.dropped {
             0 => Ok(stdout.bytes),
             _ => Err(format!("{name} wrote over {} bytes", limits.output)),
         },
-        SubprocessExit::Itself(status) => {
-            let mut words = stderr.text().trim().to_owned();
-            keep_end(&mut words, MAX_WORDS_BYTES);
-            if words.is_empty() {
-                words = format!("{name} ended ({})", describe(&status));
+        SubprocessExit::Exited(status) => {
+            let mut text = stderr.text().trim().to_owned();
+            keep_end(&mut text, MAX_ERROR_BYTES);
+            if text.is_empty() {
+                text = format!("{name} ended ({})", describe(&status));
             }
-            Err(words)
+            Err(text)
         }
     }
 }
@@ -138,10 +138,10 @@ impl Running {
     /// Waits for the end, and kills the program at the limit.
     async fn end(&mut self, limit: Duration) -> SubprocessExit {
         let ending = match timeout(limit, self.child.wait()).await {
-            Ok(status) => SubprocessExit::Itself(status),
+            Ok(status) => SubprocessExit::Exited(status),
             Err(_) => {
                 self.group.signal(Signal::TERM);
-                if timeout(LAST_WORDS, self.child.wait()).await.is_err() {
+                if timeout(EXIT_TIMEOUT, self.child.wait()).await.is_err() {
                     self.group.signal(Signal::KILL);
                     // No process of the group survives.
                     let _ = self.child.wait().await;
@@ -156,7 +156,7 @@ impl Running {
     /// Returns its output. When the group is gone the pipes close, unless a process left the group and holds them.
     async fn output(mut self) -> [OutputTail; 2] {
         let drained = async { while self.readers.join_next().await.is_some() {} };
-        let _ = timeout(LAST_WORDS, drained).await;
+        let _ = timeout(EXIT_TIMEOUT, drained).await;
         [&self.stdout, &self.stderr].map(|tail| {
             let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
             tail.finish()

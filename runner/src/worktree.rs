@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
-use crate::{confined_git::Git, env::UNFINISHED, git::look, home};
+use crate::{confined_git::Git, env::UNFINISHED, git::run_unconfined, home};
 
 /// The prefix of a submodule in the index.
 const SUBMODULE: &str = "160000 ";
@@ -98,10 +98,10 @@ impl Worktree {
         if !is_in_repository(&directory)? {
             return Ok(None);
         }
-        let repository = PathBuf::from(look(&directory, ["rev-parse", "--show-toplevel"]).await?);
-        let inside = look(&directory, ["rev-parse", "--show-prefix"]).await?;
+        let repository = PathBuf::from(run_unconfined(&directory, ["rev-parse", "--show-toplevel"]).await?);
+        let inside = run_unconfined(&directory, ["rev-parse", "--show-prefix"]).await?;
         // The repository's data may be that of another worktree.
-        let common = directory.join(look(&directory, ["rev-parse", "--git-common-dir"]).await?);
+        let common = directory.join(run_unconfined(&directory, ["rev-parse", "--git-common-dir"]).await?);
         let common = fs::canonicalize(&common).map_err(|error| format!("{}: {error}", common.display()))?;
         let git = Git::new(vec![top.clone(), common], hidden.to_owned());
         let record = top.with_extension("json");
@@ -291,8 +291,8 @@ mod tests {
         let repository = base.join("repo");
         fs::create_dir_all(repository.join("a")).unwrap();
         fs::write(repository.join("a/file"), "one\n").unwrap();
-        look(&repository, ["init", "--quiet"]).await.unwrap();
-        look(&repository, ["add", "."]).await.unwrap();
+        run_unconfined(&repository, ["init", "--quiet"]).await.unwrap();
+        run_unconfined(&repository, ["add", "."]).await.unwrap();
         commit(&repository).await;
         (guard, repository)
     }
@@ -300,7 +300,9 @@ mod tests {
     async fn commit(directory: &Path) {
         let identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"];
         let commit = ["commit", "--quiet", "--all", "--allow-empty", "--message", "m"];
-        look(directory, identity.into_iter().chain(commit)).await.unwrap();
+        run_unconfined(directory, identity.into_iter().chain(commit))
+            .await
+            .unwrap();
     }
 
     #[tokio::test]
@@ -339,7 +341,7 @@ mod tests {
             }
             if is_committed {
                 // Git's own note of the earlier commit is not evidence of work.
-                look(&top, ["update-ref", "ORIG_HEAD", "HEAD"]).await.unwrap();
+                run_unconfined(&top, ["update-ref", "ORIG_HEAD", "HEAD"]).await.unwrap();
             }
             assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(CleanupOutcome::Kept));
             let again = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
@@ -397,9 +399,11 @@ mod tests {
         let tree = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         // A separate repository whose settings make git run a program.
         fs::remove_file(top.join(".git")).unwrap();
-        look(&top, ["init", "--quiet"]).await.unwrap();
+        run_unconfined(&top, ["init", "--quiet"]).await.unwrap();
         let filter = format!("touch {}; cat", ran.display());
-        look(&top, ["config", "filter.planted.clean", &filter]).await.unwrap();
+        run_unconfined(&top, ["config", "filter.planted.clean", &filter])
+            .await
+            .unwrap();
         fs::write(top.join(".gitattributes"), "* filter=planted\n").unwrap();
         fs::write(top.join("a/file"), "two\n").unwrap();
         assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(CleanupOutcome::Kept));
@@ -414,7 +418,7 @@ mod tests {
         let (guard, repository) = repository().await;
         let (top, ran) = (guard.path().join("tree"), guard.path().join("ran"));
         let filter = format!("touch {}; env", ran.display());
-        look(&repository, ["config", "filter.planted.smudge", &filter])
+        run_unconfined(&repository, ["config", "filter.planted.smudge", &filter])
             .await
             .unwrap();
         fs::create_dir_all(repository.join(".git/info")).unwrap();
@@ -442,9 +446,11 @@ mod tests {
         };
         let (one, two) = (open("one").await, open("two").await);
         assert_eq!(one.close(WorktreeCleanup::Always).await, Ok(CleanupOutcome::Removed));
-        look(&two.top, ["rev-parse", "HEAD"]).await.unwrap();
+        run_unconfined(&two.top, ["rev-parse", "HEAD"]).await.unwrap();
         assert_eq!(two.close(WorktreeCleanup::Unchanged).await, Ok(CleanupOutcome::Removed));
-        let known = look(&repository, ["worktree", "list", "--porcelain"]).await.unwrap();
+        let known = run_unconfined(&repository, ["worktree", "list", "--porcelain"])
+            .await
+            .unwrap();
         assert_eq!(
             known.matches("worktree ").count(),
             1,
@@ -455,13 +461,15 @@ mod tests {
     #[tokio::test]
     async fn checked_out_submodule_is_kept() {
         let (guard, repository) = repository().await;
-        let head = look(&repository, ["rev-parse", "HEAD"]).await.unwrap();
+        let head = run_unconfined(&repository, ["rev-parse", "HEAD"]).await.unwrap();
         let submodule = format!("160000,{head},module");
         let add = ["update-index", "--add", "--cacheinfo", &submodule];
-        look(&repository, add).await.unwrap();
+        run_unconfined(&repository, add).await.unwrap();
         let identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"];
         let commit = ["commit", "--quiet", "--message", "m"];
-        look(&repository, identity.into_iter().chain(commit)).await.unwrap();
+        run_unconfined(&repository, identity.into_iter().chain(commit))
+            .await
+            .unwrap();
         let top = guard.path().join("tree");
         let tree = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         fs::write(top.join("module/new"), "work").unwrap();
@@ -482,7 +490,7 @@ mod tests {
         );
         let bare = guard.path().join("empty");
         fs::create_dir(&bare).unwrap();
-        look(&bare, ["init", "--quiet"]).await.unwrap();
+        run_unconfined(&bare, ["init", "--quiet"]).await.unwrap();
         assert!(
             Worktree::open(&bare, guard.path().join("u"), &[]).await.is_err(),
             "no commit to make it of"

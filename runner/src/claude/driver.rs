@@ -427,7 +427,7 @@ mod tests {
         let (child, output) = Child::start(process, driven::MAX_LINE_BYTES).unwrap();
         let mut driver = Driver::new(Program::new(&child, output), Vec::new(), Vec::new());
         let why = driver.prepare().await.unwrap_err();
-        assert!(why.contains("instead of answering"), "{why}");
+        assert!(why.contains("before its answer"), "{why}");
     }
 
     #[tokio::test]

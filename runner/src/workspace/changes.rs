@@ -49,7 +49,7 @@ pub(crate) struct Changes {
 
 impl Workspace {
     /// Returns the current content of these files in the workspace.
-    pub(crate) async fn look_at(self: &Arc<Self>, paths: Vec<String>) -> Vec<FileContent> {
+    pub(crate) async fn read_files(self: &Arc<Self>, paths: Vec<String>) -> Vec<FileContent> {
         if paths.is_empty() {
             return Vec::new();
         }
@@ -57,7 +57,7 @@ impl Workspace {
         let seen = blocking(move || {
             let places = paths.iter().take(MAX_FILES);
             let places = places.filter_map(|path| Place::find(&workspace.root, path, FinalLink::Followed).ok());
-            Ok(places.map(look).collect())
+            Ok(places.map(content_of).collect())
         });
         seen.await.unwrap_or_default()
     }
@@ -99,7 +99,7 @@ impl Changes {
         let deadline = Instant::now() + DIFF_TIMEOUT;
         let (mut whole, mut left_out) = (String::new(), 0_u32);
         for (name, before) in &self.before {
-            let now = look(before.place.clone());
+            let now = content_of(before.place.clone());
             if before.content == now.content {
                 continue;
             }
@@ -117,7 +117,7 @@ impl Changes {
     }
 }
 
-fn look(place: Place) -> FileContent {
+fn content_of(place: Place) -> FileContent {
     let content = match files::bytes(&place) {
         Ok(bytes) => String::from_utf8(bytes).map_or(Content::Unknown, Content::Text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Content::Nothing,
@@ -163,15 +163,15 @@ mod tests {
         let all = ["changed", "deleted", "new", "same", "binary"].map(path);
 
         let mut changes = Changes::default();
-        changes.remember(workspace.look_at(all.to_vec()).await);
+        changes.remember(workspace.read_files(all.to_vec()).await);
         fs::write(path("changed"), "one\nhalf way\n").unwrap();
-        changes.remember(workspace.look_at(vec![path("changed")]).await);
+        changes.remember(workspace.read_files(vec![path("changed")]).await);
         fs::write(path("changed"), "one\nthree\n").unwrap();
         fs::remove_file(path("deleted")).unwrap();
         fs::write(path("new"), "here\n").unwrap();
         // A file that was not text before the turn is omitted, even if it is text now.
         fs::write(path("binary"), "text").unwrap();
-        changes.remember(workspace.look_at(vec![path("binary")]).await);
+        changes.remember(workspace.read_files(vec![path("binary")]).await);
         fs::write(path("binary"), "other text").unwrap();
         let expected = "\
 diff --git a/changed b/changed
@@ -205,12 +205,12 @@ diff --git a/new b/new
         std::os::unix::fs::symlink(&secret, directory.path().join("link")).unwrap();
         let workspace = workspace(&directory, Sandbox::WorkspaceWrite);
         let paths = ["link", "../secret", secret.to_str().unwrap(), "."].map(str::to_owned);
-        let seen = workspace.look_at(paths.to_vec()).await;
+        let seen = workspace.read_files(paths.to_vec()).await;
         assert!(seen.iter().all(|file| file.content == Content::Unknown), "{seen:?}");
 
         // A link that is created later is not followed either.
         let mut changes = Changes::default();
-        changes.remember(workspace.look_at(vec!["later".to_owned()]).await);
+        changes.remember(workspace.read_files(vec!["later".to_owned()]).await);
         std::os::unix::fs::symlink(&secret, directory.path().join("later")).unwrap();
         assert!(!changes.diff_without(&BTreeSet::new()).await.contains("secret"));
     }
@@ -221,7 +221,7 @@ diff --git a/new b/new
         let workspace = workspace(&directory, Sandbox::WorkspaceWrite);
         let mut changes = Changes::default();
         for number in 0..=MAX_FILES {
-            changes.remember(workspace.look_at(vec![format!("f{number}")]).await);
+            changes.remember(workspace.read_files(vec![format!("f{number}")]).await);
         }
         assert_eq!(changes.before.len(), MAX_FILES);
     }

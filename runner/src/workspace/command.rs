@@ -56,8 +56,8 @@ fn answer(cmd: &str, limit: Duration, finished: &SubprocessOutput) -> ToolAnswer
             let text = format!("Command timed out after {limit:?}: {title}");
             ToolFailure::new(Reason::DeadlineExceeded, text)
         }
-        SubprocessExit::Itself(Ok(status)) if status.success() => return Ok(json!({"output": output})),
-        SubprocessExit::Itself(status) => ToolFailure::local(format!("Command failed ({}): {title}", describe(status))),
+        SubprocessExit::Exited(Ok(status)) if status.success() => return Ok(json!({"output": output})),
+        SubprocessExit::Exited(status) => ToolFailure::local(format!("Command failed ({}): {title}", describe(status))),
     };
     Err(failure.with_output(output))
 }

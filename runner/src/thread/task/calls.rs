@@ -88,7 +88,7 @@ impl ToolExecutor {
             docs_only: false,
         };
         self.reporter.ask(asked, &self.secrets).await?;
-        *before = self.workspace.look_at(prepared.written()).await;
+        *before = self.workspace.read_files(prepared.written()).await;
         prepared.perform().await
     }
 }
@@ -191,7 +191,7 @@ impl ThreadTask {
             };
             let verdict = executor.leave(call).await;
             let before = match &verdict {
-                Ok(()) => executor.workspace.look_at(written).await,
+                Ok(()) => executor.workspace.read_files(written).await,
                 Err(_) => Vec::new(),
             };
             Answered::Ask { id, verdict, before }
