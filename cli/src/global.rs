@@ -29,19 +29,10 @@ pub(crate) enum UploadWorkspace {
 
 /// The flags that every command takes.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Shared options")]
+#[command(next_help_heading = "Connection")]
 pub(crate) struct Global {
-    /// The output format and its details.
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
     /// Context of ~/.config/troupe/config.yaml that supplies the connection flags [default: the current context]
-    #[arg(
-        long,
-        global = true,
-        env = "TROUPE_CONTEXT",
-        value_name = "NAME",
-        help_heading = "Connection"
-    )]
+    #[arg(long, global = true, env = "TROUPE_CONTEXT", value_name = "NAME")]
     pub(crate) context: Option<String>,
     /// URL of the supervisor
     #[arg(
@@ -89,13 +80,7 @@ pub(crate) struct Global {
     )]
     pub(crate) token: Option<GivenToken>,
     /// Bearer token file; the first line is used
-    #[arg(
-        long,
-        global = true,
-        env = "TROUPE_TOKEN_FILE",
-        value_name = "FILE",
-        help_heading = "Connection"
-    )]
+    #[arg(long, global = true, env = "TROUPE_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// How services over TLS are reached
     #[command(flatten)]
@@ -103,20 +88,17 @@ pub(crate) struct Global {
     /// Data directory of `up` [default: the XDG data directory]
     #[arg(long, global = true, env = "TROUPE_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// The output format and its details.
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// How services are reached whose URLs begin with https.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Shared options")]
+#[command(next_help_heading = "Connection")]
 pub(crate) struct TlsArgs {
     /// CA certificates for https services, PEM [default: public CAs]
-    #[arg(
-        long,
-        global = true,
-        env = "TROUPE_CA",
-        value_name = "FILE",
-        help_heading = "Connection"
-    )]
+    #[arg(long, global = true, env = "TROUPE_CA", value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// Client certificate instead of a token, PEM
     #[arg(
@@ -124,8 +106,7 @@ pub(crate) struct TlsArgs {
         global = true,
         env = "TROUPE_CLIENT_CERT",
         value_name = "FILE",
-        requires = "client_key",
-        help_heading = "Connection"
+        requires = "client_key"
     )]
     pub(crate) client_cert: Option<PathBuf>,
     /// Key of the client certificate, PEM
@@ -134,8 +115,7 @@ pub(crate) struct TlsArgs {
         global = true,
         env = "TROUPE_CLIENT_KEY",
         value_name = "FILE",
-        requires = "client_cert",
-        help_heading = "Connection"
+        requires = "client_cert"
     )]
     pub(crate) client_key: Option<PathBuf>,
 }

@@ -19,6 +19,9 @@ mod dry_turn;
 mod error;
 mod event_format;
 mod follow;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod generated_pages;
 mod global;
 mod hints;
 mod ids;
@@ -36,9 +39,6 @@ mod rpcs;
 mod sanitize;
 mod session_settings;
 mod session_view;
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod settings_page;
 mod stop;
 mod suggest;
 mod time;

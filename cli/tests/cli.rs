@@ -207,7 +207,7 @@ fn new_role_passes_lint_and_broken_role_fails() {
     let strict = at(&["lint", "--strict"]);
     assert_eq!(strict.status.code(), Some(1));
     assert!(
-        stdout(&strict).starts_with(".codex/.agents/odd.md:3: warning: "),
+        stdout(&strict).starts_with(".codex/.agents/odd.md:3:1: warning: "),
         "{}",
         stdout(&strict)
     );
@@ -235,6 +235,51 @@ fn new_role_passes_lint_and_broken_role_fails() {
     assert_eq!(log["runs"][0]["results"].as_array().map(Vec::len), Some(2));
     assert_eq!(at(&["agents", "--output", "sarif"]).status.code(), Some(2));
     assert_eq!(at(&["lint", "no/such/file.md"]).status.code(), Some(2));
+}
+
+#[test]
+fn lint_corrects_files_and_says_where_it_looked() {
+    let home = tempfile::tempdir().unwrap();
+    let roles = home.path().join("work/.codex/.agents");
+    let at = |arguments: &[&str]| {
+        let mut command = troupe(home.path());
+        command.current_dir(home.path().join("work")).arg("lint");
+        command.args(arguments).output().unwrap()
+    };
+    fs::create_dir_all(home.path().join("work/.git")).unwrap();
+    let nothing = at(&[]);
+    assert_eq!(nothing.status.code(), Some(0));
+    assert!(stdout(&nothing).contains("\n  ") && stdout(&nothing).contains("work/.codex/.agents\n"));
+
+    fs::create_dir_all(&roles).unwrap();
+    let file = roles.join("auditor.md");
+    let wrong = "---\ndescripton: Audits\nallow_lst: [exec_comand, wait]\nspawn_list: [reviewr]\ndeny_list: [*_patch]\n\
+                 reasoning_effort: extreme\n---\nAudit.\n";
+    fs::write(&file, wrong).unwrap();
+    let found = at(&[]);
+    assert_eq!(found.status.code(), Some(1));
+    assert_eq!(fs::read_to_string(&file).unwrap(), wrong, "only --fix changes files");
+    let found = stdout(&found);
+    // All errors at once, each with its position and its rule.
+    for line in [
+        "auditor.md:2:1: warning: unknown key \"descripton\" in the frontmatter is ignored [unknown-key]",
+        "auditor.md:3:1: error: unknown key \"allow_lst\"",
+        "auditor.md:4:14: warning: spawn_list: no role \"reviewr\" exists [unknown-role]",
+        "auditor.md:5:13: error: invalid YAML: ",
+        "auditor.md:6:19: error: invalid YAML: ",
+    ] {
+        assert!(found.contains(line), "{line}: {found}");
+    }
+
+    let corrected = at(&["--fix"]);
+    assert_eq!(corrected.status.code(), Some(1), "one error needs a decision");
+    let summary = "1 file corrected; 1 file checked: 1 error, 0 warnings\n";
+    assert!(stdout(&corrected).ends_with(summary), "{}", stdout(&corrected));
+    assert_eq!(
+        fs::read_to_string(&file).unwrap(),
+        "---\ndescription: Audits\nallow_list: [exec_command, wait]\nspawn_list: [reviewer]\ndeny_list: [\"*_patch\"]\n\
+         reasoning_effort: extreme\n---\nAudit.\n"
+    );
 }
 
 #[test]

@@ -5,12 +5,12 @@ mod support;
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Lines, Write as _},
-    process::{Child, ChildStdout, Command, Stdio},
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
-use support::up::{Up, interrupt, run, stderr, stdout, troupe};
+use support::up::{Up, Watching, interrupt, run, stderr, stdout, troupe};
 
 /// Runs a command that has to succeed, and returns its JSON output.
 #[track_caller]
@@ -298,39 +298,6 @@ fn interrupted_wait_says_that_the_agent_continues() {
         said.contains("the agent continues") && said.contains("troupe close"),
         "{said}"
     );
-}
-
-/// A command that writes until it is interrupted.
-struct Watching {
-    process: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Watching {
-    fn start(up: &Up, arguments: &[&str]) -> Self {
-        let mut process = troupe(up.home.path())
-            .args(arguments)
-            .args(["--supervisor", up.supervisor(), "--registry", up.registry()])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        Self { process, lines }
-    }
-
-    /// Returns the next line with this text.
-    #[track_caller]
-    fn until(&mut self, text: &str) -> String {
-        let mut lines = self.lines.by_ref().map(Result::unwrap);
-        lines.find(|line| line.contains(text)).expect("the output has the text")
-    }
-}
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 #[test]

@@ -1,60 +1,34 @@
-//! Tests of the output on a terminal: a pseudo-terminal with a fixed width.
+//! Tests of the output on terminals of several widths, and in a pipe.
+//!
+//! The golden files in `transcripts/` hold a session as a user sees it. `TROUPE_WRITE_DOCS=1 cargo test -p troupe-cli
+//! --test terminal` writes them again after a change.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
 
-use std::{
-    fs::{File, OpenOptions},
-    io::Read as _,
-    os::unix::ffi::OsStrExt as _,
-    path::Path,
-    process::Stdio,
+use std::{env, fs, path::Path, process::Command};
+
+use support::{
+    screen::Screen,
+    up::{Up, Watching, stderr, stdout, troupe},
 };
 
-use rustix::{
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
-};
-use support::up::{Up, troupe};
+/// Rows of the emulated terminals. No output of the transcript is longer, so that no pager starts.
+const ROWS: u16 = 60;
 
-/// Runs the command on a terminal with this number of columns, and returns its lines without styles.
-fn lines_on_terminal(up: &Up, columns: u16, arguments: &[&str]) -> Vec<String> {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap();
-    let path = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
-    let slave = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let size = Winsize {
-        ws_row: 40,
-        ws_col: columns,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    tcsetwinsize(&slave, size).unwrap();
-    let mut process = troupe(up.home.path())
+fn command(up: &Up, arguments: &[&str]) -> Command {
+    let mut command = troupe(up.home.path());
+    command
         .args(arguments)
-        .args(["--supervisor", up.supervisor(), "--registry", up.registry()])
-        .env("TERM", "xterm")
-        .stdout(Stdio::from(slave))
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut text = Vec::new();
-    let mut terminal = File::from(master);
-    let mut buffer = [0; 4096];
-    // The terminal reports an error once the process has closed its end.
-    while let Ok(read) = terminal.read(&mut buffer) {
-        if read == 0 {
-            break;
-        }
-        text.extend_from_slice(&buffer[..read]);
-    }
-    assert!(process.wait().unwrap().success(), "{arguments:?}");
-    let text = anstream::adapter::strip_str(std::str::from_utf8(&text).unwrap()).to_string();
-    text.lines()
-        .map(|line| line.trim_end_matches('\r').to_owned())
-        .collect()
+        .args(["--supervisor", up.supervisor(), "--registry", up.registry()]);
+    command
+}
+
+/// Runs a command on a terminal with this number of columns, and returns the lines of the screen.
+fn lines_on_terminal(up: &Up, columns: u16, arguments: &[&str]) -> Vec<String> {
+    let (code, text) = Screen::start(command(up, arguments), columns, ROWS).finish();
+    assert_eq!(code, Some(0), "{arguments:?}: {text}");
+    text.lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -66,21 +40,178 @@ fn lines_fit_the_terminal_without_broken_words() {
     for columns in [60, 80, 200] {
         for arguments in [&["ps"][..], &["ps", "--tree"], &["agents"], &["session", "list"]] {
             let lines = lines_on_terminal(&up, columns, arguments);
-            for line in &lines {
-                let width = line.chars().count();
-                assert!(
-                    width <= usize::from(columns),
-                    "{arguments:?} at {columns}: {width} {line:?}"
-                );
-            }
-            // Heads of tables and trees are complete.
+            // Heads of tables and trees are complete, and no line continues on the next one.
             assert!(lines.iter().all(|line| !line.starts_with('…')), "{lines:?}");
+            let unwrapped = stdout(&up.run(arguments)).lines().count();
+            assert_eq!(lines.len(), unwrapped, "{arguments:?} at {columns}: {lines:?}");
         }
         let table = lines_on_terminal(&up, columns, &["ps"]).join("\n");
         assert!(table.contains("COMPLETED"), "{table}");
         let tree = lines_on_terminal(&up, columns, &["ps", "--tree"]).join("\n");
         assert!(tree.contains("scout"), "{tree}");
     }
-    let wide = lines_on_terminal(&up, 60, &["ps", "--no-truncate"]).join("\n");
+    let wide = lines_on_terminal(&up, 60, &["ps", "--no-truncate"]).concat();
     assert!(wide.contains("and name the largest"), "{wide}");
+}
+
+#[test]
+fn long_text_is_shown_in_the_pager() {
+    let up = Up::start();
+    let page = |pager: &str, rows| {
+        let mut shown = command(&up, &["agents", "show", "reviewer"]);
+        shown.env("TROUPE_PAGER", pager);
+        Screen::start(shown, 80, rows)
+    };
+    let mut screen = page("less", 10);
+    // The first page. The pager waits for a key.
+    screen.until("reviewer");
+    assert!(!screen.text().contains("prompt of reviewer: strict"));
+    screen.write("q");
+    assert_eq!(screen.finish().0, Some(0));
+
+    // A text that fits the screen needs no pager, and neither does a pipe or a pager that does not exist.
+    let whole = stdout(&up.run(&["agents", "show", "reviewer"]));
+    let last = whole.lines().rfind(|line| !line.is_empty()).unwrap();
+    for (pager, rows) in [("false", 500), ("no-such-pager", 10), ("", 10), ("cat", 10)] {
+        let (code, text) = page(pager, rows).finish();
+        assert_eq!(code, Some(0), "{pager}: {text}");
+        assert!(text.contains(last), "{pager}: {text}");
+    }
+}
+
+/// Replaces ids, paths, digests and times, which differ between runs, by texts of the same width.
+struct Normaliser {
+    names: Vec<(String, String)>,
+}
+
+impl Normaliser {
+    fn new(home: &Path, ids: &[String]) -> Self {
+        let home = home.display().to_string();
+        let stable = format!("{:x<width$}", "/home/", width = home.len());
+        let ids = ids.iter().enumerate().flat_map(|(number, id)| {
+            let full = format!("01a00000-0000-7000-8000-{:012}", number + 1);
+            let short = full[28..].to_owned();
+            [(id.clone(), full), (id[28..].to_owned(), short)]
+        });
+        Self {
+            names: ids.chain([(home, stable)]).collect(),
+        }
+    }
+
+    fn apply(&self, text: &str) -> String {
+        let text = self
+            .names
+            .iter()
+            .fold(text.to_owned(), |text, (name, stable)| text.replace(name, stable));
+        let words = text.split_inclusive([' ', '\n']).map(|word| {
+            let (bare, end) = match word.strip_suffix([' ', '\n']) {
+                Some(bare) => (bare, &word[bare.len()..]),
+                None => (word, ""),
+            };
+            let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            // A digest may be truncated.
+            let hex = bare.trim_end_matches('…');
+            let is_digest = hex.len() >= 16 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let is_time = bare.len() == 8 && bare.split(':').filter(|part| digits(part)).count() == 3;
+            let is_span = bare.len() == 2 && bare.strip_suffix('s').is_some_and(digits);
+            match (is_digest, is_time, is_span) {
+                (true, ..) => format!("{}{}{end}", "0".repeat(hex.len()), &bare[hex.len()..]),
+                (_, true, _) => format!("00:00:00{end}"),
+                (.., true) => format!("0s{end}"),
+                _ => word.to_owned(),
+            }
+        });
+        words.collect()
+    }
+}
+
+/// The commands of the transcripts. They do not change the session, so that every width shows the same one.
+const STEPS: &[&[&str]] = &[
+    &["agents", "--no-cwd"],
+    &["resolve", "explorer", "--agent-name", "deep", "--no-cwd"],
+    &["ps"],
+    &["ps", "--tree"],
+    &["ps", "-o", "wide"],
+    &["ps", "--columns", "thread,alias,status", "--no-headers"],
+    &["ps", "-o", "name"],
+    &["show", "scout"],
+    &["show", "@last"],
+    &["prompts", "scout"],
+    &["tools", "scout"],
+    &["artifacts", "list"],
+    &["mail", "lead"],
+    &["edges", "list"],
+    &["runners"],
+    &["approvals"],
+    &["session", "list"],
+    &["show", "nobody"],
+    &["spawn", "explorr", "x", "--no-cwd"],
+    &["spawn", "explorer", "Deeper.", "--parent", "scout"],
+    &["wait", "lead", "--timeout", "10ms"],
+    &["sesion", "list"],
+];
+
+/// Starts a session with a running agent and a completed one below it. Returns the ids.
+fn tree(up: &Up) -> Vec<String> {
+    let id = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let task = "Lead the search.\nhold";
+    let (_, lead) = up.json(&["spawn", "orchestrator", "-m", task, "--no-cwd", "--alias", "lead"]);
+    let session = id(&lead["session_id"]);
+    let scout = up.run(&[
+        "spawn",
+        "explorer",
+        "Find the main function.",
+        "--session",
+        &session,
+        "--parent",
+        "lead",
+        "--alias",
+        "scout",
+        "--wait",
+    ]);
+    assert!(scout.status.success(), "{}", stderr(&scout));
+    // The lead holds: its activity no longer changes.
+    Watching::start(up, &["watch", &session, "-o", "json"]).until("\"holding\"");
+    let (_, listed) = up.json(&["ps", "--session", &session]);
+    let threads = listed["sessions"][0]["threads"].as_array().unwrap();
+    let threads = threads.iter().map(|thread| id(&thread["thread_id"]));
+    std::iter::once(session).chain(threads).collect()
+}
+
+#[test]
+fn session_looks_as_in_the_transcripts() {
+    let up = Up::start();
+    let normaliser = Normaliser::new(up.home.path(), &tree(&up));
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+    for (name, columns) in [("60", Some(60)), ("80", Some(80)), ("200", Some(200)), ("pipe", None)] {
+        let mut transcript = String::new();
+        for arguments in STEPS {
+            let (code, text) = match columns {
+                Some(columns) => Screen::start(command(&up, arguments), columns, ROWS).finish(),
+                None => {
+                    let output = command(&up, arguments).output().unwrap();
+                    (output.status.code(), stdout(&output) + &stderr(&output))
+                }
+            };
+            let line = arguments.join(" ");
+            let text = normaliser.apply(text.trim_end());
+            let code = code.unwrap();
+            transcript.push_str(&format!("$ troupe {line}\n{text}\n[{code}]\n\n"));
+        }
+        let path = directory.join(format!("{name}.txt"));
+        if env::var_os("TROUPE_WRITE_DOCS").is_some() {
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(&path, &transcript).unwrap();
+        }
+        let written = fs::read_to_string(&path).unwrap_or_default();
+        let first = written
+            .lines()
+            .zip(transcript.lines())
+            .find(|(one, other)| one != other);
+        assert!(
+            written == transcript,
+            "{} differs from the output, first in {first:?}; write it again with TROUPE_WRITE_DOCS=1",
+            path.display()
+        );
+    }
 }

@@ -13,11 +13,11 @@ const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 pub fn lint(path: &str, kind: LintKind, bytes: &[u8]) -> Vec<Diagnostic> {
     let found = lint_text(path, kind, bytes);
     assert_eq!(found, lint_text(path, kind, bytes), "two readings differ");
-    for diagnostic in &found {
+    for diagnostic in &found.diagnostics {
         assert_eq!(diagnostic.path, path);
         finding(&diagnostic.finding);
     }
-    found
+    found.diagnostics
 }
 
 /// Checks a finding.

@@ -32,13 +32,31 @@ pub use crate::{
     },
 };
 use crate::{
-    domain::{error::RegistryError, models::ModelCatalogue, rules::Rules},
+    domain::{
+        error::RegistryError,
+        models::ModelCatalogue,
+        name::{AgentType, TemplateName},
+        rules::Rules,
+    },
     grpc::{call::ScanQueue, response_cache::ResponseCache},
     source::{
         ObservedView, Sources, TemplateOptions, View,
         bundle::{Bundles, Workspace},
+        embedded,
     },
 };
+
+/// Returns the names of the embedded roles.
+#[must_use]
+pub fn embedded_roles() -> Vec<AgentType> {
+    let names = embedded::roles().files.into_iter().map(|file| file.name.clone());
+    names
+        .filter_map(|name| match name {
+            TemplateName::AgentType(name) => Some(name),
+            TemplateName::RoleTemplate(_) => None,
+        })
+        .collect()
+}
 
 /// The configuration of a registry.
 #[derive(Clone, Debug, Default)]

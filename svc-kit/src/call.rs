@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header::SERVER};
 use opentelemetry::{KeyValue, metrics::Histogram, trace::SpanKind};
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
@@ -37,6 +37,9 @@ const OPEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Method label in metrics of unknown methods: callers could invent any number of names.
 const OTHER: &str = "_OTHER";
+
+/// The `server` header of each response. `troupe doctor` compares the version with its own.
+const SOFTWARE: &str = concat!("troupe/", env!("CARGO_PKG_VERSION"));
 
 /// Puts [`Call`] in front of a server.
 #[derive(Clone, Debug)]
@@ -146,7 +149,7 @@ where
         let measure = Arc::clone(&self.measure);
         let work = span.in_scope(|| self.inner.call(request));
         let run = async move {
-            let answer = match ends {
+            let mut answer = match ends {
                 // tonic would return CANCELLED. This timeout is inside tonic's and fires first.
                 Some(ends) => match timeout_at(ends, work).await {
                     Ok(answer) => answer,
@@ -154,6 +157,11 @@ where
                 },
                 None => work.await,
             };
+            if let Ok(response) = &mut answer {
+                response
+                    .headers_mut()
+                    .insert(SERVER, HeaderValue::from_static(SOFTWARE));
+            }
             if let (Some(call), Ok(response)) = (call, &answer) {
                 let (code, elapsed) = (code(response.headers()), started.elapsed());
                 measure.record(&method, code, elapsed);

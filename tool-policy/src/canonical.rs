@@ -159,6 +159,8 @@ impl NativeTools {
     /// allowed by name.
     pub const UNKNOWN: Self = Self::new("", &[]);
 
+    const ALL: &'static [Self] = &[Self::CLAUDE, Self::CODEX, Self::OPENCODE, Self::GEMINI, Self::PROCESS];
+
     /// Creates a custom table from pairs of native and canonical names.
     #[must_use]
     pub const fn new(kind: &'static str, table: &'static [(&'static str, &'static str)]) -> Self {
@@ -168,9 +170,7 @@ impl NativeTools {
     /// Returns the built-in table for a kind of runner.
     #[must_use]
     pub fn of_kind(kind: &str) -> Option<Self> {
-        [Self::CLAUDE, Self::CODEX, Self::OPENCODE, Self::GEMINI, Self::PROCESS]
-            .into_iter()
-            .find(|tools| tools.kind == kind)
+        Self::ALL.iter().copied().find(|tools| tools.kind == kind)
     }
 
     /// Returns the kind of runner.
@@ -197,6 +197,12 @@ impl NativeTools {
         }
         (native.starts_with(MCP_PREFIX) || CANONICAL_TOOLS.contains(&native)).then_some(native)
     }
+}
+
+/// Returns the canonical tools and the native tools of every kind of runner.
+pub fn known_tools() -> impl Iterator<Item = &'static str> {
+    let native = NativeTools::ALL.iter().flat_map(|tools| tools.table);
+    CANONICAL_TOOLS.iter().copied().chain(native.map(|(native, _)| *native))
 }
 
 #[cfg(test)]

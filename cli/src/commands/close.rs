@@ -3,7 +3,7 @@
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tonic::Request;
-use troupe_proto::supervisor::v1::{CloseAgentRequest, ClosePolicy, CloseSessionRequest};
+use troupe_proto::supervisor::v1::{CloseAgentRequest, ClosePolicy, CloseSessionRequest, StatusKind};
 
 use crate::{
     choices,
@@ -118,10 +118,13 @@ async fn close_thread(
                 .unwrap_or_default();
             let now = closed.thread.as_ref().map(ui::status_of).unwrap_or_default();
             let id = closed.thread.as_ref().map(|thread| thread.thread_id.clone());
-            Line::default()
+            let line = Line::default()
                 .mark(style::PLAIN, id.unwrap_or_default())
-                .word(style::DIM, format!("was {}, now", names::status_kind(before)))
-                .word(style::of_status(now), names::status_kind(now))
+                .word(style::DIM, format!("was {}", names::status_kind(before)));
+            match now {
+                StatusKind::Shutdown => line.word(style::of_status(now), names::status_kind(now)),
+                _ => line.word(style::DIM, "is closing"),
+            }
         },
     )
 }

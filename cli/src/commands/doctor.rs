@@ -1,11 +1,16 @@
 //! `troupe doctor`: diagnoses problems and suggests remedies.
 
-use std::{borrow::Cow, env, path::Path, time::Duration};
+use std::{
+    borrow::Cow,
+    env,
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use serde_json::json;
 use svc_kit::paths;
 use tokio::{process::Command, time::timeout};
-use tonic::{Code, Request};
+use tonic::{Code, Request, metadata::MetadataMap};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use troupe_proto::{registry::v1::ListAgentsRequest, supervisor::v1::ListSessionsRequest};
 use troupe_runner::program_check::{MissingProgram, ProgramReport, Warning};
@@ -33,6 +38,8 @@ Examples:
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Free space in the data directory, in bytes, below which a warning is reported.
 const LITTLE_SPACE: u64 = 512 * 1024 * 1024;
+/// Maximum difference of two clocks, in seconds. The header has a resolution of one second.
+const MAX_SKEW_SECONDS: i64 = 5;
 
 /// The arguments of `doctor`.
 #[derive(Debug, clap::Args)]
@@ -106,8 +113,21 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     if let Some(name) = &args.dry_turn {
         findings.push(dry_turn_on(name, args.programs).await);
     }
-    findings.push(reach("registry", &context.global.registry, registry(context)).await);
-    findings.push(reach("supervisor", &context.global.supervisor, supervisor(context)).await);
+    let mut peers = Vec::new();
+    findings.push(reach("registry", &context.global.registry, registry(context), &mut peers).await);
+    findings.push(
+        reach(
+            "supervisor",
+            &context.global.supervisor,
+            supervisor(context),
+            &mut peers,
+        )
+        .await,
+    );
+    if !peers.is_empty() {
+        findings.push(versions(&peers));
+        findings.push(clocks(&peers));
+    }
     findings.push(project(context).await);
     let bad = findings
         .iter()
@@ -350,10 +370,93 @@ async fn dry_turn_on(name: &str, choice: Option<programs::Choice>) -> Finding {
     }
 }
 
-/// Runs a check with a time limit.
-async fn reach(name: &'static str, url: &str, check: impl Future<Output = Result<String>>) -> Finding {
+/// What a service's headers say about it.
+#[derive(Debug)]
+struct Peer {
+    name: &'static str,
+    /// `None` if the service is of another program, or a proxy removed the header.
+    version: Option<String>,
+    /// How far the service's clock is ahead, in seconds.
+    ahead: Option<i64>,
+}
+
+impl Peer {
+    fn new(name: &'static str, headers: &MetadataMap, now: SystemTime) -> Self {
+        let text = |key: &str| headers.get(key)?.to_str().ok();
+        let version = text("server").and_then(|server| server.strip_prefix("troupe/"));
+        let ahead = text("date").and_then(|date| httpdate::parse_http_date(date).ok());
+        let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+        Self {
+            name,
+            version: version.map(sanitize::line),
+            ahead: ahead.map(|date| match date.duration_since(now) {
+                Ok(ahead) => seconds(ahead),
+                Err(behind) => -seconds(behind.duration()),
+            }),
+        }
+    }
+}
+
+/// Compares the versions of the services with this program's.
+fn versions(peers: &[Peer]) -> Finding {
+    const NAME: &str = "versions";
+    const OWN: &str = env!("CARGO_PKG_VERSION");
+    let others = peers.iter().filter(|peer| peer.version.as_deref() != Some(OWN));
+    let others: Vec<String> = others
+        .map(|peer| match &peer.version {
+            Some(version) => format!("the {} has version {version}", peer.name),
+            None => format!("the {} does not report a version", peer.name),
+        })
+        .collect();
+    if others.is_empty() {
+        return Finding::good(NAME, format!("{OWN} everywhere"));
+    }
+    Finding::warning(
+        NAME,
+        format!("troupe has version {OWN}, {}", others.join(", ")),
+        "install the same version everywhere",
+    )
+}
+
+/// Compares the clocks of the services with this machine's.
+fn clocks(peers: &[Peer]) -> Finding {
+    const NAME: &str = "clock";
+    let wrong = peers.iter().find_map(|peer| {
+        let ahead = peer.ahead?;
+        (ahead.abs() > MAX_SKEW_SECONDS).then_some((peer.name, ahead))
+    });
+    match wrong {
+        Some((name, ahead)) => Finding::warning(
+            NAME,
+            format!(
+                "the {name}'s clock is {} s {} this machine's",
+                ahead.abs(),
+                if ahead > 0 { "ahead of" } else { "behind" }
+            ),
+            "synchronize the clocks of both machines; tokens expire by the service's clock",
+        ),
+        None if peers.iter().all(|peer| peer.ahead.is_none()) => {
+            Finding::warning(NAME, "not checked", "the services send no date; a proxy may remove it")
+        }
+        None => Finding::good(NAME, format!("within {MAX_SKEW_SECONDS} s of the services' clocks")),
+    }
+}
+
+/// A service that answered: what was seen, and its headers.
+type Answered = (String, MetadataMap);
+
+/// Runs the check of a service with a time limit, and adds the service to the peers if it answers.
+async fn reach(
+    name: &'static str,
+    url: &str,
+    check: impl Future<Output = Result<Answered>>,
+    peers: &mut Vec<Peer>,
+) -> Finding {
     match timeout(TIME_LIMIT * 2, check).await {
-        Ok(Ok(seen)) => Finding::good(name, seen),
+        Ok(Ok((seen, headers))) => {
+            peers.push(Peer::new(name, &headers, SystemTime::now()));
+            Finding::good(name, seen)
+        }
         Ok(Err(error)) => Finding::bad(name, &error),
         Err(_) => Finding::bad(
             name,
@@ -362,7 +465,7 @@ async fn reach(name: &'static str, url: &str, check: impl Future<Output = Result
     }
 }
 
-async fn registry(context: &Context) -> Result<String> {
+async fn registry(context: &Context) -> Result<Answered> {
     let target = Target::registry(&context.global)?;
     health(&target, "troupe.registry.v1.AgentRegistryService").await?;
     let token = Token::find(&context.global, target.host())?;
@@ -371,30 +474,32 @@ async fn registry(context: &Context) -> Result<String> {
         allow_partial: true,
         ..ListAgentsRequest::default()
     };
-    let listed = registry.list_agents(Request::new(request)).await?.into_inner();
-    Ok(format!("{} serves {} roles", target.uri(), listed.agents.len()))
+    let (headers, listed, _) = registry.list_agents(Request::new(request)).await?.into_parts();
+    let seen = format!("{} serves {} roles", target.uri(), listed.agents.len());
+    Ok((seen, headers))
 }
 
-async fn supervisor(context: &Context) -> Result<String> {
+async fn supervisor(context: &Context) -> Result<Answered> {
     let target = Target::supervisor(&context.global)?;
     health(&target, "troupe.supervisor.v1.AgentSupervisorService").await?;
     let token = Token::find(&context.global, target.host())?;
     let mut supervisor = client::supervisor_at(&target, &token).await?;
-    let listed = supervisor
+    let (headers, listed, _) = supervisor
         .list_sessions(Request::new(ListSessionsRequest::default()))
         .await?
-        .into_inner();
+        .into_parts();
     let more = if listed.next_page_token.is_empty() {
         ""
     } else {
         " and more"
     };
-    Ok(format!(
+    let seen = format!(
         "{} serves {} open session{}{more}",
         target.uri(),
         listed.sessions.len(),
         if listed.sessions.len() == 1 { "" } else { "s" }
-    ))
+    );
+    Ok((seen, headers))
 }
 
 async fn health(target: &Target, service: &str) -> Result<()> {
@@ -437,6 +542,31 @@ mod tests {
             plain(&text(&Finding::good("git", "git version 2"))),
             "✓ git             git version 2"
         );
+    }
+
+    #[test]
+    fn headers_of_services_show_versions_and_clocks() {
+        let now = httpdate::parse_http_date("Thu, 26 Nov 2026 12:00:00 GMT").unwrap();
+        let peer = |name, server: &str, date: &str| {
+            let mut headers = MetadataMap::new();
+            headers.insert("server", server.parse().unwrap());
+            headers.insert("date", date.parse().unwrap());
+            Peer::new(name, &headers, now)
+        };
+        let own = concat!("troupe/", env!("CARGO_PKG_VERSION"));
+        let good = peer("registry", own, "Thu, 26 Nov 2026 12:00:04 GMT");
+        assert_eq!(versions(std::slice::from_ref(&good)).verdict, Verdict::Good);
+        assert_eq!(clocks(std::slice::from_ref(&good)).verdict, Verdict::Good);
+        let other = peer("supervisor", "troupe/9.9.9", "Thu, 26 Nov 2026 11:59:20 GMT");
+        let peers = [good, other];
+        assert!(versions(&peers).seen.ends_with(", the supervisor has version 9.9.9"));
+        assert_eq!(
+            clocks(&peers).seen,
+            "the supervisor's clock is 40 s behind this machine's"
+        );
+        let silent = [Peer::new("registry", &MetadataMap::new(), now)];
+        assert_eq!(versions(&silent).verdict, Verdict::Warning);
+        assert_eq!(clocks(&silent).seen, "not checked");
     }
 
     #[test]

@@ -127,7 +127,7 @@ async fn show(args: ShowArgs, context: &Context) -> Result<()> {
     if prompt.texts_left_out {
         context.ui.note("the session stores digests of prompts only");
     }
-    context.ui.answer(
+    context.ui.page(
         || json::message(&answer),
         || match args.diff {
             Some(_) if answer.diff.is_empty() => "no difference".to_owned(),

@@ -44,7 +44,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     };
     let answer = supervisor.get_quota(request).await?.into_inner();
     let quota = answer.quota.as_ref().ok_or_else(Error::empty_answer)?;
-    context.ui.answer(|| json::message(&answer), || fields(quota))
+    context.ui.page(|| json::message(&answer), || fields(quota))
 }
 
 fn fields(quota: &Quota) -> Fields {
@@ -77,6 +77,7 @@ fn used(usage: Option<&Usage>, budget: Option<&Budget>) -> String {
         (used, bound) => format!("{used} of {bound} tokens"),
     };
     let turns = match budget.turns {
+        0 if usage.turns == 1 => "1 turn".to_owned(),
         0 => format!("{} turns", usage.turns),
         bound => format!("{} of {bound} turns", usage.turns),
     };

@@ -92,7 +92,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let resolved = answer
         .resolved
         .ok_or_else(|| Error::failure("the registry answered nothing"))?;
-    context.ui.answer(
+    context.ui.page(
         || json!({ "resolved": json::message(&resolved) }),
         || text(&resolved, with_prompt, context.ui.columns()),
     )?;

@@ -46,7 +46,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             let session = answer.session.as_ref().ok_or_else(Error::empty_answer)?;
             context
                 .ui
-                .answer(|| json::message(&answer), || session_fields(session, SystemTime::now()))
+                .page(|| json::message(&answer), || session_fields(session, SystemTime::now()))
         }
         Target::Thread(thread_id) => {
             let request = GetThreadRequest {
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
             context
                 .ui
-                .answer(|| json::message(&answer), || thread_fields(thread, SystemTime::now()))
+                .page(|| json::message(&answer), || thread_fields(thread, SystemTime::now()))
         }
     }
 }

@@ -64,8 +64,8 @@ pub(crate) struct Args {
     /// Session [default: a new session for the current directory]
     #[arg(long, value_name = "SESSION", conflicts_with = "no_cwd")]
     session: Option<String>,
-    /// Parent thread [default: the root of the session]
-    #[arg(long, requires = "session", value_name = "THREAD")]
+    /// Parent thread, which determines the session [default: the root of the session]
+    #[arg(long, value_name = "THREAD")]
     parent: Option<String>,
     /// Persona of the role
     #[arg(long, value_name = "NAME")]
@@ -176,9 +176,10 @@ pub(crate) async fn run(mut args: Args, context: &Context) -> Result<()> {
     if args.template.is_some() && args.agent_type.is_some() {
         return Err(Error::usage("ROLE and --template are mutually exclusive; pass one"));
     }
-    if args.session.is_some() && args.settings.is_given() {
+    let is_own = args.session.is_none() && args.parent.is_none();
+    if !is_own && args.settings.is_given() {
         return Err(
-            Error::usage("settings of a new session cannot be combined with --session")
+            Error::usage("settings of a new session cannot be combined with --session or --parent")
                 .hint("`troupe session update` changes the settings of a session"),
         );
     }
@@ -187,17 +188,22 @@ pub(crate) async fn run(mut args: Args, context: &Context) -> Result<()> {
         None => args.text.read()?,
     };
     let mut supervisor = context.supervisor().await?;
-    let (session, is_own) = match &args.session {
-        Some(text) => (ids::session(&mut supervisor, text).await?, false),
-        None => (open_session(&mut supervisor, &args, context).await?, true),
-    };
-    let parent = match &args.parent {
-        Some(text) => ids::thread(&mut supervisor, text, Some(&session)).await?,
-        None => String::new(),
+    let (session, parent) = match (&args.session, &args.parent) {
+        (Some(session), Some(parent)) => {
+            let session = ids::session(&mut supervisor, session).await?;
+            let parent = ids::thread(&mut supervisor, parent, Some(&session)).await?;
+            (session, parent)
+        }
+        (Some(session), None) => (ids::session(&mut supervisor, session).await?, String::new()),
+        (None, Some(parent)) => {
+            let parent = ids::thread_in(&mut supervisor, parent).await?;
+            (parent.session_id, parent.thread_id)
+        }
+        (None, None) => (open_session(&mut supervisor, &args, context).await?, String::new()),
     };
     let (wait, timeout) = (args.wait, args.timeout);
     let role = Wanted::of(&args);
-    let request = request(args, session.clone(), parent, task)?;
+    let request = request(args, session.clone(), parent, task, is_own)?;
     let spawned = match supervisor.spawn_agent(Request::new(request)).await {
         Ok(spawned) => spawned.into_inner(),
         Err(rejected) => {
@@ -318,11 +324,18 @@ async fn remove_session(supervisor: &mut Supervisor, session: &str) {
     let _ = supervisor.delete_session(Request::new(delete)).await;
 }
 
-fn request(args: Args, session_id: String, parent_thread_id: String, task: String) -> Result<SpawnAgentRequest> {
+fn request(
+    args: Args,
+    session_id: String,
+    parent_thread_id: String,
+    task: String,
+    is_own: bool,
+) -> Result<SpawnAgentRequest> {
     // A new session already has this directory.
-    let working_directory = match &args.session {
-        Some(_) if args.project.is_given() => args.project.cwd()?,
-        Some(_) | None => String::new(),
+    let working_directory = if !is_own && args.project.is_given() {
+        args.project.cwd()?
+    } else {
+        String::new()
     };
     let on_limit = if args.queue { OnLimit::Queue } else { OnLimit::Refuse };
     let details = args.details;

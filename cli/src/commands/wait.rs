@@ -45,7 +45,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         threads.push(ids::thread(&mut supervisor, text, None).await?);
     }
     let waited = waiting::wait(&mut supervisor, "", threads, args.timeout, args.any).await?;
-    context.ui.answer(
+    context.ui.table(
         || {
             json!({
                 "statuses": json::list(&waited.settled),
@@ -67,6 +67,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             }
             table
         },
+        "no thread has settled",
     )?;
     if let Some(id) = waited.not_found.first() {
         return Err(Error::not_found(format!("agent with id {id} not found"))

@@ -7,6 +7,7 @@
 mod fields;
 mod line;
 mod live;
+mod pager;
 pub(crate) mod style;
 mod table;
 mod tree;
@@ -107,6 +108,19 @@ impl Ui {
         if text.is_empty() { Ok(()) } else { self.line(text) }
     }
 
+    /// Writes a result that people read, in the pager if it is longer than the terminal. Otherwise like
+    /// [`Self::answer`].
+    pub(crate) fn page<R: Render>(&self, value: impl FnOnce() -> Value, text: impl FnOnce() -> R) -> Result<()> {
+        if !self.is_text() {
+            return self.value(&value());
+        }
+        let text = text().render_for(self)?;
+        if text.is_empty() || pager::show(&text) {
+            return Ok(());
+        }
+        self.line(text)
+    }
+
     /// Writes a table, or `nothing` to standard error if it has no rows.
     pub(crate) fn table<const N: usize>(
         &self,
@@ -122,7 +136,7 @@ impl Ui {
             self.note(nothing);
             return Ok(());
         }
-        self.line(table.render_for(self)?)
+        self.page(|| Value::Null, || table)
     }
 
     /// Writes a value in the requested structured format.

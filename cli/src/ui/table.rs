@@ -100,14 +100,25 @@ impl<const N: usize> Table<N> {
                 .map(|name| self.column(name))
                 .collect::<Result<_>>()?
         };
-        if options.columns.is_empty() && options.format != Format::Wide {
-            for name in self.optional {
-                if self.width(&shown) <= columns {
-                    break;
+        let may_drop = options.columns.is_empty() && options.format != Format::Wide;
+        // Only on a terminal: programs that read the table expect the same columns each time.
+        if may_drop && columns != usize::MAX {
+            shown.retain(|column| self.rows.iter().any(|row| !row[*column].text.is_empty()));
+        }
+        if may_drop {
+            let all = shown.clone();
+            shown.retain(|column| !self.optional.contains(&self.headings[*column]));
+            // The most important column first. A later one may fit where an earlier one did not.
+            for name in self.optional.iter().rev() {
+                let is_wanted = |column: &&usize| shown.contains(column) || self.headings[**column] == *name;
+                let wider: Vec<usize> = all.iter().filter(is_wanted).copied().collect();
+                if self.width(&wider) <= columns {
+                    shown = wider;
                 }
-                shown.retain(|column| self.headings[*column] != *name);
             }
         }
+        // The terminal wraps a line with columns that the user asked for.
+        let columns = if may_drop { columns } else { usize::MAX };
         Ok(self.render_columns(&shown, !options.no_headers, columns))
     }
 
@@ -236,6 +247,12 @@ mod tests {
         assert!(lines(&options(Format::Table), 80).starts_with("ROLE      MESSAGE\n"));
         assert!(lines(&options(Format::Wide), 80).starts_with("ID  ROLE      MESSAGE\n"));
         assert!(lines(&options(Format::Table), 12).starts_with("MESSAGE\n"));
+        assert!(lines(&options(Format::Wide), 12).ends_with("evil[2J lines"), "complete");
+        let mut sparse = Table::new(["ID", "ROLE", "MESSAGE"]);
+        sparse.row([Cell::plain("1"), Cell::plain(""), Cell::plain("found it")]);
+        let sparse = |columns| plain(&sparse.render_with(&options(Format::Table), columns).unwrap_or_default());
+        assert_eq!(sparse(80), "ID  MESSAGE\n1   found it");
+        assert!(sparse(usize::MAX).starts_with("ID  ROLE  MESSAGE"));
         let chosen = OutputArgs {
             columns: vec!["message".to_owned(), "id".to_owned()],
             no_headers: true,

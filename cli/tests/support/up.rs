@@ -2,8 +2,9 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader, Lines},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, ChildStdout, Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -121,6 +122,39 @@ impl Up {
 }
 
 impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A command that writes until it is interrupted.
+pub struct Watching {
+    pub process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Watching {
+    pub fn start(up: &Up, arguments: &[&str]) -> Self {
+        let mut process = troupe(up.home.path())
+            .args(arguments)
+            .args(["--supervisor", up.supervisor(), "--registry", up.registry()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { process, lines }
+    }
+
+    /// Returns the next line with this text.
+    #[track_caller]
+    pub fn until(&mut self, text: &str) -> String {
+        let mut lines = self.lines.by_ref().map(Result::unwrap);
+        lines.find(|line| line.contains(text)).expect("the output has the text")
+    }
+}
+
+impl Drop for Watching {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -6,6 +6,7 @@ use crate::domain::{
     diagnostic::{Diagnostic, Finding},
     digest::{Digest, DigestBuilder},
     error::RegistryError,
+    finding_kind::FindingKind,
     malformed::Malformed,
     name::{AgentType, GraphName, TemplateName},
     template::{Template, TemplateFile},
@@ -178,7 +179,11 @@ fn add<N: Ord + Clone>(entries: &mut BTreeMap<N, Entry>, name: &N, file: &Arc<Te
 
 /// Shadowing a file of another level is intended; within one directory it is a mistake.
 fn same_name(file: &TemplateFile, first: &str) -> Diagnostic {
-    let finding = Finding::warning(None, format!("not used: {first} has the same name \"{}\"", file.name));
+    let finding = Finding::warning(
+        FindingKind::DuplicateName,
+        None,
+        format!("not used: {first} has the same name \"{}\"", file.name),
+    );
     Diagnostic {
         path: file.path.clone(),
         dialect: Some(file.dialect),

@@ -1,6 +1,6 @@
 //! Errors and warnings about template files, worded for the authors of the files.
 
-use crate::domain::dialect::Dialect;
+use crate::domain::{dialect::Dialect, finding_kind::FindingKind};
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,27 +14,42 @@ pub enum Severity {
 /// A finding about a file's text. The caller knows which file it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
+    /// What it is about.
+    pub kind: FindingKind,
     /// The line, starting at 1. `None` if the finding is about the whole file.
     pub line: Option<usize>,
+    /// The column, in characters from 1. Only lint determines it.
+    pub column: Option<u32>,
     /// How serious it is.
     pub severity: Severity,
     /// The problem, with the offending value.
     pub message: String,
     /// The suggested fix.
     pub suggestion: Option<String>,
+    /// The text to replace in the line, if the fix is mechanical.
+    pub replacement: Option<Box<Replacement>>,
+}
+
+/// A mechanical fix of one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// The text as written.
+    pub from: String,
+    /// The text that was meant.
+    pub to: String,
 }
 
 impl Finding {
     /// Returns a finding of severity error.
     #[must_use]
-    pub fn error(line: Option<usize>, message: impl Into<String>) -> Self {
-        Self::new(Severity::Error, line, message)
+    pub fn error(kind: FindingKind, line: Option<usize>, message: impl Into<String>) -> Self {
+        Self::new(Severity::Error, kind, line, message)
     }
 
     /// Returns a finding of severity warning.
     #[must_use]
-    pub fn warning(line: Option<usize>, message: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, line, message)
+    pub fn warning(kind: FindingKind, line: Option<usize>, message: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, kind, line, message)
     }
 
     /// Adds a suggested fix.
@@ -44,12 +59,25 @@ impl Finding {
         self
     }
 
-    fn new(severity: Severity, line: Option<usize>, message: impl Into<String>) -> Self {
+    /// Adds a mechanical fix.
+    #[must_use]
+    pub fn replace(mut self, from: impl Into<String>, to: impl Into<String>) -> Self {
+        self.replacement = Some(Box::new(Replacement {
+            from: from.into(),
+            to: to.into(),
+        }));
+        self
+    }
+
+    fn new(severity: Severity, kind: FindingKind, line: Option<usize>, message: impl Into<String>) -> Self {
         Self {
+            kind,
             line,
+            column: None,
             severity,
             message: message.into(),
             suggestion: None,
+            replacement: None,
         }
     }
 }

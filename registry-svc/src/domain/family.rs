@@ -7,6 +7,7 @@ use crate::domain::{
     diagnostic::{Diagnostic, Finding},
     dialect::Dialect,
     digest::Digest,
+    finding_kind::FindingKind,
     foreign::{self, ForeignFormat},
     frontmatter::Document,
     graph,
@@ -193,7 +194,7 @@ fn refused(why: &str) -> Malformed {
 
 fn role(file: FileText<'_>) -> Result<Claimed, Finding> {
     let name = AgentType::parse(file.stem).map_err(|error| {
-        Finding::warning(None, format!("not used: {error}")).suggest(format!(
+        Finding::warning(FindingKind::UnusableName, None, format!("not used: {error}")).suggest(format!(
             "rename the file: at most {MAX_BYTES} letters, digits, - and _, then .md"
         ))
     })?;
@@ -226,7 +227,7 @@ fn foreign(format: ForeignFormat, file: FileText<'_>) -> Result<Claimed, Finding
 fn graph(file: FileText<'_>) -> Result<Claimed, Finding> {
     let name = GraphName::parse(file.stem).ok_or_else(|| {
         let why = format!("not used: the file has no name before .md, or one of over {MAX_BYTES} bytes");
-        Finding::warning(None, why)
+        Finding::warning(FindingKind::UnusableName, None, why)
     })?;
     let parsed = match file.text {
         Ok(text) => graph::parse_named(&name, text),
@@ -236,8 +237,12 @@ fn graph(file: FileText<'_>) -> Result<Claimed, Finding> {
 }
 
 fn no_default() -> Finding {
-    Finding::warning(None, "not used: \"default\" means to spawn without a template")
-        .suggest("give the file another name")
+    Finding::warning(
+        FindingKind::UnusableName,
+        None,
+        "not used: \"default\" means to spawn without a template",
+    )
+    .suggest("give the file another name")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use tool_policy::{MatchMode, locked_tools};
 
 use crate::domain::{
     diagnostic::Finding,
+    finding_kind::FindingKind,
     keys::{self, KeySet, Restrictions},
     malformed::{Located, Malformed},
     name::GraphName,
@@ -64,7 +65,11 @@ fn read(name: Option<&GraphName>, text: &str, findings: &mut Vec<Finding>) -> Re
         Preamble::new(preamble, opener + 2).declare(name, &mut template, findings)?;
         body
     } else {
-        let finding = Finding::warning(Some(1), "no [template] preamble, so no capability is declared");
+        let finding = Finding::warning(
+            FindingKind::MissingPreamble,
+            Some(1),
+            "no [template] preamble, so no capability is declared",
+        );
         findings.push(finding.suggest("start the file with [template], name, version, capabilities and constraints"));
         lines.as_slice()
     };
@@ -207,7 +212,11 @@ fn other_name(name: Option<&GraphName>, written: &str, line: usize) -> Option<Fi
         "name is \"{written}\", but the template is called \"{}\", as its file is",
         name.as_str()
     );
-    Some(Finding::warning(Some(line), message).suggest("rename the file, or correct name"))
+    Some(
+        Finding::warning(FindingKind::DifferentName, Some(line), message)
+            .suggest("rename the file, or correct name")
+            .replace(written, name.as_str()),
+    )
 }
 
 /// Returns the first line of prose.

@@ -2,6 +2,7 @@
 
 use crate::domain::{
     diagnostic::Finding,
+    finding_kind::FindingKind,
     frontmatter::Document,
     malformed::{Located, Malformed},
     yaml::Shape,
@@ -100,9 +101,13 @@ pub fn check(shape: &Shape, keys: KeySet, document: &Document, findings: &mut Ve
 pub fn warn(key: &str, keys: KeySet, line: impl FnOnce() -> Option<usize>, findings: &mut Vec<Finding>) {
     match findings.len() {
         ..MAX_UNKNOWN => {
-            let finding = Finding::warning(line(), format!("unknown key \"{key}\" in {} is ignored", keys.place));
+            let finding = Finding::warning(
+                FindingKind::UnknownKey,
+                line(),
+                format!("unknown key \"{key}\" in {} is ignored", keys.place),
+            );
             findings.push(match nearest(key, keys.known) {
-                Some(meant) => finding.suggest(format!("did you mean {meant}?")),
+                Some(meant) => finding.suggest(format!("did you mean {meant}?")).replace(key, meant),
                 None => finding,
             });
         }
@@ -111,7 +116,7 @@ pub fn warn(key: &str, keys: KeySet, line: impl FnOnce() -> Option<usize>, findi
                 "unknown key \"{key}\" in {} and all that follow are ignored",
                 keys.place
             );
-            findings.push(Finding::warning(line(), text));
+            findings.push(Finding::warning(FindingKind::UnknownKey, line(), text));
         }
         _ => {}
     }
@@ -211,7 +216,7 @@ mod tests {
             let keys: Vec<String> = (0..count).map(|number| format!("word{number}")).collect();
             let document = Document::split(&format!("---\n{}: x\n---\n", keys.join(": x\n"))).unwrap();
             let shape = Shape::Map(keys.into_iter().map(|key| (key, Shape::Scalar)).collect());
-            let mut findings = vec![Finding::warning(None, "of another mapping"); earlier];
+            let mut findings = vec![Finding::warning(FindingKind::UnknownKey, None, "of another mapping"); earlier];
             check(&shape, KEYS, &document, &mut findings).map(|()| findings.len())
         };
         assert_eq!(named(0, MAX_UNKNOWN), Ok(MAX_UNKNOWN));

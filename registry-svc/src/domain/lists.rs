@@ -9,6 +9,7 @@ use serde::{
 
 use crate::domain::{
     diagnostic::Finding,
+    finding_kind::FindingKind,
     frontmatter::Document,
     malformed::{Located, Malformed},
     yaml::Shape,
@@ -78,7 +79,11 @@ pub fn clean(
         return Err(Malformed::BlankList { key }.at(document.line_of(key)));
     }
     if list.is_empty() && when_empty == WhenEmpty::Unrestricted && shape.has(key) {
-        let finding = Finding::warning(document.line_of(key), format!("an empty {key} restricts nothing"));
+        let finding = Finding::warning(
+            FindingKind::EmptyList,
+            document.line_of(key),
+            format!("an empty {key} restricts nothing"),
+        );
         findings.push(finding.suggest(format!(
             "remove {key}, or deny with `deny_list: [\"*\"]` if nothing is to be allowed"
         )));

@@ -2,7 +2,11 @@
 
 use tool_policy::PolicyError;
 
-use crate::domain::name::{MAX_BYTES, PersonaName};
+use crate::domain::{
+    diagnostic::Replacement,
+    finding_kind::FindingKind,
+    name::{MAX_BYTES, PersonaName},
+};
 
 /// The reason why a file is not a valid template. The template is neither listed nor resolved, because a fallback could
 /// be less restrictive.
@@ -163,6 +167,17 @@ pub enum Incomplete {
     PersonaDescription(PersonaName),
 }
 
+impl Incomplete {
+    /// Returns the kind of the finding about the requirement.
+    #[must_use]
+    pub const fn kind(&self) -> FindingKind {
+        match self {
+            Self::Description | Self::PersonaDescription(_) => FindingKind::MissingDescription,
+            Self::DefaultPrompt => FindingKind::MissingPrompt,
+        }
+    }
+}
+
 /// A defect of either kind, as part of an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Defect {
@@ -230,6 +245,48 @@ impl Malformed {
             | Self::RepeatedBlock(_) => return None,
         };
         Some(fixed.to_owned())
+    }
+
+    /// Returns the kind of the finding about the defect.
+    #[must_use]
+    pub const fn kind(&self) -> FindingKind {
+        match self {
+            Self::Refused(_) => FindingKind::Unreadable,
+            Self::UnterminatedFrontmatter => FindingKind::UnterminatedFrontmatter,
+            Self::InvalidYaml(_) => FindingKind::InvalidYaml,
+            Self::InvalidPreamble(_) | Self::InvalidToml(_) => FindingKind::InvalidToml,
+            Self::MisplacedRestriction { .. } | Self::UselessRestriction { .. } => FindingKind::MisplacedRestriction,
+            Self::MisspeltRestriction { .. } => FindingKind::MisspeltRestriction,
+            Self::TooManyKeys { .. } => FindingKind::TooManyKeys,
+            Self::NoFrontmatter => FindingKind::MissingFrontmatter,
+            Self::MissingField(_) | Self::MissingRequired(_) => FindingKind::MissingField,
+            Self::Invalid { .. }
+            | Self::BadSubagentName(_)
+            | Self::BlankModelConfig(_)
+            | Self::WrongType { .. }
+            | Self::BadSpawnEntry(_)
+            | Self::LongPersona(_) => FindingKind::InvalidValue,
+            Self::DuplicateEntry { .. } => FindingKind::DuplicateEntry,
+            Self::BlankEntry(_) | Self::BlankList { .. } => FindingKind::BlankEntry,
+            Self::ModelConflict { .. } | Self::MixedDialects(_) => FindingKind::ConflictingKeys,
+            Self::BadPattern(_) => FindingKind::InvalidPattern,
+            Self::BlocksWithoutPersonas | Self::UndeclaredBlock(_) => FindingKind::UndeclaredPersona,
+            Self::MissingBlock(_) => FindingKind::MissingPersonaBlock,
+            Self::RepeatedPersona(_) | Self::RepeatedBlock(_) => FindingKind::RepeatedPersona,
+            Self::EmptyBlock(_) => FindingKind::EmptyPersonaBlock,
+        }
+    }
+
+    /// Returns the mechanical fix, if there is one.
+    #[must_use]
+    pub fn replacement(&self) -> Option<Replacement> {
+        match self {
+            Self::MisspeltRestriction { key, meant } | Self::MisplacedRestriction { key, meant } => Some(Replacement {
+                from: key.clone(),
+                to: meant.clone(),
+            }),
+            _ => None,
+        }
     }
 
     /// Adds the line, if it is known.

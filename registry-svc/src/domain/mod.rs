@@ -17,6 +17,7 @@ pub mod encoding;
 pub mod error;
 pub mod extension;
 pub mod family;
+pub mod finding_kind;
 pub mod foreign;
 pub mod frontmatter;
 pub mod graph;

@@ -12,6 +12,7 @@ use crate::domain::{
     diagnostic::Finding,
     effort::Effort,
     extension,
+    finding_kind::FindingKind,
     frontmatter::Document,
     keys::{self, KeySet, Restrictions},
     lists::NameList,
@@ -298,7 +299,11 @@ fn tools(
         allow.clear();
     } else if allow.is_empty() && shape.has("tools") {
         if !shape.has_list("tools") || !stated.is_empty() {
-            let finding = Finding::warning(document.line_of("tools"), "an empty tools allows nothing");
+            let finding = Finding::warning(
+                FindingKind::EmptyList,
+                document.line_of("tools"),
+                "an empty tools allows nothing",
+            );
             findings.push(finding.suggest("remove tools to allow everything, or write `tools: []` if that is meant"));
         }
         deny = vec!["*".to_owned()];

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::domain::{
     diagnostic::Finding,
+    finding_kind::FindingKind,
     template::{Parsed, Scope},
 };
 
@@ -45,7 +46,7 @@ impl Rules {
             return;
         }
         let message = format!("endpoint \"{endpoint}\" is not used: a project's template may only name allowed ones");
-        let finding = Finding::warning(None, message);
+        let finding = Finding::warning(FindingKind::EndpointNotAllowed, None, message);
         parsed
             .findings
             .push(finding.suggest("start the registry with this endpoint among its allowed_endpoints"));

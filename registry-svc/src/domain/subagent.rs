@@ -9,6 +9,7 @@ use tool_policy::MatchMode;
 use crate::domain::{
     diagnostic::Finding,
     extension,
+    finding_kind::FindingKind,
     frontmatter::Document,
     keys::{self, KeySet, Restrictions},
     malformed::{Located, Malformed},
@@ -198,11 +199,15 @@ fn entries(key: &'static str, list: &'static str, raw: Option<Vec<String>>) -> R
 fn advise(tools: &[String], (document, shape): (&Document, &Shape), findings: &mut Vec<Finding>) {
     let line = document.line_of("tools");
     if tools.is_empty() && shape.has("tools") {
-        let finding = Finding::warning(line, "an empty tools restricts nothing");
+        let finding = Finding::warning(FindingKind::EmptyList, line, "an empty tools restricts nothing");
         findings.push(finding.suggest("remove tools, or name at least one"));
     }
     for tool in tools.iter().filter(|tool| tool.contains(['*', '?'])) {
-        let finding = Finding::warning(line, format!("tools are literal names here; \"{tool}\" is no pattern"));
+        let finding = Finding::warning(
+            FindingKind::LiteralPattern,
+            line,
+            format!("tools are literal names here; \"{tool}\" is no pattern"),
+        );
         findings.push(finding.suggest("name each tool, or write the agent as a role in .codex/.agents"));
     }
 }

@@ -9,6 +9,7 @@ use crate::domain::{
     dialect::Dialect,
     digest::Digest,
     effort::Effort,
+    finding_kind::FindingKind,
     malformed::{Incomplete, Located, Malformed},
     name::{PersonaName, TemplateName},
 };
@@ -213,14 +214,18 @@ impl Parsed {
         if findings.len() > MAX_FINDINGS {
             let more = findings.len() - MAX_FINDINGS;
             findings.truncate(MAX_FINDINGS);
-            findings.push(Finding::warning(None, format!("{more} more findings are not shown")));
+            findings.push(Finding::warning(
+                FindingKind::MoreFindings,
+                None,
+                format!("{more} more findings are not shown"),
+            ));
             findings.shrink_to_fit();
         }
         match outcome {
             Ok(template) => {
                 if let Err(incomplete) = template.complete() {
                     findings.push(
-                        Finding::error(None, incomplete.to_string())
+                        Finding::error(incomplete.kind(), None, incomplete.to_string())
                             .suggest("it can be spawned, but fails a strict listing of all agents"),
                     );
                 }
@@ -230,9 +235,10 @@ impl Parsed {
                 }
             }
             Err(Located { line, why }) => {
-                let finding = Finding::error(line, why.to_string());
+                let finding = Finding::error(why.kind(), line, why.to_string());
                 findings.push(Finding {
                     suggestion: why.suggestion(),
+                    replacement: why.replacement().map(Box::new),
                     ..finding
                 });
                 Self {

@@ -19,6 +19,7 @@ use crate::{
         dialect::Dialect,
         encoding,
         family::{Family, FileText},
+        finding_kind::FindingKind,
         graph,
         name::TemplateName,
         role,
@@ -173,7 +174,7 @@ impl Directories {
             level.notes.push(note(
                 &directory.path,
                 None,
-                Finding::error(None, Unreadable::OutsideBoundary.to_string()),
+                Finding::error(FindingKind::Unreadable, None, Unreadable::OutsideBoundary.to_string()),
             ));
             return Some(level);
         }
@@ -185,7 +186,9 @@ impl Directories {
         });
         let found = found.and_then(|files| self.add(location, &files, scan, abandoned, &mut level));
         if let Err((path, why)) = found {
-            level.notes.push(note(&path, None, Finding::error(None, why)));
+            level
+                .notes
+                .push(note(&path, None, Finding::error(FindingKind::Unreadable, None, why)));
         }
         in_order(&mut level);
         Some(level)

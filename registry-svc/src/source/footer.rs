@@ -9,7 +9,10 @@ use std::{
 use svc_kit::stamp::Stamp;
 
 use crate::{
-    domain::diagnostic::{Diagnostic, Finding},
+    domain::{
+        diagnostic::{Diagnostic, Finding},
+        finding_kind::FindingKind,
+    },
     source::{
         boundary::{Boundary, HiddenDirectories},
         cache::StampedCache,
@@ -93,7 +96,11 @@ pub(crate) fn note(path: &Path, why: &str) -> Diagnostic {
     Diagnostic {
         path: path.display().to_string(),
         dialect: None,
-        finding: Finding::error(None, format!("this system footer is not used: {why}")),
+        finding: Finding::error(
+            FindingKind::Unreadable,
+            None,
+            format!("this system footer is not used: {why}"),
+        ),
     }
 }
 

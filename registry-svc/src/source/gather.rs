@@ -16,6 +16,7 @@ use crate::{
         digest::Digest,
         error::RegistryError,
         family::Family,
+        finding_kind::FindingKind,
         foreign::ForeignFormat,
         template::Scope,
     },
@@ -150,7 +151,7 @@ impl BundleBuilder {
     }
 
     fn note(&mut self, path: &Path, why: &str) {
-        let finding = directory::note(path, None, Finding::error(None, why));
+        let finding = directory::note(path, None, Finding::error(FindingKind::Unreadable, None, why));
         // Profiles and Codex's own agents share a directory.
         if !self.findings.contains(&finding) {
             self.findings.push(finding);

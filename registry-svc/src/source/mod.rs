@@ -11,7 +11,7 @@ mod budget;
 pub(crate) mod bundle;
 mod cache;
 mod directory;
-mod embedded;
+pub(crate) mod embedded;
 mod fair_semaphore;
 mod footer;
 pub(crate) mod gather;

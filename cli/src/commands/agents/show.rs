@@ -54,7 +54,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<()> {
         return Err(Error::failure(message).hint("correct the file; `troupe lint` shows every finding with its line"));
     };
     let tools = Tools::of(agent);
-    context.ui.answer(
+    context.ui.page(
         || {
             json!({
                 "agent": json::message(agent),

@@ -4,12 +4,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     fs::{self, File},
-    io::Read as _,
+    io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
 };
 
 use registry_svc::domain::{
     diagnostic::{Diagnostic, Finding},
+    finding_kind::FindingKind,
     lint::MAX_BYTES,
     name::AgentType,
 };
@@ -34,6 +35,8 @@ pub(super) struct Files {
     pub(super) files: Vec<(PathBuf, Option<Kind>)>,
     /// Findings about directories and about files that were not read.
     pub(super) findings: Vec<Diagnostic>,
+    /// The directories that were searched, for a result without files.
+    pub(super) searched: Vec<PathBuf>,
     seen: BTreeSet<PathBuf>,
 }
 
@@ -90,6 +93,7 @@ impl Files {
     }
 
     fn directory(&mut self, directory: &Path, kind: Option<Kind>) {
+        self.searched.push(directory.to_owned());
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
             // The template directory does not exist.
@@ -139,7 +143,8 @@ impl Files {
             match taken.get(&name) {
                 Some(first) => {
                     let message = format!("not used: {} has the same name \"{name}\"", first.display());
-                    let finding = Finding::warning(None, message).suggest("rename one of the two files");
+                    let finding = Finding::warning(FindingKind::DuplicateName, None, message)
+                        .suggest("rename one of the two files");
                     self.findings.push(diagnostic(path, finding));
                 }
                 None => {
@@ -157,7 +162,8 @@ impl Files {
     }
 
     fn note(&mut self, path: &Path, why: String) {
-        self.findings.push(diagnostic(path, Finding::error(None, why)));
+        self.findings
+            .push(diagnostic(path, Finding::error(FindingKind::Unreadable, None, why)));
     }
 }
 
@@ -176,7 +182,7 @@ pub(super) fn diagnostic(path: &Path, finding: Finding) -> Diagnostic {
 ///
 /// Returns the reason for which the registry could not read the file either.
 pub(super) fn read(path: &Path) -> std::result::Result<Vec<u8>, Finding> {
-    let refused = |why: String| Finding::error(None, why);
+    let refused = |why: String| Finding::error(FindingKind::Unreadable, None, why);
     let failed = |error: std::io::Error| refused(format!("cannot be read: {error}"));
     // Checked before opening: opening a pipe blocks until it has a writer.
     let metadata = fs::metadata(path).map_err(failed)?;
@@ -190,6 +196,18 @@ pub(super) fn read(path: &Path) -> std::result::Result<Vec<u8>, Finding> {
         .read_to_end(&mut bytes)
         .map_err(failed)?;
     Ok(bytes)
+}
+
+/// Replaces the content of a file atomically. A link stays a link.
+pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let permissions = fs::metadata(&path)?.permissions();
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    fs::set_permissions(file.path(), permissions)?;
+    file.persist(&path)?;
+    Ok(())
 }
 
 /// Guesses the dialect of a file outside of the template directories.

@@ -5,13 +5,15 @@ mod kind;
 mod sarif;
 
 use std::{
-    env,
+    collections::BTreeSet,
+    env, fs, io,
     path::{self, Path, PathBuf},
 };
 
 use registry_svc::domain::{
     diagnostic::{Diagnostic, Severity},
-    lint::lint_text,
+    lint::{self, LintedText, lint_text},
+    name::{AgentType, TemplateName},
 };
 use serde_json::{Value, json};
 
@@ -25,6 +27,9 @@ use crate::{
     ui::style,
 };
 
+/// Maximum number of times that `--fix` checks and corrects the files.
+const MAX_FIX_ROUNDS: usize = 5;
+
 const AFTER_HELP: &str = "\
 Without PATH, the command checks the templates of the project: those of the current directory and its parents, up to
 the directory with `.git`.
@@ -33,6 +38,7 @@ Examples:
   troupe lint
   troupe lint --user --strict
   troupe lint .codex/.agents/auditor.md
+  troupe lint --fix
   troupe lint --output sarif > troupe.sarif
 
 Exit codes: 0 no error, 1 an error (or a warning, with --strict), 2 usage.";
@@ -59,6 +65,9 @@ pub(crate) struct Args {
     /// Fail on warnings
     #[arg(long)]
     strict: bool,
+    /// Correct misspelt keys, tools and roles, keys of another dialect, and unquoted wildcards in the files
+    #[arg(long)]
+    fix: bool,
 }
 
 /// The result of a run.
@@ -66,11 +75,29 @@ pub(crate) struct Args {
 struct Report {
     checked: usize,
     findings: Vec<Diagnostic>,
+    /// The number of corrected files.
+    fixed: usize,
+    /// The directories that were searched.
+    searched: Vec<PathBuf>,
 }
 
 /// Checks the files. Fails if there is an error.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    let report = check(gather(args)?);
+    let roles = known_roles(args);
+    let mut report = check(gather(args)?, &roles);
+    if args.fix {
+        let mut corrected = BTreeSet::new();
+        // A correction may reveal further findings, for example in a list whose key was misspelt.
+        for _ in 0..MAX_FIX_ROUNDS {
+            let changed = fix(&report.findings)?;
+            if changed.is_empty() {
+                break;
+            }
+            corrected.extend(changed);
+            report = check(gather(args)?, &roles);
+        }
+        report.fixed = corrected.len();
+    }
     let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
     match context.global.output.format {
         Format::Sarif => context.ui.line(writer::to_line(&sarif::log(&report.findings))?)?,
@@ -96,18 +123,48 @@ fn gather(args: &Args) -> Result<Files> {
     Ok(Files::of_places(&start, home.as_deref(), args.user))
 }
 
-fn check(files: Files) -> Report {
+/// Returns the roles that a `spawn_list` may name: those of the checked files, of the project, of the user, and the
+/// embedded ones.
+fn known_roles(args: &Args) -> Vec<AgentType> {
+    let start = args.paths.first().or(args.cwd.as_ref()).cloned();
+    let start = start.or_else(|| env::current_dir().ok()).unwrap_or_default();
+    let start = path::absolute(&start).unwrap_or(start);
+    let home = places::home(args.home.clone()).ok();
+    let mut files = Files::of_places(&start, home.as_deref(), true).files;
+    files.extend(Files::named(&args.paths, args.dialect).unwrap_or_default().files);
+    let names = files.into_iter().filter_map(|(path, kind)| {
+        let bytes = files::read(&path).ok()?;
+        match lint_file(&path, kind, &bytes).1.name? {
+            TemplateName::AgentType(name) => Some(name),
+            TemplateName::RoleTemplate(_) => None,
+        }
+    });
+    names.chain(registry_svc::embedded_roles()).collect()
+}
+
+/// Checks a text as the file with this path, which is returned as an absolute one.
+fn lint_file(path: &Path, kind: Option<Kind>, bytes: &[u8]) -> (String, LintedText) {
+    let kind = kind.unwrap_or_else(|| files::guess(bytes));
+    // The parent directories identify the format of a foreign file.
+    let name = path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let name = name.display().to_string();
+    let linted = lint_text(&name, kind.into(), bytes);
+    (name, linted)
+}
+
+fn check(files: Files, roles: &[AgentType]) -> Report {
     let mut report = Report {
         checked: files.files.len(),
         findings: files.findings,
+        fixed: 0,
+        searched: files.searched,
     };
     for (path, kind) in files.files {
         match files::read(&path) {
             Ok(bytes) => {
-                let kind = kind.unwrap_or_else(|| files::guess(&bytes));
-                // The parent directories identify the format of a foreign file.
-                let name = path::absolute(&path).unwrap_or(path).display().to_string();
-                report.findings.extend(lint_text(&name, kind.into(), &bytes));
+                let (name, mut linted) = lint_file(&path, kind, &bytes);
+                linted.check_roles(&name, &bytes, roles);
+                report.findings.extend(linted.diagnostics);
             }
             Err(finding) => report.findings.push(files::diagnostic(&path, finding)),
         }
@@ -120,6 +177,29 @@ fn check(files: Files) -> Report {
         diagnostic.path = shown(&diagnostic.path, here.as_deref());
     }
     report
+}
+
+/// Applies the mechanical fixes, and returns the changed files.
+fn fix(findings: &[Diagnostic]) -> Result<Vec<PathBuf>> {
+    let mut changed = Vec::new();
+    for of_file in findings.chunk_by(|one, other| one.path == other.path) {
+        let Some(path) = of_file.first().map(|diagnostic| Path::new(&diagnostic.path)) else {
+            continue;
+        };
+        if !of_file
+            .iter()
+            .any(|diagnostic| diagnostic.finding.replacement.is_some())
+        {
+            continue;
+        }
+        let failed = |error: io::Error| Error::failure(format!("cannot correct {}: {error}", path.display()));
+        let text = fs::read_to_string(path).map_err(failed)?;
+        if let Some(fixed) = lint::fixed(&text, of_file) {
+            files::replace(path, &fixed).map_err(failed)?;
+            changed.push(path.to_owned());
+        }
+    }
+    Ok(changed)
 }
 
 /// Returns the path relative to the current directory if it is below it.
@@ -139,6 +219,14 @@ impl Report {
 fn text(report: &Report) -> String {
     let mut lines: Vec<String> = report.findings.iter().map(line).collect();
     lines.push(summary(report));
+    if report.checked == 0 {
+        let searched = report
+            .searched
+            .iter()
+            .map(|directory| format!("  {}", directory.display()));
+        lines.push("no template was found in:".to_owned());
+        lines.extend(searched.map(|directory| sanitize::line(&directory)));
+    }
     lines.join("\n")
 }
 
@@ -150,11 +238,13 @@ fn line(diagnostic: &Diagnostic) -> String {
     };
     // Every finding has a line number, so that editors can jump to it.
     let mut text = format!(
-        "{}:{}: {} {}",
+        "{}:{}:{}: {} {} {}",
         sanitize::line(&diagnostic.path),
         finding.line.unwrap_or(1),
+        finding.column.unwrap_or(1),
         style::paint(look, format_args!("{word}:")),
-        sanitize::line(&finding.message)
+        sanitize::line(&finding.message),
+        style::paint(style::DIM, format_args!("[{}]", finding.kind.id()))
     );
     if let Some(suggestion) = &finding.suggestion {
         text.push_str(&format!(
@@ -171,8 +261,17 @@ fn summary(report: &Report) -> String {
         1 => format!("1 {one}"),
         several => format!("{several} {one}s"),
     };
+    let fixed = match report.fixed {
+        0 => String::new(),
+        fixed => format!("{} corrected; ", count(fixed, "file")),
+    };
+    let fixable = |diagnostic: &&Diagnostic| diagnostic.finding.replacement.is_some();
+    let fixable = match report.findings.iter().filter(fixable).count() {
+        0 => String::new(),
+        fixable => format!("; --fix corrects {fixable}"),
+    };
     format!(
-        "{} checked: {}, {}",
+        "{fixed}{} checked: {}, {}{fixable}",
         count(report.checked, "file"),
         count(report.count(Severity::Error), "error"),
         count(report.count(Severity::Warning), "warning")
@@ -184,9 +283,12 @@ fn to_json(report: &Report) -> Value {
         "files": report.checked,
         "errors": report.count(Severity::Error),
         "warnings": report.count(Severity::Warning),
+        "fixed_files": report.fixed,
         "diagnostics": report.findings.iter().map(|diagnostic| json!({
             "path": diagnostic.path,
             "line": diagnostic.finding.line.unwrap_or(0),
+            "column": diagnostic.finding.column.unwrap_or(0),
+            "rule": diagnostic.finding.kind.id(),
             "dialect": diagnostic.dialect.map(|dialect| dialect.to_string().to_ascii_uppercase()),
             "severity": match diagnostic.finding.severity {
                 Severity::Error => "ERROR",
@@ -194,6 +296,7 @@ fn to_json(report: &Report) -> Value {
             },
             "message": diagnostic.finding.message,
             "suggestion": diagnostic.finding.suggestion.as_deref().unwrap_or_default(),
+            "fixable": diagnostic.finding.replacement.is_some(),
         })).collect::<Vec<_>>(),
     })
 }
@@ -203,21 +306,21 @@ fn to_json(report: &Report) -> Value {
 mod tests {
     use std::fs;
 
-    use registry_svc::domain::diagnostic::Finding;
+    use registry_svc::domain::{diagnostic::Finding, finding_kind::FindingKind};
 
     use super::*;
     use crate::ui::plain;
 
     #[test]
     fn finding_is_one_line_with_hint_below() {
-        let finding = Finding::error(Some(3), "bad\u{1b}[2J key").suggest("remove it");
+        let finding = Finding::error(FindingKind::UnknownKey, Some(3), "bad\u{1b}[2J key").suggest("remove it");
         let diagnostic = files::diagnostic(Path::new("a.md"), finding);
         assert_eq!(
             plain(&line(&diagnostic)),
-            "a.md:3: error: bad[2J key\n  hint: remove it"
+            "a.md:3:1: error: bad[2J key [unknown-key]\n  hint: remove it"
         );
-        let warning = files::diagnostic(Path::new("a.md"), Finding::warning(None, "odd"));
-        assert_eq!(plain(&line(&warning)), "a.md:1: warning: odd");
+        let warning = files::diagnostic(Path::new("a.md"), Finding::warning(FindingKind::EmptyList, None, "odd"));
+        assert_eq!(plain(&line(&warning)), "a.md:1:1: warning: odd [empty-list]");
     }
 
     #[test]
@@ -228,7 +331,7 @@ mod tests {
         fs::write(roles.join("good.md"), "---\ndescription: d\n---\nWork.\n").unwrap();
         fs::write(roles.join("open.md"), "---\ndescription: d\n").unwrap();
         fs::write(roles.join("odd.md"), "---\ndescription: d\ncolour: red\n---\nWork.\n").unwrap();
-        let report = check(Files::named(&[directory.path().to_owned()], None).unwrap());
+        let report = check(Files::named(&[directory.path().to_owned()], None).unwrap(), &[]);
         assert_eq!(summary(&report), "3 files checked: 1 error, 1 warning");
         let json = to_json(&report);
         assert_eq!((&json["files"], &json["errors"]), (&json!(3), &json!(1)));

@@ -2,33 +2,21 @@
 
 use std::path::Path;
 
-use registry_svc::domain::diagnostic::{Diagnostic, Severity};
+use registry_svc::domain::{
+    diagnostic::{Diagnostic, Severity},
+    finding_kind::FindingKind,
+};
 use serde_json::{Value, json};
-
-/// The two rules. The severity of a finding selects its rule.
-const RULES: [(&str, &str, &str); 2] = [
-    (
-        "template-error",
-        "The template cannot be used, or not for everything.",
-        "error",
-    ),
-    (
-        "template-warning",
-        "The template works, but probably not as its author meant it.",
-        "warning",
-    ),
-];
 
 /// Returns the SARIF log of one run.
 pub(super) fn log(findings: &[Diagnostic]) -> Value {
-    let rules: Vec<Value> = RULES
+    let rules: Vec<Value> = FindingKind::ALL
         .iter()
-        .map(|(id, text, level)| {
+        .map(|kind| {
             json!({
-                "id": id,
-                "shortDescription": { "text": text },
+                "id": kind.id(),
+                "shortDescription": { "text": kind.summary() },
                 "helpUri": concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/templates.md"),
-                "defaultConfiguration": { "level": level },
             })
         })
         .collect();
@@ -52,25 +40,26 @@ pub(super) fn log(findings: &[Diagnostic]) -> Value {
 
 fn result(diagnostic: &Diagnostic) -> Value {
     let finding = &diagnostic.finding;
-    let rule = match finding.severity {
-        Severity::Error => 0,
-        Severity::Warning => 1,
+    let level = match finding.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
     };
-    let (id, _, level) = RULES[rule];
     let text = match &finding.suggestion {
         Some(suggestion) => format!("{}. {suggestion}", finding.message),
         None => finding.message.clone(),
     };
     json!({
-        "ruleId": id,
-        "ruleIndex": rule,
+        "ruleId": finding.kind.id(),
         "level": level,
         "message": { "text": text },
         "locations": [{
             "physicalLocation": {
                 "artifactLocation": { "uri": uri(Path::new(&diagnostic.path)) },
                 // A finding about the whole file gets line 1, because viewers require a line.
-                "region": { "startLine": finding.line.unwrap_or(1).max(1) },
+                "region": {
+                    "startLine": finding.line.unwrap_or(1).max(1),
+                    "startColumn": finding.column.unwrap_or(1).max(1),
+                },
             },
         }],
     })
@@ -92,6 +81,7 @@ fn uri(path: &Path) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use registry_svc::domain::diagnostic::Finding;
 
@@ -105,30 +95,29 @@ mod tests {
             finding: Finding { line, ..finding },
         };
         let log = log(&[
-            diagnostic(Some(4), Finding::warning(None, "unknown key").suggest("remove it")),
-            diagnostic(None, Finding::error(None, "broken")),
+            diagnostic(
+                Some(4),
+                Finding::warning(FindingKind::UnknownKey, None, "unknown key").suggest("remove it"),
+            ),
+            diagnostic(None, Finding::error(FindingKind::InvalidYaml, None, "broken")),
         ]);
         assert_eq!(log["version"], "2.1.0");
         let run = &log["runs"][0];
-        assert_eq!(run["tool"]["driver"]["rules"].as_array().map(Vec::len), Some(2));
+        let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
+        assert!(rules.iter().any(|rule| rule["id"] == "unknown-key"), "{rules:?}");
         let (warning, error) = (&run["results"][0], &run["results"][1]);
         assert_eq!(
             (&warning["ruleId"], &warning["level"]),
-            (&json!("template-warning"), &json!("warning"))
+            (&json!("unknown-key"), &json!("warning"))
         );
         assert_eq!(warning["message"]["text"], "unknown key. remove it");
         let place = &warning["locations"][0]["physicalLocation"];
         assert_eq!(
             place,
-            &json!({"artifactLocation": {"uri": "my%20dir/a.md"}, "region": {"startLine": 4}})
+            &json!({"artifactLocation": {"uri": "my%20dir/a.md"}, "region": {"startLine": 4, "startColumn": 1}})
         );
-        assert_eq!(
-            (
-                &error["ruleIndex"],
-                &error["locations"][0]["physicalLocation"]["region"]["startLine"]
-            ),
-            (&json!(0), &json!(1))
-        );
+        let region = &error["locations"][0]["physicalLocation"]["region"];
+        assert_eq!((&error["level"], &region["startLine"]), (&json!("error"), &json!(1)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::domain::{
     diagnostic::Finding,
     effort::Effort,
     extension,
+    finding_kind::FindingKind,
     foreign::{
         ForeignFormat,
         fields::{Field, PROMPT},
@@ -404,5 +405,9 @@ fn unmapped(field: &Field, value: &Value, why: Why) -> Finding {
     let text = value.to_string();
     let shown: String = text.chars().take(SHOWN_CHARS).collect();
     let cut = if shown.len() < text.len() { "..." } else { "" };
-    Finding::warning(field.line, format!("unmapped {} = {shown}{cut}: {why}", field.key))
+    Finding::warning(
+        FindingKind::UnmappedField,
+        field.line,
+        format!("unmapped {} = {shown}{cut}: {why}", field.key),
+    )
 }

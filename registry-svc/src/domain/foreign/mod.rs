@@ -12,6 +12,7 @@ use std::fmt;
 use crate::domain::{
     agents,
     diagnostic::Finding,
+    finding_kind::FindingKind,
     malformed::{Located, Malformed},
     name::{AgentType, MAX_BYTES},
     template::{Parsed, Scope, Template},
@@ -177,12 +178,14 @@ fn not_for_us(fields: &Fields) -> Option<Finding> {
     let is = |key: &str, value: &str| fields.get(key).is_some_and(|field| field.value == *value);
     if fields.get("disable").is_some_and(|field| field.value == true) {
         return Some(Finding::warning(
+            FindingKind::UnusedAgent,
             fields.line("disable"),
             "not used: the agent is disabled",
         ));
     }
     is("kind", "remote").then(|| {
         Finding::warning(
+            FindingKind::UnusedAgent,
             fields.line("kind"),
             "not used: a remote agent, which only its own program can reach",
         )

@@ -1,16 +1,18 @@
-//! The settings reference, generated from the programs' own help texts.
+//! Pages of the documentation that are generated from the programs' own help texts: the settings and the command
+//! reference.
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path};
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
+use registry_svc::domain::finding_kind::FindingKind;
 use svc_kit::settings;
 
 use crate::{args::Cli, global::SHARED_SETTINGS};
 
-/// Environment variable that makes the test write the settings reference instead of comparing it.
+/// Environment variable that makes the tests write the pages before they compare them.
 const WRITE: &str = "TROUPE_WRITE_DOCS";
 
-const HEAD: &str = "\
+const SETTINGS_HEAD: &str = "\
 # Settings
 
 After this page you can set any option of `troupe up`, `troupe run` and the services, in a file, a variable or a flag. A test generates the table from the programs.
@@ -81,7 +83,7 @@ fn row(arg: &Arg, of: &'static str) -> Row {
     }
 }
 
-fn page() -> String {
+fn settings_page() -> String {
     let mut rows: BTreeMap<(String, String), Row> = BTreeMap::new();
     for (name, command) in &programs() {
         for arg in settings::known(command, SHARED_SETTINGS) {
@@ -100,7 +102,7 @@ fn page() -> String {
             }
         }
     }
-    let mut page = String::from(HEAD);
+    let mut page = String::from(SETTINGS_HEAD);
     page.push_str("\n| setting | flag | variable | default | programs | description |\n|---|---|---|---|---|---|\n");
     for ((name, _), row) in rows {
         let of: Vec<String> = row.of.iter().map(|of| format!("`{of}`")).collect();
@@ -116,17 +118,81 @@ fn page() -> String {
     page
 }
 
-#[test]
-fn settings_reference_matches_the_programs() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/settings.md");
-    let page = page();
+const COMMANDS_HEAD: &str = "\
+# Command reference
+
+Use this page to look up the arguments and options of a command. `troupe COMMAND --help` prints the same texts, and `troupe man` writes them as manual pages. A test generates the page from the program. [Command line](command-line.md) describes ids, output formats, exit codes and contexts.
+
+## Options of every command
+
+```text
+";
+
+/// Columns of the help texts, so that they fit a page.
+const HELP_COLUMNS: usize = 100;
+
+/// Returns the options that every command has, as they appear in its help.
+fn shared_options(cli: &Command) -> String {
+    let shared = cli.get_arguments().filter(|arg| arg.is_global_set()).cloned();
+    let command = Command::new("troupe").disable_help_flag(true).args(shared);
+    help(command.help_template("{options}"))
+}
+
+fn help(command: Command) -> String {
+    // The values of this process's variables do not belong to the page.
+    let command = command.mut_args(|arg| arg.hide_env_values(true));
+    let text = command.term_width(HELP_COLUMNS).render_help().to_string();
+    let lines: Vec<&str> = text.trim_matches('\n').lines().map(str::trim_end).collect();
+    lines.join("\n")
+}
+
+/// Adds a section for a command and for each of its subcommands.
+fn add_command(page: &mut String, path: &str, command: &Command) {
+    if command.is_hide_set() {
+        return;
+    }
+    let own = command.clone().bin_name(path).disable_help_subcommand(true);
+    writeln!(page, "\n## {path}\n\n```text\n{}\n```", help(own)).unwrap();
+    if path == "troupe lint" {
+        page.push_str("\nThe rules of `lint`:\n\n| rule | finding |\n|---|---|\n");
+        for kind in FindingKind::ALL {
+            writeln!(page, "| `{}` | {} |", kind.id(), kind.summary()).unwrap();
+        }
+    }
+    for subcommand in command.get_subcommands() {
+        add_command(page, &format!("{path} {}", subcommand.get_name()), subcommand);
+    }
+}
+
+fn commands_page() -> String {
+    let cli = Cli::command();
+    let mut page = format!("{COMMANDS_HEAD}{}\n```\n", shared_options(&cli));
+    // Not yet built, so the options of every command are not repeated.
+    for command in cli.get_subcommands() {
+        add_command(&mut page, &format!("troupe {}", command.get_name()), command);
+    }
+    page
+}
+
+fn check(name: &str, page: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
     if env::var_os(WRITE).is_some() {
-        fs::write(&path, &page).unwrap();
+        fs::write(&path, page).unwrap();
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         written == page,
-        "docs/settings.md differs from the programs; generate it with `{WRITE}=1 cargo test -p troupe-cli --lib \
-         settings_page`"
+        "docs/{name} differs from the programs; generate it with `{WRITE}=1 cargo test -p troupe-cli --lib \
+         generated_pages`"
     );
+}
+
+#[test]
+fn settings_reference_matches_the_programs() {
+    check("settings.md", &settings_page());
+}
+
+#[test]
+fn command_reference_matches_the_program() {
+    check("command-reference.md", &commands_page());
 }

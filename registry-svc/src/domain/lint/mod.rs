@@ -1,0 +1,501 @@
+//! Checks of a single text with the registry's rules, without a registry.
+
+mod recovery;
+mod references;
+
+use std::{borrow::Cow, path::Path, sync::Arc};
+
+pub use crate::domain::encoding::MAX_BYTES;
+use crate::domain::{
+    diagnostic::{Diagnostic, Finding, Replacement},
+    encoding,
+    family::{Family, FileText},
+    finding_kind::FindingKind,
+    foreign::ForeignFormat,
+    name::{AgentType, TemplateName},
+    rules::Rules,
+    template::{Scope, Template, TemplateFile},
+};
+
+/// Maximum number of errors that are searched for in one text.
+const MAX_ERRORS: usize = 20;
+
+/// The kind of template to read a text as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LintKind {
+    /// `.codex/.agents/*.md`.
+    Role,
+    /// `.codex/agents/*.md`: the keys determine whether it is a profile or a subagent.
+    CodexAgent,
+    /// `docs/templates/*.md`.
+    Graph,
+    /// Another program's agent. The path determines the program; otherwise the text is read as Claude Code's.
+    Foreign,
+}
+
+impl LintKind {
+    /// Returns the kind of a file from its directory. `None` if the directory does not hold templates.
+    #[must_use]
+    pub fn of_path(path: &str) -> Option<Self> {
+        Family::of_path(path).map(|(family, _)| match family {
+            Family::Roles => Self::Role,
+            Family::Agents => Self::CodexAgent,
+            Family::Graph => Self::Graph,
+            Family::Foreign(_) => Self::Foreign,
+        })
+    }
+
+    fn family(self, path: &str) -> Family {
+        match self {
+            Self::Role => Family::Roles,
+            Self::CodexAgent => Family::Agents,
+            Self::Graph => Family::Graph,
+            Self::Foreign => match Family::of_path(path) {
+                Some((family @ Family::Foreign(_), _)) => family,
+                Some((Family::Roles | Family::Agents | Family::Graph, _)) | None => {
+                    Family::Foreign(ForeignFormat::by_ending(path))
+                }
+            },
+        }
+    }
+}
+
+/// The result of checking a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LintedText {
+    /// The name that the file claims. `None` if it claims none.
+    pub name: Option<TemplateName>,
+    /// The findings, in order of line.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The template, without the parts that have errors.
+    template: Option<Arc<Template>>,
+}
+
+/// Checks a text with the registry's rules, as the file with this path. The path identifies the file in the diagnostics
+/// and, in dialects where the stem is the name, names the template. No file is read. The rules of an operator
+/// (`allowed_endpoints`) are not applied.
+///
+/// Unlike the registry, which needs only the first error of a file, this function continues after an error.
+#[must_use]
+pub fn lint_text(path: &str, kind: LintKind, text: &[u8]) -> LintedText {
+    let family = kind.family(path);
+    let file_name = || Path::new(path).file_name()?.to_str();
+    let below = match Family::of_path(path) {
+        Some((found, below)) if found == family => below,
+        Some(_) | None => file_name().unwrap_or(path),
+    };
+    // A file outside the known directories may have any name.
+    let stem = family
+        .stem(below)
+        .or_else(|| Some(Cow::Borrowed(Path::new(below).file_stem()?.to_str()?)))
+        .unwrap_or(Cow::Borrowed(below));
+    let read = |text: Result<&str, &str>| {
+        let file = FileText {
+            path,
+            stem: &stem,
+            // The user scope, whose templates may set every key.
+            scope: Scope::User,
+            text,
+        };
+        family.read(file, &Rules::default())
+    };
+    let text = match encoding::decode(text) {
+        Ok(text) => text,
+        Err(why) => {
+            let diagnostics = match read(Err(&why.to_string())) {
+                Ok(file) => file.diagnostics().collect(),
+                Err(note) => vec![note],
+            };
+            return LintedText {
+                diagnostics,
+                ..LintedText::default()
+            };
+        }
+    };
+    let mut linted = all_errors(text, |text| read(Ok(text)));
+    if let (Some(template), true) = (&linted.template, has_tool_lists(family)) {
+        let findings = references::tools(template, text);
+        linted.add(path, findings);
+    }
+    locate(text, &mut linted.diagnostics);
+    linted
+}
+
+impl LintedText {
+    /// Adds a warning for each role in the template's `spawn_list` that is not among the known roles.
+    pub fn check_roles(&mut self, path: &str, text: &[u8], known: &[AgentType]) {
+        let (Some(template), Ok(text)) = (&self.template, encoding::decode(text)) else {
+            return;
+        };
+        let findings = references::roles(template, text, known);
+        let first = self.diagnostics.len();
+        self.add(path, findings);
+        locate(text, self.diagnostics.get_mut(first..).unwrap_or_default());
+    }
+
+    fn add(&mut self, path: &str, findings: Vec<Finding>) {
+        let dialect = self.diagnostics.first().and_then(|diagnostic| diagnostic.dialect);
+        self.diagnostics.extend(findings.into_iter().map(|finding| Diagnostic {
+            path: path.to_owned(),
+            dialect,
+            finding,
+        }));
+    }
+}
+
+/// Applies the mechanical fixes of diagnostics of this text. Returns `None` if there are none.
+#[must_use]
+pub fn fixed(text: &str, diagnostics: &[Diagnostic]) -> Option<String> {
+    let mut edits: Vec<(usize, usize, &Replacement)> = diagnostics
+        .iter()
+        .filter_map(|Diagnostic { finding, .. }| {
+            let column = usize::try_from(finding.column?).ok()?;
+            Some((finding.line?, column, finding.replacement.as_deref()?))
+        })
+        .collect();
+    if edits.is_empty() {
+        return None;
+    }
+    // From the right, so that columns stay valid.
+    edits.sort_by_key(|(line, column, _)| (*line, usize::MAX - column));
+    edits.dedup_by_key(|(line, column, _)| (*line, *column));
+    let mut fixed = String::with_capacity(text.len());
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        let mut line = line.to_owned();
+        for (_, column, replacement) in edits.iter().filter(|(number, ..)| *number == index + 1) {
+            let start = line.char_indices().nth(column - 1).map(|(start, _)| start);
+            if let Some(start) = start.filter(|start| line[*start..].starts_with(&replacement.from)) {
+                line.replace_range(start..start + replacement.from.len(), &replacement.to);
+            }
+        }
+        fixed.push_str(&line);
+    }
+    Some(fixed)
+}
+
+/// Foreign agents name the tools of their own program, and graph templates have no lists.
+const fn has_tool_lists(family: Family) -> bool {
+    match family {
+        Family::Roles | Family::Agents => true,
+        Family::Foreign(_) | Family::Graph => false,
+    }
+}
+
+/// Parses a text repeatedly, each time without the errors that were found so far.
+fn all_errors(text: &str, read: impl Fn(&str) -> Result<TemplateFile, Diagnostic>) -> LintedText {
+    let mut linted = LintedText::default();
+    let mut dialect = None;
+    let mut copy = Cow::Borrowed(text);
+    let mut inserted_lines = 0;
+    for _ in 0..MAX_ERRORS {
+        let file = match read(&copy) {
+            Ok(file) => file,
+            Err(note) => {
+                linted.diagnostics.push(note);
+                break;
+            }
+        };
+        // Removing a key may change the detected dialect, whose errors do not apply.
+        if *dialect.get_or_insert(file.dialect) != file.dialect {
+            break;
+        }
+        let last = file.diagnostics().last();
+        for mut diagnostic in file.diagnostics() {
+            diagnostic.finding.line = diagnostic.finding.line.map(|line| match line {
+                1 => 1,
+                line => line - inserted_lines,
+            });
+            if !linted.diagnostics.contains(&diagnostic) {
+                linted.diagnostics.push(diagnostic);
+            }
+        }
+        linted.name.get_or_insert(file.name);
+        let why = match file.parsed.template {
+            Ok(template) => {
+                linted.template = Some(template);
+                break;
+            }
+            Err(why) => why,
+        };
+        let line = last.and_then(|diagnostic| diagnostic.finding.line);
+        match recovery::without(&copy, &why, line) {
+            Some(recovered) => {
+                inserted_lines += usize::from(recovered.inserted);
+                copy = Cow::Owned(recovered.text);
+            }
+            None => break,
+        }
+    }
+    linted
+        .diagnostics
+        .sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
+    linted
+}
+
+/// Determines the columns, and removes fixes that would damage the text.
+fn locate(text: &str, diagnostics: &mut [Diagnostic]) {
+    let lines: Vec<&str> = text.lines().collect();
+    for Diagnostic { finding, .. } in diagnostics {
+        let line = finding.line.and_then(|line| lines.get(line.checked_sub(1)?).copied());
+        if let (FindingKind::InvalidYaml, Some(line)) = (finding.kind, line)
+            && finding.message.contains("unknown anchor")
+        {
+            finding.replacement = unquoted_wildcard(line).map(Box::new);
+        }
+        let place = |word: &str| references::word_in(line?, word);
+        let replaced = finding
+            .replacement
+            .as_ref()
+            .and_then(|replacement| place(&replacement.from));
+        if replaced.is_none() || !is_safe(finding, line.unwrap_or_default(), &lines) {
+            finding.replacement = None;
+        }
+        let quoted = finding.message.split(['"', '`']).skip(1).step_by(2);
+        let start = replaced
+            .or_else(|| quoted.filter(|word| !word.is_empty()).find_map(place))
+            .or_else(|| line?.find(|letter: char| !letter.is_whitespace()));
+        let before = start.and_then(|start| line?.get(..start));
+        finding.column = before.and_then(|before| u32::try_from(1 + before.chars().count()).ok());
+    }
+}
+
+/// Returns the fix of an entry such as `*_file`, which without quotes is a YAML alias.
+fn unquoted_wildcard(line: &str) -> Option<Replacement> {
+    let mut words = line.split([' ', ',', '[', ']']);
+    let word = words.find(|word| word.len() > 1 && word.starts_with('*'))?;
+    Some(Replacement {
+        from: word.to_owned(),
+        to: format!("\"{word}\""),
+    })
+}
+
+/// Returns whether a fix keeps the meaning of the other lines. A key must not be renamed to an existing key, and a key
+/// that belongs to the top level must not be renamed below it.
+fn is_safe(finding: &Finding, line: &str, lines: &[&str]) -> bool {
+    let Some(replacement) = &finding.replacement else {
+        return false;
+    };
+    let is_top_level = !line.starts_with([' ', '\t', '-']);
+    match finding.kind {
+        FindingKind::MisplacedRestriction if !is_top_level => false,
+        FindingKind::UnknownKey | FindingKind::MisplacedRestriction | FindingKind::MisspeltRestriction => {
+            let other = |line: &&str| {
+                let rest = line.trim_start_matches([' ', '-']).strip_prefix(&replacement.to);
+                rest.is_some_and(|rest| rest.trim_start().starts_with([':', '=']))
+            };
+            // Entries of a list have the same keys, so only the top level is compared.
+            !is_top_level || !lines.iter().filter(|line| !line.starts_with([' ', '-'])).any(other)
+        }
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{diagnostic::Severity, dialect::Dialect};
+
+    fn run(path: &str, kind: LintKind, text: &str) -> Vec<(Option<usize>, String)> {
+        lint_text(path, kind, text.as_bytes())
+            .diagnostics
+            .into_iter()
+            .map(|diagnostic| {
+                assert_eq!(diagnostic.path, path);
+                (diagnostic.finding.line, diagnostic.finding.message)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn sound_files_are_silent() {
+        for (path, kind, text) in [
+            ("/a/worker.md", LintKind::Role, "---\ndescription: d\n---\nx"),
+            ("worker.md", LintKind::CodexAgent, "---\nname: abc\n---\nx"),
+            (
+                "worker.md",
+                LintKind::CodexAgent,
+                "---\nagent_type: abc\ndescription: d\nmodel: m\ncolor: red\n---\nx",
+            ),
+            ("Planner.md", LintKind::Graph, "[template]\nname = \"Planner\"\n\nPlan."),
+            ("a.md", LintKind::Foreign, "---\nname: abc\ndescription: d\n---\nx"),
+            (
+                "a.toml",
+                LintKind::Foreign,
+                "name = 'abc'\ndescription = 'd'\ndeveloper_instructions = 'x'\n",
+            ),
+            (
+                "p/.gemini/agents/a.md",
+                LintKind::Foreign,
+                "---\nname: abc\ndescription: d\ntools: [read_file]\n---\nx",
+            ),
+        ] {
+            assert_eq!(run(path, kind, text), [], "{path}");
+        }
+    }
+
+    #[test]
+    fn findings_have_line_and_suggestion() {
+        let found = lint_text(
+            "worker.md",
+            LintKind::Role,
+            b"---\ndescription: d\nallow_lst: [wait]\n---\nx",
+        )
+        .diagnostics;
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].dialect, Some(Dialect::Role));
+        assert_eq!(found[0].finding.line, Some(3));
+        assert_eq!(found[0].finding.severity, Severity::Error);
+        assert_eq!(found[0].finding.suggestion.as_deref(), Some("did you mean allow_list?"));
+        // Requirements for listing are checked too.
+        assert_eq!(
+            run("worker.md", LintKind::Role, "x")[0].1,
+            "missing required frontmatter description"
+        );
+    }
+
+    #[test]
+    fn bytes_have_bounds() {
+        let largest = format!("---\ndescription: d\n---\n{}", "x".repeat(MAX_BYTES - 23));
+        assert_eq!(largest.len(), MAX_BYTES);
+        assert_eq!(run("a.md", LintKind::Role, &largest), []);
+        let message = |bytes: &[u8]| {
+            lint_text("a.md", LintKind::Role, bytes).diagnostics[0]
+                .finding
+                .message
+                .clone()
+        };
+        assert_eq!(
+            message(format!("{largest}x").as_bytes()),
+            "the file is larger than 1048576 bytes"
+        );
+        assert_eq!(message(b"ab\xff"), "not valid UTF-8 (byte 2)");
+        assert_eq!(message(b"ab\0"), "has a NUL byte (byte 2)");
+    }
+
+    #[test]
+    fn file_outside_template_directories_has_any_name() {
+        assert_eq!(run("-", LintKind::Role, "---\ndescription: d\n---\nx"), [], "a stream");
+        assert!(run("no name.md", LintKind::Role, "x")[0].1.starts_with("not used: "));
+    }
+
+    #[test]
+    fn all_errors_of_a_file_are_found() {
+        type Found<'a> = (Option<usize>, &'a str);
+        let rows: &[(LintKind, &str, &[Found])] = &[
+            (
+                LintKind::Role,
+                "---\ndescription: [d]\ntools: [wait]\nreasoning_effort: extreme\ndeny_list: ['']\nagent_names:\n  - \
+                 name: a\n---\nx\n<!-- agent_name: b -->\ny\n<!-- agent_name: c -->\n",
+                &[
+                    (None, "missing-description"),
+                    (Some(2), "invalid-yaml"),
+                    (Some(3), "misplaced-restriction"),
+                    (Some(4), "invalid-yaml"),
+                    (Some(5), "blank-entry"),
+                    (Some(7), "missing-persona-block"),
+                    (Some(10), "undeclared-persona"),
+                    (Some(12), "undeclared-persona"),
+                ],
+            ),
+            (
+                LintKind::CodexAgent,
+                "---\nagent_type: A\ncolor: purple\nspawn_list: ['a b']\n---\n",
+                &[
+                    (None, "missing-field"),
+                    (None, "missing-field"),
+                    (Some(2), "invalid-value"),
+                    (Some(3), "invalid-value"),
+                    (Some(4), "invalid-value"),
+                    (Some(6), "invalid-value"),
+                ],
+            ),
+            (
+                LintKind::CodexAgent,
+                "---\nname: X\ntools: [wait, wait]\nkeywords: ['']\n---\nx",
+                &[
+                    (Some(2), "invalid-value"),
+                    (Some(3), "duplicate-entry"),
+                    (Some(4), "blank-entry"),
+                ],
+            ),
+        ];
+        for (kind, text, expected) in rows {
+            let found = lint_text("a.md", *kind, text.as_bytes()).diagnostics;
+            let mut found: Vec<_> = found
+                .iter()
+                .map(|diagnostic| (diagnostic.finding.line, diagnostic.finding.kind.id()))
+                .collect();
+            found.sort();
+            assert_eq!(found, *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_tools_and_roles_are_reported() {
+        let text = "---\ndescription: d\nallow_list: [wait, exec_comand, mcp__x__y, 'read_*']\ndeny_list:\n  - 'zz_*'\n\
+                    spawn_list: [worker, reviewr, nobody]\n---\nx";
+        let mut linted = lint_text("a.md", LintKind::Role, text.as_bytes());
+        let known = ["worker", "reviewer"].map(|name| AgentType::parse(name).unwrap());
+        linted.check_roles("a.md", text.as_bytes(), &known);
+        let found: Vec<_> = linted
+            .diagnostics
+            .iter()
+            .map(|Diagnostic { finding, .. }| {
+                let fix = finding.replacement.as_ref().map(|replacement| replacement.to.as_str());
+                (finding.line, finding.column, finding.kind.id(), fix)
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (Some(3), Some(20), "unknown-tool", Some("exec_command")),
+                (Some(5), Some(6), "unknown-tool", None),
+                (Some(6), Some(31), "unknown-role", None),
+                (Some(6), Some(22), "unknown-role", Some("reviewer")),
+            ]
+        );
+    }
+
+    #[test]
+    fn fixes_change_only_what_they_name() {
+        for (kind, text, expected) in [
+            (
+                LintKind::Role,
+                "---\r\ndescription: d\r\nallow_lst: [exec_comand, wait]\r\n---\r\nallow_lst\r\n",
+                Some("---\r\ndescription: d\r\nallow_list: [exec_command, wait]\r\n---\r\nallow_lst\r\n"),
+            ),
+            (
+                LintKind::Role,
+                "---\ndescription: d\ndeny_list: [*_file, wait]\n---\nx",
+                Some("---\ndescription: d\ndeny_list: [\"*_file\", wait]\n---\nx"),
+            ),
+            // The key exists already.
+            (
+                LintKind::Role,
+                "---\ndescription: d\nallow_list: [wait]\ntools: [wait]\n---\nx",
+                None,
+            ),
+            // The key restricts only at the top level.
+            (
+                LintKind::Role,
+                "---\ndescription: d\nagent_names:\n  - name: a\n    description: d\n    tools: [wait]\n---\nx\n<!-- \
+                 agent_name: a -->\ny",
+                None,
+            ),
+            (
+                LintKind::Graph,
+                "[template]\nname = \"Planer\"\n\nPlan.",
+                Some("[template]\nname = \"a\"\n\nPlan."),
+            ),
+            (LintKind::Role, "---\ndescription: d\ncolor: red\n---\nx", None),
+        ] {
+            let fix = |text: &str| fixed(text, &lint_text("a.md", kind, text.as_bytes()).diagnostics);
+            let mut result = None;
+            // A second fix may be visible only after the first one.
+            while let Some(next) = fix(result.as_deref().unwrap_or(text)) {
+                result = Some(next);
+            }
+            assert_eq!(result.as_deref(), expected, "{text}");
+        }
+    }
+}
