@@ -220,12 +220,9 @@ fn text(report: &Report) -> String {
     let mut lines: Vec<String> = report.findings.iter().map(line).collect();
     lines.push(summary(report));
     if report.checked == 0 {
-        let searched = report
-            .searched
-            .iter()
-            .map(|directory| format!("  {}", directory.display()));
         lines.push("no template was found in:".to_owned());
-        lines.extend(searched.map(|directory| sanitize::line(&directory)));
+        let searched = report.searched.iter().map(|directory| directory.display().to_string());
+        lines.extend(searched.map(|directory| format!("  {}", sanitize::line(&directory))));
     }
     lines.join("\n")
 }
