@@ -41,7 +41,7 @@ pub(crate) trait Watch: Send + 'static {
     /// Prepares the position for another call after an interrupted stream.
     fn interrupted(&mut self) {}
 
-    /// Forgets a position that the service no longer has. Returns false if there is none.
+    /// Forgets a position that the service no longer has. Returns whether there was one.
     fn forget_position(&mut self) -> bool {
         false
     }

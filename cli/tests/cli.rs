@@ -271,6 +271,22 @@ fn lint_corrects_files_and_says_where_it_looked() {
         assert!(found.contains(line), "{line}: {found}");
     }
 
+    // A role of another checked project is known, and so is a tool of the user's own program.
+    let other = home.path().join("other/.codex/.agents");
+    fs::create_dir_all(&other).unwrap();
+    fs::create_dir_all(home.path().join("other/.git")).unwrap();
+    fs::write(
+        other.join("lead.md"),
+        "---\ndescription: d\nallow_list: [deploy]\nspawn_list: [scout]\n---\nx\n",
+    )
+    .unwrap();
+    fs::write(other.join("scout.md"), "---\ndescription: d\n---\nx\n").unwrap();
+    let lead = other.join("lead.md").display().to_string();
+    let own = file.display().to_string();
+    let both = stdout(&at(&[&own, &lead, "--known-tool", "deploy"]));
+    assert!(!both.contains("lead.md"), "{both}");
+    assert!(stdout(&at(&[&lead])).contains("[unknown-tool]"));
+
     let corrected = at(&["--fix"]);
     assert_eq!(corrected.status.code(), Some(1), "one error needs a decision");
     let summary = "1 file corrected; 1 file checked: 1 error, 0 warnings\n";

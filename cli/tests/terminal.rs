@@ -62,17 +62,22 @@ fn long_text_is_shown_in_the_pager() {
         shown.env("TROUPE_PAGER", pager);
         Screen::start(shown, 80, rows)
     };
-    let mut screen = page("less", 10);
-    // The first page. The pager waits for a key.
-    screen.until("reviewer");
-    assert!(!screen.text().contains("prompt of reviewer: strict"));
-    screen.write("q");
-    assert_eq!(screen.finish().0, Some(0));
-
-    // A text that fits the screen needs no pager, and neither does a pipe or a pager that does not exist.
     let whole = stdout(&up.run(&["agents", "show", "reviewer"]));
     let last = whole.lines().rfind(|line| !line.is_empty()).unwrap();
-    for (pager, rows) in [("false", 500), ("no-such-pager", 10), ("", 10), ("cat", 10)] {
+    // A pager that reads the text and ends once the test opens the pipe.
+    let pipe = up.home.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut screen = page(&format!("sed -n '1s/^/first: /p'; cat {}", pipe.display()), 10);
+    screen.until("first: ");
+    // Ctrl-C does not end the command before its pager.
+    screen.interrupt();
+    fs::write(&pipe, "the pager ends").unwrap();
+    let (code, text) = screen.finish();
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.ends_with("the pager ends"), "{text}");
+
+    // No pager for a text that fits the screen, and none that does not exist or is turned off.
+    for (pager, rows) in [("false", 500), ("no-such-pager --flag", 10), ("", 10), ("cat", 10)] {
         let (code, text) = page(pager, rows).finish();
         assert_eq!(code, Some(0), "{pager}: {text}");
         assert!(text.contains(last), "{pager}: {text}");

@@ -2,7 +2,7 @@
 
 use registry_svc::domain::{
     diagnostic::{Diagnostic, Finding},
-    lint::{LintKind, lint_text},
+    lint::{KnownNames, LintKind, lint_text},
     template::Template,
 };
 
@@ -11,8 +11,12 @@ const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
 /// Lints the bytes twice and checks the findings.
 pub fn lint(path: &str, kind: LintKind, bytes: &[u8]) -> Vec<Diagnostic> {
-    let found = lint_text(path, kind, bytes);
-    assert_eq!(found, lint_text(path, kind, bytes), "two readings differ");
+    let known = KnownNames {
+        roles: Some(Vec::new()),
+        ..KnownNames::default()
+    };
+    let found = lint_text(path, kind, bytes, &known);
+    assert_eq!(found, lint_text(path, kind, bytes, &known), "two readings differ");
     for diagnostic in &found.diagnostics {
         assert_eq!(diagnostic.path, path);
         finding(&diagnostic.finding);

@@ -9,7 +9,7 @@ use registry_svc::domain::{
     family::{Family, FileText},
     foreign::ForeignFormat,
     graph,
-    lint::{LintKind, lint_text},
+    lint::{self, KnownNames, LintKind, lint_text},
     models::ModelCatalogue,
     name::{AgentType, TemplateName},
     prompt::{Mode, SharedTexts},
@@ -158,6 +158,55 @@ fn any_tools() -> impl Strategy<Value = Vec<String>> {
     proptest::collection::vec(tool.prop_map(str::to_owned), 0..3)
 }
 
+/// Returns templates with several errors: known, misspelt and repeated keys with fitting and other values.
+fn broken_template() -> impl Strategy<Value = String> {
+    let keys = prop::sample::select(vec![
+        "name",
+        "agent_type",
+        "description",
+        "descripton",
+        "model",
+        "color",
+        "tools",
+        "allow_lst",
+        "allow_list",
+        "deny_list",
+        "spawn_list",
+        "agent_names",
+        "agent_persons",
+        "model_config",
+        "read_only",
+        "reasoning_effort",
+        "  tools",
+        "- name",
+    ]);
+    let values = prop::sample::select(vec![
+        "",
+        "abc",
+        "A b",
+        "[]",
+        "[wait, wait]",
+        "[exec_comand]",
+        "[*_file]",
+        "[reviewr]",
+        "[{name: a}]",
+        "{provider: ''}",
+        "blue",
+        "high",
+        "true",
+        "\n  - name: a\n    modle: m",
+    ]);
+    let entry = (keys, values).prop_map(|(key, value)| format!("{key}: {value}\n"));
+    let body = prop::sample::select(vec![
+        "",
+        "x",
+        "<!-- agent_name: a -->\n",
+        "x\n<!-- agent_name: b -->\ny",
+    ]);
+    (prop::collection::vec(entry, 0..8), body)
+        .prop_map(|(entries, body)| format!("---\n{}---\n{body}", entries.concat()))
+}
+
 proptest! {
     #[test]
     fn resolving_never_loosens_the_sandbox(
@@ -218,7 +267,24 @@ proptest! {
     fn no_bytes_make_the_linter_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         for kind in [LintKind::Role, LintKind::CodexAgent, LintKind::Graph, LintKind::Foreign] {
             for path in ["a.md", "a.toml", "a.agent.md", ""] {
-                let _ = lint_text(path, kind, &bytes);
+                let _ = lint_text(path, kind, &bytes, &KnownNames::default());
+            }
+        }
+    }
+
+    #[test]
+    fn lint_finds_lines_of_the_text_and_its_fixes_end(text in broken_template()) {
+        for kind in [LintKind::Role, LintKind::CodexAgent, LintKind::Graph] {
+            let known = KnownNames { roles: Some(Vec::new()), tools: Vec::new() };
+            let mut fixed = text.clone();
+            for round in 0.. {
+                let found = lint_text("a.md", kind, fixed.as_bytes(), &known).diagnostics;
+                let end = fixed.lines().count() + 1;
+                let lines = found.iter().filter_map(|diagnostic| diagnostic.finding.line);
+                prop_assert!(lines.clone().all(|line| (1..=end).contains(&line)), "{:?}", found);
+                let Some(next) = lint::fixed(&fixed, &found) else { break };
+                prop_assert!(round < 20, "{}\n{:?}", fixed, found);
+                fixed = next;
             }
         }
     }

@@ -370,7 +370,7 @@ async fn dry_turn_on(name: &str, choice: Option<programs::Choice>) -> Finding {
     }
 }
 
-/// What a service's headers say about it.
+/// The version and the clock of a service, from the headers of its response.
 #[derive(Debug)]
 struct Peer {
     name: &'static str,
@@ -442,7 +442,7 @@ fn clocks(peers: &[Peer]) -> Finding {
     }
 }
 
-/// A service that answered: what was seen, and its headers.
+/// The observation about a service that answered, and the headers of its response.
 type Answered = (String, MetadataMap);
 
 /// Runs the check of a service with a time limit, and adds the service to the peers if it answers.

@@ -114,7 +114,12 @@ impl Ui {
         if !self.is_text() {
             return self.value(&value());
         }
-        let text = text().render_for(self)?;
+        self.show(&text())
+    }
+
+    /// Writes a text, in the pager if it is longer than the terminal.
+    fn show(&self, text: &impl Render) -> Result<()> {
+        let text = text.render_for(self)?;
         if text.is_empty() || pager::show(&text) {
             return Ok(());
         }
@@ -136,7 +141,7 @@ impl Ui {
             self.note(nothing);
             return Ok(());
         }
-        self.page(|| Value::Null, || table)
+        self.show(&table)
     }
 
     /// Writes a value in the requested structured format.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anstream::{AutoStream, ColorChoice, adapter::strip_str};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::width;
 
@@ -18,6 +19,10 @@ const DEFAULT: &str = "less";
 /// Options for `less`: end if the text fits the screen, keep colors, and leave the text on the screen. A value that the
 /// user has set applies instead.
 const LESS: &str = "FRX";
+
+/// Exit codes of a shell that cannot start the program.
+const NOT_FOUND: i32 = 127;
+const NOT_EXECUTABLE: i32 = 126;
 
 /// Shows a text in the pager, if standard input and output are terminals and the text has more lines than the terminal.
 /// Returns whether it was shown.
@@ -35,24 +40,24 @@ pub(super) fn show(text: &str) -> bool {
         ColorChoice::Never => Cow::Owned(strip_str(text).to_string()),
         _ => Cow::Borrowed(text),
     };
-    page(&pager, &text).is_ok()
+    run(&pager, &text).is_ok()
 }
 
-fn page(pager: &str, text: &str) -> io::Result<()> {
+fn run(pager: &str, text: &str) -> io::Result<()> {
+    // The pager handles Ctrl-C. Without this process, it would compete with the shell for the terminal.
+    let _ignored = signal(SignalKind::interrupt())?;
     let mut command = Command::new("sh");
-    // `exec` in the shell fails before the pager reads anything if the program does not exist.
-    command.args(["-c", &format!("command -v {pager} >/dev/null && exec {pager}")]);
+    command.args(["-c", pager]).stdin(Stdio::piped());
     if env::var_os("LESS").is_none() {
         command.env("LESS", LESS);
     }
-    let mut child = command.stdin(Stdio::piped()).spawn()?;
-    let written = child.stdin.take().map_or(Ok(()), |mut input| writeln!(input, "{text}"));
-    let status = child.wait()?;
-    match written {
-        // The user left the pager before the end of the text.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe && status.success() => Ok(()),
-        Err(error) => Err(error),
-        Ok(()) if status.success() => Ok(()),
-        Ok(()) => Err(io::Error::other("the pager failed")),
+    let mut child = command.spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        // A failure means that the user left the pager before the end of the text.
+        let _ = writeln!(input, "{text}");
+    }
+    match child.wait()?.code() {
+        Some(NOT_FOUND | NOT_EXECUTABLE) => Err(io::Error::other("the pager cannot be started")),
+        Some(_) | None => Ok(()),
     }
 }

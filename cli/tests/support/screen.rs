@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fs::{File, OpenOptions},
-    io::{Read as _, Write as _},
+    io::Read as _,
     num::NonZero,
     os::unix::ffi::OsStrExt as _,
     path::Path,
@@ -62,9 +62,9 @@ impl Screen {
         }
     }
 
-    /// Types a text.
-    pub fn write(&mut self, text: &str) {
-        self.terminal.write_all(text.as_bytes()).unwrap();
+    /// Sends SIGINT to the process, like Ctrl-C.
+    pub fn interrupt(&self) {
+        super::up::interrupt(self.process.id());
     }
 
     /// Reads until the process ends, and returns its exit code and the screen.

@@ -14,7 +14,7 @@ pub enum Severity {
 /// A finding about a file's text. The caller knows which file it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is about.
+    /// The kind of problem.
     pub kind: FindingKind,
     /// The line, starting at 1. `None` if the finding is about the whole file.
     pub line: Option<usize>,

@@ -280,13 +280,13 @@ impl Malformed {
     /// Returns the mechanical fix, if there is one.
     #[must_use]
     pub fn replacement(&self) -> Option<Replacement> {
-        match self {
-            Self::MisspeltRestriction { key, meant } | Self::MisplacedRestriction { key, meant } => Some(Replacement {
-                from: key.clone(),
-                to: meant.clone(),
-            }),
-            _ => None,
-        }
+        let (Self::MisspeltRestriction { key, meant } | Self::MisplacedRestriction { key, meant }) = self else {
+            return None;
+        };
+        Some(Replacement {
+            from: key.clone(),
+            to: meant.clone(),
+        })
     }
 
     /// Adds the line, if it is known.

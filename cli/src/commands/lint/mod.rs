@@ -12,8 +12,8 @@ use std::{
 
 use registry_svc::domain::{
     diagnostic::{Diagnostic, Severity},
-    lint::{self, LintedText, lint_text},
-    name::{AgentType, TemplateName},
+    lint::{self, KnownNames, LintedText, lint_text},
+    name::TemplateName,
 };
 use serde_json::{Value, json};
 
@@ -68,6 +68,9 @@ pub(crate) struct Args {
     /// Correct misspelt keys, tools and roles, keys of another dialect, and unquoted wildcards in the files
     #[arg(long)]
     fix: bool,
+    /// Tool of your own program that lists may name (repeatable)
+    #[arg(long, value_name = "NAME")]
+    known_tool: Vec<String>,
 }
 
 /// The result of a run.
@@ -83,8 +86,8 @@ struct Report {
 
 /// Checks the files. Fails if there is an error.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    let roles = known_roles(args);
-    let mut report = check(gather(args)?, &roles);
+    let known = known_names(args);
+    let mut report = check(gather(args)?, &known);
     if args.fix {
         let mut corrected = BTreeSet::new();
         // A correction may reveal further findings, for example in a list whose key was misspelt.
@@ -94,7 +97,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
                 break;
             }
             corrected.extend(changed);
-            report = check(gather(args)?, &roles);
+            report = check(gather(args)?, &known);
         }
         report.fixed = corrected.len();
     }
@@ -123,36 +126,43 @@ fn gather(args: &Args) -> Result<Files> {
     Ok(Files::of_places(&start, home.as_deref(), args.user))
 }
 
-/// Returns the roles that a `spawn_list` may name: those of the checked files, of the project, of the user, and the
-/// embedded ones.
-fn known_roles(args: &Args) -> Vec<AgentType> {
-    let start = args.paths.first().or(args.cwd.as_ref()).cloned();
-    let start = start.or_else(|| env::current_dir().ok()).unwrap_or_default();
-    let start = path::absolute(&start).unwrap_or(start);
+/// Returns the names that lists may contain. Roles are those of the checked files, of their projects, of the user, and
+/// the embedded ones.
+fn known_names(args: &Args) -> KnownNames {
     let home = places::home(args.home.clone()).ok();
-    let mut files = Files::of_places(&start, home.as_deref(), true).files;
-    files.extend(Files::named(&args.paths, args.dialect).unwrap_or_default().files);
-    let names = files.into_iter().filter_map(|(path, kind)| {
+    let here = args.cwd.clone().or_else(|| env::current_dir().ok());
+    let starts = if args.paths.is_empty() {
+        here.as_slice()
+    } else {
+        &args.paths
+    };
+    let around = starts.iter().flat_map(|start| {
+        let start = path::absolute(start).unwrap_or_else(|_| start.clone());
+        Files::of_places(&start, home.as_deref(), true).files
+    });
+    let named = Files::named(&args.paths, args.dialect).unwrap_or_default().files;
+    let names = around.chain(named).filter_map(|(path, kind)| {
         let bytes = files::read(&path).ok()?;
-        match lint_file(&path, kind, &bytes).1.name? {
+        match lint_file(&path, kind, &bytes, &KnownNames::default()).name? {
             TemplateName::AgentType(name) => Some(name),
             TemplateName::RoleTemplate(_) => None,
         }
     });
-    names.chain(registry_svc::embedded_roles()).collect()
+    KnownNames {
+        roles: Some(names.chain(registry_svc::embedded_roles()).collect()),
+        tools: args.known_tool.clone(),
+    }
 }
 
-/// Checks a text as the file with this path, which is returned as an absolute one.
-fn lint_file(path: &Path, kind: Option<Kind>, bytes: &[u8]) -> (String, LintedText) {
+/// Checks a text as the file with this path. The diagnostics have the absolute path.
+fn lint_file(path: &Path, kind: Option<Kind>, bytes: &[u8], known: &KnownNames) -> LintedText {
     let kind = kind.unwrap_or_else(|| files::guess(bytes));
     // The parent directories identify the format of a foreign file.
     let name = path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let name = name.display().to_string();
-    let linted = lint_text(&name, kind.into(), bytes);
-    (name, linted)
+    lint_text(&name.display().to_string(), kind.into(), bytes, known)
 }
 
-fn check(files: Files, roles: &[AgentType]) -> Report {
+fn check(files: Files, known: &KnownNames) -> Report {
     let mut report = Report {
         checked: files.files.len(),
         findings: files.findings,
@@ -162,9 +172,9 @@ fn check(files: Files, roles: &[AgentType]) -> Report {
     for (path, kind) in files.files {
         match files::read(&path) {
             Ok(bytes) => {
-                let (name, mut linted) = lint_file(&path, kind, &bytes);
-                linted.check_roles(&name, &bytes, roles);
-                report.findings.extend(linted.diagnostics);
+                report
+                    .findings
+                    .extend(lint_file(&path, kind, &bytes, known).diagnostics);
             }
             Err(finding) => report.findings.push(files::diagnostic(&path, finding)),
         }
@@ -186,10 +196,8 @@ fn fix(findings: &[Diagnostic]) -> Result<Vec<PathBuf>> {
         let Some(path) = of_file.first().map(|diagnostic| Path::new(&diagnostic.path)) else {
             continue;
         };
-        if !of_file
-            .iter()
-            .any(|diagnostic| diagnostic.finding.replacement.is_some())
-        {
+        let is_fixable = |diagnostic: &Diagnostic| diagnostic.finding.replacement.is_some();
+        if !of_file.iter().any(is_fixable) {
             continue;
         }
         let failed = |error: io::Error| Error::failure(format!("cannot correct {}: {error}", path.display()));
@@ -328,7 +336,10 @@ mod tests {
         fs::write(roles.join("good.md"), "---\ndescription: d\n---\nWork.\n").unwrap();
         fs::write(roles.join("open.md"), "---\ndescription: d\n").unwrap();
         fs::write(roles.join("odd.md"), "---\ndescription: d\ncolour: red\n---\nWork.\n").unwrap();
-        let report = check(Files::named(&[directory.path().to_owned()], None).unwrap(), &[]);
+        let report = check(
+            Files::named(&[directory.path().to_owned()], None).unwrap(),
+            &KnownNames::default(),
+        );
         assert_eq!(summary(&report), "3 files checked: 1 error, 1 warning");
         let json = to_json(&report);
         assert_eq!((&json["files"], &json["errors"]), (&json!(3), &json!(1)));

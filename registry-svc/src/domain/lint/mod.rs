@@ -8,6 +8,7 @@ use std::{borrow::Cow, path::Path, sync::Arc};
 pub use crate::domain::encoding::MAX_BYTES;
 use crate::domain::{
     diagnostic::{Diagnostic, Finding, Replacement},
+    dialect::Dialect,
     encoding,
     family::{Family, FileText},
     finding_kind::FindingKind,
@@ -60,6 +61,15 @@ impl LintKind {
     }
 }
 
+/// Names that the registry does not know, or that lint cannot know without files.
+#[derive(Clone, Debug, Default)]
+pub struct KnownNames {
+    /// The roles that `spawn_list` may name. `None`: they are not checked.
+    pub roles: Option<Vec<AgentType>>,
+    /// Tools of the user's own programs.
+    pub tools: Vec<String>,
+}
+
 /// The result of checking a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LintedText {
@@ -67,17 +77,16 @@ pub struct LintedText {
     pub name: Option<TemplateName>,
     /// The findings, in order of line.
     pub diagnostics: Vec<Diagnostic>,
-    /// The template, without the parts that have errors.
-    template: Option<Arc<Template>>,
 }
 
 /// Checks a text with the registry's rules, as the file with this path. The path identifies the file in the diagnostics
 /// and, in dialects where the stem is the name, names the template. No file is read. The rules of an operator
 /// (`allowed_endpoints`) are not applied.
 ///
-/// Unlike the registry, which needs only the first error of a file, this function continues after an error.
+/// The registry needs only the first error of a file. This function continues after an error in YAML frontmatter or in
+/// a persona's block.
 #[must_use]
-pub fn lint_text(path: &str, kind: LintKind, text: &[u8]) -> LintedText {
+pub fn lint_text(path: &str, kind: LintKind, text: &[u8], known: &KnownNames) -> LintedText {
     let family = kind.family(path);
     let file_name = || Path::new(path).file_name()?.to_str();
     let below = match Family::of_path(path) {
@@ -108,42 +117,32 @@ pub fn lint_text(path: &str, kind: LintKind, text: &[u8]) -> LintedText {
             };
             return LintedText {
                 diagnostics,
-                ..LintedText::default()
+                name: None,
             };
         }
     };
-    let mut linted = all_errors(text, |text| read(Ok(text)));
-    if let (Some(template), true) = (&linted.template, has_tool_lists(family)) {
-        let findings = references::tools(template, text);
-        linted.add(path, findings);
+    let (mut linted, file) = all_errors(text, |text| read(Ok(text)));
+    if let Some((template, dialect)) = file {
+        let mut findings = references::roles(&template, text, known.roles.as_deref());
+        if has_tool_lists(family) {
+            findings.extend(references::tools(&template, text, &known.tools));
+        }
+        linted
+            .diagnostics
+            .extend(findings.into_iter().map(|finding| Diagnostic {
+                path: path.to_owned(),
+                dialect: Some(dialect),
+                finding,
+            }));
     }
     locate(text, &mut linted.diagnostics);
     linted
+        .diagnostics
+        .sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
+    linted
 }
 
-impl LintedText {
-    /// Adds a warning for each role in the template's `spawn_list` that is not among the known roles.
-    pub fn check_roles(&mut self, path: &str, text: &[u8], known: &[AgentType]) {
-        let (Some(template), Ok(text)) = (&self.template, encoding::decode(text)) else {
-            return;
-        };
-        let findings = references::roles(template, text, known);
-        let first = self.diagnostics.len();
-        self.add(path, findings);
-        locate(text, self.diagnostics.get_mut(first..).unwrap_or_default());
-    }
-
-    fn add(&mut self, path: &str, findings: Vec<Finding>) {
-        let dialect = self.diagnostics.first().and_then(|diagnostic| diagnostic.dialect);
-        self.diagnostics.extend(findings.into_iter().map(|finding| Diagnostic {
-            path: path.to_owned(),
-            dialect,
-            finding,
-        }));
-    }
-}
-
-/// Applies the mechanical fixes of diagnostics of this text. Returns `None` if there are none.
+/// Applies the mechanical fixes of this text's diagnostics. Returns `None` if nothing changes.
 #[must_use]
 pub fn fixed(text: &str, diagnostics: &[Diagnostic]) -> Option<String> {
     let mut edits: Vec<(usize, usize, &Replacement)> = diagnostics
@@ -153,9 +152,6 @@ pub fn fixed(text: &str, diagnostics: &[Diagnostic]) -> Option<String> {
             Some((finding.line?, column, finding.replacement.as_deref()?))
         })
         .collect();
-    if edits.is_empty() {
-        return None;
-    }
     // From the right, so that columns stay valid.
     edits.sort_by_key(|(line, column, _)| (*line, usize::MAX - column));
     edits.dedup_by_key(|(line, column, _)| (*line, *column));
@@ -170,7 +166,7 @@ pub fn fixed(text: &str, diagnostics: &[Diagnostic]) -> Option<String> {
         }
         fixed.push_str(&line);
     }
-    Some(fixed)
+    (fixed != text).then_some(fixed)
 }
 
 /// Foreign agents name the tools of their own program, and graph templates have no lists.
@@ -181,12 +177,16 @@ const fn has_tool_lists(family: Family) -> bool {
     }
 }
 
-/// Parses a text repeatedly, each time without the errors that were found so far.
-fn all_errors(text: &str, read: impl Fn(&str) -> Result<TemplateFile, Diagnostic>) -> LintedText {
+/// Parses a text repeatedly, each time without the errors that were found so far. Returns the template without the parts
+/// that have errors, if the last attempt succeeds.
+fn all_errors(
+    text: &str,
+    read: impl Fn(&str) -> Result<TemplateFile, Diagnostic>,
+) -> (LintedText, Option<(Arc<Template>, Dialect)>) {
     let mut linted = LintedText::default();
     let mut dialect = None;
     let mut copy = Cow::Borrowed(text);
-    let mut inserted_lines = 0;
+    let mut inserted = 0;
     for _ in 0..MAX_ERRORS {
         let file = match read(&copy) {
             Ok(file) => file,
@@ -199,37 +199,30 @@ fn all_errors(text: &str, read: impl Fn(&str) -> Result<TemplateFile, Diagnostic
         if *dialect.get_or_insert(file.dialect) != file.dialect {
             break;
         }
-        let last = file.diagnostics().last();
+        let error_line = file.diagnostics().last().and_then(|diagnostic| diagnostic.finding.line);
         for mut diagnostic in file.diagnostics() {
-            diagnostic.finding.line = diagnostic.finding.line.map(|line| match line {
-                1 => 1,
-                line => line - inserted_lines,
-            });
+            diagnostic.finding.line = match diagnostic.finding.line {
+                // The inserted lines follow the first line. A finding about them is not about the text.
+                Some(line) if line > 1 && line <= 1 + inserted => continue,
+                Some(line) if line > 1 => Some(line - inserted),
+                other => other,
+            };
             if !linted.diagnostics.contains(&diagnostic) {
                 linted.diagnostics.push(diagnostic);
             }
         }
         linted.name.get_or_insert(file.name);
         let why = match file.parsed.template {
-            Ok(template) => {
-                linted.template = Some(template);
-                break;
-            }
+            Ok(template) => return (linted, Some((template, file.dialect))),
             Err(why) => why,
         };
-        let line = last.and_then(|diagnostic| diagnostic.finding.line);
-        match recovery::without(&copy, &why, line) {
-            Some(recovered) => {
-                inserted_lines += usize::from(recovered.inserted);
-                copy = Cow::Owned(recovered.text);
-            }
-            None => break,
-        }
+        let Some(recovered) = recovery::without(&copy, &why, error_line) else {
+            break;
+        };
+        inserted += usize::from(recovered.inserted);
+        copy = Cow::Owned(recovered.text);
     }
-    linted
-        .diagnostics
-        .sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
-    linted
+    (linted, None)
 }
 
 /// Determines the columns, and removes fixes that would damage the text.
@@ -275,28 +268,32 @@ fn is_safe(finding: &Finding, line: &str, lines: &[&str]) -> bool {
     let Some(replacement) = &finding.replacement else {
         return false;
     };
-    let is_top_level = !line.starts_with([' ', '\t', '-']);
-    match finding.kind {
-        FindingKind::MisplacedRestriction if !is_top_level => false,
-        FindingKind::UnknownKey | FindingKind::MisplacedRestriction | FindingKind::MisspeltRestriction => {
-            let other = |line: &&str| {
-                let rest = line.trim_start_matches([' ', '-']).strip_prefix(&replacement.to);
-                rest.is_some_and(|rest| rest.trim_start().starts_with([':', '=']))
-            };
-            // Entries of a list have the same keys, so only the top level is compared.
-            !is_top_level || !lines.iter().filter(|line| !line.starts_with([' ', '-'])).any(other)
-        }
-        _ => true,
+    let is_key = matches!(
+        finding.kind,
+        FindingKind::UnknownKey | FindingKind::MisplacedRestriction | FindingKind::MisspeltRestriction
+    );
+    if !is_key {
+        return true;
     }
+    let is_top_level = |line: &str| !line.starts_with([' ', '\t', '-']);
+    if !is_top_level(line) {
+        return finding.kind != FindingKind::MisplacedRestriction;
+    }
+    // Entries of a list have the same keys, so only the top level is compared.
+    let has_key = |line: &&str| {
+        let rest = line.strip_prefix(replacement.to.as_str());
+        rest.is_some_and(|rest| rest.trim_start().starts_with([':', '=']))
+    };
+    !lines.iter().any(has_key)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{diagnostic::Severity, dialect::Dialect};
+    use crate::domain::diagnostic::Severity;
 
     fn run(path: &str, kind: LintKind, text: &str) -> Vec<(Option<usize>, String)> {
-        lint_text(path, kind, text.as_bytes())
+        lint_text(path, kind, text.as_bytes(), &KnownNames::default())
             .diagnostics
             .into_iter()
             .map(|diagnostic| {
@@ -339,6 +336,7 @@ mod tests {
             "worker.md",
             LintKind::Role,
             b"---\ndescription: d\nallow_lst: [wait]\n---\nx",
+            &KnownNames::default(),
         )
         .diagnostics;
         assert_eq!(found.len(), 1);
@@ -359,7 +357,7 @@ mod tests {
         assert_eq!(largest.len(), MAX_BYTES);
         assert_eq!(run("a.md", LintKind::Role, &largest), []);
         let message = |bytes: &[u8]| {
-            lint_text("a.md", LintKind::Role, bytes).diagnostics[0]
+            lint_text("a.md", LintKind::Role, bytes, &KnownNames::default()).diagnostics[0]
                 .finding
                 .message
                 .clone()
@@ -409,6 +407,18 @@ mod tests {
                     (Some(6), "invalid-value"),
                 ],
             ),
+            // Three keys are inserted; the other findings keep their lines.
+            (
+                LintKind::CodexAgent,
+                "---\nagent_names:\n  - name: abc\n    description: d\n---\nx",
+                &[
+                    (None, "missing-field"),
+                    (None, "missing-field"),
+                    (None, "missing-field"),
+                    (None, "missing-field"),
+                    (Some(3), "invalid-value"),
+                ],
+            ),
             (
                 LintKind::CodexAgent,
                 "---\nname: X\ntools: [wait, wait]\nkeywords: ['']\n---\nx",
@@ -420,7 +430,7 @@ mod tests {
             ),
         ];
         for (kind, text, expected) in rows {
-            let found = lint_text("a.md", *kind, text.as_bytes()).diagnostics;
+            let found = lint_text("a.md", *kind, text.as_bytes(), &KnownNames::default()).diagnostics;
             let mut found: Vec<_> = found
                 .iter()
                 .map(|diagnostic| (diagnostic.finding.line, diagnostic.finding.kind.id()))
@@ -432,11 +442,14 @@ mod tests {
 
     #[test]
     fn unknown_tools_and_roles_are_reported() {
-        let text = "---\ndescription: d\nallow_list: [wait, exec_comand, mcp__x__y, 'read_*']\ndeny_list:\n  - 'zz_*'\n\
+        let text = "---\ndescription: d\nallow_list: [wait, exec_comand, mcp__x__y, 'read_*', deploy]\ndeny_list:\n  - 'zz_*'\n\
                     spawn_list: [worker, reviewr, nobody]\n---\nx";
-        let mut linted = lint_text("a.md", LintKind::Role, text.as_bytes());
-        let known = ["worker", "reviewer"].map(|name| AgentType::parse(name).unwrap());
-        linted.check_roles("a.md", text.as_bytes(), &known);
+        let roles = ["worker", "reviewer"].map(|name| AgentType::parse(name).unwrap());
+        let known = KnownNames {
+            roles: Some(roles.to_vec()),
+            tools: vec!["deploy".to_owned()],
+        };
+        let linted = lint_text("a.md", LintKind::Role, text.as_bytes(), &known);
         let found: Vec<_> = linted
             .diagnostics
             .iter()
@@ -489,7 +502,12 @@ mod tests {
             ),
             (LintKind::Role, "---\ndescription: d\ncolor: red\n---\nx", None),
         ] {
-            let fix = |text: &str| fixed(text, &lint_text("a.md", kind, text.as_bytes()).diagnostics);
+            let fix = |text: &str| {
+                fixed(
+                    text,
+                    &lint_text("a.md", kind, text.as_bytes(), &KnownNames::default()).diagnostics,
+                )
+            };
             let mut result = None;
             // A second fix may be visible only after the first one.
             while let Some(next) = fix(result.as_deref().unwrap_or(text)) {

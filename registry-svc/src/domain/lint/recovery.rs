@@ -4,12 +4,14 @@
 use crate::domain::malformed::Malformed;
 
 const FENCE: &str = "---";
+/// A valid name that no author uses, so that no finding is about it.
+const TEXT: &str = "placeholder-of-lint";
 /// Valid values of keys that a dialect may require.
 const PLACEHOLDERS: &[(&str, &str)] = &[
-    ("agent_type", "placeholder"),
-    ("name", "placeholder"),
-    ("description", "placeholder"),
-    ("model", "placeholder"),
+    ("agent_type", TEXT),
+    ("name", TEXT),
+    ("description", TEXT),
+    ("model", TEXT),
     ("color", "blue"),
 ];
 /// Keys that declare personas. Without them, the body must not have blocks.
@@ -26,6 +28,10 @@ pub(super) struct Recovered {
 /// cannot be separated from the rest.
 pub(super) fn without(text: &str, why: &Malformed, line: Option<usize>) -> Option<Recovered> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let first = lines.first()?.trim_start_matches('\u{feff}');
+    if first.trim() != FENCE {
+        return None;
+    }
     let end = lines.iter().skip(1).position(|line| line.trim() == FENCE)? + 1;
     let mut inserted = false;
     match (why, line) {
@@ -34,15 +40,15 @@ pub(super) fn without(text: &str, why: &Malformed, line: Option<usize>) -> Optio
             inserted = true;
         }
         (Malformed::MissingBlock(name), _) => {
-            lines.extend([format!("<!-- agent_name: {name} -->"), "placeholder".to_owned()]);
+            lines.extend([format!("<!-- agent_name: {name} -->"), TEXT.to_owned()]);
         }
         (Malformed::UndeclaredBlock(_) | Malformed::RepeatedBlock(_), Some(line)) => {
             lines.get_mut(line - 1)?.clear();
         }
         (Malformed::EmptyBlock(_), Some(line)) => match lines.get_mut(line) {
-            Some(next) if next.trim().is_empty() => "placeholder".clone_into(next),
+            Some(next) if next.trim().is_empty() => TEXT.clone_into(next),
             Some(_) => return None,
-            None => lines.push("placeholder".to_owned()),
+            None => lines.push(TEXT.to_owned()),
         },
         (_, Some(line)) if line <= end => replace_key(&mut lines, line - 1, end)?,
         (_, _) => return None,
@@ -66,7 +72,7 @@ fn replace_key(lines: &mut [String], line: usize, end: usize) -> Option<()> {
     if PERSONA_KEYS.contains(&key.as_str()) {
         let body = lines.get_mut(end + 1..)?;
         body.iter_mut().for_each(String::clear);
-        "placeholder".clone_into(body.first_mut()?);
+        TEXT.clone_into(body.first_mut()?);
     }
     Some(())
 }

@@ -12,12 +12,14 @@ const ROLE_KEYS: &[&str] = &["spawn_list"];
 /// Tools of MCP servers have this prefix. Their names are not known.
 const MCP: &str = "mcp__";
 
-/// Returns a warning for each tool pattern that matches no tool of the supported agent programs.
-pub(super) fn tools(template: &Template, text: &str) -> Vec<Finding> {
-    let own = template.tools.mode;
+/// Returns a warning for each tool pattern that matches no tool of the supported agent programs and none of `own`.
+pub(super) fn tools(template: &Template, text: &str, own: &[String]) -> Vec<Finding> {
+    let mut known: Vec<&str> = known_tools().collect();
+    known.extend(own.iter().map(String::as_str));
+    let mode = template.tools.mode;
     let patterns = [
-        (&template.tools.allow, own),
-        (&template.tools.deny, own),
+        (&template.tools.allow, mode),
+        (&template.tools.deny, mode),
         (&template.grant_list, MatchMode::Glob),
     ];
     let mut findings = Vec::new();
@@ -26,22 +28,23 @@ pub(super) fn tools(template: &Template, text: &str) -> Vec<Finding> {
             let Ok(pattern) = Pattern::new(entry.as_str(), mode) else {
                 continue;
             };
-            if known_tools().any(|tool| pattern.matches(tool)) {
+            if known.iter().any(|tool| pattern.matches(tool)) {
                 continue;
             }
             let message = format!("no agent program has a tool that \"{entry}\" matches");
             let finding = Finding::warning(FindingKind::UnknownTool, line_of(text, TOOL_KEYS, entry), message);
-            findings.push(match nearest(entry, known_tools()) {
+            findings.push(match nearest(entry, known.iter().copied()) {
                 Some(meant) => finding.suggest(format!("did you mean {meant}?")).replace(entry, meant),
-                None => finding,
+                None => finding.suggest("name a tool of your own program with --known-tool"),
             });
         }
     }
     findings
 }
 
-/// Returns a warning for each role of `spawn_list` that does not exist.
-pub(super) fn roles(template: &Template, text: &str, known: &[AgentType]) -> Vec<Finding> {
+/// Returns a warning for each role of `spawn_list` that is not known. `None`: roles are not checked.
+pub(super) fn roles(template: &Template, text: &str, known: Option<&[AgentType]>) -> Vec<Finding> {
+    let Some(known) = known else { return Vec::new() };
     let mut findings = Vec::new();
     for entry in &template.spawn_list {
         let Ok(role) = AgentType::parse(entry) else { continue };
