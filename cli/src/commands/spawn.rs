@@ -167,6 +167,13 @@ struct Details {
     return_token: bool,
 }
 
+impl Args {
+    /// Returns whether the command opens a session for the agent.
+    const fn opens_session(&self) -> bool {
+        self.session.is_none() && self.parent.is_none()
+    }
+}
+
 /// Spawns an agent. Waits for it if requested.
 pub(crate) async fn run(mut args: Args, context: &Context) -> Result<()> {
     // With a template, the only positional argument is the task.
@@ -176,7 +183,7 @@ pub(crate) async fn run(mut args: Args, context: &Context) -> Result<()> {
     if args.template.is_some() && args.agent_type.is_some() {
         return Err(Error::usage("ROLE and --template are mutually exclusive; pass one"));
     }
-    let is_own = args.session.is_none() && args.parent.is_none();
+    let is_own = args.opens_session();
     if !is_own && args.settings.is_given() {
         return Err(
             Error::usage("settings of a new session cannot be combined with --session or --parent")
@@ -203,7 +210,7 @@ pub(crate) async fn run(mut args: Args, context: &Context) -> Result<()> {
     };
     let (wait, timeout) = (args.wait, args.timeout);
     let role = Wanted::of(&args);
-    let request = request(args, session.clone(), parent, task, is_own)?;
+    let request = request(args, session.clone(), parent, task)?;
     let spawned = match supervisor.spawn_agent(Request::new(request)).await {
         Ok(spawned) => spawned.into_inner(),
         Err(rejected) => {
@@ -324,15 +331,9 @@ async fn remove_session(supervisor: &mut Supervisor, session: &str) {
     let _ = supervisor.delete_session(Request::new(delete)).await;
 }
 
-fn request(
-    args: Args,
-    session_id: String,
-    parent_thread_id: String,
-    task: String,
-    is_own: bool,
-) -> Result<SpawnAgentRequest> {
+fn request(args: Args, session_id: String, parent_thread_id: String, task: String) -> Result<SpawnAgentRequest> {
     // A new session already has this directory.
-    let working_directory = if !is_own && args.project.is_given() {
+    let working_directory = if args.project.is_given() && !args.opens_session() {
         args.project.cwd()?
     } else {
         String::new()
