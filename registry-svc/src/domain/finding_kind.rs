@@ -31,7 +31,7 @@ kinds! {
     Unreadable "unreadable" "A file or directory cannot be read, or is not text of the permitted size.";
     UnterminatedFrontmatter "unterminated-frontmatter" "No line closes the frontmatter.";
     MissingFrontmatter "missing-frontmatter" "The file has no frontmatter, which must declare its name.";
-    MissingPreamble "missing-preamble" "A graph template has no [template] preamble and declares no capability.";
+    MissingPreamble "missing-preamble" "A graph template has no preamble and declares no capability.";
     InvalidYaml "invalid-yaml" "The frontmatter is not YAML, or a value has the wrong type.";
     InvalidToml "invalid-toml" "The file or its preamble is not TOML, or a value has the wrong type.";
     UnknownKey "unknown-key" "An unknown key is ignored.";
