@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use supervisor_core::resource::decimal;
 use troupe_proto::supervisor::v1::Budget;
 
 use crate::{
@@ -70,6 +71,9 @@ pub(crate) struct NewBudget {
     /// Bound of the time in running turns
     #[arg(long, value_name = "SPAN", value_parser = time::parse_some_duration)]
     time: Option<Duration>,
+    /// Bound of the cost, in the session's currency
+    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    cost: Option<u64>,
     /// Remove all bounds, or all others if some are given
     #[arg(long)]
     unlimited: bool,
@@ -83,6 +87,7 @@ impl NewBudget {
             tokens: self.tokens.unwrap_or(present.tokens),
             turns: self.turns.unwrap_or(present.turns),
             wall_time: self.time.map(time::to_proto).or(present.wall_time),
+            cost_micros: self.cost.unwrap_or(present.cost_micros),
         }
     }
 }
@@ -99,23 +104,42 @@ pub(crate) struct SpawnBudget {
     /// Time budget of the agent and its descendants, in running turns
     #[arg(long, value_name = "SPAN", value_parser = time::parse_some_duration)]
     budget_time: Option<Duration>,
+    /// Cost budget of the agent and its descendants, in the session's currency
+    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    budget_cost: Option<u64>,
 }
 
 impl SpawnBudget {
     /// Returns the budget, or `None` if no limit is given.
     pub(crate) fn given(self) -> Option<Budget> {
-        bounds(self.budget_tokens, self.budget_turns, self.budget_time)
+        let budget = Budget {
+            tokens: self.budget_tokens.unwrap_or_default(),
+            turns: self.budget_turns.unwrap_or_default(),
+            wall_time: self.budget_time.map(time::to_proto),
+            cost_micros: self.budget_cost.unwrap_or_default(),
+        };
+        bounded(budget)
     }
 }
 
-/// Returns the budget with these bounds, or `None` without a bound.
-pub(crate) fn bounds(tokens: Option<u64>, turns: Option<u32>, time: Option<Duration>) -> Option<Budget> {
-    let budget = Budget {
-        tokens: tokens.unwrap_or_default(),
-        turns: turns.unwrap_or_default(),
-        wall_time: time.map(time::to_proto),
-    };
+/// Returns the budget, or `None` if it has no bound.
+pub(crate) fn bounded(budget: Budget) -> Option<Budget> {
     (budget != Budget::default()).then_some(budget)
+}
+
+/// Parses an amount of money such as `2.50` to millionths.
+///
+/// # Errors
+/// It is not such a number, has more than six decimal places, is 0 or too large.
+pub(crate) fn amount(text: &str) -> std::result::Result<u64, String> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_valid = !whole.is_empty() && decimals.len() <= 6 && is_number(whole) && is_number(decimals);
+    format!("{whole}{decimals:0<6}")
+        .parse()
+        .ok()
+        .filter(|millionths| is_valid && *millionths > 0)
+        .ok_or_else(|| "expected an amount above 0 with at most six decimal places, such as 2.50".to_owned())
 }
 
 /// Formats a budget for people: `1000 tokens, 5 turns`.
@@ -125,6 +149,7 @@ pub(crate) fn budget_in_words(budget: Option<&Budget>) -> String {
         (budget.tokens > 0).then(|| format!("{} tokens", budget.tokens)),
         (budget.turns > 0).then(|| format!("{} turns", budget.turns)),
         budget.wall_time.map(|span| format!("{span} in turns")),
+        (budget.cost_micros > 0).then(|| format!("{} of cost", decimal(budget.cost_micros))),
     ];
     let bounds: Vec<String> = bounds.into_iter().flatten().collect();
     if bounds.is_empty() {
@@ -159,12 +184,37 @@ mod tests {
         assert_eq!(budget_in_words(Some(&first)), "1000 tokens, 90s in turns");
         let second = parse(&["--turns", "5"]).unwrap().of(Some(&first));
         assert_eq!(budget_in_words(Some(&second)), "1000 tokens, 5 turns, 90s in turns");
+        let costly = parse(&["--cost", "0.5"]).unwrap().of(Some(&first));
+        assert_eq!(
+            budget_in_words(Some(&costly)),
+            "1000 tokens, 90s in turns, 0.50 of cost"
+        );
         let third = parse(&["--unlimited", "--turns", "1"]).unwrap().of(Some(&second));
         assert_eq!(budget_in_words(Some(&third)), "1 turns");
         let none = parse(&["--unlimited"]).unwrap().of(Some(&third));
         assert_eq!(budget_in_words(Some(&none)), "no bound");
-        for wrong in [&["--tokens", "0"][..], &["--time", "0"], &[]] {
+        for wrong in [&["--tokens", "0"][..], &["--time", "0"], &["--cost", "0.0"], &[]] {
             assert!(parse(wrong).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_decimal_numbers() {
+        for (text, millionths) in [("2", 2_000_000), ("0.000001", 1), (".", 0), ("2.5", 2_500_000)] {
+            assert_eq!(amount(text).unwrap_or_default(), millionths, "{text}");
+        }
+        for wrong in [
+            "",
+            "-1",
+            "+1",
+            "1e3",
+            "1,5",
+            "0",
+            "0.0000001",
+            "1.+5",
+            "99999999999999999999",
+        ] {
+            assert!(amount(wrong).is_err(), "{wrong}");
         }
     }
 

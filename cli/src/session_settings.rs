@@ -5,7 +5,7 @@ use std::time::Duration;
 use troupe_proto::{
     common::v1::{EdgeManagement, Mode, Sandbox},
     supervisor::v1::{
-        CreateSessionRequest, Limits, Orchestration, PolicyInheritance, PromptLog, RestartPolicy, SlotRelease,
+        Budget, CreateSessionRequest, Limits, Orchestration, PolicyInheritance, PromptLog, RestartPolicy, SlotRelease,
         ToolCeiling,
     },
 };
@@ -13,7 +13,7 @@ use troupe_proto::{
 use crate::{
     choices,
     error::Result,
-    options::{self, bounds},
+    options::{self, bounded},
     time,
     webhook::WebhookArgs,
 };
@@ -67,6 +67,9 @@ pub(crate) struct SessionSettings {
     /// Time budget of the session, in running turns
     #[arg(long, value_name = "SPAN", value_parser = time::parse_some_duration)]
     session_time: Option<Duration>,
+    /// Cost budget of the session, in its currency
+    #[arg(long, value_name = "AMOUNT", value_parser = options::amount)]
+    session_cost: Option<u64>,
     /// Require approvals for orchestrators too
     #[arg(long)]
     approve_orchestrators: bool,
@@ -133,7 +136,12 @@ impl SessionSettings {
             policy_inheritance: self.policy_inheritance.unwrap_or_default().into(),
             limits: (limits != Limits::default()).then_some(limits),
             slot_release: self.slot_release.unwrap_or_default().into(),
-            budget: bounds(self.session_tokens, self.session_turns, self.session_time),
+            budget: bounded(Budget {
+                tokens: self.session_tokens.unwrap_or_default(),
+                turns: self.session_turns.unwrap_or_default(),
+                wall_time: self.session_time.map(time::to_proto),
+                cost_micros: self.session_cost.unwrap_or_default(),
+            }),
             approve_orchestrators: self.approve_orchestrators,
             orchestrators: self.orchestrator,
             edge_management: self.session_edges.unwrap_or_default().into(),

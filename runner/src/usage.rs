@@ -4,12 +4,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use troupe_proto::supervisor::v1::Usage;
 
-/// A program's token counts since its start.
+/// A program's token counts since its start, and the cost that it reports for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tokens {
     pub(crate) input: u64,
     pub(crate) cached_input: u64,
     pub(crate) output: u64,
+    /// In millionths of a US dollar; 0: the program reports no cost.
+    pub(crate) cost: u64,
 }
 
 impl Tokens {
@@ -17,7 +19,13 @@ impl Tokens {
         input: 0,
         cached_input: 0,
         output: 0,
+        cost: 0,
     };
+
+    /// Returns whether the program reports no cost for some of these tokens.
+    const fn is_unpriced(self) -> bool {
+        self.cost == 0 && (self.input > 0 || self.output > 0)
+    }
 
     /// Returns the difference to `base`.
     pub(crate) const fn minus(self, base: Self) -> Self {
@@ -25,6 +33,7 @@ impl Tokens {
             input: self.input.saturating_sub(base.input),
             cached_input: self.cached_input.saturating_sub(base.cached_input),
             output: self.output.saturating_sub(base.output),
+            cost: self.cost.saturating_sub(base.cost),
         }
     }
 
@@ -33,6 +42,7 @@ impl Tokens {
             input: self.input.saturating_add(other.input),
             cached_input: self.cached_input.saturating_add(other.cached_input),
             output: self.output.saturating_add(other.output),
+            cost: self.cost.saturating_add(other.cost),
         }
     }
 }
@@ -98,6 +108,13 @@ pub(crate) fn sum<const N: usize>(numbers: [u64; N]) -> u64 {
     numbers.into_iter().fold(0, u64::saturating_add)
 }
 
+/// Returns a program's amount in US dollars as millionths. Amounts that cannot be a cost are 0.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub(crate) fn millionths(dollars: Option<f64>) -> u64 {
+    let dollars = dollars.filter(|dollars| (0.0..1e9).contains(dollars));
+    (dollars.unwrap_or_default() * 1e6).round() as u64
+}
+
 /// Returns the unused part of a window, as a percentage. `None`: its size is 0.
 pub(crate) fn percentage_left(used: u64, window: u64) -> Option<u32> {
     let left = u128::from(window.saturating_sub(used)) * 100;
@@ -109,6 +126,8 @@ pub(crate) fn percentage_left(used: u64, window: u64) -> Option<u32> {
 pub(crate) struct UsageMeter {
     /// Usage of ended programs.
     ended: Tokens,
+    /// Whether an ended program reported no cost.
+    is_unpriced: bool,
     /// Usage of the current program.
     present: Tokens,
     /// Usage before the current turn.
@@ -125,6 +144,7 @@ impl UsageMeter {
 
     /// Records the end of the program. The next one counts from 0.
     pub(crate) fn program_ended(&mut self) {
+        self.is_unpriced |= self.present.is_unpriced();
         self.ended = self.ended.plus(std::mem::take(&mut self.present));
     }
 
@@ -142,15 +162,19 @@ impl UsageMeter {
         self.wall_time = self.wall_time.saturating_add(took);
     }
 
-    /// Returns the usage of the attempt, including the time of a running turn.
+    /// Returns the usage of the attempt, including the time of a running turn. Its cost is 0 unless all programs
+    /// reported theirs.
     pub(crate) fn usage(&self, running_turn: Duration) -> Usage {
         let tokens = self.ended.plus(self.present);
+        let is_unpriced = self.is_unpriced || self.present.is_unpriced();
         Usage {
             input_tokens: tokens.input,
             cached_input_tokens: tokens.cached_input,
             output_tokens: tokens.output,
             turns: self.turns,
             wall_time: prost_types::Duration::try_from(self.wall_time.saturating_add(running_turn)).ok(),
+            cost_micros: if is_unpriced { 0 } else { tokens.cost },
+            unpriced_tokens: 0,
         }
     }
 }
@@ -165,14 +189,16 @@ mod tests {
         assert_eq!(percentage_left(u64::MAX, 10), Some(0));
         assert_eq!(percentage_left(0, u64::MAX), Some(100));
         assert_eq!(percentage_left(1, 0), None);
+        let dollars = [Some(0.012_345), Some(-1.0), Some(f64::NAN), Some(1e300), None];
+        assert_eq!(dollars.map(millionths), [12_345, 0, 0, 0, 0]);
     }
 
     #[test]
     fn calls_count_once_and_turns_use_larger_count() {
         let tokens = |input, output| Tokens {
             input,
-            cached_input: 0,
             output,
+            ..Tokens::NONE
         };
         let mut calls = CallTokens::default();
         for (id, input, output) in [("a", 100, 1), ("a", 100, 1), ("b", 200, 1), ("a", 100, 7)] {
@@ -202,6 +228,7 @@ mod tests {
             input,
             cached_input: 1,
             output: 2,
+            cost: input * 10,
         };
         let mut meter = UsageMeter::default();
         meter.read(tokens(10));
@@ -216,7 +243,13 @@ mod tests {
             (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens),
             (35, 2, 4)
         );
-        assert_eq!(usage.turns, 1);
+        assert_eq!((usage.cost_micros, usage.turns), (350, 1));
+        meter.program_ended();
+        meter.read(Tokens { cost: 0, ..tokens(1) });
+        assert_eq!(meter.usage(Duration::ZERO).cost_micros, 0, "a part has no known cost");
+        meter.program_ended();
+        meter.read(tokens(1));
+        assert_eq!(meter.usage(Duration::ZERO).cost_micros, 0, "an earlier part has none");
         assert_eq!(usage.wall_time.map(|time| time.seconds), Some(3));
     }
 }

@@ -10,6 +10,7 @@ pub mod convert;
 pub mod engine;
 mod limits;
 mod options;
+mod prices;
 pub mod program;
 mod projections;
 pub mod registry_client;
@@ -25,6 +26,7 @@ pub use self::{
     engine::UpkeepLimits,
     limits::limits,
     options::SessionOptions,
+    prices::PriceList,
     projections::{watch::WatchLimits, webhooks::WebhookLimits},
     registry_client::RegistryClient,
     rpc::{AUTHORITY, WaitLimits},

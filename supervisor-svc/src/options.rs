@@ -1,6 +1,6 @@
 //! The flags that every program with a supervisor in it has alike.
 
-use std::time::Duration;
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 
@@ -11,10 +11,11 @@ use crate::{
         settings::{Limits, StallRule},
     },
     engine::UpkeepLimits,
+    prices::PriceList,
 };
 
 /// Limits of sessions, and the rule for stalled agents.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct SessionOptions {
     /// Maximum depth of a thread; the root is at depth 0
     #[arg(long, env = "TROUPE_MAX_DEPTH", value_name = "NUMBER", default_value_t = Limits::default().max_depth)]
@@ -64,6 +65,9 @@ pub struct SessionOptions {
         default_value_t = UpkeepLimits::SECURITY_EVENT_DAYS
     )]
     pub keep_security_events: u32,
+    /// Price list of models, YAML; without one, only costs that programs report are known
+    #[arg(long, env = "TROUPE_PRICES", value_name = "FILE")]
+    pub prices: Option<PathBuf>,
     /// Allow webhooks at private, loopback and link-local addresses
     #[arg(long, env = "TROUPE_WEBHOOK_ALLOW_PRIVATE")]
     pub webhook_allow_private: bool,
@@ -91,6 +95,7 @@ impl Default for SessionOptions {
             session_content_bytes: Config::SESSION_CONTENT_BYTES,
             thread_event_rate: EventRate::default().of_thread().per_second,
             keep_security_events: UpkeepLimits::SECURITY_EVENT_DAYS,
+            prices: None,
             webhook_allow_private: false,
             stall_after: stall.silence.as_secs(),
             stall_repeats: stall.repeats,
@@ -103,7 +108,8 @@ impl SessionOptions {
     ///
     /// # Errors
     ///
-    /// As [`Limits::check`], [`StallRule::check`], [`EventRate::new`] and [`UpkeepLimits::keep_security_events_for`].
+    /// As [`Limits::check`], [`StallRule::check`], [`EventRate::new`], [`UpkeepLimits::keep_security_events_for`] and
+    /// [`PriceList::read`].
     pub fn apply(self, config: &mut Config) -> Result<(), String> {
         let limits = Limits {
             max_depth: self.max_depth,
@@ -122,6 +128,9 @@ impl SessionOptions {
         config.event_rate = event_rate;
         config.limits = limits;
         config.stall = stall;
+        if let Some(path) = &self.prices {
+            config.prices = Arc::new(PriceList::read(path)?);
+        }
         config.session_content_bytes = self.session_content_bytes;
         config.webhooks.allow_private = self.webhook_allow_private;
         Ok(())
@@ -141,20 +150,20 @@ mod tests {
             max_depth: 3,
             ..SessionOptions::default()
         };
-        given.apply(&mut config).unwrap();
+        given.clone().apply(&mut config).unwrap();
         assert_eq!(
             (config.stall.repeats, config.stall.silence, config.limits.max_depth),
             (5, Duration::ZERO, 3)
         );
         let ceiling = SessionOptions {
             max_total_threads: Limits::CEILING.max_total_threads,
-            ..given
+            ..given.clone()
         };
         ceiling.apply(&mut config).unwrap();
         assert_eq!(config.limits.max_total_threads, 100_000);
         let above_ceiling = SessionOptions {
             max_total_threads: Limits::CEILING.max_total_threads + 1,
-            ..given
+            ..given.clone()
         };
         assert_eq!(
             above_ceiling.apply(&mut config).unwrap_err(),
@@ -163,11 +172,11 @@ mod tests {
         for given in [
             SessionOptions {
                 thread_event_rate: 0,
-                ..given
+                ..given.clone()
             },
             SessionOptions {
                 keep_security_events: 6,
-                ..given
+                ..given.clone()
             },
         ] {
             let error = given.apply(&mut config).unwrap_err();
@@ -175,7 +184,7 @@ mod tests {
         }
         let every_turn = SessionOptions {
             stall_repeats: 1,
-            ..given
+            ..given.clone()
         };
         assert!(every_turn.apply(&mut config).is_err());
     }

@@ -42,6 +42,7 @@ use crate::{
         settings::{Limits, StallRule},
     },
     engine::{Directory, EngineConfig, UpkeepLimits, feed::Feed},
+    prices::PriceList,
     projections::{
         metrics::{self, Metrics},
         overview::{self, Changes, Overview},
@@ -51,7 +52,7 @@ use crate::{
     },
     registry_client::RegistryClient,
     rpc::{AUTHORITY, ServiceConfig, ServiceParts, SupervisorService, WaitLimits},
-    runners::{Dispatcher, LEASE, OutputBoard, RunnerGate, RunnerHub, TelemetryBoard},
+    runners::{Dispatcher, LEASE, OutputBoard, RunnerGate, RunnerHub, Services, TelemetryBoard},
     tool_decisions::ToolDecisions,
 };
 
@@ -88,6 +89,8 @@ pub struct Config {
     pub session_content_bytes: u64,
     /// Maximum event rate of a thread.
     pub event_rate: EventRate,
+    /// The prices of models, and the currency of new sessions.
+    pub prices: Arc<PriceList>,
 }
 
 impl Config {
@@ -110,6 +113,7 @@ impl Config {
             upkeep: UpkeepLimits::default(),
             session_content_bytes: Self::SESSION_CONTENT_BYTES,
             event_rate: EventRate::default(),
+            prices: Arc::default(),
         }
     }
 }
@@ -221,14 +225,16 @@ impl Supervisor {
         let (metrics, changes, public_url) = (Arc::new(Metrics::default()), Changes::default(), Arc::default());
         let hub = RunnerHub::new(config.lease);
         let webhooks = Webhooks::new(Arc::clone(&store), config.webhooks, clock.clone())?;
-        let dispatcher = Dispatcher::new(
-            Arc::clone(&store),
-            hub.clone(),
-            Arc::clone(&keys),
-            telemetry.clone(),
-            output.clone(),
-            Arc::clone(&public_url),
-        );
+        let services = Services {
+            store: Arc::clone(&store),
+            hub: hub.clone(),
+            keys: Arc::clone(&keys),
+            telemetry: telemetry.clone(),
+            prices: Arc::clone(&config.prices),
+            clock: clock.clone(),
+            public_url: Arc::clone(&public_url),
+        };
+        let dispatcher = Dispatcher::new(services, output.clone());
         let feed = Feed::new(
             vec![
                 metrics.clone(),
@@ -246,6 +252,7 @@ impl Supervisor {
             upkeep: config.upkeep,
             session_content_bytes: config.session_content_bytes,
             event_rate: config.event_rate,
+            prices: Arc::clone(&config.prices),
         });
         metrics::observe(&directory, &hub);
         let watches = WatchSources {

@@ -251,6 +251,8 @@ impl Lab {
         let stand_in = StandIn::start(&directory).await;
         let programs = runner_yaml(&stand_in.url);
         fs::write(directory.join("runner.yaml"), programs.to_string()).unwrap();
+        let prices = "currency: USD\nmodels: [{model: '**', input: 1, output: 1}]\n";
+        fs::write(directory.join("prices.yaml"), prices).unwrap();
         let (up, supervisor) = Self::up(&directory, has_runner).await;
         let lab = Self {
             stand_in,
@@ -298,6 +300,8 @@ impl Lab {
         .arg(directory)
         .arg("--data-dir")
         .arg(directory.join("d"))
+        .arg("--prices")
+        .arg(directory.join("prices.yaml"))
         .arg("--ready-file")
         .arg(&ready)
         .stdout(Stdio::null())

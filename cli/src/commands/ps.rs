@@ -316,7 +316,7 @@ fn conditions(thread: &Thread) -> String {
     named.map(names::condition_kind).collect::<Vec<_>>().join(" ")
 }
 
-fn table(threads: &[Thread], now: SystemTime) -> Table<16> {
+fn table(threads: &[Thread], now: SystemTime) -> Table<17> {
     let mut table = Table::new([
         "THREAD",
         "PARENT",
@@ -328,6 +328,7 @@ fn table(threads: &[Thread], now: SystemTime) -> Table<16> {
         "ELAPSED",
         "TURNS",
         "TOKENS",
+        "COST",
         "CONTEXT",
         "MODEL",
         "RUNNER",
@@ -336,7 +337,16 @@ fn table(threads: &[Thread], now: SystemTime) -> Table<16> {
         "ACTIVITY",
     ])
     .wide(&["PARENT", "ELAPSED", "TURNS", "RUNNER", "DIRECTORY"])
-    .optional(&["CONTEXT", "MODEL", "TOKENS", "SINCE", "TASK", "CONDITIONS", "ALIAS"]);
+    .optional(&[
+        "CONTEXT",
+        "MODEL",
+        "COST",
+        "TOKENS",
+        "SINCE",
+        "TASK",
+        "CONDITIONS",
+        "ALIAS",
+    ]);
     for thread in threads {
         let kind = ui::status_of(thread);
         let status = thread.status.as_ref();
@@ -352,6 +362,7 @@ fn table(threads: &[Thread], now: SystemTime) -> Table<16> {
             Cell::plain(time::age(thread.create_time.as_ref(), now)),
             Cell::plain(usage.turns.to_string()),
             Cell::plain(ui::tokens(&usage)),
+            Cell::plain(ui::cost(&usage)),
             Cell::plain(
                 thread
                     .context_left_percent

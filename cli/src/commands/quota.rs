@@ -1,5 +1,6 @@
 //! `troupe quota`: shows limits, slots and budgets in use.
 
+use supervisor_core::resource::decimal;
 use troupe_proto::supervisor::v1::{Budget, GetQuotaRequest, Quota, Usage};
 
 use crate::{
@@ -87,7 +88,15 @@ fn used(usage: Option<&Usage>, budget: Option<&Budget>) -> String {
         (Some(spent), None) => format!("{spent} in turns"),
         (None, None) => String::new(),
     };
-    let parts = [tokens, turns, time].into_iter().filter(|part| !part.is_empty());
+    let cost = match (ui::cost(&usage), budget.cost_micros) {
+        (spent, 0) if spent.is_empty() => spent,
+        (spent, 0) => format!("cost {spent}"),
+        (spent, bound) => {
+            let spent = if spent.is_empty() { "0.00" } else { &spent };
+            format!("cost {spent} of {}", decimal(bound))
+        }
+    };
+    let parts = [tokens, turns, time, cost].into_iter().filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join(", ")
 }
 
@@ -106,7 +115,31 @@ mod tests {
             tokens: 500_000,
             ..Budget::default()
         };
-        assert_eq!(used(Some(&usage), Some(&budget)), "12k of 500000 tokens, 3 turns");
+        assert_eq!(
+            used(Some(&usage), Some(&budget)),
+            "12k of 500000 tokens, 3 turns, cost 0.00"
+        );
+        let unpriced = Usage {
+            unpriced_tokens: 1,
+            ..usage
+        };
+        let bounded = Budget {
+            cost_micros: 2_000_000,
+            ..Budget::default()
+        };
+        assert_eq!(
+            used(Some(&unpriced), Some(&bounded)),
+            "12k tokens, 3 turns, cost unknown of 2.00"
+        );
+        let partly = Usage {
+            cost_micros: 12_345,
+            ..unpriced
+        };
+        assert_eq!(
+            used(Some(&partly), None),
+            "12k tokens, 3 turns, cost 0.012345 + unknown"
+        );
+        assert_eq!(used(None, Some(&bounded)), "0 turns, cost 0.00 of 2.00");
         assert_eq!(used(None, None), "0 turns");
     }
 }

@@ -385,18 +385,29 @@ async fn list(supervisor: &mut Supervisor, args: ListArgs, context: &Context) ->
     )
 }
 
-fn table(sessions: &[Session], now: SystemTime) -> Table<7> {
-    let mut table =
-        Table::new(["SESSION", "STATE", "MODE", "AGE", "THREADS", "TOKENS", "DIRECTORY"]).optional(&["MODE", "TOKENS"]);
+fn table(sessions: &[Session], now: SystemTime) -> Table<8> {
+    let mut table = Table::new([
+        "SESSION",
+        "STATE",
+        "MODE",
+        "AGE",
+        "THREADS",
+        "TOKENS",
+        "COST",
+        "DIRECTORY",
+    ])
+    .optional(&["MODE", "COST", "TOKENS"]);
     for session in sessions {
         let roll_up = session.roll_up.clone().unwrap_or_default();
+        let usage = roll_up.usage.unwrap_or_default();
         table.row([
             Cell::plain(ids::short(&session.session_id)),
             state(session),
             Cell::plain(names::mode(session.mode())),
             Cell::plain(time::age(session.create_time.as_ref(), now)),
             Cell::plain(roll_up.threads.iter().map(|count| count.count).sum::<u32>().to_string()),
-            Cell::plain(ui::tokens(&roll_up.usage.unwrap_or_default())),
+            Cell::plain(ui::tokens(&usage)),
+            Cell::plain(ui::cost(&usage)),
             Cell::plain(&session.cwd),
         ]);
     }

@@ -77,6 +77,11 @@ pub(super) fn session_fields(session: &Session, now: SystemTime) -> Fields {
         edges => names::edge_management(edges).to_owned(),
     };
     let ceiling = session.tool_ceiling.clone().unwrap_or_default();
+    let usage = roll_up.usage.unwrap_or_default();
+    let cost = match ui::cost(&usage) {
+        cost if cost.is_empty() || cost == "unknown" => cost,
+        cost => format!("{cost} ({})", session.currency),
+    };
     let webhooks = session.webhooks.iter().map(|webhook| webhook.url.as_str());
     Fields::default()
         .field("session", &session.session_id)
@@ -87,7 +92,8 @@ pub(super) fn session_fields(session: &Session, now: SystemTime) -> Fields {
         .field("mode", names::mode(session.mode()))
         .field("orchestration", names::orchestration(session.orchestration()))
         .field("threads", threads.collect::<Vec<_>>().join(", "))
-        .field("tokens", ui::tokens(&roll_up.usage.unwrap_or_default()))
+        .field("tokens", ui::tokens(&usage))
+        .field("cost", cost)
         .field("budget", budget_in_words(session.budget.as_ref()))
         .field("limits", limits(session.limits.unwrap_or_default()))
         .field("edges", edges)
@@ -164,6 +170,7 @@ pub(super) fn thread_fields(thread: &Thread, now: SystemTime) -> Fields {
         .field("provider", &thread.provider)
         .field("effort", &thread.reasoning_effort)
         .field("tokens", ui::tokens(&usage))
+        .field("cost", ui::cost(&usage))
         .field("turns", usage.turns.to_string())
         .field(
             "context left",

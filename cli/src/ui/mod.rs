@@ -27,7 +27,7 @@ pub(crate) use self::{
     line::Line,
     live::Live,
     table::{Cell, Table},
-    tree::{doing, role, status_of, tokens, tree},
+    tree::{cost, doing, role, status_of, tokens, tree},
 };
 use crate::{
     error::{Error, Kind, Result},

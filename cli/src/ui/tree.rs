@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use supervisor_core::resource::decimal;
 use troupe_proto::supervisor::v1::{ConditionKind, StatusKind, Thread, Usage};
 
 use super::{line::Line, style};
@@ -75,12 +76,25 @@ pub(crate) fn tokens(usage: &Usage) -> String {
     }
 }
 
-/// Formats the model, the tokens and the context left of a thread, as far as they are known.
+/// Formats the cost of all turns: `1.25`, `unknown`, or `1.25 + unknown` if only a part has a price. Empty before the
+/// first use.
+pub(crate) fn cost(usage: &Usage) -> String {
+    match (usage.cost_micros, usage.unpriced_tokens) {
+        (0, 0) if usage.input_tokens == 0 && usage.output_tokens == 0 => String::new(),
+        (cost, 0) => decimal(cost),
+        (0, _) => "unknown".to_owned(),
+        (cost, _) => format!("{} + unknown", decimal(cost)),
+    }
+}
+
+/// Formats the model, the tokens, the cost and the context left of a thread, as far as they are known.
 fn usage(thread: &Thread) -> String {
-    let tokens = tokens(&thread.usage.unwrap_or_default());
+    let spent = thread.usage.unwrap_or_default();
+    let (tokens, cost) = (tokens(&spent), cost(&spent));
     let parts = [
         Some(thread.model.clone()).filter(|model| !model.is_empty()),
         Some(format!("{tokens} tokens")).filter(|_| !tokens.is_empty()),
+        Some(format!("cost {cost}")).filter(|_| spent.cost_micros > 0),
         thread.context_left_percent.map(|left| format!("{left}% context left")),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")

@@ -11,7 +11,7 @@ use crate::{
     programs::Profile,
     redact,
     text::cut,
-    usage::{Tokens, percentage_left, sum},
+    usage::{Tokens, millionths, percentage_left, sum},
 };
 
 /// Maximum length of a tool name, in bytes. A truncated name does not match any offered tool.
@@ -115,6 +115,7 @@ pub(super) fn tokens(result: &Value) -> Tokens {
             ]),
             cached_input,
             output: sum([number(&usage["outputTokens"]), number(&usage["thoughtTokens"])]),
+            cost: 0,
         };
     }
     let count = &result["_meta"]["quota"]["token_count"];
@@ -122,10 +123,11 @@ pub(super) fn tokens(result: &Value) -> Tokens {
         input: number(&count["input_tokens"]),
         cached_input: 0,
         output: number(&count["output_tokens"]),
+        cost: 0,
     }
 }
 
-/// Returns the tokens of one step, with its id. OpenCode reports them in a notification of
+/// Returns the tokens and the cost of one step, with its id. OpenCode reports them in a notification of
 /// [`settings::USAGE_PLUGIN`](super::settings::USAGE_PLUGIN).
 pub(super) fn step(params: &Value) -> Option<(String, Tokens)> {
     let tokens = &params["tokens"];
@@ -139,6 +141,7 @@ pub(super) fn step(params: &Value) -> Option<(String, Tokens)> {
         ]),
         cached_input,
         output: sum([number(&tokens["output"]), number(&tokens["reasoning"])]),
+        cost: millionths(params["cost"].as_f64()),
     };
     Some((params["id"].as_str()?.to_owned(), spent))
 }
@@ -151,6 +154,7 @@ pub(super) fn recorded_call(entry: &Value) -> Option<(String, Tokens)> {
         input: sum([number("input"), number("tool")]),
         cached_input: number("cached"),
         output: sum([number("output"), number("thoughts")]),
+        cost: 0,
     };
     Some((entry["id"].as_str()?.to_owned(), spent))
 }

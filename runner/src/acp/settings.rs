@@ -331,13 +331,13 @@ pub(super) fn opencode_provider<'a>(model: Option<&'a str>, provider: Option<&'a
 /// The method of the notifications of [`USAGE_PLUGIN`].
 pub(super) const USAGE_METHOD: &str = "_troupe/usage";
 
-/// Makes OpenCode report the tokens of each step. By itself it reports only the last call of a turn. The plugin writes
+/// Makes OpenCode report the tokens and the cost of each step. By itself it reports only the last call of a turn. The plugin writes
 /// notifications to the stream of the protocol.
 pub(super) const USAGE_PLUGIN: &str = r#"export const TroupeUsage = async () => ({
   event: async ({ event }) => {
     const part = event.type === "message.part.updated" ? event.properties.part : undefined
     if (part?.type !== "step-finish") return
-    const params = { id: part.id, tokens: part.tokens }
+    const params = { id: part.id, tokens: part.tokens, cost: part.cost }
     process.stdout.write(JSON.stringify({ jsonrpc: "2.0", method: "_troupe/usage", params }) + "\n")
   },
 })

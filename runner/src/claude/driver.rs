@@ -45,6 +45,8 @@ pub(super) struct Driver {
     calls: CallTokens,
     /// The tokens of all models in its session up to the last result; `None`: not known, as it was resumed.
     of_models: Option<Tokens>,
+    /// Whether it reports the cost of all its calls: not after it was resumed.
+    reports_cost: bool,
     /// Its model's context, once a result has named it.
     window: u64,
 }
@@ -61,6 +63,7 @@ impl Driver {
             is_running: false,
             calls: CallTokens::default(),
             of_models: None,
+            reports_cost: false,
             window: 0,
         }
     }
@@ -68,6 +71,7 @@ impl Driver {
     /// Its session is a new one: nothing was spent in it.
     pub(super) const fn begins_session(&mut self) {
         self.of_models = Some(Tokens::NONE);
+        self.reports_cost = true;
     }
 
     /// Registers the hook and our tools.
@@ -274,7 +278,10 @@ impl Driver {
 
     async fn result(&mut self, result: &Value, channels: &DriverChannels) {
         self.unoffered.clear();
-        let of_models = events::of_models(result);
+        let mut of_models = events::of_models(result);
+        if !self.reports_cost {
+            of_models.cost = 0;
+        }
         // Includes calls that belong to no turn, such as the one for a title.
         let all = self.of_models.map_or(Tokens::NONE, |before| of_models.minus(before));
         self.of_models = Some(of_models);

@@ -8,7 +8,7 @@ use crate::{
     agent::{AgentEvent, TurnEnding},
     provider_access::provider_error,
     redact,
-    usage::{Tokens, percentage_left, sum},
+    usage::{Tokens, millionths, percentage_left, sum},
 };
 
 /// What a piece of an answer shows.
@@ -69,19 +69,25 @@ pub(super) fn tokens(incoming: &Value) -> Tokens {
         ]),
         cached_input,
         output: number("output_tokens"),
+        cost: 0,
     }
 }
 
-/// The usage of all models since the session began, calls for the program's own purposes included.
+/// The usage of all models since the session began and its cost, calls for the program's own purposes included.
 pub(super) fn of_models(result: &Value) -> Tokens {
     let models = result["modelUsage"].as_object().into_iter().flatten();
-    models.fold(Tokens::default(), |total, (_, model)| {
+    let cost = Tokens {
+        cost: millionths(result["total_cost_usd"].as_f64()),
+        ..Tokens::NONE
+    };
+    models.fold(cost, |total, (_, model)| {
         let number = |key: &str| model[key].as_u64().unwrap_or_default();
         let cached_input = number("cacheReadInputTokens");
         total.plus(Tokens {
             input: sum([number("inputTokens"), number("cacheCreationInputTokens"), cached_input]),
             cached_input,
             output: number("outputTokens"),
+            cost: 0,
         })
     })
 }

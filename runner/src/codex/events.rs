@@ -70,6 +70,7 @@ pub(super) fn tokens(count: &Value) -> Tokens {
         input: number("inputTokens"),
         cached_input: number("cachedInputTokens"),
         output: number("outputTokens"),
+        cost: 0,
     }
 }
 
@@ -176,6 +177,7 @@ mod tests {
                 input: 2100,
                 cached_input: 1000,
                 output: 40,
+                cost: 0,
             },
             context_left_percent: Some(75),
         };

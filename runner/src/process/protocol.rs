@@ -13,7 +13,7 @@ use crate::{
     prompt::{PreparedTurn, join},
     redact, tool_line,
     tools::ToolAnswer,
-    usage::Tokens,
+    usage::{Tokens, millionths},
 };
 
 /// A line for the program.
@@ -118,6 +118,8 @@ enum ProgramLine {
         #[serde(default)]
         output_tokens: u64,
         #[serde(default)]
+        cost_usd: Option<f64>,
+        #[serde(default)]
         context_left_percent: Option<u32>,
     },
     Output {
@@ -167,12 +169,14 @@ impl ProgramLine {
                 input_tokens,
                 cached_input_tokens,
                 output_tokens,
+                cost_usd,
                 context_left_percent,
             } => AgentEvent::Spent {
                 tokens: Tokens {
                     input: input_tokens,
                     cached_input: cached_input_tokens,
                     output: output_tokens,
+                    cost: millionths(cost_usd),
                 },
                 context_left_percent: context_left_percent.map(|percent| percent.min(100)),
             },
@@ -304,12 +308,13 @@ mod tests {
                 ]),
             ),
             (
-                r#"{"type":"usage","input_tokens":7,"output_tokens":2,"context_left_percent":130}"#,
+                r#"{"type":"usage","input_tokens":7,"output_tokens":2,"cost_usd":0.25,"context_left_percent":130}"#,
                 AgentEvent::Spent {
                     tokens: Tokens {
                         input: 7,
                         cached_input: 0,
                         output: 2,
+                        cost: 250_000,
                     },
                     context_left_percent: Some(100),
                 },

@@ -10,7 +10,7 @@ use crate::{
     },
     ids::{ApprovalId, Digest, EdgeId, Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
     principal::{Actor, Caller},
-    settings::{Budget, ClosePolicy, LimitsChange, OnLimit, Urgency, Usage},
+    settings::{Budget, ClosePolicy, LimitsChange, OnLimit, Price, Urgency, Usage},
     status::Settled,
 };
 
@@ -233,6 +233,8 @@ pub enum Command {
         generation: Generation,
         /// Usage of this attempt so far.
         usage: Usage,
+        /// The price of its model; `None` if unknown.
+        price: Option<Price>,
     },
     /// Starts an automatic turn of an orchestrator.
     AutoTurn {
@@ -311,8 +313,10 @@ pub enum Report {
         turn: Turn,
         /// The outcome of the turn.
         outcome: Settled,
-        /// Usage of this attempt up to here.
+        /// Usage of this attempt up to here. A cost other than zero is what the program reports, in US dollars.
         usage: Usage,
+        /// The price of its model; `None` if unknown.
+        price: Option<Price>,
         /// The digests of the turn's output.
         digests: OutputDigests,
         /// Whether the runner interrupted it because the runner itself was stopped.

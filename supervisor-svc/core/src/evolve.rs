@@ -60,10 +60,10 @@ pub fn evolve(session: &mut Session, recorded: &Recorded) {
                 thread.end_conditions(&stall);
                 let is_open = thread.status.kind().is_open();
                 let opened = (was_open != is_open).then_some(is_open);
-                let spent = thread.total_usage().since(spent_before);
-                (thread.spawned.parent, opened, was_queued, spent)
+                let usage = (spent_before, thread.total_usage());
+                (thread.spawned.parent, opened, was_queued, usage)
             });
-            let Some((parent, opened, was_queued, spent)) = changed else {
+            let Some((parent, opened, was_queued, (spent_before, spent))) = changed else {
                 return;
             };
             if was_queued && matches!(event, ThreadEvent::Admitted) {
@@ -72,7 +72,7 @@ pub fn evolve(session: &mut Session, recorded: &Recorded) {
             if let (Some(parent), Some(opened)) = (parent, opened) {
                 count_open_child(session, parent, opened);
             }
-            add_usage(session, *id, spent);
+            add_usage(session, *id, spent_before, spent);
             if let ThreadEvent::BudgetUpdated(budget) = event {
                 session.set_budget(*id, *budget);
             }
@@ -174,14 +174,17 @@ fn forget_decided(session: &mut Session) {
     }
 }
 
-/// Adds a thread's usage to the thread and all its ancestors. Walks to the root, never over the tree.
-fn add_usage(session: &mut Session, id: ThreadId, spent: Usage) {
-    if spent == Usage::default() {
+/// Adds the change of a thread's usage to the sums of the thread and all its ancestors. Walks to the root, never over the
+/// tree.
+fn add_usage(session: &mut Session, id: ThreadId, before: Usage, after: Usage) {
+    if before == after {
         return;
     }
     let lineage: Vec<ThreadId> = session.lineage(id).map(|thread| thread.id).collect();
     for id in lineage {
-        session.update(id, |thread| thread.subtree_usage = thread.subtree_usage.plus(spent));
+        session.update(id, |thread| {
+            thread.subtree_usage = thread.subtree_usage.with_part(before, after);
+        });
     }
 }
 
@@ -415,7 +418,7 @@ impl Thread {
                 if *report > ReportSequence::ZERO {
                     self.last_report = *report;
                 }
-                self.use_at_least(*usage);
+                self.usage = self.usage.updated(*usage);
                 self.interrupt = None;
                 if !self.turn.awaits_dispatch() {
                     self.turn = LatestTurn::Ended {
@@ -435,7 +438,7 @@ impl Thread {
                 }
             }
             ThreadEvent::UsageRecorded { usage, .. } => {
-                self.use_at_least(*usage);
+                self.usage = self.usage.updated(*usage);
                 self.metered = time;
             }
             ThreadEvent::ArtifactRecorded { report, .. } => self.last_report = *report,
@@ -496,11 +499,6 @@ impl Thread {
         }
         self.status = status;
         self.continues = false;
-    }
-
-    /// Raises the attempt's usage to at least this value. It never decreases.
-    fn use_at_least(&mut self, usage: Usage) {
-        self.usage = self.usage.plus(usage.since(self.usage));
     }
 
     /// Starts a new generation. Its report numbers start at 1, and its runner has no input of the turn in flight, so

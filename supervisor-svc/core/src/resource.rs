@@ -7,7 +7,7 @@ use crate::{
     settings::{Budget, Usage},
 };
 
-/// A resource that a budget limits. Amounts are whole numbers: tokens, turns or milliseconds.
+/// A resource that a budget limits. Amounts are whole numbers: tokens, turns, milliseconds, or millionths of a currency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// Input and output tokens.
@@ -16,11 +16,13 @@ pub enum Resource {
     Turns,
     /// Time spent in running turns.
     WallTime,
+    /// Cost.
+    Cost,
 }
 
 impl Resource {
     /// All resources, in the order in which they are checked.
-    pub const ALL: [Self; 3] = [Self::Tokens, Self::Turns, Self::WallTime];
+    pub const ALL: [Self; 4] = [Self::Tokens, Self::Turns, Self::WallTime, Self::Cost];
 
     /// Returns the name of the field in the API.
     #[must_use]
@@ -29,6 +31,7 @@ impl Resource {
             Self::Tokens => "tokens",
             Self::Turns => "turns",
             Self::WallTime => "wall_time",
+            Self::Cost => "cost",
         }
     }
 
@@ -39,6 +42,7 @@ impl Resource {
             Self::Tokens => budget.tokens,
             Self::Turns => budget.turns.map(u64::from),
             Self::WallTime => budget.wall_time.map(millis),
+            Self::Cost => budget.cost,
         }
     }
 
@@ -49,6 +53,7 @@ impl Resource {
             Self::Tokens => usage.tokens(),
             Self::Turns => u64::from(usage.turns),
             Self::WallTime => millis(usage.wall_time),
+            Self::Cost => usage.cost,
         }
     }
 
@@ -67,6 +72,14 @@ impl Resource {
     }
 }
 
+/// Returns millionths as a decimal number with at least two decimal places.
+#[must_use]
+pub fn decimal(millionths: u64) -> String {
+    let text = format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000);
+    let kept = text.trim_end_matches('0').len().max(text.len() - 4);
+    text.get(..kept).unwrap_or(&text).to_owned()
+}
+
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
@@ -82,6 +95,7 @@ impl fmt::Display for Amount {
             Resource::Tokens | Resource::Turns => self.amount.fmt(f),
             Resource::WallTime if self.amount.is_multiple_of(1_000) => write!(f, "{}s", self.amount / 1_000),
             Resource::WallTime => write!(f, "{}ms", self.amount),
+            Resource::Cost => f.write_str(&decimal(self.amount)),
         }
     }
 }

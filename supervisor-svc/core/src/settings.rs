@@ -250,6 +250,63 @@ pub struct Budget {
     pub turns: Option<u32>,
     /// Time spent in running turns.
     pub wall_time: Option<Duration>,
+    /// Cost, in millionths of the session's currency.
+    pub cost: Option<u64>,
+}
+
+/// A currency, as an ISO 4217 code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Currency([u8; 3]);
+
+impl Currency {
+    /// US dollars, the currency in which agent programs report costs.
+    pub const USD: Self = Self(*b"USD");
+
+    /// Parses a code of three capital letters.
+    ///
+    /// # Errors
+    /// A sentence that names the text.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match <[u8; 3]>::try_from(text.as_bytes()) {
+            Ok(code) if code.iter().all(u8::is_ascii_uppercase) => Ok(Self(code)),
+            Ok(_) | Err(_) => Err(format!(
+                "the currency is {text:?}; it must be a code of three capital letters, such as USD"
+            )),
+        }
+    }
+
+    /// Returns the code.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+/// The price of a model, in millionths of a currency per million tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Price {
+    /// Input tokens that were not read from a cache.
+    pub input: u64,
+    /// Input tokens that were read from a cache.
+    pub cached_input: u64,
+    /// Output tokens.
+    pub output: u64,
+}
+
+impl Price {
+    /// Returns the cost of the tokens of a usage, in millionths of the currency, rounded up.
+    #[must_use]
+    pub fn of(&self, usage: &Usage) -> u64 {
+        let uncached = usage.input_tokens.saturating_sub(usage.cached_input_tokens);
+        let parts = [
+            (uncached, self.input),
+            (usage.cached_input_tokens, self.cached_input),
+            (usage.output_tokens, self.output),
+        ];
+        let product = |(tokens, price)| u128::from(tokens).saturating_mul(u128::from(price));
+        let total = parts.into_iter().map(product).fold(0, u128::saturating_add);
+        u64::try_from(total.div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
 }
 
 /// The rule that detects stalled threads.
@@ -308,6 +365,11 @@ pub struct Usage {
     pub turns: u32,
     /// Time spent in running turns.
     pub wall_time: Duration,
+    /// The known cost, in millionths of the session's currency. The only field that may decrease: the cost that a
+    /// program reports replaces the one of the price list.
+    pub cost: u64,
+    /// Tokens whose cost is unknown. They are not part of `cost`.
+    pub unpriced_tokens: u64,
 }
 
 impl Usage {
@@ -320,6 +382,31 @@ impl Usage {
             output_tokens: self.output_tokens.saturating_add(other.output_tokens),
             turns: self.turns.saturating_add(other.turns),
             wall_time: self.wall_time.saturating_add(other.wall_time),
+            cost: self.cost.saturating_add(other.cost),
+            unpriced_tokens: self.unpriced_tokens.saturating_add(other.unpriced_tokens),
+        }
+    }
+
+    /// Returns the usage after a newer reading: counters never decrease, and the newer cost applies.
+    #[must_use]
+    pub const fn updated(self, newer: Self) -> Self {
+        Self {
+            cost: newer.cost,
+            unpriced_tokens: newer.unpriced_tokens,
+            ..self.plus(newer.since(self))
+        }
+    }
+
+    /// Returns this sum after one of its parts has changed.
+    #[must_use]
+    pub const fn with_part(self, before: Self, after: Self) -> Self {
+        Self {
+            cost: self.cost.saturating_sub(before.cost).saturating_add(after.cost),
+            unpriced_tokens: self
+                .unpriced_tokens
+                .saturating_sub(before.unpriced_tokens)
+                .saturating_add(after.unpriced_tokens),
+            ..self.plus(after.since(before))
         }
     }
 
@@ -338,6 +425,8 @@ impl Usage {
             output_tokens: self.output_tokens.saturating_sub(earlier.output_tokens),
             turns: self.turns.saturating_sub(earlier.turns),
             wall_time: self.wall_time.saturating_sub(earlier.wall_time),
+            cost: self.cost.saturating_sub(earlier.cost),
+            unpriced_tokens: self.unpriced_tokens.saturating_sub(earlier.unpriced_tokens),
         }
     }
 }
@@ -440,6 +529,8 @@ pub struct Settings {
     pub stall: StallRule,
     /// Time for which a closed session is kept. `None` keeps it until it is deleted.
     pub retention: Option<Duration>,
+    /// The currency of all costs.
+    pub currency: Currency,
 }
 
 /// Returns the policy that allows exactly the tools that need no approval.

@@ -32,8 +32,8 @@ use supervisor_core::{
     },
     principal::Actor,
     settings::{
-        Budget, ClosePolicy, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy,
-        Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
+        Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog,
+        RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
     },
     status::{Settled, StatusKind},
     time::UnixMillis,
@@ -140,17 +140,21 @@ fn budget() -> impl Strategy<Value = Budget> {
         option::of(prop_oneof![Just(0), any::<u64>()]),
         option::of(prop_oneof![Just(0), any::<u32>()]),
         option::of(span()),
+        option::of(prop_oneof![Just(0), any::<u64>()]),
     )
-        .prop_map(|(tokens, turns, wall_time)| Budget {
+        .prop_map(|(tokens, turns, wall_time, cost)| Budget {
             tokens,
             turns,
             wall_time,
+            cost,
         })
 }
 
 fn usage() -> impl Strategy<Value = Usage> {
-    (any::<[u64; 3]>(), any::<u32>(), span()).prop_map(
-        |([input_tokens, cached_input_tokens, output_tokens], turns, wall_time)| Usage {
+    (any::<[u64; 5]>(), any::<u32>(), span()).prop_map(
+        |([input_tokens, cached_input_tokens, output_tokens, cost, unpriced_tokens], turns, wall_time)| Usage {
+            cost,
+            unpriced_tokens,
             input_tokens,
             cached_input_tokens,
             output_tokens,
@@ -261,6 +265,7 @@ fn settings() -> BoxedStrategy<Settings> {
             (any::<u32>(), span()).prop_map(|(repeats, silence)| StallRule { repeats, silence }),
             edges(),
             vec(text(), 0..3),
+            "[A-Z]{3}".prop_map(|code| Currency::parse(&code).unwrap()),
         ),
     )
         .prop_map(|(first, second, third)| Settings {
@@ -285,6 +290,7 @@ fn settings() -> BoxedStrategy<Settings> {
             runner_labels: third.4,
             stall: third.5,
             retention: second.5,
+            currency: third.8,
         })
         .boxed()
 }

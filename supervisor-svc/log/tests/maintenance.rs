@@ -13,7 +13,7 @@ use supervisor_core::{
     ids::{Digest, Epoch, Generation, InputNumber, Sequence, SessionId, ThreadId, Turn},
     principal::Actor,
     settings::{
-        Budget, EdgeManagement, Limits, Mode, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease,
+        Budget, Currency, EdgeManagement, Limits, Mode, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease,
         StallRule, Webhook,
     },
     time::UnixMillis,
@@ -42,6 +42,7 @@ fn session() -> SessionId {
 
 fn settings(prompt_log: PromptLog) -> Settings {
     Settings {
+        currency: Currency::USD,
         retention: None,
         cwd: String::from("/project"),
         workspace_digest: String::new(),

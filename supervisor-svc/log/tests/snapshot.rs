@@ -20,8 +20,8 @@ use supervisor_core::{
     },
     principal::Actor,
     settings::{
-        Budget, ClosePolicy, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy,
-        Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
+        Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog,
+        RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
     },
     state::{mailbox::Body, session::Session, thread::LatestTurn, webhook::WebhookStart},
     status::{Settled, Status, StatusKind},
@@ -72,6 +72,7 @@ const NOTHING: Budget = Budget {
     tokens: Some(0),
     turns: Some(0),
     wall_time: Some(Duration::ZERO),
+    cost: Some(0),
 };
 
 fn usage(turns: u32) -> Usage {
@@ -81,11 +82,14 @@ fn usage(turns: u32) -> Usage {
         output_tokens: 5,
         turns,
         wall_time: Duration::new(3, 1),
+        cost: 13,
+        unpriced_tokens: 17,
     }
 }
 
 fn settings() -> Settings {
     Settings {
+        currency: Currency::USD,
         cwd: String::from("/project"),
         workspace_digest: String::from("digest"),
         workspace: Some(content(7)),

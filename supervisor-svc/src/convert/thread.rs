@@ -124,9 +124,12 @@ pub fn add_telemetry(thread: &mut pb::Thread, telemetry: Option<&pb::Telemetry>)
 }
 
 /// Returns the newer of two readings of a thread's counters, which only grow. The log contains checkpoints and the
-/// ends of turns, and telemetry may arrive before or after either.
+/// ends of turns, and telemetry may arrive before or after either. The cost is that of the reading with more tokens, or
+/// of the log.
 fn newer(one: pb::Usage, other: pb::Usage) -> pb::Usage {
     let span = |usage: &pb::Usage| usage.wall_time.map(|time| (time.seconds, time.nanos));
+    let tokens = |usage: &pb::Usage| usage.input_tokens.saturating_add(usage.output_tokens);
+    let priced = if tokens(&other) > tokens(&one) { other } else { one };
     pb::Usage {
         input_tokens: one.input_tokens.max(other.input_tokens),
         cached_input_tokens: one.cached_input_tokens.max(other.cached_input_tokens),
@@ -137,6 +140,8 @@ fn newer(one: pb::Usage, other: pb::Usage) -> pb::Usage {
         } else {
             one.wall_time
         },
+        cost_micros: priced.cost_micros,
+        unpriced_tokens: priced.unpriced_tokens,
     }
 }
 

@@ -33,6 +33,7 @@ use crate::{
         state::session::Session,
         time::UnixMillis,
     },
+    prices::PriceList,
 };
 
 /// The time limit for writing the summaries of all loaded sessions at shutdown. It is shorter than the time between the
@@ -82,6 +83,12 @@ impl Directory {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.shared.config.clock
+    }
+
+    /// Returns the prices of models.
+    #[must_use]
+    pub fn prices(&self) -> &PriceList {
+        &self.shared.config.prices
     }
 
     /// Waits until the outcome of a write is unknown. The process must then stop and replay its log.

@@ -11,6 +11,7 @@ use super::{deletions::Deletions, feed::Feed, passivate::UpkeepLimits, table::Ac
 use crate::{
     clock::Clock,
     domain::{rules::rate::EventRate, state::session::Session},
+    prices::PriceList,
 };
 
 /// The dependencies and limits of the engine.
@@ -29,6 +30,8 @@ pub struct EngineConfig {
     pub session_content_bytes: u64,
     /// The maximum rate of events of a thread.
     pub event_rate: EventRate,
+    /// The prices of models.
+    pub prices: Arc<PriceList>,
 }
 
 /// The configuration and the state that the actors of a process share.

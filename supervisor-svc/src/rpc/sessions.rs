@@ -328,6 +328,7 @@ impl SupervisorService {
             runner_labels: request.runner_labels.clone(),
             stall: self.config.stall,
             retention: parse::span("retention", request.retention)?,
+            currency: self.directory.prices().currency(),
         })
     }
 

@@ -5,22 +5,20 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use supervisor_log::{codec::parts::usage_from_pb, store::EventStore};
-use svc_kit::thread_token::TokenKeys;
+use supervisor_log::codec::parts::usage_from_pb;
 use tokio::time::Instant;
 
 use super::{
-    hub::{AttemptState, RunnerHub, StopReason},
+    hub::{AttemptState, StopReason},
     orchestrate::request_auto_turns,
     output::OutputBoard,
     services::Services,
     silence::SilenceCheck,
     steer::{SteerJob, Steering},
-    telemetry::TelemetryBoard,
     turn::{DispatchEnd, DispatchJob},
 };
 use crate::{
@@ -49,23 +47,9 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Creates a dispatcher to the runners of `hub`.
+    /// Creates a dispatcher with these parts.
     #[must_use]
-    pub fn new(
-        store: Arc<dyn EventStore>,
-        hub: RunnerHub,
-        keys: Arc<TokenKeys>,
-        telemetry: TelemetryBoard,
-        output: OutputBoard,
-        public_url: Arc<OnceLock<String>>,
-    ) -> Self {
-        let services = Services {
-            store,
-            hub,
-            keys,
-            telemetry,
-            public_url,
-        };
+    pub fn new(services: Services, output: OutputBoard) -> Self {
         Self {
             services: Arc::new(services),
             output,
@@ -318,7 +302,7 @@ impl Dispatch {
                 generation: thread.generation,
                 reason,
             };
-            self.unrecorded_usage(session.id, thread)
+            self.unrecorded_usage(session, thread)
                 .into_iter()
                 .chain(mark)
                 .chain([lost])
@@ -338,8 +322,8 @@ impl Dispatch {
 
     /// Returns the usage that telemetry reported since the last record. After the attempt ends, no other component has
     /// it.
-    fn unrecorded_usage(&self, session: SessionId, thread: &Thread) -> Option<Command> {
-        let telemetry = self.services.telemetry.of(session, thread.id)?;
+    fn unrecorded_usage(&self, session: &Session, thread: &Thread) -> Option<Command> {
+        let telemetry = self.services.telemetry.of(session.id, thread.id)?;
         if telemetry.generation != thread.generation.get() {
             return None;
         }
@@ -348,6 +332,10 @@ impl Dispatch {
             thread: thread.id,
             generation: thread.generation,
             usage: lifetime.since(thread.earlier_usage),
+            price: self
+                .services
+                .prices
+                .of_thread(session, thread, self.services.clock.now()),
         })
     }
 

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     domain::{
-        command::Command,
+        command::{Command, Report},
         content::truncate,
         event::ConditionKind,
         ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId},
@@ -43,7 +43,7 @@ use crate::{
             authorize::{MAX_PATH_BYTES, MAX_PATHS},
             budget, stall,
         },
-        settings::Sandbox,
+        settings::{Price, Sandbox, Usage},
         state::{session::Session, thread::Thread},
     },
     engine::{Directory, Done, Failure, Handle, Origin},
@@ -116,6 +116,13 @@ impl RunnerGate {
             ),
             draining,
         }
+    }
+
+    /// Returns the present price of a thread's model, if it is known.
+    fn price(&self, session: &Session, thread: ThreadId) -> Option<Price> {
+        let thread = session.thread(thread)?;
+        let now = self.directory.clock().now();
+        self.directory.prices().of_thread(session, thread, now)
     }
 
     /// Returns the action for each thread that a returning runner holds, and the attempts that it keeps.
@@ -522,11 +529,14 @@ impl Stream {
         };
         let prompt_log = session.state().settings.prompt_log;
         let clock = self.gate.directory.clock();
-        let (report, contents) = match protocol::read_report(position, report, unfinished, prompt_log, clock) {
+        let (mut report, contents) = match protocol::read_report(position, report, unfinished, prompt_log, clock) {
             ReadReport::Report(report) => *report,
             ReadReport::Part => return Ok(None),
             ReadReport::Ignored => return Ok(Some((ack, None))),
         };
+        if let Report::TurnEnded { price, .. } = &mut report {
+            *price = self.gate.price(&session.state(), thread);
+        }
         let command = Command::Report {
             thread,
             generation,
@@ -593,19 +603,25 @@ impl Stream {
             return;
         };
         let usage = telemetry.usage.and_then(|usage| usage_from_pb(usage).ok());
-        // A runner counts per attempt. Watchers and readers see the thread's total over all attempts.
+        let price = self.gate.price(&state, thread);
+        // A runner counts per attempt and knows no prices. Watchers and readers see the thread's total over all attempts.
         let telemetry = pb::Telemetry {
-            usage: usage.map(|usage| usage_to_pb(present.earlier_usage.plus(usage))),
+            usage: usage.map(|usage| {
+                let metered = budget::metered(&state, present, &usage, price.as_ref(), session.now());
+                let wall_time = usage.wall_time;
+                usage_to_pb(present.earlier_usage.plus(Usage { wall_time, ..metered }))
+            }),
             ..telemetry
         };
         self.gate.telemetry.put(session.id(), thread, telemetry);
         if let Some(usage) = usage
-            && budget::is_checkpoint_due(&state, thread, generation, &usage, session.now())
+            && budget::is_checkpoint_due(&state, thread, generation, &usage, price.as_ref(), session.now())
         {
             let command = Command::RecordUsage {
                 thread,
                 generation,
                 usage,
+                price,
             };
             // The result is not awaited. The next telemetry repeats usage that is not recorded now.
             let _ = session.submit(command, self.origin(), None, Vec::new()).await;

@@ -32,5 +32,6 @@ pub use self::{
     link::RunnerGate,
     output::OutputBoard,
     placement::Need,
+    services::Services,
     telemetry::TelemetryBoard,
 };

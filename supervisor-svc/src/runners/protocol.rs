@@ -167,6 +167,7 @@ fn turn_ended(ended: pb::TurnEndedReport, contents: &mut Vec<Content>) -> Report
             .usage
             .and_then(|usage| usage_from_pb(usage).ok())
             .unwrap_or_default(),
+        price: None,
         digests: OutputDigests {
             output: ended.output_sha256.parse().ok(),
             diff: ended.diff_sha256.parse().ok(),

@@ -6,14 +6,17 @@ use supervisor_log::store::EventStore;
 use svc_kit::thread_token::TokenKeys;
 
 use super::{hub::RunnerHub, telemetry::TelemetryBoard};
+use crate::{clock::Clock, prices::PriceList};
 
 /// The store, the runners and what a runner is sent with a thread.
-pub(super) struct Services {
+pub struct Services {
     pub store: Arc<dyn EventStore>,
     pub hub: RunnerHub,
     /// Mints the threads' tokens.
     pub keys: Arc<TokenKeys>,
     pub telemetry: TelemetryBoard,
+    pub prices: Arc<PriceList>,
+    pub clock: Clock,
     /// The URL at which agents' tools reach this service. Set once the service listens.
     pub public_url: Arc<OnceLock<String>>,
 }

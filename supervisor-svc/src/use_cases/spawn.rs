@@ -22,7 +22,7 @@ use crate::{
         command::{Command, Spawn},
         content::{ContentRef, truncate},
         decide::spawn::{Wanted, WantedRole, admit, admit_any},
-        event::Spawned,
+        event::{Role, Spawned},
         ids::ThreadId,
         principal::Caller,
         rejection::Rejection,
@@ -207,7 +207,8 @@ impl Spawner {
         if !arguments.custom_system_prompt.is_empty() {
             resolved.replace_role_block(&arguments.custom_system_prompt);
         }
-        let warnings = resolved.warnings.clone();
+        let mut warnings = resolved.warnings.clone();
+        warnings.extend(self.unpriced(&state, parent.id, &arguments.budget, &resolved.role));
         let mut contents = vec![arguments.input.1.clone()];
         contents.extend(resolved.content.clone());
         let spawn = self.command(&caller, arguments, parent, &resolved).map_err(refused)?;
@@ -216,6 +217,22 @@ impl Spawner {
         let command = Command::Spawn(Box::new(spawn));
         let done = in_flight.execute(command, caller.origin, contents).await?;
         Ok(SpawnResult { done, warnings, route })
+    }
+
+    /// Returns a warning if a cost budget applies and the model's price is unknown.
+    fn unpriced(&self, session: &Session, parent: ThreadId, own: &Budget, role: &Role) -> Option<String> {
+        let is_bounded = own.cost.is_some() || session.lineage(parent).any(|thread| thread.budget.cost.is_some());
+        let now = self.directory.clock().now();
+        let prices = self.directory.prices();
+        let price = prices.of_model(session.settings.currency, &role.model, &role.provider, now);
+        (is_bounded && price.is_none()).then(|| {
+            let model = if role.model.is_empty() {
+                "the runner's default"
+            } else {
+                &role.model
+            };
+            format!("the model \"{model}\" has no price, so the cost budget counts only what its program reports")
+        })
     }
 
     /// Lets the registry select an agent type that the caller may spawn.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::{collection::vec, option, prelude::*};
 use supervisor_core::{
-    command::{Command, SettingsUpdate},
+    command::{Command, Report, SettingsUpdate},
     decide::tick,
     event::{ConditionKind, Event, Recorded, SettingsChange, ThreadEvent},
     evolve::evolve,
@@ -12,7 +12,7 @@ use supervisor_core::{
     principal::Caller,
     resource::Resource,
     rules::budget,
-    settings::{Budget, Limits, OnLimit, Settings, Urgency, Usage},
+    settings::{Budget, Currency, Limits, OnLimit, Price, Settings, Urgency, Usage},
     state::session::Session,
     status::StatusKind::{self, Completed, Interrupted, PendingInit, Queued, Running},
     time::UnixMillis,
@@ -80,6 +80,7 @@ fn used(world: &World, id: ThreadId, amount: u64) -> Command {
         thread: id,
         generation: world.thread(id).generation,
         usage: usage(amount),
+        price: None,
     }
 }
 
@@ -144,6 +145,7 @@ fn the_nearest_bound_of_each_resource_counts() {
         tokens: Some(60),
         turns: Some(4),
         wall_time: Some(Duration::from_secs(9)),
+        cost: None,
     };
     let helper = spawn_with(&mut world, lead, both);
     world.run(&helper);
@@ -337,6 +339,7 @@ fn unchanged_usage_is_ignored() {
         thread: id,
         generation: Generation::new(0),
         usage: usage(90),
+        price: None,
     };
     for command in [used(&world, id, 50), used(&world, id, 49), late, used(&world, root, 90)] {
         assert_eq!(world.run(&command), NOTHING, "{command:?}");
@@ -355,8 +358,9 @@ fn telemetry_is_recorded_at_a_spent_budget_or_interval() {
     let lead = running_with(&mut world, root, tokens(100));
     let id = world.spawn_running(lead);
     let (session, generation, begun) = (&world.session, world.thread(id).generation, world.thread(id).metered);
-    let is_due =
-        |amount, after: Duration| budget::is_checkpoint_due(session, id, generation, &usage(amount), begun.plus(after));
+    let is_due = |amount, after: Duration| {
+        budget::is_checkpoint_due(session, id, generation, &usage(amount), None, begun.plus(after))
+    };
     let soon = Duration::from_secs(1);
     assert!(!is_due(99, soon));
     assert!(is_due(100, soon));
@@ -367,8 +371,126 @@ fn telemetry_is_recorded_at_a_spent_budget_or_interval() {
         id,
         generation.next(),
         &usage(100),
+        None,
         begun.plus(soon)
     ));
+}
+
+// ---- cost ----
+
+/// Two millionths for an input token, a half for a cached one, ten for an output token.
+const PRICE: Price = Price {
+    input: 2_000_000,
+    cached_input: 500_000,
+    output: 10_000_000,
+};
+
+fn priced(world: &World, id: ThreadId, usage: Usage, price: Option<Price>) -> Command {
+    Command::RecordUsage {
+        thread: id,
+        generation: world.thread(id).generation,
+        usage,
+        price,
+    }
+}
+
+/// Ends the thread's turn. The program reports this usage.
+fn end_priced(world: &mut World, id: ThreadId, usage: Usage, price: Option<Price>) {
+    let mut report = ended_with(world.thread(id).turn.number().get(), settled(Completed), usage);
+    if let Report::TurnEnded { price: present, .. } = &mut report {
+        *present = price;
+    }
+    world.report(id, report);
+}
+
+#[test]
+fn price_of_each_kind_of_token_counts() {
+    let usage = Usage {
+        input_tokens: 100,
+        cached_input_tokens: 60,
+        output_tokens: 7,
+        ..Usage::default()
+    };
+    assert_eq!(PRICE.of(&usage), 40 * 2 + 60 / 2 + 7 * 10);
+    let one = Usage {
+        input_tokens: 1,
+        cached_input_tokens: 1,
+        ..Usage::default()
+    };
+    assert_eq!(PRICE.of(&one), 1, "a part of a millionth counts as one");
+    let extreme = Usage {
+        input_tokens: u64::MAX,
+        output_tokens: u64::MAX,
+        ..Usage::default()
+    };
+    assert_eq!(PRICE.of(&extreme), u64::MAX);
+}
+
+#[test]
+fn cost_budget_of_an_ancestor_stops_the_turn() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let bound = Budget {
+        cost: Some(200),
+        ..Budget::default()
+    };
+    let lead = running_with(&mut world, root, bound);
+    let id = world.spawn_running(lead);
+    world.run(&priced(&world, id, usage(99), Some(PRICE)));
+    assert_eq!(world.thread(lead).subtree_usage.cost, 198);
+    assert_eq!(reason(&world, lead), None);
+    world.run(&priced(&world, id, usage(100), Some(PRICE)));
+    assert_eq!(reason(&world, lead), Some("cost 0.0002 of 0.0002"));
+}
+
+#[test]
+fn a_change_of_price_applies_to_further_tokens() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let id = world.spawn_running(root);
+    world.run(&priced(&world, id, usage(10), Some(PRICE)));
+    world.run(&priced(&world, id, usage(30), None));
+    let known = world.thread(id).usage;
+    assert_eq!((known.cost, known.unpriced_tokens), (20, 20), "unknown is not zero");
+    let dearer = Price {
+        input: 3_000_000,
+        ..PRICE
+    };
+    end_priced(&mut world, id, usage(40), Some(dearer));
+    let known = world.thread(id).usage;
+    assert_eq!((known.cost, known.unpriced_tokens), (50, 20));
+}
+
+#[test]
+fn cost_that_the_program_reports_takes_precedence() {
+    let mut world = World::with_slots(9);
+    let root = world.root();
+    let id = world.spawn_running(root);
+    world.run(&priced(&world, id, usage(10), Some(PRICE)));
+    world.run(&priced(&world, id, usage(20), None));
+    let told = Usage { cost: 7, ..usage(30) };
+    end_priced(&mut world, id, told, Some(PRICE));
+    let known = world.thread(id).usage;
+    assert_eq!((known.cost, known.unpriced_tokens), (7, 0));
+    let sum = world.thread(root).subtree_usage;
+    assert_eq!((sum.cost, sum.unpriced_tokens, sum.input_tokens), (7, 0, 30));
+}
+
+#[test]
+fn programs_dollars_do_not_count_in_another_currency() {
+    let mut world = World::open(
+        Settings {
+            currency: Currency::parse("EUR").unwrap(),
+            ..settings()
+        },
+        client_root(),
+    );
+    let root = world.root();
+    let id = world.spawn_running(root);
+    let told = Usage { cost: 7, ..usage(30) };
+    end_priced(&mut world, id, told, None);
+    let known = world.thread(id).usage;
+    assert_eq!((known.cost, known.unpriced_tokens), (0, 30));
 }
 
 // ---- time ----
@@ -481,6 +603,7 @@ fn budgets() -> impl Strategy<Value = Budget> {
             tokens,
             turns,
             wall_time: wall_time.map(Duration::from_millis),
+            cost: None,
         })
 }
 
@@ -507,6 +630,7 @@ fn raised(budget: Budget, by: u32) -> Budget {
         tokens: budget.tokens.map(|tokens| tokens + u64::from(by)),
         turns: budget.turns.map(|turns| turns + by % 3),
         wall_time: budget.wall_time.map(|span| span + Duration::from_millis(u64::from(by))),
+        cost: budget.cost.map(|cost| cost + u64::from(by)),
     }
 }
 

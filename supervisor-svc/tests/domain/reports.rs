@@ -271,6 +271,7 @@ fn running_turn_is_lost_or_restarted_with_its_runner() {
 /// The runner was stopped and has interrupted the turn for that.
 fn stopped_with_runner(used: u64) -> Report {
     Report::TurnEnded {
+        price: None,
         turn: Turn::new(1),
         outcome: Settled::Interrupted {
             reason: String::from("the service was stopped"),

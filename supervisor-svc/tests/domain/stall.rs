@@ -52,6 +52,7 @@ fn end(world: &mut World, id: ThreadId, kind: StatusKind, output: Option<u8>) ->
         diff: None,
     };
     let report = Report::TurnEnded {
+        price: None,
         turn,
         outcome,
         usage,

@@ -25,8 +25,8 @@ use supervisor_core::{
         cascade::{CASCADE_DEADLINE, next_ready, ready_leaves},
     },
     settings::{
-        Budget, ClosePolicy, EdgeManagement, Limits, Mode, OnLimit, Orchestration, PromptLog, RestartPolicy, Sandbox,
-        Settings, SlotRelease, StallRule, Urgency, Usage, WakePolicy,
+        Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, OnLimit, Orchestration, PromptLog, RestartPolicy,
+        Sandbox, Settings, SlotRelease, StallRule, Urgency, Usage, WakePolicy,
     },
     state::{session::Session, thread::Thread, wait::Wait},
     status::{Settled, StatusKind},
@@ -597,6 +597,7 @@ pub fn ended_with(turn: u32, outcome: Settled, usage: Usage) -> Report {
         turn: Turn::new(turn),
         outcome,
         usage,
+        price: None,
         digests: OutputDigests::default(),
         runner_stopped: false,
     }
@@ -619,6 +620,7 @@ pub fn deny(origin: &str, patterns: &[&str]) -> Layer {
 
 pub fn settings() -> Settings {
     Settings {
+        currency: Currency::USD,
         cwd: String::from("/project"),
         workspace_digest: String::new(),
         workspace: None,

@@ -23,6 +23,7 @@ const ALL: [&str; 4] = [CODEX, CLAUDE, OPENCODE, GEMINI];
 /// Model calls of a turn that nothing stops, and the tokens that each of them reads.
 const CALLS: u64 = 12;
 const CALL: u64 = 30_000;
+/// In millionths. Each token costs one.
 const BUDGET: u64 = 50_000;
 /// From the call that spends the budget to the end of the turn, at most: telemetry, and the interrupt. The machine is busy.
 const STOPS_WITHIN: Duration = Duration::from_secs(120);
@@ -58,7 +59,7 @@ async fn spawn_with_budget(tree: &Tree, role: &str, steps: &Value) -> String {
     let request = SpawnAgentRequest {
         message: Some(format!("Do it. {}", script(steps))),
         budget: Some(Budget {
-            tokens: BUDGET,
+            cost_micros: BUDGET,
             ..Budget::default()
         }),
         ..tree.request(role)
@@ -67,7 +68,7 @@ async fn spawn_with_budget(tree: &Tree, role: &str, steps: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn budget_stops_running_turn_of_every_program() {
+async fn cost_budget_stops_running_turn_of_every_program() {
     if !are_wanted("budgets") {
         return;
     }
@@ -83,7 +84,7 @@ async fn budget_stops_running_turn_of_every_program() {
             message(&stopped)
         );
         assert!(
-            reason(&stopped).contains("is spent: tokens "),
+            reason(&stopped).contains("is spent: cost "),
             "{program}: {}",
             reason(&stopped)
         );
@@ -112,7 +113,15 @@ async fn budget_stops_running_turn_of_every_program() {
             (StatusKind::Completed, "done after all"),
             "{program}"
         );
-        assert!(used(&done).input_tokens > spent.input_tokens, "{program}");
+        let total = used(&done);
+        assert!(total.input_tokens > spent.input_tokens, "{program}");
+        assert_eq!(total.unpriced_tokens, 0, "{program}");
+        let tokens = total.input_tokens + total.output_tokens;
+        if program == CLAUDE {
+            assert!(total.cost_micros > tokens, "its own, higher cost: {total:?}");
+        } else {
+            assert_eq!(total.cost_micros, tokens, "{program}");
+        }
     }
 }
 

@@ -1,12 +1,15 @@
 //! Budgets over the whole system: the hard stop by tokens, turns and time, raising them, and what is left to give.
 
+use std::sync::Arc;
+
+use supervisor_svc::PriceList;
 use tonic::Code;
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         Budget, ConditionKind, CreateSessionRequest, Event, GetQuotaRequest, Quota, SendInputRequest,
-        SpawnAgentRequest, StatusKind, Telemetry, Thread, TurnOutcome, UpdateThreadBudgetRequest,
-        UpdateThreadBudgetResponse, Usage, attach_request::Message, event::Kind,
+        SpawnAgentRequest, StatusKind, Telemetry, Thread, TurnEndedReport, TurnOutcome, UpdateThreadBudgetRequest,
+        UpdateThreadBudgetResponse, Usage, attach_request::Message, event::Kind, runner_report::Kind as ReportKind,
     },
 };
 use troupe_tests::{
@@ -103,6 +106,81 @@ fn why(thread: &Thread) -> &str {
 
 async fn lived(tree: &Tree, thread: &str) -> Vec<String> {
     names(&about(&tree.log().await, thread))
+}
+
+/// A pair whose supervisor knows a price for the model `priced`: two millionths for an input token.
+async fn pair_with_prices() -> Pair {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        file.path(),
+        "currency: EUR\nmodels: [{model: 'priced*', input: 2, output: 10}]\n",
+    )
+    .unwrap();
+    let prices = Arc::new(PriceList::read(file.path()).unwrap());
+    let pair = Pair::with(move |config| config.prices = Arc::clone(&prices)).await;
+    for (role, model) in [("accountant", "priced-1"), ("stranger", "other")] {
+        pair.write_role(
+            role,
+            &format!("---\ndescription: Counts\nmodel: {model}\n---\nCount.\n"),
+        );
+    }
+    pair
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cost_budget_stops_turn_by_telemetry() {
+    let pair = pair_with_prices().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let bound = Budget {
+        cost_micros: 2_000,
+        ..Budget::default()
+    };
+    let asked = |role: &str| SpawnAgentRequest {
+        agent_type: role.to_owned(),
+        ..request(&tree, bound)
+    };
+    let spawned = tree.try_spawn(asked("accountant")).await.unwrap();
+    assert!(spawned.warnings.is_empty(), "{:?}", spawned.warnings);
+    let worker = Spawned::of(spawned).id;
+    let attempt = runner.run(&worker).await;
+    tell(&runner, &attempt, 999).await;
+    tell(&runner, &attempt, 1_000).await;
+    assert_eq!(runner.interrupt_of(&attempt).await.turn, 1);
+    let thread = tree.thread(&worker).await;
+    assert_eq!(why(&thread), "cost 0.002 of 0.002");
+    runner.end(&attempt, TurnOutcome::Interrupted, "").await;
+    let quota = quota(&tree, &worker).await;
+    let used = quota.thread_usage.unwrap();
+    assert_eq!((used.cost_micros, used.unpriced_tokens), (2_000, 0));
+    assert_eq!(quota.usage.unwrap().cost_micros, 2_000, "the session's sum");
+
+    let spawned = tree.try_spawn(asked("stranger")).await.unwrap();
+    assert_eq!(
+        spawned.warnings,
+        ["the model \"other\" has no price, so the cost budget counts only what its program reports"]
+    );
+    let stranger = Spawned::of(spawned).id;
+    let attempt = runner.run(&stranger).await;
+    let ended = Usage {
+        input_tokens: 70,
+        cost_micros: 5,
+        ..Usage::default()
+    };
+    let ended = TurnEndedReport {
+        turn: attempt.turn,
+        outcome: TurnOutcome::Completed.into(),
+        usage: Some(ended),
+        ..TurnEndedReport::default()
+    };
+    runner.report(&attempt, ReportKind::TurnEnded(ended)).await;
+    let thread = tree.thread(&stranger).await;
+    let used = thread.usage.unwrap();
+    assert_eq!(
+        (used.cost_micros, used.unpriced_tokens),
+        (0, 70),
+        "its program's dollars are no euros, and unknown is not zero"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -35,6 +35,8 @@ fn values(attempt: &Attempt, activity: &str) -> Telemetry {
                 seconds: 4,
                 nanos: 500_000_000,
             }),
+            cost_micros: 0,
+            unpriced_tokens: 1_300,
         }),
         context_left_percent: Some(71),
         last_tool: Some(ToolUse {

@@ -7,7 +7,7 @@ use crate::{
     rejection::Rejection,
     resource::Resource,
     rules::{authority, budget, start},
-    settings::{Budget, Usage},
+    settings::{Budget, Price, Usage},
     state::{session::Session, thread::Thread},
     time::UnixMillis,
 };
@@ -41,10 +41,11 @@ pub(super) fn record_usage(
     id: ThreadId,
     generation: Generation,
     reported: &Usage,
+    price: Option<&Price>,
     now: UnixMillis,
 ) -> Vec<Event> {
     budget::news_of(session, id, generation, reported)
-        .map(|thread| used(thread, reported, now))
+        .map(|thread| used(session, thread, reported, price, now))
         .into_iter()
         .collect()
 }
@@ -54,16 +55,16 @@ pub(super) fn pass(session: &Session, now: UnixMillis) -> Vec<Event> {
     budget::overdue(session, now)
         .into_iter()
         .filter_map(|id| session.thread(id))
-        .map(|thread| used(thread, &thread.usage, now))
+        .map(|thread| used(session, thread, &thread.usage, None, now))
         .collect()
 }
 
-fn used(thread: &Thread, reported: &Usage, now: UnixMillis) -> Event {
+fn used(session: &Session, thread: &Thread, reported: &Usage, price: Option<&Price>, now: UnixMillis) -> Event {
     Event::Thread(
         thread.id,
         ThreadEvent::UsageRecorded {
             generation: thread.generation,
-            usage: budget::metered(thread, reported, now),
+            usage: budget::metered(session, thread, reported, price, now),
         },
     )
 }

@@ -144,7 +144,15 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
             thread,
             generation,
             usage,
-        } => Ok(budget::record_usage(session, *thread, *generation, usage, now)),
+            price,
+        } => Ok(budget::record_usage(
+            session,
+            *thread,
+            *generation,
+            usage,
+            price.as_ref(),
+            now,
+        )),
         Command::AutoTurn { thread, input } => Ok(auto::next_turn(session, *thread, input)),
         Command::Tick => Ok(tick::pass(session, now)),
     }

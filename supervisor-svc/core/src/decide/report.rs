@@ -7,7 +7,7 @@ use crate::{
     event::{CloseCause, ConditionKind, Event, OutputDigests, ThreadEvent},
     ids::{Generation, ReportSequence, ThreadId, Turn},
     rules::{budget, cascade::CASCADE_DEADLINE, limits, stall},
-    settings::RestartPolicy,
+    settings::{RestartPolicy, Usage},
     state::{
         session::Session,
         thread::{LatestTurn, Thread},
@@ -36,10 +36,11 @@ pub(super) fn apply(
         Report::TurnEnded {
             turn,
             usage,
+            price,
             runner_stopped: true,
             ..
         } if restarts_when_stopped(session, thread, *turn) => {
-            let known = super::budget::record_usage(session, id, generation, usage, now);
+            let known = super::budget::record_usage(session, id, generation, usage, price.as_ref(), now);
             let lost = lose_runner(session, id, generation, "its runner was stopped", now);
             known.into_iter().chain(lost).collect()
         }
@@ -47,6 +48,7 @@ pub(super) fn apply(
             turn,
             outcome,
             usage,
+            price,
             digests,
             runner_stopped: _,
         } => {
@@ -54,7 +56,7 @@ pub(super) fn apply(
                 turn: *turn,
                 generation,
                 outcome: as_asked(thread, *turn, outcome),
-                usage: budget::at_turn_end(thread, usage, now),
+                usage: budget::at_turn_end(session, thread, usage, price.as_ref(), now),
                 digests: Box::new(*digests),
                 report: sequence,
             };
@@ -187,7 +189,13 @@ fn stopped(session: &Session, thread: &Thread, detail: &str, report: ReportSeque
         return Vec::new();
     }
     let message = format!("the agent program ended before its turn did: {detail}");
-    vec![ended(thread, Settled::Errored { message, content: None }, report, now)]
+    vec![ended(
+        session,
+        thread,
+        Settled::Errored { message, content: None },
+        report,
+        now,
+    )]
 }
 
 /// Ends an attempt whose runner is lost. By policy, the thread is placed again or settled. A thread that exceeds the
@@ -216,6 +224,7 @@ pub(super) fn lose_runner(
         // A stop was requested, and the turn has stopped.
         let reason = reason.to_owned();
         return vec![ended(
+            session,
             thread,
             Settled::Interrupted { reason },
             ReportSequence::ZERO,
@@ -224,7 +233,7 @@ pub(super) fn lose_runner(
     }
     let started = matches!(thread.turn, LatestTurn::Running { .. });
     match session.settings.restart_policy {
-        RestartPolicy::Never if started => vec![failed(thread, reason, now)],
+        RestartPolicy::Never if started => vec![failed(session, thread, reason, now)],
         RestartPolicy::OnLost if started && limits::restarts_are_spent(thread, now) => {
             vec![restarted_too_often(thread, reason, now)]
         }
@@ -270,7 +279,7 @@ pub(super) fn refuse_start(
                 && thread.status.kind() == StatusKind::PendingInit
                 && !thread.turn.awaits_dispatch() =>
         {
-            vec![failed(thread, message, now)]
+            vec![failed(session, thread, message, now)]
         }
         Some(_) | None => Vec::new(),
     }
@@ -302,9 +311,10 @@ pub(super) fn refuse_turn(session: &Session, id: ThreadId, generation: Generatio
 }
 
 /// Returns the failure of the latest turn when no runner reported it.
-fn failed(thread: &Thread, message: &str, now: UnixMillis) -> Event {
+fn failed(session: &Session, thread: &Thread, message: &str, now: UnixMillis) -> Event {
     let message = message.to_owned();
     ended(
+        session,
         thread,
         Settled::Errored { message, content: None },
         ReportSequence::ZERO,
@@ -312,14 +322,18 @@ fn failed(thread: &Thread, message: &str, now: UnixMillis) -> Event {
     )
 }
 
-fn ended(thread: &Thread, outcome: Settled, report: ReportSequence, now: UnixMillis) -> Event {
+fn ended(session: &Session, thread: &Thread, outcome: Settled, report: ReportSequence, now: UnixMillis) -> Event {
+    let unreported = Usage {
+        cost: 0,
+        ..thread.usage
+    };
     Event::Thread(
         thread.id,
         ThreadEvent::TurnEnded {
             turn: thread.turn.number(),
             generation: thread.generation,
             outcome,
-            usage: budget::at_turn_end(thread, &thread.usage, now),
+            usage: budget::at_turn_end(session, thread, &unreported, None, now),
             digests: Box::default(),
             report,
         },

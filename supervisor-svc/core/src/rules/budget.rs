@@ -11,7 +11,7 @@ use std::{
 use crate::{
     ids::{Generation, ThreadId},
     resource::{Resource, Shortage},
-    settings::{Budget, Usage},
+    settings::{Budget, Currency, Price, Usage},
     state::{session::Session, thread::Thread},
     time::UnixMillis,
 };
@@ -101,26 +101,57 @@ pub fn reserved(session: &Session, over: ThreadId, resource: Resource, except: O
 }
 
 /// Returns the current usage of an attempt. Token usage comes from the runner and never decreases. The supervisor
-/// counts turns and time itself, so a runner cannot hide them.
+/// counts turns and time itself, so a runner cannot hide them. The cost grows by the price of the additional tokens;
+/// without a price, their cost is unknown. A higher cost that the program reports takes precedence.
 #[must_use]
-pub fn metered(thread: &Thread, reported: &Usage, now: UnixMillis) -> Usage {
+pub fn metered(session: &Session, thread: &Thread, reported: &Usage, price: Option<&Price>, now: UnixMillis) -> Usage {
     let known = &thread.usage;
+    let more = reported.since(*known);
+    let priced = known.cost.saturating_add(price.map_or(0, |price| price.of(&more)));
+    let own = program_cost(session, reported);
+    let is_priced = price.is_some() || own > known.cost;
+    let unpriced = if is_priced { 0 } else { more.tokens() };
     Usage {
         input_tokens: reported.input_tokens.max(known.input_tokens),
         cached_input_tokens: reported.cached_input_tokens.max(known.cached_input_tokens),
         output_tokens: reported.output_tokens.max(known.output_tokens),
         turns: known.turns,
         wall_time: known.wall_time.saturating_add(running_time(thread, now)),
+        cost: priced.max(own),
+        unpriced_tokens: known.unpriced_tokens.saturating_add(unpriced),
     }
 }
 
-/// Returns the usage as [`metered`] does, at the end of a dispatched turn, and counts that turn.
+/// Returns the usage as [`metered`] does, at the end of a dispatched turn, and counts that turn. A cost that the program
+/// reports is the cost of the whole attempt and takes precedence.
 #[must_use]
-pub fn at_turn_end(thread: &Thread, reported: &Usage, now: UnixMillis) -> Usage {
-    let usage = metered(thread, reported, now);
-    Usage {
-        turns: usage.turns.saturating_add(1),
-        ..usage
+pub fn at_turn_end(
+    session: &Session,
+    thread: &Thread,
+    reported: &Usage,
+    price: Option<&Price>,
+    now: UnixMillis,
+) -> Usage {
+    let usage = metered(session, thread, reported, price, now);
+    let turns = usage.turns.saturating_add(1);
+    match program_cost(session, reported) {
+        0 => Usage { turns, ..usage },
+        cost => Usage {
+            turns,
+            cost,
+            unpriced_tokens: 0,
+            ..usage
+        },
+    }
+}
+
+/// Returns the cost of an attempt as its program reports it, in the session's currency. 0 if it reports none. Programs
+/// report US dollars.
+fn program_cost(session: &Session, reported: &Usage) -> u64 {
+    if session.settings.currency == Currency::USD {
+        reported.cost
+    } else {
+        0
     }
 }
 
@@ -158,12 +189,13 @@ pub fn is_checkpoint_due(
     id: ThreadId,
     generation: Generation,
     reported: &Usage,
+    price: Option<&Price>,
     now: UnixMillis,
 ) -> bool {
     let Some(thread) = news_of(session, id, generation, reported) else {
         return false;
     };
-    let more = metered(thread, reported, now).since(thread.usage);
+    let more = metered(session, thread, reported, price, now).since(thread.usage);
     let spends_a_budget = session.lineage(id).any(|over| {
         over.exhausted_resource().is_none() && Resource::reached(&over.budget, &over.subtree_usage.plus(more)).is_some()
     });

@@ -175,6 +175,8 @@ pub fn usage_to_pb(usage: Usage) -> pb::Usage {
         output_tokens: usage.output_tokens,
         turns: usage.turns,
         wall_time: Some(duration_to_pb(usage.wall_time)),
+        cost_micros: usage.cost,
+        unpriced_tokens: usage.unpriced_tokens,
     }
 }
 
@@ -189,6 +191,8 @@ pub fn usage_from_pb(usage: pb::Usage) -> Result<Usage, DecodeError> {
         output_tokens: usage.output_tokens,
         turns: usage.turns,
         wall_time: span(usage.wall_time, "the time of a usage")?.unwrap_or_default(),
+        cost: usage.cost_micros,
+        unpriced_tokens: usage.unpriced_tokens,
     })
 }
 
@@ -214,6 +218,7 @@ pub fn budget_to_pb(budget: Budget) -> pb::Budget {
         tokens: budget.tokens.unwrap_or_default(),
         turns: budget.turns.unwrap_or_default(),
         wall_time: budget.wall_time.map(duration_to_pb),
+        cost_micros: budget.cost.unwrap_or_default(),
     }
 }
 
@@ -240,6 +245,7 @@ pub(super) fn zero_bounds(budget: Budget) -> Private {
     Private {
         zero_tokens: budget.tokens == Some(0),
         zero_turns: budget.turns == Some(0),
+        zero_cost: budget.cost == Some(0),
         ..Private::default()
     }
 }
@@ -250,6 +256,7 @@ pub(super) fn stored_budget(budget: Option<pb::Budget>, private: &Private) -> Re
         tokens: (budget.tokens > 0 || private.zero_tokens).then_some(budget.tokens),
         turns: (budget.turns > 0 || private.zero_turns).then_some(budget.turns),
         wall_time: span(budget.wall_time, "the time of a budget")?,
+        cost: (budget.cost_micros > 0 || private.zero_cost).then_some(budget.cost_micros),
     })
 }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use supervisor_core::{
     event::SettingsChange,
     settings::{
-        EdgeManagement, Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease,
-        StallRule, Webhook,
+        Currency, EdgeManagement, Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy, Settings,
+        SlotRelease, StallRule, Webhook,
     },
 };
 use tool_policy::Inheritance;
@@ -52,6 +52,7 @@ pub fn settings_to_pb(settings: &Settings) -> pb::Session {
         runner_labels: settings.runner_labels.clone(),
         stall: Some(stall_to_pb(settings.stall)),
         retention: settings.retention.map(duration_to_pb),
+        currency: settings.currency.as_str().to_owned(),
         ..pb::Session::default()
     }
 }
@@ -79,6 +80,7 @@ pub(super) fn stored_settings(session: pb::Session, private: Private) -> Result<
         runner_labels: session.runner_labels,
         stall: stored_stall(required(session.stall, "the stall rule")?)?,
         retention: span(session.retention, "the retention")?,
+        currency: Currency::parse(&session.currency).map_err(malformed)?,
     })
 }
 

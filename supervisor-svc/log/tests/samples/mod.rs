@@ -7,8 +7,8 @@ use supervisor_core::{
     ids::{Sequence, SessionId, ThreadId},
     principal::Actor,
     settings::{
-        Budget, ClosePolicy, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy,
-        Sandbox, Settings, SlotRelease, StallRule, WakePolicy, Webhook,
+        Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog,
+        RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, WakePolicy, Webhook,
     },
     status::StatusKind,
     time::UnixMillis,
@@ -66,6 +66,7 @@ pub fn root() -> Spawned {
 
 pub fn some_settings() -> Settings {
     Settings {
+        currency: Currency::USD,
         cwd: "/project".to_owned(),
         workspace_digest: String::new(),
         workspace: None,

@@ -330,6 +330,7 @@ class Session(_message.Message):
     RETENTION_FIELD_NUMBER: _builtins.int
     EDGE_MANAGEMENT_FIELD_NUMBER: _builtins.int
     ORCHESTRATORS_FIELD_NUMBER: _builtins.int
+    CURRENCY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session's id, a UUIDv7."""
     root_thread_id: _builtins.str
@@ -360,6 +361,8 @@ class Session(_message.Message):
     """The sequence of its last event."""
     edge_management: _common_pb2.EdgeManagement.ValueType
     """The most that threads of graph templates may manage, even if their templates declare more."""
+    currency: _builtins.str
+    """The currency of all costs of the session, as an ISO 4217 code: the service's when the session was opened."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """The limits in force."""
@@ -443,10 +446,11 @@ class Session(_message.Message):
         retention: _duration_pb2.Duration | None = ...,
         edge_management: _common_pb2.EdgeManagement.ValueType = ...,
         orchestrators: _abc.Iterable[_builtins.str] | None = ...,
+        currency: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "create_time", b"create_time", "limits", b"limits", "retention", b"retention", "roll_up", b"roll_up", "stall", b"stall", "tool_ceiling", b"tool_ceiling", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approve_orchestrators", b"approve_orchestrators", "approve_tools", b"approve_tools", "budget", b"budget", "closed", b"closed", "create_time", b"create_time", "cwd", b"cwd", "edge_management", b"edge_management", "labels", b"labels", "limits", b"limits", "mode", b"mode", "orchestration", b"orchestration", "orchestrators", b"orchestrators", "paused", b"paused", "policy_inheritance", b"policy_inheritance", "prompt_log", b"prompt_log", "restart_policy", b"restart_policy", "retention", b"retention", "roll_up", b"roll_up", "root_thread_id", b"root_thread_id", "runner_labels", b"runner_labels", "sequence", b"sequence", "session_id", b"session_id", "slot_release", b"slot_release", "stall", b"stall", "tool_ceiling", b"tool_ceiling", "update_time", b"update_time", "webhooks", b"webhooks", "workspace_digest", b"workspace_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approve_orchestrators", b"approve_orchestrators", "approve_tools", b"approve_tools", "budget", b"budget", "closed", b"closed", "create_time", b"create_time", "currency", b"currency", "cwd", b"cwd", "edge_management", b"edge_management", "labels", b"labels", "limits", b"limits", "mode", b"mode", "orchestration", b"orchestration", "orchestrators", b"orchestrators", "paused", b"paused", "policy_inheritance", b"policy_inheritance", "prompt_log", b"prompt_log", "restart_policy", b"restart_policy", "retention", b"retention", "roll_up", b"roll_up", "root_thread_id", b"root_thread_id", "runner_labels", b"runner_labels", "sequence", b"sequence", "session_id", b"session_id", "slot_release", b"slot_release", "stall", b"stall", "tool_ceiling", b"tool_ceiling", "update_time", b"update_time", "webhooks", b"webhooks", "workspace_digest", b"workspace_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

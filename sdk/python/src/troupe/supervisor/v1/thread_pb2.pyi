@@ -347,6 +347,8 @@ class Usage(_message.Message):
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     TURNS_FIELD_NUMBER: _builtins.int
     WALL_TIME_FIELD_NUMBER: _builtins.int
+    COST_MICROS_FIELD_NUMBER: _builtins.int
+    UNPRICED_TOKENS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
     """Tokens read, cached ones included."""
     cached_input_tokens: _builtins.int
@@ -355,6 +357,13 @@ class Usage(_message.Message):
     """Tokens written."""
     turns: _builtins.int
     """Turns ended."""
+    cost_micros: _builtins.int
+    """Known cost, in millionths of the session's currency. What the program reports at the end of a turn replaces the cost that
+    the price list gives, so it may decrease. A runner reports US dollars here, which count only in a session with that
+    currency; 0: the program reports no cost.
+    """
+    unpriced_tokens: _builtins.int
+    """Tokens whose cost is unknown, because neither the price list nor the program gives one. They are not part of cost_micros."""
     @_builtins.property
     def wall_time(self) -> _duration_pb2.Duration:
         """Time in running turns."""
@@ -367,10 +376,12 @@ class Usage(_message.Message):
         output_tokens: _builtins.int = ...,
         turns: _builtins.int = ...,
         wall_time: _duration_pb2.Duration | None = ...,
+        cost_micros: _builtins.int = ...,
+        unpriced_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["wall_time", b"wall_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_input_tokens", b"cached_input_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "turns", b"turns", "wall_time", b"wall_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_input_tokens", b"cached_input_tokens", "cost_micros", b"cost_micros", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "turns", b"turns", "unpriced_tokens", b"unpriced_tokens", "wall_time", b"wall_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -474,10 +485,13 @@ class Budget(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     TURNS_FIELD_NUMBER: _builtins.int
     WALL_TIME_FIELD_NUMBER: _builtins.int
+    COST_MICROS_FIELD_NUMBER: _builtins.int
     tokens: _builtins.int
     """Tokens, read and written."""
     turns: _builtins.int
     """Turns. A turn counts when it has ended, so a thread with one may run exactly one."""
+    cost_micros: _builtins.int
+    """Cost, in millionths of the session's currency. Tokens without a price do not count; SpawnAgent warns about them."""
     @_builtins.property
     def wall_time(self) -> _duration_pb2.Duration:
         """Time in running turns, added up over turns that run side by side; at least 1 ms. Measured by the supervisor, from the
@@ -490,10 +504,11 @@ class Budget(_message.Message):
         tokens: _builtins.int = ...,
         turns: _builtins.int = ...,
         wall_time: _duration_pb2.Duration | None = ...,
+        cost_micros: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["wall_time", b"wall_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tokens", b"tokens", "turns", b"turns", "wall_time", b"wall_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_micros", b"cost_micros", "tokens", b"tokens", "turns", b"turns", "wall_time", b"wall_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
