@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use tonic::Request;
 use troupe_proto::{
     fault,
-    supervisor::v1::{ThreadStatus, WaitAgentsRequest},
+    supervisor::v1::{ThreadStatus, WaitAgentsRequest, WaitMode},
 };
 
 use crate::{
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The result of a wait.
 #[derive(Debug, Default)]
 pub(crate) struct Waited {
-    /// The settled threads, in the order in which they settled.
+    /// The settled threads.
     pub(crate) settled: Vec<ThreadStatus>,
     /// Ids of threads that do not exist.
     pub(crate) not_found: Vec<String>,
@@ -52,6 +52,7 @@ pub(crate) async fn wait(
     timeout: Duration,
     any: bool,
 ) -> Result<Waited> {
+    let mode = if any { WaitMode::Any } else { WaitMode::All };
     let start = Instant::now();
     let mut waited = Waited {
         waiting: ids,
@@ -66,6 +67,7 @@ pub(crate) async fn wait(
             session_id: session.to_owned(),
             thread_ids: waited.waiting.clone(),
             timeout: Some(time::to_proto(span)),
+            mode: mode.into(),
         });
         request.set_timeout(span + GRACE);
         let answer = match supervisor.wait_agents(request).await {

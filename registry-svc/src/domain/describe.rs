@@ -211,7 +211,8 @@ fn send_input() -> Tool {
 fn wait() -> Tool {
     tool(
         "wait",
-        "Waits until one of these agents settles, and answers the status of each that has. A timeout is an answer too.",
+        "Waits until one or all of these agents are settled, and answers the status of each that is. A timeout is an answer \
+         too.",
         &["ids"],
         json!({
             "ids": {
@@ -227,6 +228,7 @@ fn wait() -> Tool {
                 "description": "How long to wait, in milliseconds: 10000 to 1800000, less is taken as 10000. Default: \
                                 300000.",
             },
+            "all": boolean("Whether to wait until all of them are settled instead of one. Default: false."),
         }),
     )
 }

@@ -124,6 +124,9 @@ impl SendInput {
 pub(super) struct Wait {
     pub(super) ids: Vec<String>,
     timeout_ms: Option<i64>,
+    /// Whether to wait for all of the threads instead of one.
+    #[serde(default)]
+    pub(super) all: bool,
 }
 
 impl Wait {
@@ -319,6 +322,7 @@ mod tests {
         let wait = |timeout_ms| Wait {
             ids: Vec::new(),
             timeout_ms,
+            all: false,
         };
         assert_eq!(wait(None).timeout(), DEFAULT_WAIT);
         assert_eq!(wait(Some(1)).timeout(), SHORTEST_WAIT);

@@ -23,7 +23,7 @@ use troupe_proto::{
         CloseAgentRequest, CreateEdgeRequest, DescribeToolsRequest, GetThreadRequest, ListActiveAgentsRequest,
         ListScope, ListSpawnableAgentsRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest,
         SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, Thread, ToolDescription, WaitAgentsRequest,
-        agent_supervisor_service_client::AgentSupervisorServiceClient,
+        WaitMode, agent_supervisor_service_client::AgentSupervisorServiceClient,
     },
 };
 use uuid::Uuid;
@@ -370,10 +370,12 @@ impl Toolbox {
 
     async fn wait(&self, args: args::Wait) -> ToolAnswer {
         let timeout = args.timeout();
+        let mode = if args.all { WaitMode::All } else { WaitMode::Any };
         let request = WaitAgentsRequest {
             session_id: self.named.session_id.clone(),
             thread_ids: args.ids,
             timeout: prost_types::Duration::try_from(timeout).ok(),
+            mode: mode.into(),
         };
         let ids: Vec<&str> = request.thread_ids.iter().map(String::as_str).collect();
         self.check_subtree(ACT_ON, &ids).await?;

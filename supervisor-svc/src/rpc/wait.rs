@@ -71,6 +71,11 @@ pub(super) async fn wait_agents(
         .iter()
         .map(|id| parse::id("thread_ids", id))
         .collect::<Result<_, _>>()?;
+    let needs_all = match pb::WaitMode::try_from(request.mode) {
+        Ok(pb::WaitMode::Unspecified | pb::WaitMode::Any) => false,
+        Ok(pb::WaitMode::All) => true,
+        Err(_) => return Err(parse::bad("mode", format!("mode {} is unknown", request.mode))),
+    };
     service.config.wait.time(request.timeout, call.deadline)?;
     let names_session = call.token.is_some() || !request.session_id.is_empty();
     let one = if names_session {
@@ -104,6 +109,18 @@ pub(super) async fn wait_agents(
             Err(rejection) => return Err(refused(rejection)),
         }
     }
+    let settled_in = |session: &Session, id: &ThreadId| {
+        session
+            .thread(*id)
+            .is_some_and(|thread| thread.status.kind().is_settled())
+    };
+    let is_over = |session: &Session| {
+        if needs_all {
+            known.iter().all(|id| settled_in(session, id))
+        } else {
+            known.iter().any(|id| settled_in(session, id))
+        }
+    };
     let settled = |session: &Session| -> Vec<pb::ThreadStatus> {
         known
             .iter()
@@ -146,12 +163,11 @@ pub(super) async fn wait_agents(
         }
         Caller::Operator { .. } => None,
     };
-    let waited = service
-        .until_at(&handle, until, |session| !settled(session).is_empty())
-        .await?;
+    let waited = service.until_at(&handle, until, is_over).await?;
+    let session = waited.unwrap_or_else(|| handle.state());
     Ok(pb::WaitAgentsResponse {
-        timed_out: waited.is_none(),
-        statuses: waited.map(|session| settled(&session)).unwrap_or_default(),
+        timed_out: !is_over(&session),
+        statuses: settled(&session),
         not_found_ids,
     })
 }

@@ -374,6 +374,8 @@ async fn verbs_on_threads() {
             => InvalidArgument InvalidArgument "invalid thread_ids \"x\"";
         wait_agents(WaitAgentsRequest { thread_ids: vec![worker(); 1_001], ..Default::default() })
             => InvalidArgument InvalidArgument "at most 1000 ids are allowed";
+        wait_agents(WaitAgentsRequest { thread_ids: vec![worker()], mode: 3, ..Default::default() })
+            => InvalidArgument InvalidArgument "mode 3 is unknown";
         wait_agents(WaitAgentsRequest {
             thread_ids: vec![worker()],
             timeout: Some(Duration::default()),

@@ -10,10 +10,11 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         InterruptAgentRequest, OnLimit, SpawnAgentRequest, StatusKind, TurnOutcome, WaitAgentsRequest,
-        WaitAgentsResponse, event::Kind,
+        WaitAgentsResponse, WaitMode, event::Kind,
     },
 };
 use troupe_tests::{
+    UNKNOWN,
     client::Supervisor,
     pair::Pair,
     refusal::refused,
@@ -194,6 +195,43 @@ async fn threads_settled_together_are_returned_together() {
     let mut expected = [top.as_str(), child.as_str()];
     expected.sort_unstable();
     assert_eq!(ids, expected);
+}
+
+/// Also with a caller that holds a slot which a waited thread needs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wait_for_all_ends_when_the_last_one_settles() {
+    let pair = Pair::start().await;
+    let mut cluster = TestCluster::start(&pair).await;
+    let all = WaitAgentsRequest {
+        mode: WaitMode::All.into(),
+        ..wait_for(&[&cluster.first.thread, &cluster.queued])
+    };
+    let mut short = WaitAgentsRequest {
+        timeout: in_millis(1),
+        ..all.clone()
+    };
+    short.thread_ids.push(UNKNOWN.to_owned());
+    let waiting = begin(pair.with_token(&cluster.parent.token), all);
+    let second = cluster.runner.run(&cluster.queued).await;
+    cluster.runner.complete(&second, "found it").await;
+    let client = cluster.tree.client();
+    let early = waited(&client, short.clone()).await;
+    assert_eq!(
+        told(&early),
+        [(second.thread.as_str(), StatusKind::Completed, "found it")]
+    );
+    assert!(early.timed_out && !waiting.is_finished());
+
+    cluster.runner.complete(&cluster.first, "me too").await;
+    let answer = answered(waiting).await.unwrap();
+    assert_eq!((answer.statuses.len(), answer.timed_out), (2, false));
+    let settled = waited(&client, short).await;
+    assert_eq!(
+        (settled.statuses.len(), settled.timed_out),
+        (2, false),
+        "unknown ids do not count"
+    );
+    assert_eq!(settled.not_found_ids, [UNKNOWN]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

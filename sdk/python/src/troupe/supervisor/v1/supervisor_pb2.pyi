@@ -25,6 +25,30 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _WaitMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WaitModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WAIT_MODE_UNSPECIFIED: _WaitMode.ValueType  # 0
+    """Not given: WAIT_MODE_ANY."""
+    WAIT_MODE_ANY: _WaitMode.ValueType  # 1
+    """Wait until one of the threads is settled."""
+    WAIT_MODE_ALL: _WaitMode.ValueType  # 2
+    """Wait until all threads are settled at the same time."""
+
+class WaitMode(_WaitMode, metaclass=_WaitModeEnumTypeWrapper):
+    """How many threads a wait needs. Ids of no thread do not count."""
+
+WAIT_MODE_UNSPECIFIED: WaitMode.ValueType  # 0
+"""Not given: WAIT_MODE_ANY."""
+WAIT_MODE_ANY: WaitMode.ValueType  # 1
+"""Wait until one of the threads is settled."""
+WAIT_MODE_ALL: WaitMode.ValueType  # 2
+"""Wait until all threads are settled at the same time."""
+Global___WaitMode: _TypeAlias = WaitMode  # noqa: Y015
+
 class _ListScope:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -1257,8 +1281,11 @@ class WaitAgentsRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     THREAD_IDS_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    mode: Global___WaitMode.ValueType
+    """Whether to wait for one of the threads or for all of them."""
     @_builtins.property
     def thread_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The threads, at most 1,000."""
@@ -1273,10 +1300,11 @@ class WaitAgentsRequest(_message.Message):
         session_id: _builtins.str = ...,
         thread_ids: _abc.Iterable[_builtins.str] | None = ...,
         timeout: _duration_pb2.Duration | None = ...,
+        mode: Global___WaitMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "thread_ids", b"thread_ids", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "session_id", b"session_id", "thread_ids", b"thread_ids", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1292,10 +1320,12 @@ class WaitAgentsResponse(_message.Message):
     NOT_FOUND_IDS_FIELD_NUMBER: _builtins.int
     TIMED_OUT_FIELD_NUMBER: _builtins.int
     timed_out: _builtins.bool
-    """Whether the time passed before anyone was settled."""
+    """Whether the time passed before the threads were settled for which the call waits."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ThreadStatus]:
-        """The threads that are settled: all that were when the call came, else the first ones to be."""
+        """The threads that are settled: all that were when the call came, else the first ones to be. With WAIT_MODE_ALL: all
+        threads, or those that are settled when the time has passed.
+        """
 
     @_builtins.property
     def not_found_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
