@@ -202,6 +202,7 @@ fn yaml_is_read_behind_one_module_a_crate() {
             "cli/src/ui/mod.rs",
             "registry-svc/src/domain/yaml.rs",
             "runner/src/programs.rs",
+            "supervisor-svc/src/prices.rs",
             "svc-kit/src/settings.rs"
         ]
     );
