@@ -108,6 +108,9 @@ const OPENCODE: &[Own] = &[
     reaches("websearch"),
 ];
 
+/// The tool by which Gemini CLI runs commands.
+const SHELL: &str = "run_shell_command";
+
 /// The tools that a thread of Gemini CLI may be offered.
 const GEMINI: &[Own] = &[
     looks("read_file"),
@@ -116,7 +119,7 @@ const GEMINI: &[Own] = &[
     looks("glob"),
     looks("list_directory"),
     looks("write_todos"),
-    reaches("run_shell_command"),
+    reaches(SHELL),
     writes("replace", &[]),
     // By another name what a patch does.
     writes("write_file", &["apply_patch"]),
@@ -519,7 +522,10 @@ pub(super) fn policy(tools: &[Own], ours: &[String]) -> Option<String> {
 }
 
 fn rule(tool: &str, decision: &str, priority: u32) -> String {
-    format!("[[rule]]\ntoolName = \"{tool}\"\ndecision = \"{decision}\"\npriority = {priority}\n\n")
+    // A rule with a pattern is applied as it is. Without one, Gemini CLI runs commands that it considers safe, such as
+    // `cat`, without asking.
+    let pattern = if tool == SHELL { "argsPattern = \".\"\n" } else { "" };
+    format!("[[rule]]\ntoolName = \"{tool}\"\n{pattern}decision = \"{decision}\"\npriority = {priority}\n\n")
 }
 
 /// The servers of a session: ours alone, with the token that it acts by.
@@ -662,7 +668,7 @@ mod tests {
         assert!(text.starts_with("[[rule]]\ntoolName = \"*\"\ndecision = \"deny\"\npriority = 100\n"));
         for rule in [
             "toolName = \"read_file\"\ndecision = \"allow\"\npriority = 200",
-            "toolName = \"run_shell_command\"\ndecision = \"ask_user\"\npriority = 200",
+            "toolName = \"run_shell_command\"\nargsPattern = \".\"\ndecision = \"ask_user\"\npriority = 200",
             "toolName = \"mcp_troupe_wait\"\ndecision = \"allow\"\npriority = 200",
         ] {
             assert!(text.contains(rule), "{text}");
