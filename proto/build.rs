@@ -12,6 +12,7 @@ const FILES: &[&str] = &[
     "troupe/supervisor/v1/thread.proto",
     "troupe/supervisor/v1/session.proto",
     "troupe/supervisor/v1/event.proto",
+    "troupe/supervisor/v1/transcript.proto",
     "troupe/supervisor/v1/supervisor.proto",
     "troupe/supervisor/v1/runner.proto",
     "troupe/store/v1/record.proto",

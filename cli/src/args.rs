@@ -25,9 +25,10 @@ Work with agents:
   note       Set the note of a thread              approvals  Grant or deny approvals
   notify     Follow notifications
 Inspect:
-  prompts    Show prompts                          artifacts  Fetch artifacts
-  mail       List the mail of a thread             tools      List the tools of a thread
-  quota      Show limits and budgets in use        runners    List runners
+  logs       Show what a thread did                prompts    Show prompts
+  artifacts  Fetch artifacts                       mail       List the mail of a thread
+  tools      List the tools of a thread            quota      Show limits and budgets in use
+  runners    List runners
 Sessions, threads and edges:
   session    Manage sessions                       thread     Manage threads
   edges      Manage edges between threads          handoff    Send a message along an edge

@@ -47,6 +47,11 @@ choices! {
     slot_release -> supervisor::SlotRelease = "SLOT_RELEASE_" ["settle", "close"];
     /// Parses how much of each prompt is stored.
     prompt_log -> supervisor::PromptLog = "PROMPT_LOG_" ["full", "hashes", "off"];
+    /// Parses how much of the transcripts is stored.
+    transcript_log -> supervisor::TranscriptLog = "TRANSCRIPT_LOG_" ["full", "tools", "off"];
+    /// Parses a kind of transcript entries.
+    transcript_kind -> supervisor::TranscriptKind = "TRANSCRIPT_KIND_"
+        ["input", "message", "reasoning", "tool-call", "tool-result", "plan", "file-change", "error", "notice"];
     /// Parses the treatment of threads of a lost runner.
     restart_policy -> supervisor::RestartPolicy = "RESTART_POLICY_" ["never", "on-lost"];
     /// Parses how a thread is stopped.

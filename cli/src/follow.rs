@@ -9,7 +9,8 @@ use troupe_proto::{
     fault,
     supervisor::v1::{
         WatchNotificationsRequest, WatchNotificationsResponse, WatchSessionsRequest, WatchSessionsResponse,
-        WatchThreadsRequest, WatchThreadsResponse, watch_threads_response::Message,
+        WatchThreadsRequest, WatchThreadsResponse, WatchTranscriptRequest, WatchTranscriptResponse,
+        watch_threads_response::Message,
     },
 };
 
@@ -136,6 +137,24 @@ impl Watch for WatchNotificationsRequest {
             self.after_sequence = Some(notification.sequence);
         }
         true
+    }
+}
+
+impl Watch for WatchTranscriptRequest {
+    type Message = WatchTranscriptResponse;
+
+    async fn open(&self, supervisor: &mut Supervisor) -> result::Result<Response<Streaming<Self::Message>>, Status> {
+        supervisor.watch_transcript(self.clone()).await
+    }
+
+    fn advance(&mut self, response: &WatchTranscriptResponse) -> bool {
+        self.after_number = response.number;
+        self.tail = 0;
+        true
+    }
+
+    fn position(&self) -> Option<u64> {
+        Some(self.after_number)
     }
 }
 

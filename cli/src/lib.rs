@@ -43,6 +43,7 @@ mod stop;
 mod suggest;
 mod time;
 mod token;
+mod transcript_format;
 mod ui;
 mod waiting;
 mod webhook;

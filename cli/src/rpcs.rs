@@ -30,6 +30,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("ListPrompts", "prompts"),
     ("ListSessions", "session list"),
     ("ListSpawnableAgents", "agents spawnable"),
+    ("ListTranscript", "logs"),
     ("PutWorkspace", "bundle put"),
     ("ResolveApproval", "approvals grant"),
     ("ResolveSpawn", "resolve"),
@@ -47,6 +48,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("WatchNotifications", "notify"),
     ("WatchSessions", "session watch"),
     ("WatchThreads", "watch"),
+    ("WatchTranscript", "logs"),
 ];
 
 /// Replaces the names of RPCs in a message of a service by commands.

@@ -6,7 +6,7 @@ use troupe_proto::{
     common::v1::{EdgeManagement, Mode, Sandbox},
     supervisor::v1::{
         Budget, CreateSessionRequest, Limits, Orchestration, PolicyInheritance, PromptLog, RestartPolicy, SlotRelease,
-        ToolCeiling,
+        ToolCeiling, TranscriptLog,
     },
 };
 
@@ -82,6 +82,9 @@ pub(crate) struct SessionSettings {
     /// Stored part of each prompt
     #[arg(long, value_name = "PART", value_parser = choices::prompt_log())]
     prompt_log: Option<PromptLog>,
+    /// Stored part of the transcripts
+    #[arg(long, value_name = "PART", value_parser = choices::transcript_log())]
+    transcript: Option<TranscriptLog>,
     /// Restart of threads whose runner is lost
     #[arg(long, value_name = "POLICY", value_parser = choices::restart_policy())]
     restart: Option<RestartPolicy>,
@@ -146,6 +149,7 @@ impl SessionSettings {
             orchestrators: self.orchestrator,
             edge_management: self.session_edges.unwrap_or_default().into(),
             prompt_log: self.prompt_log.unwrap_or_default().into(),
+            transcript: self.transcript.unwrap_or_default().into(),
             restart_policy: self.restart.unwrap_or_default().into(),
             retention: self.retention.map(time::to_proto),
             labels: self.session_label.into_iter().collect(),

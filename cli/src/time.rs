@@ -66,6 +66,16 @@ fn in_one_unit(span: Duration) -> String {
     }
 }
 
+/// Formats the duration of a short work: `120ms`, `2.5s`, `3m`.
+pub(crate) fn elapsed(span: prost_types::Duration) -> String {
+    let span = Duration::try_from(span).unwrap_or_default();
+    match span.as_millis() {
+        millis @ 0..1000 => format!("{millis}ms"),
+        millis @ 1000..60_000 => format!("{:.1}s", millis as f64 / 1000.0),
+        _ => in_one_unit(span),
+    }
+}
+
 /// Formats the time of day in UTC: `12:03:44`.
 pub(crate) fn clock(time: Option<&Timestamp>) -> String {
     let text = time.map(ToString::to_string).unwrap_or_default();

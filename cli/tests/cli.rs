@@ -502,7 +502,7 @@ fn agent_completes_if_its_message_is_truncated() {
     // The quota is sufficient for the input, but not for the prompt that repeats it or for the answer.
     let up = Up::start_with(&["--session-content-bytes", "100000"]);
     let words = "x".repeat(50_000);
-    let (code, spawned) = up.json(&["spawn", "-m", &format!("say: {words}"), "--wait"]);
+    let (code, spawned) = up.json(&["spawn", "-m", &format!("say: {words}"), "--wait", "--transcript", "off"]);
     assert_eq!(code, Some(0), "{spawned}");
     assert_eq!(spawned["status"]["content"]["size"], words.len());
     assert_eq!(spawned["message"], spawned["status"]["message"]);

@@ -29,6 +29,9 @@ use crate::{
 /// Maximum length of a failure text, in bytes. Programs do not bound it.
 const MAX_FAILURE_BYTES: usize = 16 * 1024;
 
+/// Maximum length of a result in an event, in bytes.
+const MAX_RESULT_BYTES: usize = 16 * 1024;
+
 /// A future that a trait object answers.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -42,6 +45,11 @@ pub(crate) trait AgentKind: Send + Sync {
 
     /// Returns whether a later attempt continues the conversation of an earlier one.
     fn remembers(&self) -> bool;
+
+    /// Returns whether its programs write whole lines and do not say where a message ends.
+    fn writes_lines(&self) -> bool {
+        false
+    }
 
     /// Starts a program for a thread. It runs until it is stopped or ends by itself. Dropping it kills the program.
     fn start<'a>(
@@ -255,8 +263,24 @@ pub(crate) enum AgentEvent {
         /// How much of the model's context is left; `None`: unknown.
         context_left_percent: Option<u32>,
     },
-    /// Text for people.
+    /// Text for people: a message, or a piece of one.
     Output(String),
+    /// The message is complete. The next output belongs to another message.
+    MessageEnd,
+    /// A piece of a summary of the model's reasoning.
+    Reasoning(String),
+    /// A call of a tool has begun. Ignored if the program asked for permission before.
+    ToolStarted(StartedTool),
+    /// A call of a tool has ended.
+    ToolEnded {
+        /// The id of the call.
+        id: String,
+        failed: bool,
+        /// The beginning of the result.
+        text: String,
+        /// The size of the result in bytes.
+        size: usize,
+    },
     /// It wants a tool executed.
     ToolCalled(ToolCall),
     /// Requests permission to execute one of its own tools, and waits.
@@ -287,22 +311,48 @@ pub(crate) enum AgentEvent {
 }
 
 impl AgentEvent {
+    /// Returns the end of a call with this result.
+    pub(crate) fn tool_ended(id: &str, failed: bool, result: &str) -> Self {
+        Self::ToolEnded {
+            id: id.to_owned(),
+            failed,
+            text: result[..result.floor_char_boundary(MAX_RESULT_BYTES)].to_owned(),
+            size: result.len(),
+        }
+    }
+
     /// Returns whether the event shows that the program's model requests made progress.
     pub(crate) const fn is_progress(&self) -> bool {
         match self {
             Self::Output(text) => !text.is_empty(),
             Self::ToolUsed(_)
+            | Self::Reasoning(_)
+            | Self::ToolStarted(_)
+            | Self::ToolEnded { .. }
             | Self::Plan(_)
             | Self::ToolCalled(_)
             | Self::ToolAsked(_)
             | Self::UnofferedCall { .. }
             | Self::InputTaken(_)
             | Self::TurnEnded { .. } => true,
-            Self::Activity(_) | Self::Spent { .. } | Self::PolicyGap(_) | Self::ContextLost(_) | Self::Exited(_) => {
-                false
-            }
+            Self::Activity(_)
+            | Self::MessageEnd
+            | Self::Spent { .. }
+            | Self::PolicyGap(_)
+            | Self::ContextLost(_)
+            | Self::Exited(_) => false,
         }
     }
+}
+
+/// A call that a program executes without asking.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StartedTool {
+    /// The program's id of the call.
+    pub(crate) id: String,
+    /// The tool's name as the program has it.
+    pub(crate) tool: String,
+    pub(crate) arguments: Value,
 }
 
 /// A tool of its own that a program wants to execute.
@@ -310,6 +360,8 @@ impl AgentEvent {
 pub(crate) struct AskedTool {
     /// The id of the question, of the kind's making.
     pub(crate) id: String,
+    /// The program's id of the call. Empty: not known.
+    pub(crate) call_id: String,
     /// The tool's name as the program has it.
     pub(crate) tool: String,
     pub(crate) arguments: Value,

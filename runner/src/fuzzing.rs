@@ -221,6 +221,10 @@ async fn listen(speaker: Speaker, orders: mpsc::Sender<Order>, mut events: mpsc:
             | AgentEvent::Plan(_)
             | AgentEvent::Spent { .. }
             | AgentEvent::Output(_)
+            | AgentEvent::MessageEnd
+            | AgentEvent::Reasoning(_)
+            | AgentEvent::ToolStarted(_)
+            | AgentEvent::ToolEnded { .. }
             | AgentEvent::PolicyGap(_)
             | AgentEvent::ContextLost(_)
             | AgentEvent::UnofferedCall { .. }
@@ -257,7 +261,11 @@ fn check(speaker: Speaker, event: &AgentEvent) {
             assert_eq!(redact::arguments(&shown), shown, "a displayed text is already redacted");
             assert!(!speaker.resolves() || written.iter().all(|path| Path::new(path).is_absolute()));
         }
+        AgentEvent::ToolEnded { text, size, .. } => assert!(text.len() <= *size && text.len() <= LONGEST_LINE),
         AgentEvent::Output(_)
+        | AgentEvent::MessageEnd
+        | AgentEvent::Reasoning(_)
+        | AgentEvent::ToolStarted(_)
         | AgentEvent::PolicyGap(_)
         | AgentEvent::ContextLost(_)
         | AgentEvent::UnofferedCall { .. }

@@ -29,8 +29,8 @@ pub(crate) struct Numbered<R> {
 
 /// The reports of every attempt. They are numbered from 1, kept until acknowledged, and sent again after a reattach.
 ///
-/// The outbox needs no bound: turns start only by command, so an attempt without a connection to the supervisor soon
-/// has nothing more to report.
+/// Reports of a change of state need no bound: turns start only by command, so an attempt without a connection to the
+/// supervisor soon has nothing more to report. The owner of the outbox bounds other reports.
 #[derive(Debug)]
 pub(crate) struct Outbox<R> {
     lanes: BTreeMap<Attempt, Lane<R>>,
@@ -107,11 +107,14 @@ impl<R> Outbox<R> {
         self.lanes.get(attempt).map_or(0, Lane::last)
     }
 
+    /// Returns how many reports of the attempt are not durable.
+    pub(crate) fn unacknowledged(&self, attempt: &Attempt) -> usize {
+        self.lanes.get(attempt).map_or(0, |lane| lane.unacknowledged.len())
+    }
+
     /// Returns whether every report of the attempt is durable.
     pub(crate) fn is_clear(&self, attempt: &Attempt) -> bool {
-        self.lanes
-            .get(attempt)
-            .is_none_or(|lane| lane.unacknowledged.is_empty())
+        self.unacknowledged(attempt) == 0
     }
 
     pub(crate) fn has_unsent(&self) -> bool {

@@ -93,7 +93,7 @@ mod tests {
         ToolDecision {
             request_id: id.to_owned(),
             allowed: true,
-            reason: String::new(),
+            ..ToolDecision::default()
         }
     }
 

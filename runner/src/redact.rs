@@ -43,18 +43,19 @@ const MIN_SECRET_BYTES: usize = 8;
 /// Returns the full arguments of a call for an operator, without these secrets.
 pub(crate) fn secrets(value: &Value, secrets: &[String]) -> Value {
     match value {
-        Value::String(text) => without(text, secrets).into(),
+        Value::String(text) => self::text(text, secrets).into(),
         Value::Array(items) => items.iter().map(|item| self::secrets(item, secrets)).collect(),
         Value::Object(fields) => {
             let fields = fields.iter();
-            let shown = fields.map(|(key, value)| (without(key, secrets), self::secrets(value, secrets)));
+            let shown = fields.map(|(key, value)| (self::text(key, secrets), self::secrets(value, secrets)));
             Value::Object(shown.collect())
         }
         plain => plain.clone(),
     }
 }
 
-fn without(text: &str, secrets: &[String]) -> String {
+/// Returns a text without these secrets.
+pub(crate) fn text(text: &str, secrets: &[String]) -> String {
     let known = secrets.iter().filter(|secret| secret.len() >= MIN_SECRET_BYTES);
     known.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), REDACTED))
 }

@@ -15,8 +15,8 @@ use troupe_proto::common::v1::Sandbox;
 use troupe_proto::supervisor::v1::{
     AttachRequest, AttachResponse, ClosePolicy, CommandAck, DeliverInput, HeldThread, InterruptTurn, ReportAck,
     RunnerDraining, RunnerHello, RunnerReport, RunnerWelcome, ShutdownThread, StartRefusal, StartRefused, StartThread,
-    ThreadOutput, ThreadStoppedReport, attach_request::Message, attach_response, deliver_input::Delivery,
-    runner_report::Kind,
+    ThreadOutput, ThreadStoppedReport, TranscriptBatch, TranscriptEntry, TranscriptKind, attach_request::Message,
+    attach_response, deliver_input::Delivery, runner_report::Kind,
 };
 
 use crate::{
@@ -34,6 +34,9 @@ use crate::{
 
 /// Maximum number of telemetry and output messages that wait for the connection. The oldest is dropped first.
 const TRANSIENT_CAPACITY: usize = 256;
+/// Maximum number of batches of a thread's transcript that wait for the supervisor. An
+/// active thread makes about four a second.
+const MAX_BATCHES: usize = 256;
 /// Maximum grace period: the wire format permits values that are outside of the clock's range.
 const LONGEST_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -58,6 +61,10 @@ pub(crate) struct RunnerState {
     /// Abandoned attempts whose programs are being stopped, with a token that fires when they are gone.
     leaving: BTreeMap<Attempt, CancellationToken>,
     outbox: Outbox<Kind>,
+    /// Entries of transcripts, in batches.
+    transcripts: Outbox<Vec<TranscriptEntry>>,
+    /// How many entries of an attempt were dropped because the supervisor is not reachable.
+    dropped: BTreeMap<Attempt, usize>,
     questions: Questions,
     /// Acknowledgements and refusals, at most one per command, and the drain notice. Valid for this stream only.
     control: VecDeque<Message>,
@@ -98,6 +105,8 @@ impl RunnerState {
             threads: BTreeMap::new(),
             leaving: BTreeMap::new(),
             outbox: Outbox::new(),
+            transcripts: Outbox::new(),
+            dropped: BTreeMap::new(),
             questions: Questions::default(),
             control: VecDeque::new(),
             transient: VecDeque::new(),
@@ -156,6 +165,7 @@ impl RunnerState {
             }
         }
         self.outbox.rewind();
+        self.transcripts.rewind();
         self.questions.rewind();
         self.update_drained();
     }
@@ -163,6 +173,7 @@ impl RunnerState {
     pub(crate) fn has_outgoing(&self) -> bool {
         !self.control.is_empty()
             || !self.transient.is_empty()
+            || self.transcripts.has_unsent()
             || self.outbox.has_unsent()
             || self.questions.has_unsent()
     }
@@ -175,6 +186,8 @@ impl RunnerState {
             // Sent before reports, so that the last telemetry arrives before the end of its turn. The queue is short
             // and bounded.
             .or_else(|| self.transient.pop_front())
+            // Sent before reports, so that a transcript is complete when its turn ends.
+            .or_else(|| self.transcripts.next_unsent().map(batch))
             .or_else(|| self.outbox.next_unsent().map(report))
             .or_else(|| self.questions.next_unsent().map(Message::ToolRequest))?;
         Some(AttachRequest { message: Some(message) })
@@ -187,6 +200,11 @@ impl RunnerState {
 
         match response.message {
             Some(Incoming::ReportAck(ack)) => self.acknowledged(&ack),
+            Some(Incoming::TranscriptAck(ack)) => {
+                let attempt = Attempt::new(ack.thread_id, ack.generation);
+                self.transcripts.acknowledge(&attempt, ack.batch);
+                self.remove_if_ended(&attempt);
+            }
             Some(Incoming::StartThread(start)) => {
                 self.acknowledge(&start.command_id);
                 self.start(start);
@@ -444,6 +462,7 @@ impl RunnerState {
                 }
                 self.outbox.record(attempt, kind);
             }
+            ThreadEvent::Transcript(entries) => self.transcribe(attempt, entries),
             ThreadEvent::Question(question) => self.questions.ask(question),
             ThreadEvent::Telemetry(telemetry) => self.show(Message::Telemetry(telemetry)),
             ThreadEvent::Output(text) => self.show(Message::Output(ThreadOutput {
@@ -452,6 +471,24 @@ impl RunnerState {
                 text,
             })),
         }
+    }
+
+    /// Records entries of a transcript. While the supervisor is not reachable, entries beyond the maximum are dropped, and
+    /// the next entry says so.
+    fn transcribe(&mut self, attempt: &Attempt, mut entries: Vec<TranscriptEntry>) {
+        if self.transcripts.unacknowledged(attempt) >= MAX_BATCHES {
+            *self.dropped.entry(attempt.clone()).or_default() += entries.len();
+            return;
+        }
+        if let Some(dropped) = self.dropped.remove(attempt) {
+            let notice = TranscriptEntry {
+                kind: TranscriptKind::Notice.into(),
+                text: format!("{dropped} entries are missing: the supervisor was not reachable"),
+                ..TranscriptEntry::default()
+            };
+            entries.insert(0, notice);
+        }
+        self.transcripts.record(attempt, entries);
     }
 
     fn show(&mut self, message: Message) {
@@ -467,18 +504,24 @@ impl RunnerState {
             .threads
             .get(&attempt.thread_id)
             .is_some_and(|held| held.generation == attempt.generation && matches!(held.state, State::Ended));
-        if ended && self.outbox.is_clear(attempt) {
+        if ended && self.outbox.is_clear(attempt) && self.transcripts.is_clear(attempt) {
             self.threads.remove(&attempt.thread_id);
-            self.outbox.forget(attempt);
+            self.forget(attempt);
         }
     }
 
     /// Stops an attempt and drops its reports.
     fn release(&mut self, attempt: &Attempt) {
-        self.outbox.forget(attempt);
+        self.forget(attempt);
         if let Some(held) = self.threads.remove(&attempt.thread_id) {
             self.stop_thread(attempt.clone(), held);
         }
+    }
+
+    fn forget(&mut self, attempt: &Attempt) {
+        self.outbox.forget(attempt);
+        self.transcripts.forget(attempt);
+        self.dropped.remove(attempt);
     }
 
     fn stop_thread(&mut self, attempt: Attempt, held: Held) {
@@ -556,6 +599,15 @@ impl RunnerState {
             .filter(|held| matches!(held.state, State::Live(_)))
             .count()
     }
+}
+
+fn batch(numbered: Numbered<Vec<TranscriptEntry>>) -> Message {
+    Message::Transcript(TranscriptBatch {
+        thread_id: numbered.attempt.thread_id,
+        generation: numbered.attempt.generation,
+        batch: numbered.sequence,
+        entries: numbered.report,
+    })
 }
 
 fn report(numbered: Numbered<Kind>) -> Message {

@@ -18,6 +18,7 @@ mod rpc;
 mod runners;
 mod service;
 mod tool_decisions;
+mod transcripts;
 mod use_cases;
 
 use supervisor_core as domain;

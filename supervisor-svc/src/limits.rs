@@ -1,6 +1,9 @@
 //! The limits of the supervisor that a client can reach, for the limits reference.
 
-use supervisor_log::store::limits::{MAX_CONTENT_BYTES, MAX_RECORD_BYTES};
+use supervisor_log::store::limits::{
+    MAX_CONTENT_BYTES, MAX_LISTED_TEXT_BYTES, MAX_RECORD_BYTES, MAX_TRANSCRIPT_BATCH, MAX_TRANSCRIPT_BYTES,
+    MAX_TRANSCRIPT_ENTRIES,
+};
 use svc_kit::limits::Limit;
 
 use crate::{
@@ -46,6 +49,7 @@ use crate::{
         service::MAX_READS,
         sessions::{URL_BYTES, WEBHOOKS},
         spawn::CAPABILITIES,
+        transcripts::MAX_TAIL,
         wait::MAX_WAITED,
         watch::OUTBOX as WATCH_OUTBOX,
     },
@@ -54,8 +58,8 @@ use crate::{
         artifacts::{MAX_ARTIFACT_BYTES, MAX_UNFINISHED, MAX_UNFINISHED_BYTES},
         hub::{OUTBOX, STOP_GRACE},
         link::{
-            HELLO_WITHIN, MAX_ARGUMENTS_BYTES, MAX_HELD, MAX_ID_BYTES, MAX_KINDS, MAX_LABEL_BYTES, MAX_LABELS,
-            MAX_TOOL_BYTES, MAX_UNDECIDED, REPORTS_IN_FLIGHT,
+            BATCHES_IN_FLIGHT, HELLO_WITHIN, MAX_ARGUMENTS_BYTES, MAX_HELD, MAX_ID_BYTES, MAX_KINDS, MAX_LABEL_BYTES,
+            MAX_LABELS, MAX_TOOL_BYTES, MAX_UNDECIDED, REPORTS_IN_FLIGHT,
         },
         output,
         protocol::{MAX_DETAIL_BYTES, MAX_KIND_BYTES, MAX_MEDIA_TYPE_BYTES, MAX_NAME_BYTES},
@@ -63,6 +67,7 @@ use crate::{
     },
     service::Config,
     tool_decisions::ARGUMENTS_BYTES,
+    transcripts::{BATCH_TEXT_BYTES, RESULT_TEXT_BYTES},
 };
 
 const REQUESTS: &str = "Requests to the supervisor";
@@ -263,9 +268,28 @@ fn stored() -> Vec<Limit> {
             MAX_EVENT_MESSAGE_BYTES,
         ),
         Limit::count(STORED, "characters of a preview", PREVIEW_CHARS),
+        Limit::bytes(
+            STORED,
+            "a thread's transcript; then its oldest texts are dropped, those of tool results first",
+            MAX_TRANSCRIPT_BYTES,
+        ),
+        Limit::count(
+            STORED,
+            "entries of a thread's transcript; then the oldest are removed",
+            MAX_TRANSCRIPT_ENTRIES,
+        ),
+        Limit::bytes(
+            STORED,
+            "text of a tool result in a transcript; the rest is cut off",
+            RESULT_TEXT_BYTES,
+        ),
         Limit::bytes(STORED, "one content", MAX_CONTENT_BYTES),
-        Limit::bytes(STORED, "the content of a session", Config::SESSION_CONTENT_BYTES)
-            .set_by("--session-content-bytes", "TROUPE_SESSION_CONTENT_BYTES"),
+        Limit::bytes(
+            STORED,
+            "the content of a session; the same for its transcripts, whose further texts are left out",
+            Config::SESSION_CONTENT_BYTES,
+        )
+        .set_by("--session-content-bytes", "TROUPE_SESSION_CONTENT_BYTES"),
     ]
 }
 
@@ -322,6 +346,12 @@ fn requests() -> Vec<Limit> {
         Limit::count(WAITING, "the threads of one WaitAgents", MAX_WAITED),
         Limit::time(WAITING, "a WaitAgents without a timeout", wait.default),
         Limit::time(WAITING, "a WaitAgents", wait.max),
+        Limit::bytes(
+            READING,
+            "a text in a list of transcript entries; GetContent returns a longer one",
+            MAX_LISTED_TEXT_BYTES,
+        ),
+        Limit::count(READING, "the tail of a transcript", MAX_TAIL),
         Limit::bytes(READING, "the texts of a GetPrompt", TEXT_BYTES),
         Limit::bytes(READING, "two compared prompts, in total", DIFF_BYTES),
         Limit::bytes(READING, "a part of GetContent", PART_BYTES),
@@ -404,6 +434,13 @@ fn runner_streams() -> Vec<Limit> {
             "reports of a runner that are not durable yet before reading pauses",
             REPORTS_IN_FLIGHT,
         ),
+        Limit::count(
+            RUNNERS,
+            "batches of transcripts of a runner that are not durable yet before reading pauses",
+            BATCHES_IN_FLIGHT,
+        ),
+        Limit::count(RUNNERS, "entries of a batch of a transcript", MAX_TRANSCRIPT_BATCH),
+        Limit::bytes(RUNNERS, "texts of a batch of a transcript, in total", BATCH_TEXT_BYTES),
         Limit::count(
             RUNNERS,
             "pending messages to a runner before it is disconnected",

@@ -54,6 +54,7 @@ use crate::{
     rpc::{AUTHORITY, ServiceConfig, ServiceParts, SupervisorService, WaitLimits},
     runners::{Dispatcher, LEASE, OutputBoard, RunnerGate, RunnerHub, Services, TelemetryBoard},
     tool_decisions::ToolDecisions,
+    transcripts::Transcripts,
 };
 
 /// Interval at which expired stored requests are deleted.
@@ -177,6 +178,7 @@ pub struct Supervisor {
     watches: Arc<WatchSources>,
     webhooks: Webhooks,
     decisions: ToolDecisions,
+    transcripts: Transcripts,
     /// The URL at which agents' tools reach this service. Set once the service listens.
     public_url: Arc<OnceLock<String>>,
     config: Config,
@@ -255,6 +257,7 @@ impl Supervisor {
             prices: Arc::clone(&config.prices),
         });
         metrics::observe(&directory, &hub);
+        let transcripts = Transcripts::new(Arc::clone(&store), config.session_content_bytes);
         let watches = WatchSources {
             store,
             metrics,
@@ -270,6 +273,7 @@ impl Supervisor {
             hub,
             keys,
             watches: Arc::new(watches),
+            transcripts,
             webhooks,
             decisions: ToolDecisions::default(),
             public_url,
@@ -394,6 +398,7 @@ impl Supervisor {
             decisions: self.decisions.clone(),
             overview: self.overview.clone(),
             watches: Arc::clone(&self.watches),
+            transcripts: self.transcripts.clone(),
         };
         let agents = SupervisorService::new(parts, config, draining.clone());
         let runners = RunnerGate::new(
@@ -402,6 +407,7 @@ impl Supervisor {
             self.watches.telemetry.clone(),
             self.watches.output.clone(),
             self.decisions.clone(),
+            self.transcripts.clone(),
             draining,
         );
         let agents = Arc::new(agents);

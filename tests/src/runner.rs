@@ -10,8 +10,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use troupe_proto::supervisor::v1::{
     AttachRequest, AttachResponse, HeldThread, InterruptTurn, RunnerHello, RunnerKind, RunnerReport, RunnerWelcome,
-    RunningInput, ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadStoppedReport, Turn, TurnEndedReport,
-    TurnOutcome, TurnStartedReport, attach_request::Message as ToSupervisor,
+    RunningInput, ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadStoppedReport, TranscriptBatch,
+    TranscriptEntry, Turn, TurnEndedReport, TurnOutcome, TurnStartedReport, attach_request::Message as ToSupervisor,
     attach_response::Message as FromSupervisor, deliver_input::Delivery, runner_report::Kind,
 };
 
@@ -330,6 +330,27 @@ impl Runner {
             {
                 Some(())
             }
+            _ => None,
+        })
+        .await;
+    }
+
+    /// Sends a batch of an attempt's transcript and does not wait for its acknowledgement.
+    pub async fn send_batch(&self, attempt: &Attempt, batch: u64, entries: Vec<TranscriptEntry>) {
+        self.say(ToSupervisor::Transcript(TranscriptBatch {
+            thread_id: attempt.thread.clone(),
+            generation: attempt.generation,
+            batch,
+            entries,
+        }))
+        .await;
+    }
+
+    /// Sends a batch of an attempt's transcript and waits until it is durable or void.
+    pub async fn transcribe(&mut self, attempt: &Attempt, batch: u64, entries: Vec<TranscriptEntry>) {
+        self.send_batch(attempt, batch, entries).await;
+        self.next("the acknowledgement of a batch", |message| match message {
+            FromSupervisor::TranscriptAck(ack) if ack.thread_id == attempt.thread && ack.batch == batch => Some(()),
             _ => None,
         })
         .await;

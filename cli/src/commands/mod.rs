@@ -15,6 +15,7 @@ pub(crate) mod edges;
 pub(crate) mod handoff;
 pub(crate) mod hook;
 pub(crate) mod lint;
+pub(crate) mod logs;
 pub(crate) mod mail;
 pub(crate) mod mcp;
 pub(crate) mod notify;
@@ -101,6 +102,8 @@ pub(crate) enum Command {
     Handoff(handoff::Args),
     /// List the mail of a thread
     Mail(mail::Args),
+    /// Show what a thread did: its inputs, messages and tool calls
+    Logs(logs::Args),
     /// List the prompts of a thread and show them
     Prompts(prompts::Args),
     /// List artifacts and fetch their content
@@ -204,6 +207,7 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::Edges(args) => Box::pin(edges::run(args, context)).await,
         Command::Handoff(args) => Box::pin(handoff::run(args, context)).await,
         Command::Mail(args) => Box::pin(mail::run(args, context)).await,
+        Command::Logs(args) => Box::pin(logs::run(args, context)).await,
         Command::Prompts(args) => Box::pin(prompts::run(args, context)).await,
         Command::Artifacts(args) => Box::pin(artifacts::run(args, context)).await,
         Command::Tools(args) => Box::pin(tools::run(args, context)).await,

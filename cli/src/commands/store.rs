@@ -284,6 +284,9 @@ fn summary(report: &Report) -> String {
         count(report.contents, "content"),
         size(report.bytes)
     );
+    if report.entries > 0 {
+        text.push_str(&format!("; {} entries of transcripts", report.entries));
+    }
     if report.not_kept > 0 {
         text.push_str(&format!(
             "; {} blocks of prompts are not kept, as `prompt_log` says",
@@ -312,6 +315,7 @@ fn to_json(report: &Report) -> Value {
         "sessions": report.sessions,
         "events": report.events,
         "contents": report.contents,
+        "transcript_entries": report.entries,
         "bytes": report.bytes,
         "blocks_not_kept": report.not_kept,
         "contents_left_out": report.left_out,

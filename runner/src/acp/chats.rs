@@ -1,5 +1,6 @@
 //! Reads the model calls that Gemini CLI records. Gemini CLI reports no call to its client before the end of a prompt, and
-//! no call of an unknown tool at all, but it appends both to a conversation log in its own directory.
+//! neither a call of an unknown tool nor a command's output at all, but it appends them to a conversation log in its own
+//! directory.
 //!
 //! An agent may write there. Therefore no link is followed, only regular files are read, and every read is bounded.
 
@@ -29,6 +30,8 @@ pub(super) struct Recorded {
     pub(super) calls: Vec<(String, Tokens)>,
     /// The names of unknown tools that the model called.
     pub(super) unknown_tools: Vec<String>,
+    /// The results of calls, each with the id of its call.
+    pub(super) results: Vec<(String, String)>,
 }
 
 /// The logs, and the read position in each.
@@ -60,6 +63,7 @@ impl Chats {
             for value in values {
                 unread.calls.extend(events::recorded_call(&value));
                 unread.unknown_tools.extend(events::unknown_tools(&value));
+                unread.results.extend(events::recorded_results(&value));
             }
             self.read.insert(log, to);
         }
@@ -111,6 +115,8 @@ mod tests {
 
     const UNKNOWN: &str = "{\"type\":\"user\",\"content\":[{\"functionResponse\":{\"name\":\"spawn\",\"response\":{\"error\":\"Tool \\\"spawn\\\" not found in registry.\"}}}]}\n";
 
+    const RESULT: &str = "{\"type\":\"user\",\"content\":[{\"functionResponse\":{\"id\":\"c\",\"name\":\"run_shell_command\",\"response\":{\"output\":\"seen\"}}}]}\n";
+
     #[test]
     fn recorded_calls_are_read_once_and_by_whole_lines() {
         let home = tempfile::tempdir().unwrap();
@@ -131,6 +137,8 @@ mod tests {
         assert!(log.unread().calls.is_empty());
         append(&path, UNKNOWN);
         assert_eq!(log.unread().unknown_tools, ["spawn"]);
+        append(&path, RESULT);
+        assert_eq!(log.unread().results, [("c".to_owned(), "seen".to_owned())]);
     }
 
     #[test]

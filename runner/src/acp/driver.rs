@@ -17,11 +17,12 @@ use super::{
     settings::{AGENT, USAGE_METHOD},
 };
 use crate::{
-    agent::{AgentEvent, AskedTool, StartFailure, TurnEnding},
+    agent::{AgentEvent, AskedTool, StartFailure, StartedTool, TurnEnding},
     driven::{Answered, DriverChannels, Order, Program, flat},
     home, input, policy,
     programs::Profile,
     prompt,
+    text::cut,
     timer::at,
     tools::ToolFailure,
     usage::{CallTokens, Tokens},
@@ -123,6 +124,10 @@ pub(super) struct Driver {
     /// The prompts without an answer. Empty between turns.
     prompts: BTreeSet<u64>,
     calls: BTreeMap<String, Call>,
+    /// Calls that have ended and whose results are not recorded yet, with whether they failed.
+    ended_calls: BTreeMap<String, bool>,
+    /// Recorded results of calls that have not ended yet.
+    results: BTreeMap<String, String>,
     questions: BTreeMap<String, Question>,
     /// The size of this turn's stored long arguments.
     long_bytes: usize,
@@ -159,6 +164,8 @@ impl Driver {
             session: String::new(),
             prompts: BTreeSet::new(),
             calls: BTreeMap::new(),
+            ended_calls: BTreeMap::new(),
+            results: BTreeMap::new(),
             questions: BTreeMap::new(),
             long_bytes: 0,
             last_question: 0,
@@ -526,6 +533,13 @@ impl Driver {
             let arguments = json!({});
             channels.emit(AgentEvent::UnofferedCall { tool, arguments }).await;
         }
+        for (id, result) in recorded.results {
+            if let Some(failed) = self.ended_calls.remove(&id) {
+                channels.emit(AgentEvent::tool_ended(&id, failed, &result)).await;
+            } else if self.calls.contains_key(&id) {
+                self.results.insert(id, cut(result, MAX_ARGUMENTS_BYTES));
+            }
+        }
         if recorded.calls.is_empty() {
             return;
         }
@@ -559,7 +573,10 @@ impl Driver {
                 }
                 channels.emit(AgentEvent::Output(text.to_owned())).await;
             }
-            "agent_thought_chunk" => channels.emit(AgentEvent::Activity("thinking".to_owned())).await,
+            "agent_thought_chunk" => {
+                channels.emit(AgentEvent::Activity("thinking".to_owned())).await;
+                channels.emit(AgentEvent::Reasoning(text.to_owned())).await;
+            }
             "tool_call" | "tool_call_update" => self.call_updated(update, channels).await,
             "plan" => channels.emit(events::plan(update)).await,
             "usage_update" => {
@@ -573,7 +590,7 @@ impl Driver {
     async fn message_over(&mut self, channels: &DriverChannels) {
         if !self.message.is_empty() {
             self.message.clear();
-            channels.emit(AgentEvent::Output("\n".to_owned())).await;
+            channels.emit(AgentEvent::MessageEnd).await;
         }
         self.message_id = Value::Null;
     }
@@ -618,9 +635,29 @@ impl Driver {
         let is_new = status != "pending" && !call.is_reported;
         call.is_reported |= is_new;
         let tool = call.tool.clone();
+        let is_done = call.is_done;
         if is_new {
-            let used = events::used(profile, &tool, call.arguments.as_ref().unwrap_or(&Value::Null));
+            let arguments = call.arguments.as_ref().unwrap_or(&Value::Null);
+            let used = events::used(profile, &tool, arguments);
+            let started = StartedTool {
+                id: id.to_owned(),
+                tool: profile.ours(&tool).unwrap_or(&tool).to_owned(),
+                arguments: arguments.clone(),
+            };
             channels.emit(AgentEvent::ToolUsed(used)).await;
+            if self.is_offered(&tool) {
+                channels.emit(AgentEvent::ToolStarted(started)).await;
+            }
+        }
+        if is_done {
+            let recorded = self.results.remove(id);
+            let result = recorded.unwrap_or_else(|| events::result(update));
+            let failed = status == "failed";
+            if result.is_empty() && self.opening.chats.is_some() {
+                self.ended_calls.insert(id.to_owned(), failed);
+            } else {
+                channels.emit(AgentEvent::tool_ended(id, failed, &result)).await;
+            }
         }
         if is_new && !self.is_offered(&tool) {
             let arguments = self.calls.get(id).and_then(|call| call.arguments.clone());
@@ -700,6 +737,7 @@ impl Driver {
                 let number = self.last_question.to_string();
                 let event = AskedTool {
                     id: number.clone(),
+                    call_id: question.call.clone(),
                     tool: question.tool.clone(),
                     arguments: question.arguments.clone(),
                     written: events::written(asked, &self.opening.directory),
@@ -720,6 +758,10 @@ impl Driver {
         self.calls.clear();
         self.questions.clear();
         self.long_bytes = 0;
+        self.results.clear();
+        for (id, failed) in std::mem::take(&mut self.ended_calls) {
+            channels.emit(AgentEvent::tool_ended(&id, failed, "")).await;
+        }
         let tokens = events::tokens(&incoming["result"]);
         if tokens != Tokens::NONE && !self.calls_spent.has_calls() && !std::mem::replace(&mut self.is_usage_late, true)
         {

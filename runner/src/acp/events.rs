@@ -86,6 +86,19 @@ pub(super) fn used(profile: Profile, tool: &str, arguments: &Value) -> ToolUse {
     redact::tool_use(name, &detail)
 }
 
+/// Returns the text of a call's result as far as the program reports it.
+pub(super) fn result(update: &Value) -> String {
+    let parts = update["content"].as_array().into_iter().flatten();
+    let parts: Vec<&str> = parts.filter_map(|part| part["content"]["text"].as_str()).collect();
+    if !parts.is_empty() {
+        return parts.join("\n");
+    }
+    let raw = &update["rawOutput"];
+    let output = raw.as_str().or_else(|| raw["output"].as_str());
+    let error = raw["error"].as_str();
+    output.or(error).unwrap_or_default().to_owned()
+}
+
 /// Returns the complete plan.
 pub(super) fn plan(update: &Value) -> AgentEvent {
     let entries = update["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -169,6 +182,17 @@ pub(super) fn unknown_tools(entry: &Value) -> Vec<String> {
     refused
         .filter_map(|result| result["name"].as_str().map(str::to_owned))
         .collect()
+}
+
+/// Returns the results of calls in an entry of that log, each with the id of its call.
+pub(super) fn recorded_results(entry: &Value) -> Vec<(String, String)> {
+    let parts = entry["content"].as_array().into_iter().flatten();
+    let results = parts.map(|part| &part["functionResponse"]).filter_map(|result| {
+        let response = &result["response"];
+        let text = response["output"].as_str().or_else(|| response["error"].as_str())?;
+        Some((result["id"].as_str()?.to_owned(), text.to_owned()))
+    });
+    results.collect()
 }
 
 /// Returns the unused part of the context, as a percentage.

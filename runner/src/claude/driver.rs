@@ -206,7 +206,7 @@ impl Driver {
                 let pieces = incoming["message"]["content"].as_array().into_iter().flatten();
                 for piece in pieces {
                     self.record_unoffered(piece);
-                    if let Some(event) = events::piece(piece) {
+                    for event in events::piece(piece) {
                         channels.emit(event).await;
                     }
                 }
@@ -216,7 +216,7 @@ impl Driver {
                     channels.emit(self.meter(left)).await;
                 }
             }
-            "user" => self.report_unoffered(incoming, channels).await,
+            "user" => self.handle_results(incoming, channels).await,
             "control_response" if self.context_asked.as_deref() == incoming["response"]["request_id"].as_str() => {
                 self.handle_context_usage(&incoming["response"]["response"], channels)
                     .await;
@@ -245,9 +245,12 @@ impl Driver {
         }
     }
 
-    async fn report_unoffered(&mut self, incoming: &Value, channels: &DriverChannels) {
+    async fn handle_results(&mut self, incoming: &Value, channels: &DriverChannels) {
         let pieces = incoming["message"]["content"].as_array().into_iter().flatten();
         for piece in pieces.filter(|piece| piece["type"] == "tool_result") {
+            if let Some(event) = events::result(piece) {
+                channels.emit(event).await;
+            }
             let call = piece["tool_use_id"].as_str().and_then(|id| self.unoffered.remove(id));
             if let Some((tool, arguments)) = call
                 && piece["is_error"] == true
@@ -312,7 +315,7 @@ impl Driver {
         let request = &incoming["request"];
         let id = incoming["request_id"].as_str().unwrap_or_default();
         match request["subtype"].as_str().unwrap_or_default() {
-            "hook_callback" => self.hook_asked(id, &request["input"], channels).await,
+            "hook_callback" => self.hook_asked(id, request, channels).await,
             "mcp_message" => self.called(id, &request["message"], channels).await,
             "can_use_tool" => {
                 // In its mode the program does not ask, so such a request bypassed the hook.
@@ -329,7 +332,11 @@ impl Driver {
     }
 
     /// Handles a hook request. The supervisor decides about its own tools when they are called.
-    async fn hook_asked(&self, id: &str, input: &Value, channels: &DriverChannels) {
+    async fn hook_asked(&self, id: &str, request: &Value, channels: &DriverChannels) {
+        let input = &request["input"];
+        let call_id = request["tool_use_id"]
+            .as_str()
+            .or_else(|| input["tool_use_id"].as_str());
         let tool = input["tool_name"].as_str().unwrap_or_default();
         if own(tool).is_some_and(|name| self.tools.iter().any(|offered| offered.name == name)) {
             self.answer_hook(id, &Ok(()));
@@ -340,6 +347,7 @@ impl Driver {
             .await;
         let asked = AskedTool {
             id: id.to_owned(),
+            call_id: call_id.unwrap_or_default().to_owned(),
             tool: tool.to_owned(),
             arguments: input["tool_input"].clone(),
             written: events::written(tool, &input["tool_input"]),

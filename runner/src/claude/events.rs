@@ -11,13 +11,31 @@ use crate::{
     usage::{Tokens, millionths, percentage_left, sum},
 };
 
-/// What a piece of an answer shows.
-pub(super) fn piece(piece: &Value) -> Option<AgentEvent> {
-    match piece["type"].as_str()? {
-        "text" => Some(AgentEvent::Output(piece["text"].as_str()?.to_owned())),
-        "thinking" => Some(AgentEvent::Activity("thinking".to_owned())),
-        _ => None,
+/// What a piece of an answer shows. Each piece is complete.
+pub(super) fn piece(piece: &Value) -> Vec<AgentEvent> {
+    let text = |key: &str| piece[key].as_str().unwrap_or_default().to_owned();
+    match piece["type"].as_str() {
+        Some("text") => vec![AgentEvent::Output(text("text")), AgentEvent::MessageEnd],
+        Some("thinking") => vec![
+            AgentEvent::Activity("thinking".to_owned()),
+            AgentEvent::Reasoning(text("thinking")),
+            AgentEvent::MessageEnd,
+        ],
+        _ => Vec::new(),
     }
+}
+
+/// The end of a call, from a piece of the message that answers it.
+pub(super) fn result(piece: &Value) -> Option<AgentEvent> {
+    let id = piece["tool_use_id"]
+        .as_str()
+        .filter(|_| piece["type"] == "tool_result")?;
+    let parts = piece["content"].as_array().into_iter().flatten();
+    let parts: Vec<&str> = parts.filter_map(|part| part["text"].as_str()).collect();
+    let text = piece["content"]
+        .as_str()
+        .map_or_else(|| parts.join("\n"), str::to_owned);
+    Some(AgentEvent::tool_ended(id, piece["is_error"] == true, &text))
 }
 
 /// Returns the event for a call of one of its own tools, from the hook's data. The model's request may be incomplete.

@@ -369,7 +369,8 @@ impl Driver {
                 self.program.send(&json!({"id": id, "error": error}));
             }
             ("item/started", None) => {
-                if let Some(event) = events::begun(&params["item"]) {
+                let item = &params["item"];
+                for event in events::begun(item).into_iter().chain(events::started(item)) {
                     channels.emit(event).await;
                 }
             }
@@ -377,6 +378,12 @@ impl Driver {
                 let text = params["item"]["text"].as_str().unwrap_or_default();
                 text.clone_into(&mut self.last_message);
                 channels.emit(AgentEvent::Output(text.to_owned())).await;
+                channels.emit(AgentEvent::MessageEnd).await;
+            }
+            ("item/completed", None) => {
+                for event in events::ended(&params["item"]) {
+                    channels.emit(event).await;
+                }
             }
             ("rawResponseItem/completed", None) => self.raw_item(&params["item"], channels).await,
             ("turn/plan/updated", None) => channels.emit(events::plan(params)).await,
@@ -495,6 +502,7 @@ impl Driver {
         };
         let asked = AskedTool {
             id: id.clone(),
+            call_id: call.input["tool_use_id"].as_str().unwrap_or_default().to_owned(),
             tool: tool.to_owned(),
             arguments,
             written,

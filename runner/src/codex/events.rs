@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use troupe_proto::supervisor::v1::plan_step::State;
 
 use crate::{
-    agent::AgentEvent,
+    agent::{AgentEvent, StartedTool},
     provider_access::provider_error,
     redact,
     usage::{Tokens, percentage_left},
@@ -29,6 +29,46 @@ pub(super) fn begun(item: &Value) -> Option<AgentEvent> {
         _ => return None,
     };
     Some(AgentEvent::ToolUsed(redact::tool_use(&name, &detail)))
+}
+
+/// Returns the call of a tool that Codex executes without a hook, from an item that begins.
+pub(super) fn started(item: &Value) -> Option<AgentEvent> {
+    let text = |key: &str| item[key].as_str().unwrap_or_default();
+    let (tool, arguments) = match item["type"].as_str()? {
+        "webSearch" => ("web_search".to_owned(), json!({"query": item["query"]})),
+        "mcpToolCall" => (
+            format!("{}.{}", text("server"), text("tool")),
+            item["arguments"].clone(),
+        ),
+        _ => return None,
+    };
+    let id = text("id").to_owned();
+    Some(AgentEvent::ToolStarted(StartedTool { id, tool, arguments }))
+}
+
+/// Returns the end of a call, or a summary of reasoning, from an item that has ended.
+pub(super) fn ended(item: &Value) -> Vec<AgentEvent> {
+    let failed = matches!(item["status"].as_str(), Some("failed" | "declined"));
+    let end = |text: &str| {
+        let id = item["id"].as_str().unwrap_or_default();
+        vec![AgentEvent::tool_ended(id, failed, text)]
+    };
+    match item["type"].as_str() {
+        Some("commandExecution") => end(item["aggregatedOutput"].as_str().unwrap_or_default()),
+        Some("fileChange" | "webSearch") => end(""),
+        Some("mcpToolCall") => {
+            let parts = item["result"]["content"].as_array().into_iter().flatten();
+            let parts: Vec<&str> = parts.filter_map(|part| part["text"].as_str()).collect();
+            let error = item["error"]["message"].as_str().unwrap_or_default();
+            end(&format!("{}{error}", parts.join("\n")))
+        }
+        Some("reasoning") => {
+            let summary = item["summary"].as_array().into_iter().flatten();
+            let summary: Vec<&str> = summary.filter_map(Value::as_str).collect();
+            vec![AgentEvent::Reasoning(summary.join("\n")), AgentEvent::MessageEnd]
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// The command itself, without the shell that runs it.

@@ -86,6 +86,10 @@ impl AgentKind for ProcessKind {
         false
     }
 
+    fn writes_lines(&self) -> bool {
+        true
+    }
+
     fn start<'a>(&'a self, launch: &'a LaunchSpec, _: ModelChoice) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
         Box::pin(self.start_program(launch))
     }

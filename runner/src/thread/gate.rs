@@ -5,10 +5,7 @@ use base16ct::lower;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::{sync::oneshot, time::timeout};
-use troupe_proto::{
-    reason::Reason,
-    supervisor::v1::{ToolDecision, ToolRequest},
-};
+use troupe_proto::{reason::Reason, supervisor::v1::ToolRequest};
 use uuid::Uuid;
 
 use super::{ThreadEvent, ThreadReporter};
@@ -43,10 +40,28 @@ pub(super) struct JudgedCall<'a> {
     pub(super) docs_only: bool,
 }
 
+/// The supervisor's decision on a call.
+#[derive(Debug)]
+pub(super) struct Judgement {
+    pub(super) verdict: Result<(), ToolFailure>,
+    /// The approval that decided. Empty: no operator was asked.
+    pub(super) approval_id: String,
+}
+
+impl From<ToolFailure> for Judgement {
+    /// A denial without an operator.
+    fn from(failure: ToolFailure) -> Self {
+        Self {
+            verdict: Err(failure),
+            approval_id: String::new(),
+        }
+    }
+}
+
 impl ThreadReporter {
     /// Waits for permission to run a tool. A call that was not offered is refused and recorded; the failure gives the
     /// reason.
-    pub(super) async fn ask(&self, call: JudgedCall<'_>, secrets: &[String]) -> Result<(), ToolFailure> {
+    pub(super) async fn ask(&self, call: JudgedCall<'_>, secrets: &[String]) -> Judgement {
         let JudgedCall {
             kind,
             tool,
@@ -55,7 +70,9 @@ impl ThreadReporter {
             not_offered,
             docs_only,
         } = call;
-        check(tool, &written)?;
+        if let Err(failure) = check(tool, &written) {
+            return failure.into();
+        }
         let arguments_sha256 = digest(tool, arguments, &written);
         let mut arguments_json = redact::secrets(arguments, secrets).to_string();
         let mut omitted_bytes = 0;
@@ -80,12 +97,17 @@ impl ThreadReporter {
         self.report_event(ThreadEvent::Question(Question { request, answer }))
             .await;
         match timeout(DECISION_LIMIT, decision).await {
-            Ok(Ok(ToolDecision { allowed: true, .. })) => Ok(()),
-            Ok(Ok(refused)) => Err(ToolFailure::new(Reason::ToolDenied, refused.reason)),
-            Ok(Err(_)) => Err(ToolFailure::local("the thread is not wanted any more")),
+            Ok(Ok(decision)) => Judgement {
+                verdict: match decision.allowed {
+                    true => Ok(()),
+                    false => Err(ToolFailure::new(Reason::ToolDenied, decision.reason)),
+                },
+                approval_id: decision.approval_id,
+            },
+            Ok(Err(_)) => ToolFailure::local("the thread is not wanted any more").into(),
             Err(_) => {
                 let text = format!("the supervisor did not decide on {tool} within {DECISION_LIMIT:?}");
-                Err(ToolFailure::new(Reason::DeadlineExceeded, text))
+                ToolFailure::new(Reason::DeadlineExceeded, text).into()
             }
         }
     }

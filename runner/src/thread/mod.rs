@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 use troupe_proto::supervisor::v1::{
-    ClosePolicy, RunningInput, Telemetry, ThreadStoppedReport, Turn, runner_report::Kind,
+    ClosePolicy, RunningInput, Telemetry, ThreadStoppedReport, TranscriptEntry, Turn, runner_report::Kind,
 };
 
 use self::task::ThreadTask;
@@ -68,6 +68,8 @@ pub(crate) enum ThreadEvent {
     Telemetry(Telemetry),
     /// Output for people.
     Output(String),
+    /// Entries of its transcript.
+    Transcript(Vec<TranscriptEntry>),
     /// The start failed. Only `Gone` follows.
     Refused(StartFailure),
     /// The program is gone and the task ends. The last event of every thread.

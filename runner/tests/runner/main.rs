@@ -10,5 +10,6 @@ mod sample;
 mod stopping;
 mod supervisor;
 mod tools;
+mod transcript;
 mod turns;
 mod workspace;

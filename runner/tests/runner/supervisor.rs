@@ -17,8 +17,8 @@ use troupe_proto::{
     supervisor::v1::{
         AttachRequest, AttachResponse, ClosePolicy, DeliverInput, HeldThreadVerdict, Input, InputItem, InterruptTurn,
         PromptExtent, ReportAck, RunnerHello, RunnerReport, RunnerWelcome, RunningInput, ShutdownThread, StartRefused,
-        StartThread, ThreadOutput, ThreadStoppedReport, ToolDecision, ToolRequest, Turn, TurnEndedReport,
-        attach_request, attach_response,
+        StartThread, ThreadOutput, ThreadStoppedReport, ToolDecision, ToolRequest, TranscriptAck, TranscriptBatch,
+        Turn, TurnEndedReport, attach_request, attach_response,
         deliver_input::Delivery,
         input_item::Item,
         runner_report::Kind,
@@ -44,6 +44,10 @@ type Opened = (String, Outgoing, Streaming<AttachRequest>);
 pub(crate) struct Attached {
     pub(crate) token: String,
     pub(crate) hello: RunnerHello,
+    /// The batches of transcripts that were received while the test waited for other messages.
+    pub(crate) transcript: Vec<TranscriptBatch>,
+    /// Whether batches of transcripts are acknowledged.
+    pub(crate) acknowledges_transcripts: bool,
     to_runner: Outgoing,
     from_runner: Streaming<AttachRequest>,
 }
@@ -140,6 +144,8 @@ impl TestRunner {
         let attached = Attached {
             token,
             hello,
+            transcript: Vec::new(),
+            acknowledges_transcripts: true,
             to_runner,
             from_runner,
         };
@@ -260,6 +266,17 @@ impl Attached {
         let found = async {
             loop {
                 let request = self.from_runner.message().await.unwrap().expect("the stream continues");
+                if let Some(attach_request::Message::Transcript(batch)) = &request.message {
+                    self.transcript.push(batch.clone());
+                    if self.acknowledges_transcripts {
+                        let ack = TranscriptAck {
+                            thread_id: batch.thread_id.clone(),
+                            generation: batch.generation,
+                            batch: batch.batch,
+                        };
+                        self.say(attach_response::Message::TranscriptAck(ack)).await;
+                    }
+                }
                 if let Some(found) = request.message.and_then(&pick) {
                     return found;
                 }
@@ -332,6 +349,7 @@ impl Attached {
             request_id: question.request_id.clone(),
             allowed: reason.is_empty(),
             reason: reason.to_owned(),
+            approval_id: String::new(),
         }))
         .await;
     }

@@ -22,3 +22,4 @@ pub mod settings;
 pub mod state;
 pub mod status;
 pub mod time;
+pub mod transcript;

@@ -86,6 +86,18 @@ pub enum PromptLog {
     Off,
 }
 
+/// The parts of transcripts that are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TranscriptLog {
+    /// Everything.
+    #[default]
+    Full,
+    /// Calls of tools, without messages and results.
+    Tools,
+    /// Nothing.
+    Off,
+}
+
 /// The behavior when a thread's runner is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestartPolicy {
@@ -511,6 +523,8 @@ pub struct Settings {
     pub approve_orchestrators: bool,
     /// The parts of prompts that are stored.
     pub prompt_log: PromptLog,
+    /// The parts of transcripts that are stored.
+    pub transcript: TranscriptLog,
     /// The behavior when a thread's runner is lost.
     pub restart_policy: RestartPolicy,
     /// The maximum permissions of a child.

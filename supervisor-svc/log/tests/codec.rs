@@ -33,7 +33,7 @@ use supervisor_core::{
     principal::Actor,
     settings::{
         Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog,
-        RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
+        RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, TranscriptLog, Usage, WakePolicy, Webhook,
     },
     status::{Settled, StatusKind},
     time::UnixMillis,
@@ -236,6 +236,11 @@ fn webhook() -> impl Strategy<Value = Webhook> {
 fn settings() -> BoxedStrategy<Settings> {
     let slot_release = prop_oneof![Just(SlotRelease::Settle), Just(SlotRelease::Close)];
     let prompt_log = prop_oneof![Just(PromptLog::Full), Just(PromptLog::Hashes), Just(PromptLog::Off)];
+    let transcript = prop_oneof![
+        Just(TranscriptLog::Full),
+        Just(TranscriptLog::Tools),
+        Just(TranscriptLog::Off)
+    ];
     let restart = prop_oneof![Just(RestartPolicy::Never), Just(RestartPolicy::OnLost)];
     let inheritance = prop_oneof![Just(Inheritance::Attenuate), Just(Inheritance::Ceiling)];
     (
@@ -255,6 +260,7 @@ fn settings() -> BoxedStrategy<Settings> {
             inheritance,
             option::of(content()),
             option::of(span()),
+            transcript,
         ),
         (
             option::of(raw_layer()),
@@ -281,6 +287,7 @@ fn settings() -> BoxedStrategy<Settings> {
             orchestrators: third.7,
             approve_orchestrators: second.0,
             prompt_log: second.1,
+            transcript: second.6,
             restart_policy: second.2,
             policy_inheritance: second.3,
             tool_ceiling: third.0,

@@ -14,7 +14,7 @@ use supervisor_core::{
     principal::Actor,
     settings::{
         Budget, Currency, EdgeManagement, Limits, Mode, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease,
-        StallRule, Webhook,
+        StallRule, TranscriptLog, Webhook,
     },
     time::UnixMillis,
 };
@@ -56,6 +56,7 @@ fn settings(prompt_log: PromptLog) -> Settings {
         orchestrators: Vec::new(),
         approve_orchestrators: false,
         prompt_log,
+        transcript: TranscriptLog::default(),
         restart_policy: RestartPolicy::default(),
         policy_inheritance: Inheritance::default(),
         tool_ceiling: None,
@@ -437,9 +438,13 @@ async fn damaged_pages_are_found() {
     let (directory, store) = sound().await;
     closed(store).await;
     let path = directory.path().join(DATABASE);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let page = "SELECT rootpage FROM sqlite_schema WHERE name = 'records'";
+    let page: u32 = connection.query_row(page, [], |row| row.get(0)).unwrap();
+    let page = usize::try_from(page).unwrap();
+    drop(connection);
     let mut bytes = fs::read(&path).unwrap();
-    // The second page and all after it; the first has the schema.
-    bytes[4096..].fill(0xff);
+    bytes[(page - 1) * 4096..page * 4096].fill(0xff);
     fs::write(&path, bytes).unwrap();
     let report = verified(directory.path());
     assert!(!report.is_sound() && !report.damage.is_empty(), "{report:?}");

@@ -21,7 +21,7 @@ use supervisor_core::{
     principal::Actor,
     settings::{
         Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog,
-        RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, Usage, WakePolicy, Webhook,
+        RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, TranscriptLog, Usage, WakePolicy, Webhook,
     },
     state::{mailbox::Body, session::Session, thread::LatestTurn, webhook::WebhookStart},
     status::{Settled, Status, StatusKind},
@@ -105,6 +105,7 @@ fn settings() -> Settings {
         orchestrators: vec![String::from("lead")],
         approve_orchestrators: true,
         prompt_log: PromptLog::Hashes,
+        transcript: TranscriptLog::Tools,
         restart_policy: RestartPolicy::OnLost,
         policy_inheritance: Inheritance::Ceiling,
         tool_ceiling: Some(layer("ceiling", "web_*")),

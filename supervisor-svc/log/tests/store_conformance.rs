@@ -7,13 +7,14 @@ use std::{path::Path, sync::Arc};
 use bytes::Bytes;
 use futures::future::join_all;
 use supervisor_core::{
-    ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
+    ids::{Digest, Epoch, Generation, Sequence, SessionId, ThreadId},
     time::UnixMillis,
+    transcript::{TranscriptKind, TranscriptKinds, TranscriptSource},
 };
 use supervisor_log::store::{
-    AppendError, Batch, Content, Created, CreationKey, CursorKey, Due, EventStore, Evidence, Head, Invalid, Mark,
-    MarkKind, MemoryStore, NewRecord, ReadError, Refusal, RequestKey, RequestRecord, SessionEntry, Side, Snapshot,
-    SqliteStore, StoredRecord, WriteError, limits,
+    AppendError, Batch, Content, Created, CreationKey, CursorKey, Due, EventStore, Evidence, Head, Invalid, LongText,
+    Mark, MarkKind, MemoryStore, NewEntry, NewRecord, ReadError, Refusal, RequestKey, RequestRecord, SessionEntry,
+    Side, Snapshot, SqliteStore, StoredRecord, TranscriptQuery, WriteError, limits,
 };
 use uuid::Uuid;
 
@@ -749,6 +750,17 @@ async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
             bytes: Bytes::new(),
         };
         store.put_snapshot(session(number), snapshot).await.unwrap();
+        let source = TranscriptSource {
+            session: session(number),
+            ..source(1, 1)
+        };
+        let entries = vec![entry(TranscriptKind::Message, "secret")];
+        store
+            .append_transcript(source, entries, ROOM)
+            .await
+            .durable()
+            .await
+            .unwrap();
         store
             .put_cursor(cursor(number), Some(Bytes::from_static(b"3")))
             .await
@@ -771,6 +783,14 @@ async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
                 .unwrap()
                 .is_some(),
             store.snapshot(session(number)).await.unwrap().is_some(),
+            !store
+                .transcript(TranscriptQuery {
+                    session: session(number),
+                    ..ENTRIES
+                })
+                .await
+                .unwrap()
+                .is_empty(),
             store.cursor(cursor(number)).await.unwrap().is_some(),
             store.creation(name, "same".to_owned()).await.unwrap().is_some(),
             store
@@ -780,12 +800,158 @@ async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
                 .iter()
                 .any(|due| due.session == session(number)),
         ];
-        assert_eq!(found, [is_there; 9], "session {number}");
+        assert_eq!(found, [is_there; 10], "session {number}");
     }
     assert_eq!(
         store.append(batch(session(1), 3, 1)).await,
         Err(AppendError::NotFound { session: session(1) })
     );
+}
+
+fn source(generation: u32, batch: u64) -> TranscriptSource {
+    TranscriptSource {
+        session: session(1),
+        thread: thread(1),
+        generation: Generation::new(generation),
+        batch,
+    }
+}
+
+fn entry(kind: TranscriptKind, text: impl Into<Bytes>) -> NewEntry {
+    NewEntry {
+        kind: kind as u8,
+        header: Bytes::from_static(b"header"),
+        text: text.into(),
+    }
+}
+
+/// Enough for the transcripts of any session.
+const ROOM: u64 = u64::MAX / 2;
+
+const ENTRIES: TranscriptQuery = TranscriptQuery {
+    session: SessionId::from_uuid(Uuid::from_u128(1)),
+    thread: ThreadId::from_uuid(Uuid::from_u128(1)),
+    after: 0,
+    kinds: TranscriptKinds::ALL,
+    limit: usize::MAX,
+};
+
+/// The entries that a query selects: their numbers and listed texts.
+async fn entries(store: &Store, query: TranscriptQuery) -> Vec<(u64, Option<String>)> {
+    let found = store.transcript(query).await.unwrap();
+    let text = |text: Bytes| String::from_utf8(text.into()).unwrap();
+    found
+        .into_iter()
+        .map(|entry| (entry.number, entry.text.map(text)))
+        .collect()
+}
+
+async fn transcript_entries_are_numbered_and_stored_once(store: Store) {
+    created(&store, session(1), 1).await;
+    let message = |text: &'static str| entry(TranscriptKind::Message, text);
+    let append = async |generation, batch, texts: Vec<NewEntry>| {
+        store
+            .append_transcript(source(generation, batch), texts, ROOM)
+            .await
+            .durable()
+            .await
+    };
+    assert_eq!(append(1, 1, vec![message("a"), message("b")]).await, Ok(Some(2)));
+    assert_eq!(append(1, 1, vec![message("again")]).await, Ok(None));
+    // A runner may drop batches. The numbers have no gap.
+    assert_eq!(append(1, 5, vec![message("c")]).await, Ok(Some(3)));
+    assert_eq!(append(1, 4, vec![message("late")]).await, Ok(None));
+    assert_eq!(append(2, 1, vec![message("d")]).await, Ok(Some(4)));
+    assert_eq!(append(1, 6, vec![message("of an earlier attempt")]).await, Ok(None));
+    let found: Vec<_> = entries(&store, ENTRIES).await;
+    let expected = [(1, "a"), (2, "b"), (3, "c"), (4, "d")];
+    assert_eq!(found, expected.map(|(number, text)| (number, Some(text.to_owned()))));
+    let absent = TranscriptSource {
+        session: session(2),
+        ..source(1, 1)
+    };
+    assert_eq!(
+        store.append_transcript(absent, Vec::new(), ROOM).await.durable().await,
+        Err(WriteError::NotFound { session: session(2) })
+    );
+}
+
+async fn transcripts_are_read_by_kind_and_position(store: Store) {
+    created(&store, session(1), 1).await;
+    let kinds = [TranscriptKind::Message, TranscriptKind::ToolCall];
+    let all = (0..10).map(|number| entry(kinds[number % 2], Bytes::new())).collect();
+    store
+        .append_transcript(source(1, 1), all, ROOM)
+        .await
+        .durable()
+        .await
+        .unwrap();
+    let numbers = async |query| {
+        let found = entries(&store, query).await;
+        found.into_iter().map(|(number, _)| number).collect::<Vec<_>>()
+    };
+    let calls = TranscriptQuery {
+        kinds: [TranscriptKind::ToolCall].into_iter().collect(),
+        ..ENTRIES
+    };
+    assert_eq!(numbers(calls).await, [2, 4, 6, 8, 10]);
+    assert_eq!(
+        numbers(TranscriptQuery {
+            after: 4,
+            limit: 2,
+            ..calls
+        })
+        .await,
+        [6, 8]
+    );
+    for (query, count, before) in [
+        (calls, 2, 6),
+        (calls, 5, 0),
+        (ENTRIES, 3, 7),
+        (TranscriptQuery { after: 8, ..ENTRIES }, 3, 8),
+    ] {
+        assert_eq!(
+            store.transcript_tail(query, count).await,
+            Ok(before),
+            "{count} of {query:?}"
+        );
+    }
+}
+
+async fn long_texts_of_transcripts_are_read_by_digest(store: Store) {
+    created(&store, session(1), 1).await;
+    let long = Bytes::from(vec![b'x'; limits::MAX_LISTED_TEXT_BYTES + 1]);
+    let new = entry(TranscriptKind::Message, long.clone());
+    let digest = new.digest().unwrap();
+    for number in [1, 2] {
+        let source = TranscriptSource {
+            thread: thread(number),
+            ..source(1, 1)
+        };
+        store
+            .append_transcript(source, vec![new.clone()], ROOM)
+            .await
+            .durable()
+            .await
+            .unwrap();
+    }
+    let found = store.transcript(ENTRIES).await.unwrap();
+    assert_eq!((found[0].text.as_ref(), found[0].digest), (None, Some(digest)));
+    let found = LongText {
+        threads: vec![thread(1), thread(2)],
+        text: long,
+    };
+    assert_eq!(store.transcript_text(session(1), digest).await, Ok(Some(found)));
+    assert_eq!(store.transcript_text(session(2), digest).await, Ok(None));
+    let too_many = vec![entry(TranscriptKind::Message, "a"); limits::MAX_TRANSCRIPT_BATCH + 1];
+    assert!(matches!(
+        store
+            .append_transcript(source(1, 2), too_many, ROOM)
+            .await
+            .durable()
+            .await,
+        Err(WriteError::Invalid(Invalid::TooMany { .. }))
+    ));
 }
 
 async fn many_writers_keep_every_sessions_order(store: Store) {
@@ -899,6 +1065,9 @@ conformance!(
     evidence_stays_until_it_is_expired,
     contents_count_once,
     a_summary_counts_for_its_record_only,
+    transcript_entries_are_numbered_and_stored_once,
+    transcripts_are_read_by_kind_and_position,
+    long_texts_of_transcripts_are_read_by_digest,
     many_writers_keep_every_sessions_order,
     a_closed_store_refuses_writes,
     two_logs_have_two_ids,
@@ -1091,6 +1260,85 @@ mod file {
     }
 
     #[tokio::test]
+    async fn full_transcript_drops_oldest_results_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = opened(directory.path()).await;
+        created(&store, session(1), 1).await;
+        let large = Bytes::from(vec![b'x'; 1024 * 1024]);
+        let kinds = [TranscriptKind::Message, TranscriptKind::ToolResult];
+        let pairs = limits::MAX_TRANSCRIPT_BYTES / (2 * large.len() as u64);
+        let append = async |batch| {
+            let both = kinds.map(|kind| entry(kind, large.clone())).into();
+            store
+                .append_transcript(source(1, batch), both, ROOM)
+                .await
+                .durable()
+                .await
+                .unwrap();
+        };
+        for batch in 1..=pairs + 1 {
+            append(batch).await;
+        }
+        let dropped = async || {
+            let found = store.transcript(ENTRIES).await.unwrap();
+            let dropped = found.into_iter().filter(|entry| entry.digest.is_none());
+            dropped.map(|entry| entry.number).collect::<Vec<_>>()
+        };
+        assert_eq!(dropped().await, [2, 4, 6], "three, because the headers count too");
+        for batch in 0..pairs {
+            append(pairs + 2 + batch).await;
+        }
+        let found = dropped().await;
+        assert!(found.starts_with(&[1, 2, 3]), "the texts of messages follow: {found:?}");
+        assert!(
+            store
+                .append_transcript(source(2, 1), Vec::new(), ROOM)
+                .await
+                .durable()
+                .await
+                .is_ok()
+        );
+        let many = limits::MAX_TRANSCRIPT_ENTRIES / limits::MAX_TRANSCRIPT_BATCH as u64 + 2;
+        for batch in 2..=many {
+            let entries = vec![entry(TranscriptKind::Notice, "n"); limits::MAX_TRANSCRIPT_BATCH];
+            store
+                .append_transcript(source(2, batch), entries, ROOM)
+                .await
+                .durable()
+                .await
+                .unwrap();
+        }
+        let first = &store.transcript(ENTRIES).await.unwrap()[0];
+        let last = store.transcript_tail(ENTRIES, 0).await.unwrap();
+        assert_eq!(last - first.number + 1, limits::MAX_TRANSCRIPT_ENTRIES);
+    }
+
+    #[tokio::test]
+    async fn texts_beyond_room_of_session_are_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = opened(directory.path()).await;
+        created(&store, session(1), 1).await;
+        let room = 2 * b"header".len() as u64 + 4;
+        for (number, text) in [(1, "1234"), (2, "5")] {
+            let source = TranscriptSource {
+                thread: thread(number),
+                ..source(1, 1)
+            };
+            let entries = vec![entry(TranscriptKind::Message, text)];
+            let pending = store.append_transcript(source, entries, room).await;
+            pending.durable().await.unwrap();
+        }
+        let stored = &store.transcript(ENTRIES).await.unwrap()[0];
+        assert_eq!(stored.text.as_deref(), Some(&b"1234"[..]));
+        let other = TranscriptQuery {
+            thread: thread(2),
+            ..ENTRIES
+        };
+        let left_out = &store.transcript(other).await.unwrap()[0];
+        assert_eq!((left_out.size, &left_out.text, left_out.digest), (1, &None, None));
+    }
+
+    #[tokio::test]
     async fn damage_outside_the_records_is_found() {
         let directory = tempfile::tempdir().unwrap();
         let store = opened(directory.path()).await;
@@ -1106,11 +1354,18 @@ mod file {
             bytes: Bytes::from_static(b"state"),
         };
         store.put_snapshot(session(1), snapshot).await.unwrap();
+        let entries = vec![entry(TranscriptKind::Message, "a")];
+        store
+            .append_transcript(source(1, 1), entries, ROOM)
+            .await
+            .durable()
+            .await
+            .unwrap();
         store.close().await;
         drop(store);
         change(
             directory.path(),
-            "UPDATE contents SET bytes = x'00'; UPDATE snapshots SET bytes = x'00'; UPDATE requests SET expires = 91;",
+            "UPDATE entries SET text = x'00'; UPDATE contents SET bytes = x'00'; UPDATE snapshots SET bytes = x'00'; UPDATE requests SET expires = 91;",
         );
         let store = opened(directory.path()).await;
         let corrupt = |side| ReadError::CorruptSide {
@@ -1122,6 +1377,11 @@ mod file {
             Err(corrupt(Side::Content(digest(1))))
         );
         assert_eq!(store.snapshot(session(1)).await, Err(corrupt(Side::Snapshot)));
+        let (thread, number) = (thread(1), 1);
+        assert_eq!(
+            store.transcript(ENTRIES).await,
+            Err(corrupt(Side::Transcript { thread, number }))
+        );
         assert_eq!(store.requests(session(1), None, 10).await, Err(corrupt(Side::Request)));
         assert_eq!(
             store.request(session(1), request("a", "", 1).key()).await,

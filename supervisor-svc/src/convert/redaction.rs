@@ -43,6 +43,22 @@ impl Redaction {
         session
     }
 
+    /// An entry of a transcript as it is seen.
+    #[must_use]
+    pub fn transcript_entry(self, mut entry: pb::TranscriptEntry) -> pb::TranscriptEntry {
+        if !self.has_texts() {
+            entry.text.clear();
+            entry.plan.clear();
+            if let Some(content) = &mut entry.content {
+                content.preview.clear();
+            }
+            if let Some(call) = &mut entry.tool_call {
+                call.reason.clear();
+            }
+        }
+        entry
+    }
+
     /// An approval as it is seen.
     #[must_use]
     pub fn approval(self, mut approval: pb::Approval) -> pb::Approval {

@@ -77,12 +77,18 @@ impl SupervisorService {
             Caller::Operator { .. } => (self.is_artifact(session, digest).await?, true),
         };
         // Contents that do not belong to a thread do not exist for it.
+        let store = self.directory.store();
         let found = if is_theirs || may_know {
-            let store = self.directory.store();
             store.content(session, digest).await.map_err(Failure::from)?
         } else {
             None
         };
+        if found.is_none()
+            && let Some(long) = store.transcript_text(session, digest).await.map_err(Failure::from)?
+            && may_read_transcript(call, handle, &long.threads)
+        {
+            return Ok(long.text);
+        }
         let is_lost = found.is_none() && (is_theirs || may_know) && self.is_lost(handle, digest).await?;
         match found {
             Some(bytes) if is_theirs => Ok(bytes),
@@ -156,6 +162,17 @@ impl SupervisorService {
             kind,
             thread: None,
         }
+    }
+}
+
+/// Returns whether the caller may read texts of the transcript of one of these threads.
+fn may_read_transcript(call: &Call, handle: &Handle, owners: &[ThreadId]) -> bool {
+    match &call.caller {
+        Caller::Thread { id, .. } => {
+            let state = handle.state();
+            owners.iter().any(|owner| state.is_within(*owner, *id))
+        }
+        Caller::Operator { .. } => call.redaction.has_texts(),
     }
 }
 

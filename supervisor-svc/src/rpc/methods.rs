@@ -6,7 +6,8 @@ use tonic::{Request, Response, Status};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::AgentSupervisorService};
 
 use super::{
-    approvals, content, graph, prompts, service::SupervisorService, sessions, spawn, threads, tools, wait, watch,
+    approvals, content, graph, prompts, service::SupervisorService, sessions, spawn, threads, tools, transcripts, wait,
+    watch,
 };
 use crate::projections::watch::BeginWatch as _;
 
@@ -17,6 +18,7 @@ impl AgentSupervisorService for SupervisorService {
     type WatchSessionsStream = ReceiverStream<Result<pb::WatchSessionsResponse, Status>>;
     type WatchThreadsStream = BoxStream<'static, Result<pb::WatchThreadsResponse, Status>>;
     type WatchNotificationsStream = ReceiverStream<Result<pb::WatchNotificationsResponse, Status>>;
+    type WatchTranscriptStream = ReceiverStream<Result<pb::WatchTranscriptResponse, Status>>;
     type GetContentStream = ReceiverStream<Result<pb::GetContentResponse, Status>>;
 
     async fn create_session(&self, request: Request<pb::CreateSessionRequest>) -> Reply<pb::CreateSessionResponse> {
@@ -170,6 +172,17 @@ impl AgentSupervisorService for SupervisorService {
 
     async fn get_prompt(&self, request: Request<pb::GetPromptRequest>) -> Reply<pb::GetPromptResponse> {
         prompts::get_prompt(self, request).await.map(Response::new)
+    }
+
+    async fn list_transcript(&self, request: Request<pb::ListTranscriptRequest>) -> Reply<pb::ListTranscriptResponse> {
+        transcripts::list_transcript(self, request).await.map(Response::new)
+    }
+
+    async fn watch_transcript(
+        &self,
+        request: Request<pb::WatchTranscriptRequest>,
+    ) -> Reply<Self::WatchTranscriptStream> {
+        transcripts::watch_transcript(self, request).await.map(Response::new)
     }
 
     async fn list_artifacts(&self, request: Request<pb::ListArtifactsRequest>) -> Reply<pb::ListArtifactsResponse> {

@@ -17,6 +17,7 @@ pub(crate) mod spawn;
 mod table;
 mod threads;
 mod tools;
+pub(crate) mod transcripts;
 pub(crate) mod wait;
 pub(crate) mod watch;
 

@@ -56,7 +56,7 @@ pub(super) async fn list_prompts(
     let mut request = request.into_inner();
     let page = Page::of(&mut request, &call.scope)?;
     let (handle, target) = service
-        .prompt_target(&call, &request.session_id, &request.thread_id, "ListPrompts")
+        .read_target(&call, &request.session_id, &request.thread_id, "ListPrompts")
         .await?;
     let marks = service.prompts_of(handle.id(), target);
     let (prompts, next_page_token) = marks.page(&page, convert::marked::prompt).await?;
@@ -76,7 +76,7 @@ pub(super) async fn get_prompt(
         return Err(parse::bad("turn", "turn is required; turns count from 1"));
     }
     let (handle, target) = service
-        .prompt_target(&call, &request.session_id, &request.thread_id, "GetPrompt")
+        .read_target(&call, &request.session_id, &request.thread_id, "GetPrompt")
         .await?;
     let marks = service.prompts_of(handle.id(), target);
     let mut sent = sent_for(&marks, request.turn).await?;
@@ -102,8 +102,8 @@ pub(super) async fn get_prompt(
 }
 
 impl SupervisorService {
-    /// Returns the thread whose prompts a request reads, if the caller may read them.
-    async fn prompt_target(
+    /// Returns the thread that a request reads about, if the caller may read it.
+    pub(super) async fn read_target(
         &self,
         call: &Call,
         session_id: &str,

@@ -19,6 +19,7 @@ use crate::{
     registry_client::RegistryClient,
     runners::RunnerHub,
     tool_decisions::ToolDecisions,
+    transcripts::Transcripts,
     use_cases::spawn::Spawner,
 };
 
@@ -74,6 +75,8 @@ pub struct ServiceParts {
     pub overview: Overview,
     /// The sources of watches.
     pub watches: Arc<WatchSources>,
+    /// The transcripts.
+    pub transcripts: Transcripts,
 }
 
 /// The service.
@@ -87,6 +90,7 @@ pub struct SupervisorService {
     pub(super) overview: Overview,
     pub(super) view: ThreadView,
     pub(super) watches: Arc<WatchSources>,
+    pub(super) transcripts: Transcripts,
     pub(super) clients: Clients,
     pub(super) spawner: Spawner,
     /// Room for contents that are being read.
@@ -110,6 +114,7 @@ impl SupervisorService {
             overview: parts.overview,
             view: parts.watches.view.clone(),
             watches: parts.watches,
+            transcripts: parts.transcripts,
             clients: Clients::default(),
             config,
             draining,

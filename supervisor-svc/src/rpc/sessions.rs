@@ -319,6 +319,7 @@ impl SupervisorService {
             orchestrators: request.orchestrators.clone(),
             approve_orchestrators: request.approve_orchestrators,
             prompt_log: parse::choice("prompt_log", request.prompt_log)?,
+            transcript: parse::choice("transcript", request.transcript)?,
             restart_policy: parse::choice("restart_policy", request.restart_policy)?,
             policy_inheritance: parse::choice("policy_inheritance", request.policy_inheritance)?,
             tool_ceiling,

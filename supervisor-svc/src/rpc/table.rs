@@ -62,6 +62,8 @@ rows! {
         "SetActiveThread" => Reads OBSERVERS,
         "ListPrompts" => Reads READS,
         "GetPrompt" => Reads READS,
+        "ListTranscript" => Reads READS,
+        "WatchTranscript" => Reads READS,
         "ListArtifacts" => Reads READS,
         "GetContent" => Reads READS,
         "GetQuota" => Reads READS,

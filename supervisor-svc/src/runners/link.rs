@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream::FuturesOrdered};
 use opentelemetry::metrics::Counter;
-use supervisor_log::codec::parts::{usage_from_pb, usage_to_pb};
+use supervisor_log::{
+    codec::parts::{usage_from_pb, usage_to_pb},
+    store::WriteError,
+};
 use svc_kit::{identity::principal_of, instruments::counter};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -37,7 +40,7 @@ use crate::{
         command::{Command, Report},
         content::truncate,
         event::ConditionKind,
-        ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId},
+        ids::{ApprovalId, Generation, ReportSequence, RunnerId, SessionId, ThreadId},
         principal::Actor,
         rules::{
             authorize::{MAX_PATH_BYTES, MAX_PATHS},
@@ -45,9 +48,11 @@ use crate::{
         },
         settings::{Price, Sandbox, Usage},
         state::{session::Session, thread::Thread},
+        transcript::TranscriptSource,
     },
     engine::{Directory, Done, Failure, Handle, Origin},
     tool_decisions::{ARGUMENTS_BYTES, KnownBy, ToolCallRequest, ToolDecisions},
+    transcripts::{self, Transcripts},
 };
 
 /// How long a new stream may take to send its hello.
@@ -64,6 +69,9 @@ pub(crate) const MAX_UNDECIDED: usize = 1_024;
 
 /// The maximum number of reports per stream that wait for their append.
 pub(crate) const REPORTS_IN_FLIGHT: usize = 256;
+
+/// The maximum number of batches of transcripts per stream that wait for their append.
+pub(crate) const BATCHES_IN_FLIGHT: usize = 64;
 
 /// The maximum length of a runner id or a tool request id.
 pub(crate) const MAX_ID_BYTES: usize = 128;
@@ -88,6 +96,7 @@ pub struct RunnerGate {
     telemetry: TelemetryBoard,
     output: OutputBoard,
     decisions: ToolDecisions,
+    transcripts: Transcripts,
     /// Counts messages and reports that this release does not know.
     unknown_messages: Counter<u64>,
     draining: CancellationToken,
@@ -102,6 +111,7 @@ impl RunnerGate {
         telemetry: TelemetryBoard,
         output: OutputBoard,
         decisions: ToolDecisions,
+        transcripts: Transcripts,
         draining: CancellationToken,
     ) -> Self {
         Self {
@@ -110,6 +120,7 @@ impl RunnerGate {
             telemetry,
             output,
             decisions,
+            transcripts,
             unknown_messages: counter(
                 "troupe.runners.passed_over",
                 "Messages and reports of runners that this release does not know",
@@ -178,10 +189,9 @@ impl RunnerGate {
         Ok(found.and_then(|handle| Some((handle.id(), handle.state().thread(id).cloned()?))))
     }
 
-    /// Returns the reason why a tool call of one of the runner's threads may not run; `None` if it may run. Waits for
-    /// the operator if the call needs approval.
-    async fn tool(&self, runner: &RunnerId, request: pb::ToolRequest, origin: Origin) -> Option<String> {
-        let unknown = || Some(String::from("the agent is not known to this supervisor"));
+    /// Decides a tool call of one of the runner's threads. Waits for the operator if the call needs approval.
+    async fn tool(&self, runner: &RunnerId, request: pb::ToolRequest, origin: Origin) -> Verdict {
+        let unknown = || Verdict::from(String::from("the agent is not known to this supervisor"));
         let Ok(thread) = request.thread_id.parse::<ThreadId>() else {
             return unknown();
         };
@@ -189,7 +199,7 @@ impl RunnerGate {
         let session = match self.session(runner, thread, generation).await {
             Ok(Some(session)) => session,
             Ok(None) => return unknown(),
-            Err(failure) => return Some(failure.to_string()),
+            Err(failure) => return failure.to_string().into(),
         };
         let is_present = |session: &Session| {
             session
@@ -210,7 +220,7 @@ impl RunnerGate {
                 Ok(digest) => Some(digest),
                 Err(_) => {
                     let text = "arguments_sha256 must be 64 lower-case hexadecimal digits or empty";
-                    return Some(String::from(text));
+                    return String::from(text).into();
                 }
             },
         };
@@ -228,12 +238,15 @@ impl RunnerGate {
             paths: request.resolved_paths,
         };
         if request.not_offered {
-            return Some(self.decisions.refuse_unoffered(&session, thread, &call));
+            return self.decisions.refuse_unoffered(&session, thread, &call).into();
         }
         match self.decisions.decide(&session, thread, &call, origin, pending()).await {
-            Ok(decision) => decision.outcome.refusal(),
+            Ok(decision) => Verdict {
+                refusal: decision.outcome.refusal(),
+                approval: decision.approval,
+            },
             // Fail closed: a call that cannot be recorded does not run.
-            Err(failure) => Some(failure.to_string()),
+            Err(failure) => failure.to_string().into(),
         }
     }
 
@@ -345,6 +358,7 @@ impl Stream {
     /// Serves the stream until it ends, is silent for a lease, is replaced by a later stream, or the service drains.
     async fn serve(&self, mut incoming: Streaming<pb::AttachRequest>) {
         let mut in_flight = FuturesOrdered::new();
+        let mut batches = FuturesOrdered::new();
         // The tasks end with the stream. The runner repeats its requests on the next stream.
         let mut undecided = JoinSet::new();
         let mut unfinished = UnfinishedArtifacts::default();
@@ -352,7 +366,7 @@ impl Stream {
         let lease = self.gate.hub.lease();
         let mut last_activity = Instant::now();
         loop {
-            let room = in_flight.len() < REPORTS_IN_FLIGHT;
+            let room = in_flight.len() < REPORTS_IN_FLIGHT && batches.len() < BATCHES_IN_FLIGHT;
             tokio::select! {
                 // Acknowledge durable reports before taking more messages.
                 biased;
@@ -365,6 +379,10 @@ impl Stream {
                     // An unrecorded report ends the stream. The runner resends the report on the next stream.
                     let Some(ack) = ack else { return };
                     self.gate.hub.send(&self.runner, ToRunner::ReportAck(ack));
+                }
+                Some(ack) = batches.next(), if !batches.is_empty() => {
+                    let Some(ack) = ack else { return };
+                    self.gate.hub.send(&self.runner, ToRunner::TranscriptAck(ack));
                 }
                 Some(decided) = undecided.join_next(), if !undecided.is_empty() => match decided {
                     Ok(decision) => self.decide(decision),
@@ -413,6 +431,11 @@ impl Stream {
                                 return self.unrecorded(&failure);
                             }
                         }
+                        FromRunner::Transcript(batch) => match self.transcript(batch).await {
+                            Ok(Some(stored)) => batches.push_back(stored),
+                            Ok(None) => {}
+                            Err(failure) => return self.unrecorded(&failure),
+                        },
                         FromRunner::Telemetry(telemetry) => self.telemetry(telemetry).await,
                         FromRunner::ToolRequest(request) => self.tool(request, &mut undecided),
                         FromRunner::Output(output) => self.output(&output),
@@ -547,6 +570,57 @@ impl Stream {
         Ok(Some((ack, Some(applied))))
     }
 
+    /// Begins to store a batch of a transcript: it is durable before a later report is. The returned future completes
+    /// with the acknowledgement; `None` if the batch could not be stored, so that the runner resends it on the next
+    /// stream.
+    ///
+    /// # Errors
+    /// The failure to reach the session.
+    async fn transcript(
+        &self,
+        batch: pb::TranscriptBatch,
+    ) -> Result<Option<impl Future<Output = Option<pb::TranscriptAck>> + use<>>, Failure> {
+        let Ok(thread) = batch.thread_id.parse::<ThreadId>() else {
+            return Ok(None);
+        };
+        let generation = Generation::new(batch.generation);
+        let session = self.gate.session(&self.runner, thread, generation).await?;
+        let ack = pb::TranscriptAck {
+            thread_id: batch.thread_id,
+            generation: batch.generation,
+            batch: batch.batch,
+        };
+        let transcripts = self.gate.transcripts.clone();
+        let now = self.gate.directory.clock().now();
+        let runner = self.runner.clone();
+        let appended = match session {
+            None => None,
+            Some(session) => {
+                let log = session.state().settings.transcript;
+                let source = TranscriptSource {
+                    session: session.id(),
+                    thread,
+                    generation,
+                    batch: ack.batch,
+                };
+                let entries = transcripts::stored(generation, batch.entries, log, now);
+                Some(transcripts.append(source, entries).await)
+            }
+        };
+        Ok(Some(async move {
+            let Some(appended) = appended else {
+                return Some(ack);
+            };
+            match appended.durable().await {
+                Ok(()) | Err(WriteError::NotFound { .. } | WriteError::Invalid(_)) => Some(ack),
+                Err(error) => {
+                    tracing::warn!(%runner, %error, "a part of a transcript was not stored");
+                    None
+                }
+            }
+        }))
+    }
+
     async fn start_refused(&self, refused: pb::StartRefused) -> Result<(), Failure> {
         let Ok(thread) = refused.thread_id.parse::<ThreadId>() else {
             return Ok(());
@@ -637,7 +711,7 @@ impl Stream {
             )
         });
         if let Some(reason) = too_large(&request).or(many) {
-            self.decide(decision(request.request_id, Some(reason)));
+            self.decide(decision(request.request_id, reason.into()));
             return;
         }
         let (gate, runner, origin) = (self.gate.clone(), self.runner.clone(), self.origin());
@@ -660,12 +734,31 @@ impl Stream {
     }
 }
 
-/// Builds the response to a tool request. `refused` is the reason why the call may not run.
-fn decision(request_id: String, refused: Option<String>) -> pb::ToolDecision {
+/// The decision on a tool request.
+struct Verdict {
+    /// Why the call may not run. `None`: it may run.
+    refusal: Option<String>,
+    /// The approval that decided.
+    approval: Option<ApprovalId>,
+}
+
+impl From<String> for Verdict {
+    /// A refusal without an operator.
+    fn from(reason: String) -> Self {
+        Self {
+            refusal: Some(reason),
+            approval: None,
+        }
+    }
+}
+
+/// Builds the response to a tool request.
+fn decision(request_id: String, verdict: Verdict) -> pb::ToolDecision {
     pb::ToolDecision {
         request_id,
-        allowed: refused.is_none(),
-        reason: refused.unwrap_or_default(),
+        allowed: verdict.refusal.is_none(),
+        reason: verdict.refusal.unwrap_or_default(),
+        approval_id: verdict.approval.map(|id| id.to_string()).unwrap_or_default(),
     }
 }
 
@@ -707,6 +800,7 @@ fn attempt_of(message: &FromRunner) -> Option<(ThreadId, Generation)> {
         FromRunner::Telemetry(telemetry) => (&telemetry.thread_id, telemetry.generation),
         FromRunner::Output(output) => (&output.thread_id, output.generation),
         FromRunner::ToolRequest(request) => (&request.thread_id, request.generation),
+        FromRunner::Transcript(batch) => (&batch.thread_id, batch.generation),
         FromRunner::Hello(_)
         | FromRunner::Heartbeat(_)
         | FromRunner::StartRefused(_)

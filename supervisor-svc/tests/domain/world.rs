@@ -26,7 +26,7 @@ use supervisor_core::{
     },
     settings::{
         Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, OnLimit, Orchestration, PromptLog, RestartPolicy,
-        Sandbox, Settings, SlotRelease, StallRule, Urgency, Usage, WakePolicy,
+        Sandbox, Settings, SlotRelease, StallRule, TranscriptLog, Urgency, Usage, WakePolicy,
     },
     state::{session::Session, thread::Thread, wait::Wait},
     status::{Settled, StatusKind},
@@ -633,6 +633,7 @@ pub fn settings() -> Settings {
         orchestrators: Vec::new(),
         approve_orchestrators: false,
         prompt_log: PromptLog::default(),
+        transcript: TranscriptLog::default(),
         restart_policy: RestartPolicy::default(),
         policy_inheritance: Inheritance::default(),
         tool_ceiling: None,

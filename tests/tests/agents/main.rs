@@ -33,6 +33,7 @@ mod confinement;
 mod mcp;
 mod planning;
 mod programs;
+mod transcripts;
 mod usage;
 
 /// Where the files of the labs lie: not where temporary files do.

@@ -7,10 +7,12 @@ use futures::future::BoxFuture;
 use supervisor_core::{
     ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
     time::UnixMillis,
+    transcript::TranscriptSource,
 };
 use supervisor_log::store::{
-    AppendError, Batch, Created, Creation, CreationKey, CursorKey, Due, EventStore, Evidence, Head, MarkKind,
-    MemoryStore, ReadError, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord, WriteError,
+    AppendError, Batch, Created, Creation, CreationKey, CursorKey, Due, EventStore, Evidence, Head, LongText, MarkKind,
+    MemoryStore, NewEntry, PendingEntries, ReadError, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredEntry,
+    StoredRecord, TranscriptQuery, WriteError,
 };
 use supervisor_svc::{Config, RegistryClient, Supervisor, Surroundings, UpkeepLimits, clock::Clock};
 use svc_kit::{
@@ -113,6 +115,10 @@ impl EventStore for Gated {
         fn sessions(after: Option<SessionId>, limit: usize) -> Result<Vec<SessionId>, ReadError>;
         fn summaries(before: Option<SessionId>, limit: usize) -> Result<Vec<SessionEntry>, ReadError>;
         fn due_before(time: UnixMillis, after: Option<Due>, limit: usize) -> Result<Vec<Due>, ReadError>;
+        fn append_transcript(source: TranscriptSource, entries: Vec<NewEntry>, session_bytes: u64) -> PendingEntries;
+        fn transcript(query: TranscriptQuery) -> Result<Vec<StoredEntry>, ReadError>;
+        fn transcript_tail(query: TranscriptQuery, count: usize) -> Result<u64, ReadError>;
+        fn transcript_text(session: SessionId, digest: Digest) -> Result<Option<LongText>, ReadError>;
         fn cursor(key: CursorKey) -> Result<Option<Bytes>, ReadError>;
     }
 }

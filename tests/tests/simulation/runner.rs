@@ -156,7 +156,9 @@ impl Runner {
                 }
                 Some(_) | None => Vec::new(),
             },
-            FromSupervisor::ToolDecision(_) | FromSupervisor::GoAway(_) => Vec::new(),
+            FromSupervisor::ToolDecision(_) | FromSupervisor::GoAway(_) | FromSupervisor::TranscriptAck(_) => {
+                Vec::new()
+            }
         }
     }
 

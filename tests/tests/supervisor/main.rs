@@ -29,6 +29,7 @@ mod sessions;
 mod spawning;
 mod telemetry_values;
 mod tools;
+mod transcripts;
 mod waits;
 mod watching;
 mod workspaces;

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tool_policy::{Effect, NativeTools};
-use troupe_proto::reason::Reason;
+use troupe_proto::{reason::Reason, supervisor::v1::ToolVerdict};
 
-use super::ThreadTask;
+use super::{ThreadTask, transcript::RecordedCall};
 use crate::{
-    agent::AskedTool,
+    agent::{AskedTool, StartedTool},
     redact,
     thread::{
         ThreadReporter,
-        gate::{self, JudgedCall},
+        gate::{self, JudgedCall, Judgement},
     },
     tool_line::{ToolCall, WorkspaceTool},
     tools::{ToolAnswer, ToolFailure, Toolbox},
@@ -34,6 +35,8 @@ pub(super) struct ToolExecutor {
     pub(super) worktree: Option<Arc<Worktree>>,
     /// The program's credentials, which are redacted in every displayed call.
     pub(super) secrets: Arc<[String]>,
+    /// Receives the calls of workspace tools when they are decided.
+    pub(super) decided: mpsc::Sender<DecidedCall>,
 }
 
 impl ToolExecutor {
@@ -41,7 +44,7 @@ impl ToolExecutor {
         let id = call.id.clone();
         let mut before = Vec::new();
         let answer = match WorkspaceTool::named(&call.name) {
-            Some(tool) => self.work(tool, call, &mut before).await,
+            Some(tool) => self.work(tool, call, &id, &mut before).await,
             None => self.toolbox.call(call).await,
         };
         Answered::Call { id, answer, before }
@@ -57,8 +60,10 @@ impl ToolExecutor {
 
     /// Waits for permission to run a tool of the program's own. The paths of an oversized call are not resolved,
     /// because each one needs access to the disk.
-    async fn leave(&self, mut call: JudgedCall<'_>) -> Result<(), ToolFailure> {
-        gate::check(call.tool, &call.written)?;
+    async fn leave(&self, mut call: JudgedCall<'_>) -> Judgement {
+        if let Err(failure) = gate::check(call.tool, &call.written) {
+            return failure.into();
+        }
         call.written = self.as_judged(self.workspace.followed(call.written).await);
         self.reporter.ask(call, &self.secrets).await
     }
@@ -69,28 +74,54 @@ impl ToolExecutor {
     async fn refuse(&self, call: JudgedCall<'_>) -> Option<String> {
         let tool = call.tool;
         let refused = self.reporter.ask(call, &self.secrets).await;
-        let why = refused.err().filter(|_| Effect::of(tool) == Effect::Coordinates)?;
+        let why = refused
+            .verdict
+            .err()
+            .filter(|_| Effect::of(tool) == Effect::Coordinates)?;
         Some(format!("The call of `{tool}` was refused: {}", why.text()))
     }
 
-    async fn work(self, tool: WorkspaceTool, call: ToolCall, before: &mut Vec<FileContent>) -> ToolAnswer {
+    async fn work(self, tool: WorkspaceTool, call: ToolCall, id: &str, before: &mut Vec<FileContent>) -> ToolAnswer {
+        let native = call.name.clone();
         let call = tool
             .read(call.args)
             .map_err(|error| ToolFailure::bad_arguments(error.to_string()))?;
         let prepared = self.workspace.prepare(call).await?;
+        let arguments = prepared.arguments();
         let asked = JudgedCall {
             kind: NativeTools::PROCESS.kind(),
             tool: prepared.tool(),
-            arguments: &prepared.arguments(),
+            arguments: &arguments,
             written: self.as_judged(prepared.written()),
             not_offered: false,
             // The runner itself is not confined.
             docs_only: false,
         };
-        self.reporter.ask(asked, &self.secrets).await?;
+        let judgement = self.reporter.ask(asked, &self.secrets).await;
+        let verdict = judgement.verdict.clone();
+        let decided = DecidedCall {
+            id: id.to_owned(),
+            tool: native,
+            arguments,
+            judgement,
+        };
+        // The thread may have ended.
+        let _ = self.decided.send(decided).await;
+        verdict?;
         *before = self.workspace.read_files(prepared.written()).await;
         prepared.perform().await
     }
+}
+
+/// A call with its decision.
+#[derive(Debug)]
+pub(super) struct DecidedCall {
+    /// The program's id of the call.
+    id: String,
+    /// The tool's name as the program has it.
+    tool: String,
+    arguments: Value,
+    judgement: Judgement,
 }
 
 /// A completed call.
@@ -109,7 +140,7 @@ pub(super) enum Answered {
     /// The supervisor decided on a tool of the program's own.
     Ask {
         id: String,
-        verdict: Result<(), ToolFailure>,
+        call: DecidedCall,
         /// The earlier contents of the files that it writes.
         before: Vec<FileContent>,
     },
@@ -144,6 +175,18 @@ impl ThreadTask {
         }
         let used = redact::tool_use(&call.name, "");
         self.meter.show(|shown| shown.last_tool = Some(used));
+        // The supervisor decides on its own tools when they are called.
+        if WorkspaceTool::named(&call.name).is_none() {
+            self.transcript.call(&RecordedCall {
+                id: &call.id,
+                tool: &call.name,
+                native: &call.name,
+                arguments: &Value::Object(call.args.clone()),
+                verdict: ToolVerdict::Unspecified,
+                reason: "",
+                approval_id: "",
+            });
+        }
         let executor = self.executor.clone();
         if call.keeps_order() {
             let (before, done) = self.queue.take_place();
@@ -165,16 +208,20 @@ impl ThreadTask {
     pub(super) fn ask(&mut self, asked: AskedTool) {
         let AskedTool {
             id,
+            call_id,
             tool,
             arguments,
             written,
         } = asked;
         if let Some(refusal) = self.refusal() {
-            self.answered(Answered::Ask {
-                id,
-                verdict: Err(refusal),
-                before: Vec::new(),
-            });
+            let call = DecidedCall {
+                id: call_id,
+                tool,
+                arguments,
+                judgement: refusal.into(),
+            };
+            let before = Vec::new();
+            self.answered(Answered::Ask { id, call, before });
             return;
         }
         let executor = self.executor.clone();
@@ -189,12 +236,18 @@ impl ThreadTask {
                 not_offered: false,
                 docs_only,
             };
-            let verdict = executor.leave(call).await;
-            let before = match &verdict {
+            let judgement = executor.leave(call).await;
+            let before = match &judgement.verdict {
                 Ok(()) => executor.workspace.read_files(written).await,
                 Err(_) => Vec::new(),
             };
-            Answered::Ask { id, verdict, before }
+            let call = DecidedCall {
+                id: call_id,
+                tool,
+                arguments,
+                judgement,
+            };
+            Answered::Ask { id, call, before }
         });
     }
 
@@ -204,6 +257,15 @@ impl ThreadTask {
         if self.refusal().is_some() {
             return;
         }
+        self.transcript.call(&RecordedCall {
+            id: "",
+            tool: &tool,
+            native: &tool,
+            arguments: &arguments,
+            verdict: ToolVerdict::Denied,
+            reason: "the tool was not offered",
+            approval_id: "",
+        });
         let executor = self.executor.clone();
         let kind = self.role.kind.describe().kind;
         let docs_only = self.launch.docs_directory.is_some();
@@ -240,6 +302,11 @@ impl ThreadTask {
                 if let Some(turn) = &mut self.turn {
                     turn.changes.remember(before);
                 }
+                let (failed, text) = match &answer {
+                    Ok(value) => (false, value.to_string()),
+                    Err(failure) => (true, failure.to_json().to_string()),
+                };
+                self.transcript.result(&id, failed, &text, text.len());
                 self.answer(&id, &answer);
             }
             Answered::Unoffered(text) => {
@@ -247,15 +314,55 @@ impl ThreadTask {
                     let _ = agent.explain(&text);
                 }
             }
-            Answered::Ask { id, verdict, before } => {
+            Answered::Ask { id, call, before } => {
                 if let Some(turn) = &mut self.turn {
                     turn.changes.remember(before);
                 }
+                self.decided(&call);
                 if let Some(agent) = &mut self.agent {
-                    let _ = agent.permit(&id, &verdict);
+                    let _ = agent.permit(&id, &call.judgement.verdict);
                 }
             }
         }
+    }
+
+    /// Records a decided call of a tool of the program's own, or of a workspace tool.
+    pub(super) fn decided(&mut self, call: &DecidedCall) {
+        let kind = self.role.kind.describe().kind;
+        let table = NativeTools::of_kind(&kind);
+        let canonical = table.as_ref().and_then(|table| table.canonical(&call.tool));
+        let failure = call.judgement.verdict.as_ref().err();
+        self.transcript.call(&RecordedCall {
+            id: &call.id,
+            tool: canonical.unwrap_or(&call.tool),
+            native: &call.tool,
+            arguments: &call.arguments,
+            verdict: match failure {
+                None => ToolVerdict::Allowed,
+                Some(_) => ToolVerdict::Denied,
+            },
+            reason: failure.map(ToolFailure::text).unwrap_or_default(),
+            approval_id: &call.judgement.approval_id,
+        });
+    }
+
+    /// Records a call that the program executes without asking.
+    pub(super) fn started(&mut self, started: &StartedTool) {
+        if self.transcript.has_call(&started.id) {
+            return;
+        }
+        let kind = self.role.kind.describe().kind;
+        let table = NativeTools::of_kind(&kind);
+        let canonical = table.as_ref().and_then(|table| table.canonical(&started.tool));
+        self.transcript.call(&RecordedCall {
+            id: &started.id,
+            tool: canonical.unwrap_or(&started.tool),
+            native: &started.tool,
+            arguments: &started.arguments,
+            verdict: ToolVerdict::Unspecified,
+            reason: "",
+            approval_id: "",
+        });
     }
 
     fn answer(&mut self, id: &str, answer: &ToolAnswer) {

@@ -3,7 +3,9 @@
 use sha2::Digest as _;
 use tokio::time::Instant;
 use tracing::debug;
-use troupe_proto::supervisor::v1::{ContextLostReport, PolicyGapReport, Telemetry, runner_report::Kind};
+use troupe_proto::supervisor::v1::{
+    ContextLostReport, PolicyGapReport, Telemetry, TranscriptKind, runner_report::Kind,
+};
 
 use super::ThreadTask;
 use crate::{
@@ -15,8 +17,14 @@ impl ThreadTask {
     pub(super) async fn handle_event(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::Activity(activity) => self.meter.show(|shown| shown.activity = activity),
-            AgentEvent::ToolUsed(tool) => self.meter.show(|shown| shown.last_tool = Some(tool)),
-            AgentEvent::Plan(plan) => self.meter.show(|shown| shown.plan = plan),
+            AgentEvent::ToolUsed(tool) => {
+                self.transcript.used(&tool);
+                self.meter.show(|shown| shown.last_tool = Some(tool));
+            }
+            AgentEvent::Plan(plan) => {
+                self.transcript.plan(&plan);
+                self.meter.show(|shown| shown.plan = plan);
+            }
             AgentEvent::Spent {
                 tokens,
                 context_left_percent,
@@ -30,17 +38,26 @@ impl ThreadTask {
                 if let Some(turn) = &mut self.turn {
                     turn.output.update(&text);
                 }
+                self.transcript.piece(TranscriptKind::Message, &text);
                 self.meter.output(&text);
             }
+            AgentEvent::MessageEnd => self.transcript.close(),
+            AgentEvent::Reasoning(text) => self.transcript.piece(TranscriptKind::Reasoning, &text),
+            AgentEvent::ToolStarted(started) => self.started(&started),
+            AgentEvent::ToolEnded { id, failed, text, size } => self.transcript.result(&id, failed, &text, size),
             AgentEvent::ToolCalled(call) => self.call(call),
             AgentEvent::ToolAsked(asked) => self.ask(asked),
             AgentEvent::UnofferedCall { tool, arguments } => self.refuse_unoffered(tool, arguments),
             AgentEvent::ContextLost(reason) => {
+                let notice = format!("The earlier conversation is lost: {reason}");
+                self.transcript.text(TranscriptKind::Notice, &notice);
                 self.reporter
                     .report(Kind::ContextLost(ContextLostReport { reason }))
                     .await;
             }
             AgentEvent::PolicyGap(gap) => {
+                let notice = format!("The program cannot enforce a part of its policy: {gap}");
+                self.transcript.text(TranscriptKind::Notice, &notice);
                 self.reporter.report(Kind::PolicyGap(PolicyGapReport { gap })).await;
             }
             AgentEvent::InputTaken(number) => self.input_taken(number).await,
@@ -50,6 +67,14 @@ impl ThreadTask {
                 self.program_gone();
                 self.end_turn(TurnEnding::Errored, complaint).await;
             }
+        }
+    }
+
+    /// Sends the waiting entries of the transcript.
+    pub(super) async fn transcribe(&mut self) {
+        let entries = self.transcript.take();
+        if !entries.is_empty() {
+            self.reporter.report_event(ThreadEvent::Transcript(entries)).await;
         }
     }
 

@@ -6,10 +6,11 @@ mod events;
 mod inbox;
 mod memory;
 mod span;
+mod transcript;
 mod turns;
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     future::pending,
     path::{Path, PathBuf},
     sync::Arc,
@@ -29,10 +30,11 @@ use troupe_proto::{
 };
 
 use self::{
-    calls::{Answered, CallQueue, ToolExecutor},
+    calls::{Answered, CallQueue, DecidedCall, ToolExecutor},
     end_reason::remove_scratch,
     inbox::Inbox,
     span::TurnSpan,
+    transcript::Transcript,
 };
 use super::{Command, Shutdown, ThreadEvent, ThreadReporter, ThreadStart};
 use crate::{
@@ -68,6 +70,9 @@ pub(super) struct ThreadTask {
     prompts: PromptMemory,
     usage: UsageMeter,
     meter: Meter,
+    transcript: Transcript,
+    /// Calls of workspace tools that were decided.
+    decided: mpsc::Receiver<DecidedCall>,
 
     turn: Option<RunningTurn>,
     /// A turn that arrived while another one was running. It begins after that turn.
@@ -90,13 +95,16 @@ pub(super) struct ThreadTask {
     runner_stops: bool,
 }
 
+/// Maximum number of decided calls that wait to be recorded.
+const DECIDED: usize = 32;
+
 struct RunningTurn {
     number: u32,
     since: Instant,
     span: TurnSpan,
     output: Sha256,
-    /// Numbers of input that was offered to the program and not accepted yet.
-    offered: BTreeSet<u32>,
+    /// Input that was offered to the program and not accepted yet, by number.
+    offered: BTreeMap<u32, String>,
     /// The known file changes of the turn.
     changes: Changes,
     /// The workspace at the beginning of the turn. `None`: not known.
@@ -123,6 +131,8 @@ enum Step {
     Abandoned,
     Event(AgentEvent),
     Answered(Result<Answered, JoinError>),
+    Decided(DecidedCall),
+    Transcribe,
     Escalate,
     Show,
     Overdue,
@@ -162,12 +172,16 @@ impl ThreadTask {
         abandoned: CancellationToken,
     ) -> Self {
         let token = start.launch.token.as_ref().map(|token| token.expose().to_owned());
+        let (decided, decided_calls) = mpsc::channel(DECIDED);
+        let secrets: Arc<[String]> = start.role.secrets.iter().cloned().chain(token).collect();
+        let transcript = Transcript::new(Arc::clone(&secrets), start.role.kind.writes_lines());
         let executor = ToolExecutor {
             toolbox: start.toolbox,
             workspace: Arc::new(Workspace::of(&start.launch, start.timing.command_limit)),
             reporter: reporter.clone(),
             worktree: None,
-            secrets: start.role.secrets.iter().cloned().chain(token).collect(),
+            secrets,
+            decided,
         };
         Self {
             reporter,
@@ -184,6 +198,8 @@ impl ThreadTask {
             prompts: PromptMemory::default(),
             usage: UsageMeter::default(),
             meter: Meter::new(Instant::now()),
+            transcript,
+            decided: decided_calls,
             turn: None,
             next_turn: None,
             remembered_turn: 0,
@@ -230,6 +246,7 @@ impl ThreadTask {
         if let Some(snapshots) = &self.snapshots {
             remove_scratch(snapshots.store()).await;
         }
+        self.transcribe().await;
         // The last report, after all work is done: its receiver may start the thread's next attempt.
         if let Some(stopped) = stopped {
             self.reporter.report(Kind::Stopped(stopped)).await;
@@ -349,10 +366,14 @@ impl ThreadTask {
         let press_at = self.turn.as_ref().and_then(|turn| Some(turn.escalation?.at));
         let show_at = self.meter.due();
         let overdue_at = self.inbox.overdue_at();
+        let transcribe_at = self.transcript.due();
         tokio::select! {
             command = self.inbox.next() => command.map_or(Step::Abandoned, Step::Command),
             event = next_event(&mut self.agent) => Step::Event(event),
+            // A decision comes before the result of its call.
+            Some(decided) = self.decided.recv() => Step::Decided(decided),
             Some(answered) = self.calls.join_next(), if !self.calls.is_empty() => Step::Answered(answered),
+            () = at(transcribe_at) => Step::Transcribe,
             () = at(press_at) => Step::Escalate,
             () = at(show_at) => Step::Show,
             () = at(overdue_at) => Step::Overdue,
@@ -366,9 +387,14 @@ impl ThreadTask {
             Step::Event(event) => self.handle_event(event).await,
             Step::Answered(Ok(answered)) => self.answered(answered),
             Step::Answered(Err(defect)) => warn!(%defect, "a tool call failed"),
+            Step::Decided(call) => self.decided(&call),
+            Step::Transcribe => self.transcribe().await,
             Step::Escalate => self.escalate().await,
             Step::Show => self.show().await,
             Step::Overdue => {}
+        }
+        if self.transcript.is_full() {
+            self.transcribe().await;
         }
         None
     }

@@ -1,18 +1,22 @@
 //! Commands, and the life cycle of a turn: it begins, accepts input, is interrupted and ends.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use base16ct::lower;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use troupe_proto::supervisor::v1::{
-    ArtifactReport, ClosePolicy, InputDeliveredReport, PromptReport, RunningInput, Turn, TurnEndedReport, TurnOutcome,
-    TurnStartedReport, runner_report::Kind,
+    ArtifactReport, ClosePolicy, InputDeliveredReport, PromptReport, RunningInput, TranscriptKind, Turn,
+    TurnEndedReport, TurnOutcome, TurnStartedReport, runner_report::Kind,
 };
 
 use super::{EndReason, Escalation, EscalationStep, RunningTurn, ThreadTask, TurnSpan, Unstarted, memory};
 use crate::{
     agent::{InputError, InterruptMethod, TurnEnding},
+    input,
     prompt::PreparedTurn,
     text::{clean, cut},
     thread::{Command, RUNNER_STOPPED, Shutdown, ThreadReporter},
@@ -114,12 +118,16 @@ impl ThreadTask {
                     since: Instant::now(),
                     span,
                     output: Sha256::new(),
-                    offered: BTreeSet::new(),
+                    offered: BTreeMap::new(),
                     changes: Changes::default(),
                     before,
                     escalation: None,
                 });
                 self.meter.show(|shown| shown.activity.clear());
+                self.transcript.begin_turn(turn.turn);
+                for input in &turn.inputs {
+                    self.transcript.text(TranscriptKind::Input, &input::to_text(input));
+                }
                 self.reporter
                     .report(Kind::TurnStarted(TurnStartedReport { turn: turn.turn }))
                     .await;
@@ -138,6 +146,9 @@ impl ThreadTask {
     }
 
     async fn cannot_begin(&mut self, turn: u32, message: String) {
+        self.transcript.begin_turn(turn);
+        self.transcript.end_turn(TranscriptKind::Error, &message, "");
+        self.transcribe().await;
         let report = self.turn_over(turn, TurnOutcome::Errored, message);
         self.reporter.report(Kind::TurnEnded(report)).await;
     }
@@ -160,7 +171,7 @@ impl ThreadTask {
             .is_some_and(|agent| agent.give_input(number, &input).is_ok())
         {
             self.last_input = number;
-            running.offered.insert(number);
+            running.offered.insert(number, input::to_text(&input));
         }
     }
 
@@ -168,9 +179,10 @@ impl ThreadTask {
     /// once.
     pub(super) async fn input_taken(&mut self, number: u32) {
         if let Some(running) = &mut self.turn
-            && running.offered.remove(&number)
+            && let Some(input) = running.offered.remove(&number)
         {
             let turn = running.number;
+            self.transcript.text(TranscriptKind::Input, &input);
             let delivered = InputDeliveredReport { number, turn };
             self.reporter.report(Kind::InputDelivered(delivered)).await;
         }
@@ -245,6 +257,18 @@ impl ThreadTask {
             diff_sha256 = lower::encode_string(&Sha256::digest(&diff));
             report_diff(&self.reporter, turn.number, &diff).await;
         }
+        let kind = match outcome {
+            TurnOutcome::Completed => TranscriptKind::Message,
+            TurnOutcome::Errored => TranscriptKind::Error,
+            TurnOutcome::Interrupted | TurnOutcome::Unspecified => TranscriptKind::Notice,
+        };
+        let ending = match outcome {
+            TurnOutcome::Interrupted => format!("The turn was interrupted: {message}"),
+            _ => message.clone(),
+        };
+        self.transcript
+            .end_turn(kind, ending.trim_end_matches([' ', ':']), &diff);
+        self.transcribe().await;
         self.usage.turn_ended(turn.since.elapsed());
         turn.span.end(outcome, self.usage.of_turn());
         self.show().await;

@@ -8,9 +8,10 @@ use supervisor_core::{
     rules::list::ListScope,
     settings::{
         ClosePolicy, EdgeManagement, Mode, NotificationKind, OnLimit, Orchestration, PromptLog, RestartPolicy, Sandbox,
-        SlotRelease, WakePolicy,
+        SlotRelease, TranscriptLog, WakePolicy,
     },
     status::{Settled, StatusKind},
+    transcript::TranscriptKind,
 };
 use tool_policy::{Inheritance, MatchMode};
 use troupe_proto::{common::v1 as common, supervisor::v1 as pb};
@@ -110,6 +111,15 @@ wire_enum!(
 wire_enum!(
     PromptLog = pb::PromptLog, unspecified: Some(Self::Full),
     Full = Full, Hashes = Hashes, Off = Off,
+);
+wire_enum!(
+    TranscriptLog = pb::TranscriptLog, unspecified: Some(Self::Full),
+    Full = Full, Tools = Tools, Off = Off,
+);
+wire_enum!(
+    TranscriptKind = pb::TranscriptKind, unspecified: None,
+    Input = Input, Message = Message, Reasoning = Reasoning, ToolCall = ToolCall, ToolResult = ToolResult, Plan = Plan,
+    FileChange = FileChange, Error = Error, Notice = Notice,
 );
 wire_enum!(
     Inheritance = pb::PolicyInheritance, unspecified: Some(Self::Attenuate),

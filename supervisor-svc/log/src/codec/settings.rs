@@ -7,7 +7,7 @@ use supervisor_core::{
     event::SettingsChange,
     settings::{
         Currency, EdgeManagement, Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy, Settings,
-        SlotRelease, StallRule, Webhook,
+        SlotRelease, StallRule, TranscriptLog, Webhook,
     },
 };
 use tool_policy::Inheritance;
@@ -43,6 +43,7 @@ pub fn settings_to_pb(settings: &Settings) -> pb::Session {
         edge_management: settings.edge_management.number(),
         orchestrators: settings.orchestrators.clone(),
         prompt_log: settings.prompt_log.number(),
+        transcript: settings.transcript.number(),
         restart_policy: settings.restart_policy.number(),
         policy_inheritance: settings.policy_inheritance.number(),
         tool_ceiling: settings.tool_ceiling.as_ref().map(layer_to_proto),
@@ -70,6 +71,7 @@ pub(super) fn stored_settings(session: pb::Session, private: Private) -> Result<
         edge_management: EdgeManagement::from_number(session.edge_management)?,
         orchestrators: session.orchestrators,
         prompt_log: PromptLog::from_number(session.prompt_log)?,
+        transcript: TranscriptLog::from_number(session.transcript)?,
         restart_policy: RestartPolicy::from_number(session.restart_policy)?,
         policy_inheritance: Inheritance::from_number(session.policy_inheritance)?,
         tool_ceiling: session.tool_ceiling.map(layer_from_proto).transpose()?,

@@ -46,7 +46,9 @@ pub struct Report {
     pub events: u64,
     /// Number of contents checked.
     pub contents: u64,
-    /// The bytes of both.
+    /// Number of transcript entries checked.
+    pub entries: u64,
+    /// The bytes of all of them.
     pub bytes: u64,
     /// Number of prompt blocks that are named but not stored, in accordance with the session's `prompt_log`. Not a
     /// fault.
@@ -201,6 +203,7 @@ impl Report {
         self.sessions += 1;
         self.events += check.events;
         self.contents += check.contents;
+        self.entries += check.entries;
         self.bytes += check.bytes;
         self.not_kept += check.not_kept;
         self.left_out += check.left_out;
@@ -255,6 +258,7 @@ struct Check {
     named: BTreeMap<Digest, Named>,
     events: u64,
     contents: u64,
+    entries: u64,
     bytes: u64,
     not_kept: u64,
     left_out: u64,
@@ -272,6 +276,7 @@ fn check(stored: &SessionLog<'_>) -> Check {
         named: BTreeMap::new(),
         events: 0,
         contents: 0,
+        entries: 0,
         bytes: 0,
         not_kept: 0,
         left_out: 0,
@@ -287,6 +292,13 @@ fn check(stored: &SessionLog<'_>) -> Check {
     let read = stored.each_content(|content| check.content(&content));
     match read {
         Ok(()) => check.missing_contents(),
+        Err(error) => check.failed(error),
+    }
+    match stored.check_transcripts() {
+        Ok((entries, bytes)) => {
+            check.entries = entries;
+            check.bytes += bytes;
+        }
         Err(error) => check.failed(error),
     }
     if let Err(error) = stored.check_requests() {

@@ -174,6 +174,13 @@ pub enum Side {
     Snapshot,
     /// A remembered request.
     Request,
+    /// An entry of a thread's transcript.
+    Transcript {
+        /// The thread.
+        thread: ThreadId,
+        /// The entry.
+        number: u64,
+    },
 }
 
 impl fmt::Display for Side {
@@ -182,6 +189,7 @@ impl fmt::Display for Side {
             Self::Content(digest) => write!(f, "content {digest}"),
             Self::Snapshot => f.write_str("snapshot"),
             Self::Request => f.write_str("memory of a request"),
+            Self::Transcript { thread, number } => write!(f, "entry {number} of the transcript of {thread}"),
         }
     }
 }

@@ -7,10 +7,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use supervisor_core::{
     ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
     time::UnixMillis,
+    transcript::TranscriptSource,
 };
 use uuid::Uuid;
 
@@ -22,6 +23,7 @@ use super::{
     },
     error::{AppendError, Invalid, ReadError, Refusal, WriteError},
     limits::{MAX_COMPACTED, MAX_FORGOTTEN, MAX_PAGE},
+    transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
 };
 
 /// A log in memory. Every call is one critical section, so a write is visible whole or not at all.
@@ -52,6 +54,41 @@ struct Log {
     requests: BTreeMap<RequestKey, RequestRecord>,
     snapshot: Option<Snapshot>,
     summary: Option<(Sequence, Bytes)>,
+    transcripts: BTreeMap<ThreadId, Transcript>,
+}
+
+/// A thread's transcript. It has no bounds, because the engine is for tests.
+#[derive(Debug, Default)]
+struct Transcript {
+    generation: u64,
+    batch: u64,
+    entries: Vec<NewEntry>,
+}
+
+impl Transcript {
+    fn append(&mut self, source: TranscriptSource, entries: Vec<NewEntry>) -> Option<u64> {
+        let position = (u64::from(source.generation.get()), source.batch);
+        if (self.generation, self.batch) >= position {
+            return None;
+        }
+        (self.generation, self.batch) = position;
+        self.entries.extend(entries);
+        Some(self.entries.len() as u64)
+    }
+
+    fn entries(&self, query: TranscriptQuery) -> Vec<StoredEntry> {
+        let numbered = (1_u64..).zip(&self.entries);
+        let selected = numbered.filter(|(number, entry)| *number > query.after && query.kinds.contains(entry.kind));
+        let stored = selected.map(|(number, entry)| StoredEntry {
+            number,
+            kind: entry.kind,
+            header: entry.header.clone(),
+            size: entry.text.len() as u64,
+            text: Some(entry.text.clone()).filter(|text| !text.is_empty() && entry.digest().is_none()),
+            digest: entry.digest(),
+        });
+        stored.collect()
+    }
 }
 
 impl Log {
@@ -156,6 +193,7 @@ impl State {
             requests: BTreeMap::new(),
             snapshot: None,
             summary: None,
+            transcripts: BTreeMap::new(),
         };
         write(self.sessions.entry(session).or_insert(log), &mut self.threads, batch);
         if let (Some(key), Some(id)) = (key, id) {
@@ -199,6 +237,14 @@ impl State {
 
     fn log(&mut self, session: SessionId) -> Result<&mut Log, WriteError> {
         self.sessions.get_mut(&session).ok_or(WriteError::NotFound { session })
+    }
+
+    fn transcript(&self, query: TranscriptQuery) -> Vec<StoredEntry> {
+        let log = self.sessions.get(&query.session);
+        let transcript = log.and_then(|log| log.transcripts.get(&query.thread));
+        transcript
+            .map(|transcript| transcript.entries(query))
+            .unwrap_or_default()
     }
 
     fn put_cursor(&mut self, key: CursorKey, value: Option<Bytes>) -> Result<(), WriteError> {
@@ -364,6 +410,64 @@ impl EventStore for MemoryStore {
 
     fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>> {
         Box::pin(async move { Ok(self.open_state()?.forget_requests(now)) })
+    }
+
+    fn append_transcript(
+        &self,
+        source: TranscriptSource,
+        entries: Vec<NewEntry>,
+        _: u64,
+    ) -> BoxFuture<'_, PendingEntries> {
+        let append = || {
+            check_entries(&entries)?;
+            let mut state = self.open_state()?;
+            let log = state.log(source.session)?;
+            let transcript = log.transcripts.entry(source.thread).or_default();
+            Ok(transcript.append(source, entries))
+        };
+        let appended = append();
+        Box::pin(ready(PendingEntries::new(ready(appended))))
+    }
+
+    fn transcript(&self, query: TranscriptQuery) -> BoxFuture<'_, Result<Vec<StoredEntry>, ReadError>> {
+        Box::pin(async move {
+            let mut entries = self.state().transcript(query);
+            entries.truncate(query.limit.min(MAX_PAGE));
+            Ok(entries)
+        })
+    }
+
+    fn transcript_tail(&self, query: TranscriptQuery, count: usize) -> BoxFuture<'_, Result<u64, ReadError>> {
+        Box::pin(async move {
+            let entries = self.state().transcript(query);
+            let before = entries.iter().nth_back(count);
+            Ok(before.map_or(query.after, |entry| entry.number))
+        })
+    }
+
+    fn transcript_text(
+        &self,
+        session: SessionId,
+        digest: Digest,
+    ) -> BoxFuture<'_, Result<Option<LongText>, ReadError>> {
+        Box::pin(async move {
+            let state = self.state();
+            let mut threads = Vec::new();
+            let mut text = None;
+            for (thread, transcript) in state
+                .sessions
+                .get(&session)
+                .into_iter()
+                .flat_map(|log| &log.transcripts)
+            {
+                let found = transcript.entries.iter().find(|entry| entry.digest() == Some(digest));
+                if let Some(entry) = found {
+                    threads.push(*thread);
+                    text = Some(entry.text.clone());
+                }
+            }
+            Ok(text.map(|text| LongText { threads, text }))
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

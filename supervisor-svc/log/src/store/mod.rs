@@ -17,12 +17,14 @@ mod error;
 pub mod limits;
 mod memory;
 mod sqlite;
+mod transcript;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use supervisor_core::{
     ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
     time::UnixMillis,
+    transcript::TranscriptSource,
 };
 use uuid::Uuid;
 
@@ -34,6 +36,7 @@ pub use self::{
     error::{AppendError, Invalid, OpenError, ReadError, Refusal, Side, WriteError},
     memory::MemoryStore,
     sqlite::{Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, SqliteStore, compact, copy},
+    transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery},
 };
 
 /// The database's file in a data directory.
@@ -111,7 +114,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// the value is too large.
     fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>>;
 
-    /// Deletes a session with all of its data: records, contents, requests, snapshot, cursors and its creation key.
+    /// Deletes a session with all of its data: records, contents, transcripts, requests, snapshot, cursors and its creation key.
     /// `threads` should list all threads that its records started; threads of this session are deleted too.
     /// Returns whether the session existed.
     ///
@@ -125,6 +128,37 @@ pub trait EventStore: Send + Sync + 'static {
     /// # Errors
     /// See [`WriteError`].
     fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>>;
+
+    /// Appends entries to a thread's transcript and numbers them. Texts are left out while the transcripts of the session
+    /// have more than `session_bytes`.
+    ///
+    /// Completes when the write has its place among the writes: a later append is durable only with it or after it. See
+    /// [`PendingEntries::durable`].
+    fn append_transcript(
+        &self,
+        source: TranscriptSource,
+        entries: Vec<NewEntry>,
+        session_bytes: u64,
+    ) -> BoxFuture<'_, PendingEntries>;
+
+    /// Returns entries of a thread's transcript, in order.
+    ///
+    /// # Errors
+    /// [`ReadError::CorruptSide`] if one does not match its checksum.
+    fn transcript(&self, query: TranscriptQuery) -> BoxFuture<'_, Result<Vec<StoredEntry>, ReadError>>;
+
+    /// Returns the number of the entry before the last `count` entries that the query selects; 0 if there are no more.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn transcript_tail(&self, query: TranscriptQuery, count: usize) -> BoxFuture<'_, Result<u64, ReadError>>;
+
+    /// Returns a text that is too long for a listing, with the threads that have it, at most [`limits::MAX_PAGE`].
+    ///
+    /// # Errors
+    /// [`ReadError::CorruptSide`] if it does not match its digest.
+    fn transcript_text(&self, session: SessionId, digest: Digest)
+    -> BoxFuture<'_, Result<Option<LongText>, ReadError>>;
 
     /// Closes the store: accepted writes become durable, later writes get [`Refusal::Closed`]. Completes when that is
     /// done. A second call is harmless. Dropping the store has the same effect, but blocks the dropping thread until

@@ -8,7 +8,7 @@ use supervisor_core::{
     principal::Actor,
     settings::{
         Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog,
-        RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, WakePolicy, Webhook,
+        RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, TranscriptLog, WakePolicy, Webhook,
     },
     status::StatusKind,
     time::UnixMillis,
@@ -79,6 +79,7 @@ pub fn some_settings() -> Settings {
         orchestrators: Vec::new(),
         approve_orchestrators: false,
         prompt_log: PromptLog::default(),
+        transcript: TranscriptLog::default(),
         restart_policy: RestartPolicy::default(),
         policy_inheritance: Inheritance::default(),
         tool_ceiling: None,

@@ -14,10 +14,10 @@ use troupe_proto::{
         CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest, DescribeToolsRequest,
         GetContentRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest, GetThreadRequest,
         InterruptAgentRequest, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest,
-        ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest,
+        ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest, ListTranscriptRequest,
         ResolveApprovalRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest, SetActiveThreadRequest,
         SetThreadNoteRequest, SpawnAgentRequest, UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest,
-        WatchNotificationsRequest, WatchSessionsRequest, WatchThreadsRequest,
+        WatchNotificationsRequest, WatchSessionsRequest, WatchThreadsRequest, WatchTranscriptRequest,
     },
 };
 use troupe_tests::{pair::Pair, within};
@@ -164,6 +164,8 @@ pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Ve
         list_mailbox(ListMailboxRequest { session_id: session(), thread_id: thread() });
         list_prompts(ListPromptsRequest { session_id: session(), thread_id: thread() });
         get_prompt(GetPromptRequest { session_id: session(), thread_id: thread(), turn: 1 });
+        list_transcript(ListTranscriptRequest { session_id: session(), thread_id: thread() });
+        watch_transcript(WatchTranscriptRequest { session_id: session(), thread_id: thread() });
         list_artifacts(ListArtifactsRequest { session_id: session(), thread_id: thread() });
         watch_threads(WatchThreadsRequest { session_id: session(), thread_id: thread() });
         wait_agents(WaitAgentsRequest { session_id: session(), thread_ids: vec![thread()] });

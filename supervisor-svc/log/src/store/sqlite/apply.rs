@@ -284,11 +284,13 @@ pub(super) fn delete_session(
     session: SessionId,
     threads: &[ThreadId],
 ) -> Result<bool, Failure<WriteError>> {
-    const BELONGINGS: [&str; 8] = [
+    const BELONGINGS: [&str; 10] = [
         "DELETE FROM marks WHERE session = ?1",
         "DELETE FROM summaries WHERE session = ?1",
         "DELETE FROM records WHERE session = ?1",
         "DELETE FROM contents WHERE session = ?1",
+        "DELETE FROM transcripts WHERE session = ?1",
+        "DELETE FROM entries WHERE session = ?1",
         "DELETE FROM requests WHERE session = ?1",
         "DELETE FROM snapshots WHERE session = ?1",
         "DELETE FROM cursors WHERE session = ?1",
@@ -325,6 +327,6 @@ pub(super) fn forget_requests(connection: &Connection, now: UnixMillis) -> Resul
     Ok(forgotten)
 }
 
-fn existing(connection: &Connection, session: SessionId) -> Result<Head, Failure<WriteError>> {
+pub(super) fn existing(connection: &Connection, session: SessionId) -> Result<Head, Failure<WriteError>> {
     query::head(connection, session)?.ok_or(Failure::Rejected(WriteError::NotFound { session }))
 }

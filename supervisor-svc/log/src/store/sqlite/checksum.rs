@@ -1,7 +1,7 @@
 //! Checksums of stored rows. Each checksum covers the row's key too, so a row in the wrong place fails the check.
 
 use crc32fast::Hasher;
-use supervisor_core::ids::{Digest, Sequence, SessionId};
+use supervisor_core::ids::{Digest, Sequence, SessionId, ThreadId};
 
 use crate::store::batch::RequestRecord;
 
@@ -30,6 +30,20 @@ pub(super) fn request(session: SessionId, request: &RequestRecord) -> u32 {
             &request.outcome[..],
         ],
     )
+}
+
+/// Of a transcript's entry. A dropped text counts as empty.
+pub(super) fn transcript(
+    session: SessionId,
+    thread: ThreadId,
+    number: u64,
+    kind: u8,
+    header: &[u8],
+    text: Option<&[u8]>,
+) -> u32 {
+    let thread = thread.as_uuid().into_bytes();
+    let text = text.unwrap_or_default();
+    checksum(session, &[&thread, &number.to_be_bytes(), &[kind], header, text])
 }
 
 fn checksum(session: SessionId, parts: &[&[u8]]) -> u32 {

@@ -16,7 +16,7 @@ use thiserror::Error;
 use super::{
     checksum,
     query::{self, blob, bytes_at, number_at, sequence_at},
-    schema,
+    schema, transcript,
 };
 use crate::store::{
     batch::{Head, Snapshot, StoredRecord},
@@ -233,6 +233,14 @@ impl SessionLog<'_> {
             });
         }
         Ok(())
+    }
+
+    /// Checks every entry of its transcripts, and returns their number and size in bytes.
+    ///
+    /// # Errors
+    /// [`ReadError::CorruptSide`] names the first that does not match its checksum.
+    pub fn check_transcripts(&self) -> Result<(u64, u64), ReadError> {
+        transcript::check(&self.transaction, self.session)
     }
 
     /// Its snapshot.

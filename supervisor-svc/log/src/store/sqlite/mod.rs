@@ -9,21 +9,28 @@ mod query;
 mod readers;
 mod reserve;
 mod schema;
+mod transcript;
 mod writer;
 
 use std::{path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use rusqlite::Connection;
 use supervisor_core::{
     ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
     time::UnixMillis,
+    transcript::TranscriptSource,
 };
 use uuid::Uuid;
 
 pub use self::maintain::{Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, compact, copy};
-use self::{checkpointer::Checkpointer, readers::Readers, reserve::Reserve, writer::Writer};
+use self::{
+    checkpointer::Checkpointer,
+    readers::Readers,
+    reserve::Reserve,
+    writer::{Writer, outcome},
+};
 use crate::store::{
     EventStore,
     batch::{
@@ -31,6 +38,7 @@ use crate::store::{
         SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
     error::{AppendError, OpenError, ReadError, WriteError},
+    transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
 };
 
 /// A log in one SQLite file. Only the process that holds the data directory's lock may open it.
@@ -173,6 +181,52 @@ impl EventStore for SqliteStore {
         Box::pin(self.writer.submit(0, move |connection: &Connection| {
             apply::forget_requests(connection, now)
         }))
+    }
+
+    fn append_transcript(
+        &self,
+        source: TranscriptSource,
+        entries: Vec<NewEntry>,
+        session_bytes: u64,
+    ) -> BoxFuture<'_, PendingEntries> {
+        Box::pin(async move {
+            let weight = match check_entries(&entries) {
+                Ok(weight) => weight,
+                Err(invalid) => return PendingEntries::new(ready(Err(invalid.into()))),
+            };
+            let reserve = Arc::clone(&self.reserve);
+            let work = move |connection: &Connection| {
+                reserve.admit()?;
+                transcript::append(connection, source, &entries, session_bytes)
+            };
+            let queued = self.writer.enqueue(weight, work).await;
+            PendingEntries::new(async { outcome(queued?).await })
+        })
+    }
+
+    fn transcript(&self, query: TranscriptQuery) -> BoxFuture<'_, Result<Vec<StoredEntry>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| transcript::entries(connection, query)),
+        )
+    }
+
+    fn transcript_tail(&self, query: TranscriptQuery, count: usize) -> BoxFuture<'_, Result<u64, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| Ok(transcript::tail(connection, query, count)?)),
+        )
+    }
+
+    fn transcript_text(
+        &self,
+        session: SessionId,
+        digest: Digest,
+    ) -> BoxFuture<'_, Result<Option<LongText>, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| transcript::text(connection, session, digest)),
+        )
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::group::Failure;
-use crate::store::error::{AppendError, Refusal};
+use crate::store::error::Refusal;
 
 /// The file's name, in the directory of the database.
 const FILE: &str = "reserve";
@@ -72,9 +72,9 @@ impl Reserve {
     ///
     /// # Errors
     /// [`Refusal::DiskFull`].
-    pub(super) fn admit(&self) -> Result<(), Failure<AppendError>> {
+    pub(super) fn admit<E: From<Refusal>>(&self) -> Result<(), Failure<E>> {
         if self.is_spent() {
-            Err(Failure::Rejected(AppendError::Refused(Refusal::DiskFull)))
+            Err(Failure::Rejected(E::from(Refusal::DiskFull)))
         } else {
             Ok(())
         }
@@ -160,6 +160,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
+    use crate::store::error::AppendError;
 
     fn is_full(path: &Path) -> bool {
         fs::metadata(path).is_ok_and(|found| found.len() == BYTES && found.mode() & 0o777 == 0o600)
@@ -171,7 +172,7 @@ mod tests {
         let reserve = Reserve::of_database(&directory.path().join("log.db"));
         let path = directory.path().join(FILE);
         assert!(is_full(&path));
-        assert!(reserve.admit().is_ok());
+        assert!(reserve.admit::<AppendError>().is_ok());
 
         reserve.release();
         assert!(!path.exists());
@@ -182,7 +183,7 @@ mod tests {
 
         reserve.restore();
         assert!(is_full(&path));
-        assert!(reserve.admit().is_ok());
+        assert!(reserve.admit::<AppendError>().is_ok());
     }
 
     #[test]

@@ -11,11 +11,12 @@ use crate::store::{
 };
 
 /// The version of the schema, stored in the file as `user_version`. Each change of the tables increments it.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 
 /// The tables of an empty log.
 ///
-/// `records` has a rowid, so its rows are in write order and concurrent appends of many sessions fill few pages.
+/// `records` and `entries` have a rowid, so their rows are in write order and concurrent appends of many sessions fill
+/// few pages. `transcripts` has a row for each thread with entries.
 /// `threads` has no index by session, which every spawn would write: callers that delete a session list its threads.
 const TABLES: &str = "
     CREATE TABLE meta (
@@ -29,7 +30,8 @@ const TABLES: &str = "
         epoch INTEGER NOT NULL,
         due INTEGER,
         oldest INTEGER NOT NULL DEFAULT 0,
-        content_bytes INTEGER NOT NULL DEFAULT 0
+        content_bytes INTEGER NOT NULL DEFAULT 0,
+        transcript_bytes INTEGER NOT NULL DEFAULT 0
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX sessions_due ON sessions (due, session) WHERE due IS NOT NULL;
 
@@ -100,6 +102,33 @@ const TABLES: &str = "
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX marks_thread ON marks (session, kind, thread, sequence);
     CREATE INDEX marks_record ON marks (session, sequence);
+
+    CREATE TABLE transcripts (
+        session BLOB NOT NULL,
+        thread BLOB NOT NULL,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        results_dropped INTEGER NOT NULL,
+        texts_dropped INTEGER NOT NULL,
+        generation INTEGER NOT NULL,
+        batch INTEGER NOT NULL,
+        PRIMARY KEY (session, thread)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE entries (
+        session BLOB NOT NULL,
+        thread BLOB NOT NULL,
+        number INTEGER NOT NULL,
+        kind INTEGER NOT NULL,
+        crc INTEGER NOT NULL,
+        size INTEGER NOT NULL,
+        header BLOB NOT NULL,
+        text BLOB,
+        digest BLOB,
+        PRIMARY KEY (session, thread, number)
+    ) STRICT;
+    CREATE INDEX entries_digest ON entries (session, digest) WHERE digest IS NOT NULL;
 
     CREATE TABLE summaries (
         session BLOB NOT NULL PRIMARY KEY,

@@ -87,6 +87,19 @@ impl Writer {
         E: From<WriteError> + Send + 'static,
         F: Fn(&Connection) -> Result<T, Failure<E>> + Send + 'static,
     {
+        outcome(self.enqueue(weight, work).await?).await
+    }
+
+    /// Does the same as [`submit`](Self::submit), but completes when the work has its place in the queue. See [`outcome`].
+    ///
+    /// # Errors
+    /// [`WriteError::Refused`] or [`WriteError::Stopped`].
+    pub(super) async fn enqueue<T, E, F>(&self, weight: usize, work: F) -> Result<oneshot::Receiver<Result<T, E>>, E>
+    where
+        T: Send + 'static,
+        E: From<WriteError> + Send + 'static,
+        F: Fn(&Connection) -> Result<T, Failure<E>> + Send + 'static,
+    {
         let room = u32::try_from(weight.clamp(1, MAX_QUEUE_BYTES)).unwrap_or(u32::MAX);
         let Ok(room) = Arc::clone(&self.room).acquire_many_owned(room).await else {
             return Err(E::from(self.why_gone()));
@@ -99,12 +112,7 @@ impl Writer {
         if messages.send(Message::Work(job)).await.is_err() {
             return Err(E::from(self.why_gone()));
         }
-        match answer.await {
-            Ok(result) => result,
-            Err(_) => Err(E::from(WriteError::Unknown(
-                "the writer ended without an answer".to_owned(),
-            ))),
-        }
+        Ok(answer)
     }
 
     /// Makes all accepted writes durable and ends the thread.
@@ -123,6 +131,19 @@ impl Writer {
         } else {
             WriteError::Stopped
         }
+    }
+}
+
+/// Waits until queued work is durable.
+///
+/// # Errors
+/// The work's own, or [`WriteError::Unknown`].
+pub(super) async fn outcome<T, E: From<WriteError>>(queued: oneshot::Receiver<Result<T, E>>) -> Result<T, E> {
+    match queued.await {
+        Ok(result) => result,
+        Err(_) => Err(E::from(WriteError::Unknown(
+            "the writer ended without an answer".to_owned(),
+        ))),
     }
 }
 

@@ -12,6 +12,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from troupe.common.v1 import common_pb2 as _common_pb2
 from troupe.supervisor.v1 import event_pb2 as _event_pb2
 from troupe.supervisor.v1 import thread_pb2 as _thread_pb2
+from troupe.supervisor.v1 import transcript_pb2 as _transcript_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -68,6 +69,7 @@ class AttachRequest(_message.Message):
     TOOL_REQUEST_FIELD_NUMBER: _builtins.int
     COMMAND_ACK_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    TRANSCRIPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___RunnerHello:
         """The runner's identity. The first message of the stream, sent once."""
@@ -104,6 +106,10 @@ class AttachRequest(_message.Message):
     def draining(self) -> Global___RunnerDraining:
         """It takes no more threads."""
 
+    @_builtins.property
+    def transcript(self) -> Global___TranscriptBatch:
+        """Entries of a thread's transcript; acknowledged when durable and resent until then."""
+
     def __init__(
         self,
         *,
@@ -116,12 +122,13 @@ class AttachRequest(_message.Message):
         tool_request: Global___ToolRequest | None = ...,
         command_ack: Global___CommandAck | None = ...,
         draining: Global___RunnerDraining | None = ...,
+        transcript: Global___TranscriptBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command_ack", b"command_ack", "draining", b"draining", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "output", b"output", "report", b"report", "start_refused", b"start_refused", "telemetry", b"telemetry", "tool_request", b"tool_request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command_ack", b"command_ack", "draining", b"draining", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "output", b"output", "report", b"report", "start_refused", b"start_refused", "telemetry", b"telemetry", "tool_request", b"tool_request", "transcript", b"transcript"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_ack", b"command_ack", "draining", b"draining", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "output", b"output", "report", b"report", "start_refused", b"start_refused", "telemetry", b"telemetry", "tool_request", b"tool_request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_ack", b"command_ack", "draining", b"draining", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "output", b"output", "report", b"report", "start_refused", b"start_refused", "telemetry", b"telemetry", "tool_request", b"tool_request", "transcript", b"transcript"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "start_refused", "report", "telemetry", "output", "tool_request", "command_ack", "draining"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "start_refused", "report", "telemetry", "output", "tool_request", "command_ack", "draining", "transcript"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -141,6 +148,7 @@ class AttachResponse(_message.Message):
     SHUTDOWN_FIELD_NUMBER: _builtins.int
     TOOL_DECISION_FIELD_NUMBER: _builtins.int
     GO_AWAY_FIELD_NUMBER: _builtins.int
+    TRANSCRIPT_ACK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___RunnerWelcome:
         """The answer to hello."""
@@ -173,6 +181,10 @@ class AttachResponse(_message.Message):
     def go_away(self) -> Global___RunnerGoAway:
         """The supervisor is shutting down; attach again, elsewhere or later. Threads continue."""
 
+    @_builtins.property
+    def transcript_ack(self) -> Global___TranscriptAck:
+        """Entries that are durable."""
+
     def __init__(
         self,
         *,
@@ -184,12 +196,13 @@ class AttachResponse(_message.Message):
         shutdown: Global___ShutdownThread | None = ...,
         tool_decision: Global___ToolDecision | None = ...,
         go_away: Global___RunnerGoAway | None = ...,
+        transcript_ack: Global___TranscriptAck | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["deliver_input", b"deliver_input", "go_away", b"go_away", "interrupt", b"interrupt", "message", b"message", "report_ack", b"report_ack", "shutdown", b"shutdown", "start_thread", b"start_thread", "tool_decision", b"tool_decision", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deliver_input", b"deliver_input", "go_away", b"go_away", "interrupt", b"interrupt", "message", b"message", "report_ack", b"report_ack", "shutdown", b"shutdown", "start_thread", b"start_thread", "tool_decision", b"tool_decision", "transcript_ack", b"transcript_ack", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliver_input", b"deliver_input", "go_away", b"go_away", "interrupt", b"interrupt", "message", b"message", "report_ack", b"report_ack", "shutdown", b"shutdown", "start_thread", b"start_thread", "tool_decision", b"tool_decision", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliver_input", b"deliver_input", "go_away", b"go_away", "interrupt", b"interrupt", "message", b"message", "report_ack", b"report_ack", "shutdown", b"shutdown", "start_thread", b"start_thread", "tool_decision", b"tool_decision", "transcript_ack", b"transcript_ack", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "report_ack", "start_thread", "deliver_input", "interrupt", "shutdown", "tool_decision", "go_away"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "report_ack", "start_thread", "deliver_input", "interrupt", "shutdown", "tool_decision", "go_away", "transcript_ack"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -803,6 +816,76 @@ class ContextLostReport(_message.Message):
 Global___ContextLostReport: _TypeAlias = ContextLostReport  # noqa: Y015
 
 @_typing.final
+class TranscriptBatch(_message.Message):
+    """Entries of a thread's transcript, in order. The supervisor assigns their numbers. A batch of entries that waits for more
+    entries is sent after 250 ms at the latest, and before the next report of its thread.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    thread_id: _builtins.str
+    """The thread."""
+    generation: _builtins.int
+    """The attempt. A batch of an earlier attempt than the last one of the transcript is void."""
+    batch: _builtins.int
+    """The batch's number in the attempt: 1 for the first, + 1 for each. A batch that was stored before is void."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_transcript_pb2.TranscriptEntry]:
+        """The entries: at most 256, with at most 2 MiB of text in total. Further entries and longer texts are cut off. Their
+        numbers, generations and contents are ignored.
+        """
+
+    def __init__(
+        self,
+        *,
+        thread_id: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        batch: _builtins.int = ...,
+        entries: _abc.Iterable[_transcript_pb2.TranscriptEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "entries", b"entries", "generation", b"generation", "thread_id", b"thread_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TranscriptBatch: _TypeAlias = TranscriptBatch  # noqa: Y015
+
+@_typing.final
+class TranscriptAck(_message.Message):
+    """Entries that are durable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    thread_id: _builtins.str
+    """The thread."""
+    generation: _builtins.int
+    """The attempt."""
+    batch: _builtins.int
+    """Every batch up to this number is durable, or void."""
+    def __init__(
+        self,
+        *,
+        thread_id: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        batch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "generation", b"generation", "thread_id", b"thread_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TranscriptAck: _TypeAlias = TranscriptAck  # noqa: Y015
+
+@_typing.final
 class ThreadOutput(_message.Message):
     """Output of a thread. Kept in a ring of 64 KiB a thread, never in the log."""
 
@@ -920,22 +1003,26 @@ class ToolDecision(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ALLOWED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The id of the question."""
     allowed: _builtins.bool
     """Whether the tool may run."""
     reason: _builtins.str
     """Why not, for the agent."""
+    approval_id: _builtins.str
+    """The approval that decided. Empty: no operator was asked."""
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
         allowed: _builtins.bool = ...,
         reason: _builtins.str = ...,
+        approval_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "reason", b"reason", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "approval_id", b"approval_id", "reason", b"reason", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -83,6 +83,34 @@ PROMPT_LOG_OFF: PromptLog.ValueType  # 3
 """Nothing."""
 Global___PromptLog: _TypeAlias = PromptLog  # noqa: Y015
 
+class _TranscriptLog:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TranscriptLogEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TranscriptLog.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSCRIPT_LOG_UNSPECIFIED: _TranscriptLog.ValueType  # 0
+    """Not given: TRANSCRIPT_LOG_FULL."""
+    TRANSCRIPT_LOG_FULL: _TranscriptLog.ValueType  # 1
+    """Everything."""
+    TRANSCRIPT_LOG_TOOLS: _TranscriptLog.ValueType  # 2
+    """No messages, reasoning and plans, and no texts of results."""
+    TRANSCRIPT_LOG_OFF: _TranscriptLog.ValueType  # 3
+    """Nothing."""
+
+class TranscriptLog(_TranscriptLog, metaclass=_TranscriptLogEnumTypeWrapper):
+    """How much of the transcripts is kept."""
+
+TRANSCRIPT_LOG_UNSPECIFIED: TranscriptLog.ValueType  # 0
+"""Not given: TRANSCRIPT_LOG_FULL."""
+TRANSCRIPT_LOG_FULL: TranscriptLog.ValueType  # 1
+"""Everything."""
+TRANSCRIPT_LOG_TOOLS: TranscriptLog.ValueType  # 2
+"""No messages, reasoning and plans, and no texts of results."""
+TRANSCRIPT_LOG_OFF: TranscriptLog.ValueType  # 3
+"""Nothing."""
+Global___TranscriptLog: _TypeAlias = TranscriptLog  # noqa: Y015
+
 class _PolicyInheritance:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -331,6 +359,7 @@ class Session(_message.Message):
     EDGE_MANAGEMENT_FIELD_NUMBER: _builtins.int
     ORCHESTRATORS_FIELD_NUMBER: _builtins.int
     CURRENCY_FIELD_NUMBER: _builtins.int
+    TRANSCRIPT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session's id, a UUIDv7."""
     root_thread_id: _builtins.str
@@ -363,6 +392,8 @@ class Session(_message.Message):
     """The most that threads of graph templates may manage, even if their templates declare more."""
     currency: _builtins.str
     """The currency of all costs of the session, as an ISO 4217 code: the service's when the session was opened."""
+    transcript: Global___TranscriptLog.ValueType
+    """How much of the transcripts is kept."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """The limits in force."""
@@ -447,10 +478,11 @@ class Session(_message.Message):
         edge_management: _common_pb2.EdgeManagement.ValueType = ...,
         orchestrators: _abc.Iterable[_builtins.str] | None = ...,
         currency: _builtins.str = ...,
+        transcript: Global___TranscriptLog.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "create_time", b"create_time", "limits", b"limits", "retention", b"retention", "roll_up", b"roll_up", "stall", b"stall", "tool_ceiling", b"tool_ceiling", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approve_orchestrators", b"approve_orchestrators", "approve_tools", b"approve_tools", "budget", b"budget", "closed", b"closed", "create_time", b"create_time", "currency", b"currency", "cwd", b"cwd", "edge_management", b"edge_management", "labels", b"labels", "limits", b"limits", "mode", b"mode", "orchestration", b"orchestration", "orchestrators", b"orchestrators", "paused", b"paused", "policy_inheritance", b"policy_inheritance", "prompt_log", b"prompt_log", "restart_policy", b"restart_policy", "retention", b"retention", "roll_up", b"roll_up", "root_thread_id", b"root_thread_id", "runner_labels", b"runner_labels", "sequence", b"sequence", "session_id", b"session_id", "slot_release", b"slot_release", "stall", b"stall", "tool_ceiling", b"tool_ceiling", "update_time", b"update_time", "webhooks", b"webhooks", "workspace_digest", b"workspace_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approve_orchestrators", b"approve_orchestrators", "approve_tools", b"approve_tools", "budget", b"budget", "closed", b"closed", "create_time", b"create_time", "currency", b"currency", "cwd", b"cwd", "edge_management", b"edge_management", "labels", b"labels", "limits", b"limits", "mode", b"mode", "orchestration", b"orchestration", "orchestrators", b"orchestrators", "paused", b"paused", "policy_inheritance", b"policy_inheritance", "prompt_log", b"prompt_log", "restart_policy", b"restart_policy", "retention", b"retention", "roll_up", b"roll_up", "root_thread_id", b"root_thread_id", "runner_labels", b"runner_labels", "sequence", b"sequence", "session_id", b"session_id", "slot_release", b"slot_release", "stall", b"stall", "tool_ceiling", b"tool_ceiling", "transcript", b"transcript", "update_time", b"update_time", "webhooks", b"webhooks", "workspace_digest", b"workspace_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

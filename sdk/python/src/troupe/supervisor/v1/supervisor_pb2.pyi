@@ -14,6 +14,7 @@ from troupe.common.v1 import common_pb2 as _common_pb2
 from troupe.supervisor.v1 import event_pb2 as _event_pb2
 from troupe.supervisor.v1 import session_pb2 as _session_pb2
 from troupe.supervisor.v1 import thread_pb2 as _thread_pb2
+from troupe.supervisor.v1 import transcript_pb2 as _transcript_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -197,6 +198,7 @@ class CreateSessionRequest(_message.Message):
     ORCHESTRATORS_FIELD_NUMBER: _builtins.int
     ROLE_TEMPLATE_FIELD_NUMBER: _builtins.int
     AUTO_ROUTE_FIELD_NUMBER: _builtins.int
+    TRANSCRIPT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Makes a retry safe, by principal; at most 128 bytes. Empty: the call is not idempotent."""
     cwd: _builtins.str
@@ -241,6 +243,8 @@ class CreateSessionRequest(_message.Message):
     """The root's graph template, instead of agent_type; case-sensitive. Not together with agent_type or auto_route."""
     auto_route: _builtins.bool
     """Routes the input's text to an agent type for the root; see SpawnAgentRequest.auto_route. It needs an input."""
+    transcript: _session_pb2.TranscriptLog.ValueType
+    """How much of the transcripts is kept. Default FULL."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_thread_pb2.InputItem]:
         """The root's input, in pieces."""
@@ -323,10 +327,11 @@ class CreateSessionRequest(_message.Message):
         orchestrators: _abc.Iterable[_builtins.str] | None = ...,
         role_template: _builtins.str = ...,
         auto_route: _builtins.bool = ...,
+        transcript: _session_pb2.TranscriptLog.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "budget", b"budget", "limits", b"limits", "message", b"message", "retention", b"retention", "tool_ceiling", b"tool_ceiling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "agent_name", b"agent_name", "agent_type", b"agent_type", "approve_orchestrators", b"approve_orchestrators", "approve_tools", b"approve_tools", "auto_route", b"auto_route", "budget", b"budget", "cwd", b"cwd", "edge_management", b"edge_management", "items", b"items", "labels", b"labels", "limits", b"limits", "message", b"message", "mode", b"mode", "model", b"model", "orchestration", b"orchestration", "orchestrators", b"orchestrators", "policy_inheritance", b"policy_inheritance", "prompt_log", b"prompt_log", "provider", b"provider", "reasoning_effort", b"reasoning_effort", "request_id", b"request_id", "restart_policy", b"restart_policy", "retention", b"retention", "role_template", b"role_template", "runner_labels", b"runner_labels", "sandbox", b"sandbox", "slot_release", b"slot_release", "tool_ceiling", b"tool_ceiling", "webhooks", b"webhooks", "workspace_digest", b"workspace_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "agent_name", b"agent_name", "agent_type", b"agent_type", "approve_orchestrators", b"approve_orchestrators", "approve_tools", b"approve_tools", "auto_route", b"auto_route", "budget", b"budget", "cwd", b"cwd", "edge_management", b"edge_management", "items", b"items", "labels", b"labels", "limits", b"limits", "message", b"message", "mode", b"mode", "model", b"model", "orchestration", b"orchestration", "orchestrators", b"orchestrators", "policy_inheritance", b"policy_inheritance", "prompt_log", b"prompt_log", "provider", b"provider", "reasoning_effort", b"reasoning_effort", "request_id", b"request_id", "restart_policy", b"restart_policy", "retention", b"retention", "role_template", b"role_template", "runner_labels", b"runner_labels", "sandbox", b"sandbox", "slot_release", b"slot_release", "tool_ceiling", b"tool_ceiling", "transcript", b"transcript", "webhooks", b"webhooks", "workspace_digest", b"workspace_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message: _TypeAlias = _typing.Literal["message"]  # noqa: Y015
     _WhichOneofArgType__message: _TypeAlias = _typing.Literal["_message", b"_message"]  # noqa: Y015
@@ -3379,6 +3384,154 @@ class ListPromptsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListPromptsResponse: _TypeAlias = ListPromptsResponse  # noqa: Y015
+
+@_typing.final
+class ListTranscriptRequest(_message.Message):
+    """Which part of a transcript to read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    THREAD_ID_FIELD_NUMBER: _builtins.int
+    AFTER_NUMBER_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    TAIL_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    thread_id: _builtins.str
+    """The thread. Empty: the caller's own; for operators the root."""
+    after_number: _builtins.int
+    """Only entries with a higher number."""
+    tail: _builtins.int
+    """Only the last entries of these; 0: all. At most 100,000."""
+    page_size: _builtins.int
+    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    page_token: _builtins.str
+    """next_page_token of the page before; the other fields must be the same."""
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_transcript_pb2.TranscriptKind.ValueType]:
+        """Only entries of these kinds; empty: all."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        thread_id: _builtins.str = ...,
+        after_number: _builtins.int = ...,
+        kinds: _abc.Iterable[_transcript_pb2.TranscriptKind.ValueType] | None = ...,
+        tail: _builtins.int = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_number", b"after_number", "kinds", b"kinds", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "tail", b"tail", "thread_id", b"thread_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTranscriptRequest: _TypeAlias = ListTranscriptRequest  # noqa: Y015
+
+@_typing.final
+class ListTranscriptResponse(_message.Message):
+    """Entries of a transcript. Viewers receive them without texts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Where the next page begins; empty: this is the last one."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_transcript_pb2.TranscriptEntry]:
+        """The entries, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[_transcript_pb2.TranscriptEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTranscriptResponse: _TypeAlias = ListTranscriptResponse  # noqa: Y015
+
+@_typing.final
+class WatchTranscriptRequest(_message.Message):
+    """Which part of a transcript to follow."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    THREAD_ID_FIELD_NUMBER: _builtins.int
+    AFTER_NUMBER_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    TAIL_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    thread_id: _builtins.str
+    """The thread. Empty: the caller's own; for operators the root."""
+    after_number: _builtins.int
+    """Only entries with a higher number."""
+    tail: _builtins.int
+    """Of the stored entries only the last ones; 0: all. At most 100,000."""
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_transcript_pb2.TranscriptKind.ValueType]:
+        """Only entries of these kinds; empty: all."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        thread_id: _builtins.str = ...,
+        after_number: _builtins.int = ...,
+        kinds: _abc.Iterable[_transcript_pb2.TranscriptKind.ValueType] | None = ...,
+        tail: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_number", b"after_number", "kinds", b"kinds", "session_id", b"session_id", "tail", b"tail", "thread_id", b"thread_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchTranscriptRequest: _TypeAlias = WatchTranscriptRequest  # noqa: Y015
+
+@_typing.final
+class WatchTranscriptResponse(_message.Message):
+    """New entries of a transcript."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    CLOSED_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """The number of the last entry that was examined. To continue, pass it as after_number."""
+    closed: _builtins.bool
+    """The thread is closed and has no further entries. The stream ends."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_transcript_pb2.TranscriptEntry]:
+        """The entries, oldest first; none: the stream is alive."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[_transcript_pb2.TranscriptEntry] | None = ...,
+        number: _builtins.int = ...,
+        closed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "entries", b"entries", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchTranscriptResponse: _TypeAlias = WatchTranscriptResponse  # noqa: Y015
 
 @_typing.final
 class GetPromptRequest(_message.Message):

@@ -203,6 +203,16 @@ class AgentSupervisorServiceStub:
                 request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetPromptRequest.SerializeToString,
                 response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetPromptResponse.FromString,
                 _registered_method=True)
+        self.ListTranscript = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/ListTranscript',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListTranscriptRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListTranscriptResponse.FromString,
+                _registered_method=True)
+        self.WatchTranscript = channel.unary_stream(
+                '/troupe.supervisor.v1.AgentSupervisorService/WatchTranscript',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptResponse.FromString,
+                _registered_method=True)
         self.ListArtifacts = channel.unary_unary(
                 '/troupe.supervisor.v1.AgentSupervisorService/ListArtifacts',
                 request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListArtifactsRequest.SerializeToString,
@@ -460,6 +470,21 @@ class AgentSupervisorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListTranscript(self, request, context):
+        """Lists the entries of a thread's transcript, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchTranscript(self, request, context):
+        """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
+        closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListArtifacts(self, request, context):
         """Lists the artifacts of threads.
         """
@@ -649,6 +674,16 @@ def add_AgentSupervisorServiceServicer_to_server(servicer, server):
                     servicer.GetPrompt,
                     request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetPromptRequest.FromString,
                     response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetPromptResponse.SerializeToString,
+            ),
+            'ListTranscript': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTranscript,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListTranscriptRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListTranscriptResponse.SerializeToString,
+            ),
+            'WatchTranscript': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchTranscript,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptResponse.SerializeToString,
             ),
             'ListArtifacts': grpc.unary_unary_rpc_method_handler(
                     servicer.ListArtifacts,
@@ -1561,6 +1596,60 @@ class AgentSupervisorService:
             '/troupe.supervisor.v1.AgentSupervisorService/GetPrompt',
             troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetPromptRequest.SerializeToString,
             troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetPromptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTranscript(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/ListTranscript',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListTranscriptRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListTranscriptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchTranscript(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/WatchTranscript',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -107,6 +107,12 @@ class AgentSupervisorServiceStub:
     """Lists the prompts that a thread was sent."""
     GetPrompt: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.GetPromptRequest, _supervisor_pb2.GetPromptResponse]
     """Reads a prompt, and how it differs from another turn's."""
+    ListTranscript: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListTranscriptRequest, _supervisor_pb2.ListTranscriptResponse]
+    """Lists the entries of a thread's transcript, oldest first."""
+    WatchTranscript: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.WatchTranscriptRequest, _supervisor_pb2.WatchTranscriptResponse]
+    """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
+    closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
+    """
     ListArtifacts: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListArtifactsRequest, _supervisor_pb2.ListArtifactsResponse]
     """Lists the artifacts of threads."""
     GetContent: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.GetContentRequest, _supervisor_pb2.GetContentResponse]
@@ -195,6 +201,12 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     """Lists the prompts that a thread was sent."""
     GetPrompt: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.GetPromptRequest, _supervisor_pb2.GetPromptResponse]  # type: ignore[assignment]
     """Reads a prompt, and how it differs from another turn's."""
+    ListTranscript: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListTranscriptRequest, _supervisor_pb2.ListTranscriptResponse]  # type: ignore[assignment]
+    """Lists the entries of a thread's transcript, oldest first."""
+    WatchTranscript: _aio.UnaryStreamMultiCallable[_supervisor_pb2.WatchTranscriptRequest, _supervisor_pb2.WatchTranscriptResponse]  # type: ignore[assignment]
+    """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
+    closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
+    """
     ListArtifacts: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListArtifactsRequest, _supervisor_pb2.ListArtifactsResponse]  # type: ignore[assignment]
     """Lists the artifacts of threads."""
     GetContent: _aio.UnaryStreamMultiCallable[_supervisor_pb2.GetContentRequest, _supervisor_pb2.GetContentResponse]  # type: ignore[assignment]
@@ -478,6 +490,24 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.GetPromptResponse, _abc.Awaitable[_supervisor_pb2.GetPromptResponse]]:
         """Reads a prompt, and how it differs from another turn's."""
+
+    @_abc_1.abstractmethod
+    def ListTranscript(
+        self,
+        request: _supervisor_pb2.ListTranscriptRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.ListTranscriptResponse, _abc.Awaitable[_supervisor_pb2.ListTranscriptResponse]]:
+        """Lists the entries of a thread's transcript, oldest first."""
+
+    @_abc_1.abstractmethod
+    def WatchTranscript(
+        self,
+        request: _supervisor_pb2.WatchTranscriptRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_supervisor_pb2.WatchTranscriptResponse], _abc.AsyncIterator[_supervisor_pb2.WatchTranscriptResponse]]:
+        """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
+        closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
+        """
 
     @_abc_1.abstractmethod
     def ListArtifacts(

@@ -14,13 +14,15 @@ import type { PromptExtent, Telemetry, TurnOutcome } from "./event_pb.js";
 import { file_troupe_supervisor_v1_event } from "./event_pb.js";
 import type { ClosePolicy, Input, Usage } from "./thread_pb.js";
 import { file_troupe_supervisor_v1_thread } from "./thread_pb.js";
+import type { TranscriptEntry } from "./transcript_pb.js";
+import { file_troupe_supervisor_v1_transcript } from "./transcript_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file troupe/supervisor/v1/runner.proto.
  */
 export const file_troupe_supervisor_v1_runner: GenFile = /*@__PURE__*/
-  fileDesc("CiF0cm91cGUvc3VwZXJ2aXNvci92MS9ydW5uZXIucHJvdG8SFHRyb3VwZS5zdXBlcnZpc29yLnYxIpcECg1BdHRhY2hSZXF1ZXN0EjIKBWhlbGxvGAEgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVySGVsbG9IABI6CgloZWFydGJlYXQYAiABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWFydGJlYXRIABI7Cg1zdGFydF9yZWZ1c2VkGAMgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhcnRSZWZ1c2VkSAASNAoGcmVwb3J0GAQgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyUmVwb3J0SAASNAoJdGVsZW1ldHJ5GAUgASgLMh8udHJvdXBlLnN1cGVydmlzb3IudjEuVGVsZW1ldHJ5SAASNAoGb3V0cHV0GAYgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkT3V0cHV0SAASOQoMdG9vbF9yZXF1ZXN0GAcgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuVG9vbFJlcXVlc3RIABI3Cgtjb21tYW5kX2FjaxgIIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbW1hbmRBY2tIABI4CghkcmFpbmluZxgJIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lckRyYWluaW5nSABCCQoHbWVzc2FnZSLqAwoOQXR0YWNoUmVzcG9uc2USNgoHd2VsY29tZRgBIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lcldlbGNvbWVIABI1CgpyZXBvcnRfYWNrGAIgASgLMh8udHJvdXBlLnN1cGVydmlzb3IudjEuUmVwb3J0QWNrSAASOQoMc3RhcnRfdGhyZWFkGAMgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhcnRUaHJlYWRIABI7Cg1kZWxpdmVyX2lucHV0GAQgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuRGVsaXZlcklucHV0SAASOAoJaW50ZXJydXB0GAUgASgLMiMudHJvdXBlLnN1cGVydmlzb3IudjEuSW50ZXJydXB0VHVybkgAEjgKCHNodXRkb3duGAYgASgLMiQudHJvdXBlLnN1cGVydmlzb3IudjEuU2h1dGRvd25UaHJlYWRIABI7Cg10b29sX2RlY2lzaW9uGAcgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuVG9vbERlY2lzaW9uSAASNQoHZ29fYXdheRgIIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lckdvQXdheUgAQgkKB21lc3NhZ2UiagoKUnVubmVyS2luZBIMCgRraW5kGAEgASgJEhYKDmVuZm9yY2VzX3Rvb2xzGAIgASgIEhoKEmVuZm9yY2VzX3JlYWRfb25seRgDIAEoCBIaChJlbmZvcmNlc193b3Jrc3BhY2UYBCABKAgimAIKC1J1bm5lckhlbGxvEhEKCXJ1bm5lcl9pZBgBIAEoCRIvCgVraW5kcxgCIAMoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lcktpbmQSPQoGbGFiZWxzGAMgAygLMi0udHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVySGVsbG8uTGFiZWxzRW50cnkSEAoIY2FwYWNpdHkYBCABKA0SMQoHdGhyZWFkcxgFIAMoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkhlbGRUaHJlYWQSEgoKc2Vzc2lvbl9pZBgGIAEoCRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIloKCkhlbGRUaHJlYWQSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SDAoEdHVybhgDIAEoDRIXCg9yZXBvcnRfc2VxdWVuY2UYBCABKAQiEQoPUnVubmVySGVhcnRiZWF0IhAKDlJ1bm5lckRyYWluaW5nIoIBCg1SdW5uZXJXZWxjb21lEigKBWxlYXNlGAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXBlZXJzGAIgAygJEjgKB3RocmVhZHMYAyADKAsyJy50cm91cGUuc3VwZXJ2aXNvci52MS5IZWxkVGhyZWFkVmVyZGljdCJWChFIZWxkVGhyZWFkVmVyZGljdBIRCgl0aHJlYWRfaWQYASABKAkSDQoFZ29fb24YAiABKAgSHwoXYXBwbGllZF9yZXBvcnRfc2VxdWVuY2UYAyABKAQiewoMU3RhcnRSZWZ1c2VkEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEjMKB3JlZnVzYWwYAyABKA4yIi50cm91cGUuc3VwZXJ2aXNvci52MS5TdGFydFJlZnVzYWwSDwoHbWVzc2FnZRgEIAEoCSLHBAoMUnVubmVyUmVwb3J0EhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEhcKD3JlcG9ydF9zZXF1ZW5jZRgDIAEoBBI/Cgx0dXJuX3N0YXJ0ZWQYBCABKAsyJy50cm91cGUuc3VwZXJ2aXNvci52MS5UdXJuU3RhcnRlZFJlcG9ydEgAEjsKCnR1cm5fZW5kZWQYBSABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5UdXJuRW5kZWRSZXBvcnRIABJFCg9pbnB1dF9kZWxpdmVyZWQYBiABKAsyKi50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dERlbGl2ZXJlZFJlcG9ydEgAEjQKBnByb21wdBgHIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlByb21wdFJlcG9ydEgAEjgKCGFydGlmYWN0GAggASgLMiQudHJvdXBlLnN1cGVydmlzb3IudjEuQXJ0aWZhY3RSZXBvcnRIABI8CgdzdG9wcGVkGAkgASgLMikudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkU3RvcHBlZFJlcG9ydEgAEjsKCnBvbGljeV9nYXAYCiABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5Qb2xpY3lHYXBSZXBvcnRIABI/Cgxjb250ZXh0X2xvc3QYCyABKAsyJy50cm91cGUuc3VwZXJ2aXNvci52MS5Db250ZXh0TG9zdFJlcG9ydEgAQgYKBGtpbmQiIQoRVHVyblN0YXJ0ZWRSZXBvcnQSDAoEdHVybhgBIAEoDSLUAQoPVHVybkVuZGVkUmVwb3J0EgwKBHR1cm4YASABKA0SMgoHb3V0Y29tZRgCIAEoDjIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5PdXRjb21lEg8KB21lc3NhZ2UYAyABKAkSKgoFdXNhZ2UYBCABKAsyGy50cm91cGUuc3VwZXJ2aXNvci52MS5Vc2FnZRIVCg1vdXRwdXRfc2hhMjU2GAUgASgJEhMKC2RpZmZfc2hhMjU2GAYgASgJEhYKDnJ1bm5lcl9zdG9wcGVkGAcgASgIIjQKFElucHV0RGVsaXZlcmVkUmVwb3J0Eg4KBm51bWJlchgBIAEoDRIMCgR0dXJuGAIgASgNIksKDFByb21wdFJlcG9ydBIMCgR0dXJuGAEgASgNEi0KBmJsb2NrcxgCIAMoCzIdLnRyb3VwZS5jb21tb24udjEuUHJvbXB0QmxvY2siegoOQXJ0aWZhY3RSZXBvcnQSDAoEdHVybhgBIAEoDRIMCgRuYW1lGAIgASgJEgwKBGtpbmQYAyABKAkSEgoKbWVkaWFfdHlwZRgEIAEoCRIMCgRkYXRhGAUgASgMEg4KBmFwcGVuZBgGIAEoCBIMCgRtb3JlGAcgASgIIjUKE1RocmVhZFN0b3BwZWRSZXBvcnQSDgoGZGV0YWlsGAEgASgJEg4KBmtpbGxlZBgCIAEoCCIeCg9Qb2xpY3lHYXBSZXBvcnQSCwoDZ2FwGAEgASgJIiMKEUNvbnRleHRMb3N0UmVwb3J0Eg4KBnJlYXNvbhgBIAEoCSJDCgxUaHJlYWRPdXRwdXQSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SDAoEdGV4dBgDIAEoCSL0AQoLVG9vbFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSEgoKZ2VuZXJhdGlvbhgDIAEoDRIMCgR0b29sGAQgASgJEhYKDmFyZ3VtZW50c19qc29uGAUgASgJEhMKC3J1bm5lcl9raW5kGAYgASgJEhYKDnJlc29sdmVkX3BhdGhzGAcgAygJEhgKEGFyZ3VtZW50c19zaGEyNTYYCCABKAkSFQoNb21pdHRlZF9ieXRlcxgJIAEoBBITCgtub3Rfb2ZmZXJlZBgKIAEoCBIRCglkb2NzX29ubHkYCyABKAgiQwoMVG9vbERlY2lzaW9uEhIKCnJlcXVlc3RfaWQYASABKAkSDwoHYWxsb3dlZBgCIAEoCBIOCgZyZWFzb24YAyABKAkiIAoKQ29tbWFuZEFjaxISCgpjb21tYW5kX2lkGAEgASgJIksKCVJlcG9ydEFjaxIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIXCg9yZXBvcnRfc2VxdWVuY2UYAyABKAQi7QIKC1N0YXJ0VGhyZWFkEhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIRCgl0aHJlYWRfaWQYAyABKAkSEgoKZ2VuZXJhdGlvbhgEIAEoDRIxCghyZXNvbHZlZBgFIAEoCzIfLnRyb3VwZS5jb21tb24udjEuUmVzb2x2ZWRTcGF3bhIxCgt0b29sX3BvbGljeRgGIAEoCzIcLnRyb3VwZS5jb21tb24udjEuVG9vbFBvbGljeRIZChF3b3JraW5nX2RpcmVjdG9yeRgHIAEoCRIoCgR0dXJuGAggASgLMhoudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybhIUCgx0aHJlYWRfdG9rZW4YCSABKAkSFgoOc3VwZXJ2aXNvcl91cmwYCiABKAkSDQoFZGVwdGgYCyABKA0SEQoJbWF5X3NwYXduGAwgASgIEhQKDGRpc3BsYXlfbmFtZRgNIAEoCSLRAQoEVHVybhIMCgR0dXJuGAEgASgNEi0KBmJsb2NrcxgCIAMoCzIdLnRyb3VwZS5jb21tb24udjEuUHJvbXB0QmxvY2sSMgoGZXh0ZW50GAMgASgOMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUHJvbXB0RXh0ZW50EisKBmlucHV0cxgEIAMoCzIbLnRyb3VwZS5zdXBlcnZpc29yLnYxLklucHV0EhMKC3RyYWNlcGFyZW50GAUgASgJEhYKDmRvY3NfZGlyZWN0b3J5GAYgASgJIrgBCgxEZWxpdmVySW5wdXQSEgoKY29tbWFuZF9pZBgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSEgoKZ2VuZXJhdGlvbhgDIAEoDRIqCgR0dXJuGAQgASgLMhoudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybkgAEjUKB3J1bm5pbmcYBSABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uaW5nSW5wdXRIAEIKCghkZWxpdmVyeSJYCgxSdW5uaW5nSW5wdXQSDgoGbnVtYmVyGAEgASgNEgwKBHR1cm4YAiABKA0SKgoFaW5wdXQYAyABKAsyGy50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dCJoCg1JbnRlcnJ1cHRUdXJuEhIKCmNvbW1hbmRfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SDAoEdHVybhgEIAEoDRIOCgZyZWFzb24YBSABKAki1gEKDlNodXRkb3duVGhyZWFkEhIKCmNvbW1hbmRfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SNwoMY2xvc2VfcG9saWN5GAQgASgOMiEudHJvdXBlLnN1cGVydmlzb3IudjEuQ2xvc2VQb2xpY3kSKAoFZ3JhY2UYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDgoGcmVhc29uGAYgASgJEhYKDnRocmVhZF9nb2VzX29uGAcgASgIIh4KDFJ1bm5lckdvQXdheRIOCgZyZWFzb24YASABKAkqlAEKDFN0YXJ0UmVmdXNhbBIdChlTVEFSVF9SRUZVU0FMX1VOU1BFQ0lGSUVEEAASHQoZU1RBUlRfUkVGVVNBTF9OT19DQVBBQ0lUWRABEigKJFNUQVJUX1JFRlVTQUxfUE9MSUNZX05PVF9FTkZPUkNFQUJMRRACEhwKGFNUQVJUX1JFRlVTQUxfTk9fUFJPR1JBTRADMm4KE1RocmVhZFJ1bm5lclNlcnZpY2USVwoGQXR0YWNoEiMudHJvdXBlLnN1cGVydmlzb3IudjEuQXR0YWNoUmVxdWVzdBokLnRyb3VwZS5zdXBlcnZpc29yLnYxLkF0dGFjaFJlc3BvbnNlKAEwAUJZChhkZXYudHJvdXBlLnN1cGVydmlzb3IudjFQAVo7Z2l0aHViLmNvbS90cm91cGUtZGV2L3Ryb3VwZS9nZW4vc3VwZXJ2aXNvci92MTtzdXBlcnZpc29ydjFiBnByb3RvMw", [file_google_protobuf_duration, file_troupe_common_v1_common, file_troupe_supervisor_v1_event, file_troupe_supervisor_v1_thread]);
+  fileDesc("CiF0cm91cGUvc3VwZXJ2aXNvci92MS9ydW5uZXIucHJvdG8SFHRyb3VwZS5zdXBlcnZpc29yLnYxItQECg1BdHRhY2hSZXF1ZXN0EjIKBWhlbGxvGAEgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVySGVsbG9IABI6CgloZWFydGJlYXQYAiABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWFydGJlYXRIABI7Cg1zdGFydF9yZWZ1c2VkGAMgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhcnRSZWZ1c2VkSAASNAoGcmVwb3J0GAQgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyUmVwb3J0SAASNAoJdGVsZW1ldHJ5GAUgASgLMh8udHJvdXBlLnN1cGVydmlzb3IudjEuVGVsZW1ldHJ5SAASNAoGb3V0cHV0GAYgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkT3V0cHV0SAASOQoMdG9vbF9yZXF1ZXN0GAcgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuVG9vbFJlcXVlc3RIABI3Cgtjb21tYW5kX2FjaxgIIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbW1hbmRBY2tIABI4CghkcmFpbmluZxgJIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lckRyYWluaW5nSAASOwoKdHJhbnNjcmlwdBgKIAEoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRCYXRjaEgAQgkKB21lc3NhZ2UiqQQKDkF0dGFjaFJlc3BvbnNlEjYKB3dlbGNvbWUYASABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJXZWxjb21lSAASNQoKcmVwb3J0X2FjaxgCIAEoCzIfLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJlcG9ydEFja0gAEjkKDHN0YXJ0X3RocmVhZBgDIAEoCzIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLlN0YXJ0VGhyZWFkSAASOwoNZGVsaXZlcl9pbnB1dBgEIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLkRlbGl2ZXJJbnB1dEgAEjgKCWludGVycnVwdBgFIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLkludGVycnVwdFR1cm5IABI4CghzaHV0ZG93bhgGIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlNodXRkb3duVGhyZWFkSAASOwoNdG9vbF9kZWNpc2lvbhgHIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRvb2xEZWNpc2lvbkgAEjUKB2dvX2F3YXkYCCABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJHb0F3YXlIABI9Cg50cmFuc2NyaXB0X2FjaxgJIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRBY2tIAEIJCgdtZXNzYWdlImoKClJ1bm5lcktpbmQSDAoEa2luZBgBIAEoCRIWCg5lbmZvcmNlc190b29scxgCIAEoCBIaChJlbmZvcmNlc19yZWFkX29ubHkYAyABKAgSGgoSZW5mb3JjZXNfd29ya3NwYWNlGAQgASgIIpgCCgtSdW5uZXJIZWxsbxIRCglydW5uZXJfaWQYASABKAkSLwoFa2luZHMYAiADKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJLaW5kEj0KBmxhYmVscxgDIAMoCzItLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lckhlbGxvLkxhYmVsc0VudHJ5EhAKCGNhcGFjaXR5GAQgASgNEjEKB3RocmVhZHMYBSADKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5IZWxkVGhyZWFkEhIKCnNlc3Npb25faWQYBiABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJaCgpIZWxkVGhyZWFkEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEgwKBHR1cm4YAyABKA0SFwoPcmVwb3J0X3NlcXVlbmNlGAQgASgEIhEKD1J1bm5lckhlYXJ0YmVhdCIQCg5SdW5uZXJEcmFpbmluZyKCAQoNUnVubmVyV2VsY29tZRIoCgVsZWFzZRgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhINCgVwZWVycxgCIAMoCRI4Cgd0aHJlYWRzGAMgAygLMicudHJvdXBlLnN1cGVydmlzb3IudjEuSGVsZFRocmVhZFZlcmRpY3QiVgoRSGVsZFRocmVhZFZlcmRpY3QSEQoJdGhyZWFkX2lkGAEgASgJEg0KBWdvX29uGAIgASgIEh8KF2FwcGxpZWRfcmVwb3J0X3NlcXVlbmNlGAMgASgEInsKDFN0YXJ0UmVmdXNlZBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIzCgdyZWZ1c2FsGAMgASgOMiIudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhcnRSZWZ1c2FsEg8KB21lc3NhZ2UYBCABKAkixwQKDFJ1bm5lclJlcG9ydBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIXCg9yZXBvcnRfc2VxdWVuY2UYAyABKAQSPwoMdHVybl9zdGFydGVkGAQgASgLMicudHJvdXBlLnN1cGVydmlzb3IudjEuVHVyblN0YXJ0ZWRSZXBvcnRIABI7Cgp0dXJuX2VuZGVkGAUgASgLMiUudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybkVuZGVkUmVwb3J0SAASRQoPaW5wdXRfZGVsaXZlcmVkGAYgASgLMioudHJvdXBlLnN1cGVydmlzb3IudjEuSW5wdXREZWxpdmVyZWRSZXBvcnRIABI0CgZwcm9tcHQYByABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5Qcm9tcHRSZXBvcnRIABI4CghhcnRpZmFjdBgIIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLkFydGlmYWN0UmVwb3J0SAASPAoHc3RvcHBlZBgJIAEoCzIpLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRocmVhZFN0b3BwZWRSZXBvcnRIABI7Cgpwb2xpY3lfZ2FwGAogASgLMiUudHJvdXBlLnN1cGVydmlzb3IudjEuUG9saWN5R2FwUmVwb3J0SAASPwoMY29udGV4dF9sb3N0GAsgASgLMicudHJvdXBlLnN1cGVydmlzb3IudjEuQ29udGV4dExvc3RSZXBvcnRIAEIGCgRraW5kIiEKEVR1cm5TdGFydGVkUmVwb3J0EgwKBHR1cm4YASABKA0i1AEKD1R1cm5FbmRlZFJlcG9ydBIMCgR0dXJuGAEgASgNEjIKB291dGNvbWUYAiABKA4yIS50cm91cGUuc3VwZXJ2aXNvci52MS5UdXJuT3V0Y29tZRIPCgdtZXNzYWdlGAMgASgJEioKBXVzYWdlGAQgASgLMhsudHJvdXBlLnN1cGVydmlzb3IudjEuVXNhZ2USFQoNb3V0cHV0X3NoYTI1NhgFIAEoCRITCgtkaWZmX3NoYTI1NhgGIAEoCRIWCg5ydW5uZXJfc3RvcHBlZBgHIAEoCCI0ChRJbnB1dERlbGl2ZXJlZFJlcG9ydBIOCgZudW1iZXIYASABKA0SDAoEdHVybhgCIAEoDSJLCgxQcm9tcHRSZXBvcnQSDAoEdHVybhgBIAEoDRItCgZibG9ja3MYAiADKAsyHS50cm91cGUuY29tbW9uLnYxLlByb21wdEJsb2NrInoKDkFydGlmYWN0UmVwb3J0EgwKBHR1cm4YASABKA0SDAoEbmFtZRgCIAEoCRIMCgRraW5kGAMgASgJEhIKCm1lZGlhX3R5cGUYBCABKAkSDAoEZGF0YRgFIAEoDBIOCgZhcHBlbmQYBiABKAgSDAoEbW9yZRgHIAEoCCI1ChNUaHJlYWRTdG9wcGVkUmVwb3J0Eg4KBmRldGFpbBgBIAEoCRIOCgZraWxsZWQYAiABKAgiHgoPUG9saWN5R2FwUmVwb3J0EgsKA2dhcBgBIAEoCSIjChFDb250ZXh0TG9zdFJlcG9ydBIOCgZyZWFzb24YASABKAkifwoPVHJhbnNjcmlwdEJhdGNoEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEg0KBWJhdGNoGAMgASgEEjYKB2VudHJpZXMYBCADKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5UcmFuc2NyaXB0RW50cnkiRQoNVHJhbnNjcmlwdEFjaxIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRINCgViYXRjaBgDIAEoBCJDCgxUaHJlYWRPdXRwdXQSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SDAoEdGV4dBgDIAEoCSL0AQoLVG9vbFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSEgoKZ2VuZXJhdGlvbhgDIAEoDRIMCgR0b29sGAQgASgJEhYKDmFyZ3VtZW50c19qc29uGAUgASgJEhMKC3J1bm5lcl9raW5kGAYgASgJEhYKDnJlc29sdmVkX3BhdGhzGAcgAygJEhgKEGFyZ3VtZW50c19zaGEyNTYYCCABKAkSFQoNb21pdHRlZF9ieXRlcxgJIAEoBBITCgtub3Rfb2ZmZXJlZBgKIAEoCBIRCglkb2NzX29ubHkYCyABKAgiWAoMVG9vbERlY2lzaW9uEhIKCnJlcXVlc3RfaWQYASABKAkSDwoHYWxsb3dlZBgCIAEoCBIOCgZyZWFzb24YAyABKAkSEwoLYXBwcm92YWxfaWQYBCABKAkiIAoKQ29tbWFuZEFjaxISCgpjb21tYW5kX2lkGAEgASgJIksKCVJlcG9ydEFjaxIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIXCg9yZXBvcnRfc2VxdWVuY2UYAyABKAQi7QIKC1N0YXJ0VGhyZWFkEhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIRCgl0aHJlYWRfaWQYAyABKAkSEgoKZ2VuZXJhdGlvbhgEIAEoDRIxCghyZXNvbHZlZBgFIAEoCzIfLnRyb3VwZS5jb21tb24udjEuUmVzb2x2ZWRTcGF3bhIxCgt0b29sX3BvbGljeRgGIAEoCzIcLnRyb3VwZS5jb21tb24udjEuVG9vbFBvbGljeRIZChF3b3JraW5nX2RpcmVjdG9yeRgHIAEoCRIoCgR0dXJuGAggASgLMhoudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybhIUCgx0aHJlYWRfdG9rZW4YCSABKAkSFgoOc3VwZXJ2aXNvcl91cmwYCiABKAkSDQoFZGVwdGgYCyABKA0SEQoJbWF5X3NwYXduGAwgASgIEhQKDGRpc3BsYXlfbmFtZRgNIAEoCSLRAQoEVHVybhIMCgR0dXJuGAEgASgNEi0KBmJsb2NrcxgCIAMoCzIdLnRyb3VwZS5jb21tb24udjEuUHJvbXB0QmxvY2sSMgoGZXh0ZW50GAMgASgOMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUHJvbXB0RXh0ZW50EisKBmlucHV0cxgEIAMoCzIbLnRyb3VwZS5zdXBlcnZpc29yLnYxLklucHV0EhMKC3RyYWNlcGFyZW50GAUgASgJEhYKDmRvY3NfZGlyZWN0b3J5GAYgASgJIrgBCgxEZWxpdmVySW5wdXQSEgoKY29tbWFuZF9pZBgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSEgoKZ2VuZXJhdGlvbhgDIAEoDRIqCgR0dXJuGAQgASgLMhoudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybkgAEjUKB3J1bm5pbmcYBSABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uaW5nSW5wdXRIAEIKCghkZWxpdmVyeSJYCgxSdW5uaW5nSW5wdXQSDgoGbnVtYmVyGAEgASgNEgwKBHR1cm4YAiABKA0SKgoFaW5wdXQYAyABKAsyGy50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dCJoCg1JbnRlcnJ1cHRUdXJuEhIKCmNvbW1hbmRfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SDAoEdHVybhgEIAEoDRIOCgZyZWFzb24YBSABKAki1gEKDlNodXRkb3duVGhyZWFkEhIKCmNvbW1hbmRfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SNwoMY2xvc2VfcG9saWN5GAQgASgOMiEudHJvdXBlLnN1cGVydmlzb3IudjEuQ2xvc2VQb2xpY3kSKAoFZ3JhY2UYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDgoGcmVhc29uGAYgASgJEhYKDnRocmVhZF9nb2VzX29uGAcgASgIIh4KDFJ1bm5lckdvQXdheRIOCgZyZWFzb24YASABKAkqlAEKDFN0YXJ0UmVmdXNhbBIdChlTVEFSVF9SRUZVU0FMX1VOU1BFQ0lGSUVEEAASHQoZU1RBUlRfUkVGVVNBTF9OT19DQVBBQ0lUWRABEigKJFNUQVJUX1JFRlVTQUxfUE9MSUNZX05PVF9FTkZPUkNFQUJMRRACEhwKGFNUQVJUX1JFRlVTQUxfTk9fUFJPR1JBTRADMm4KE1RocmVhZFJ1bm5lclNlcnZpY2USVwoGQXR0YWNoEiMudHJvdXBlLnN1cGVydmlzb3IudjEuQXR0YWNoUmVxdWVzdBokLnRyb3VwZS5zdXBlcnZpc29yLnYxLkF0dGFjaFJlc3BvbnNlKAEwAUJZChhkZXYudHJvdXBlLnN1cGVydmlzb3IudjFQAVo7Z2l0aHViLmNvbS90cm91cGUtZGV2L3Ryb3VwZS9nZW4vc3VwZXJ2aXNvci92MTtzdXBlcnZpc29ydjFiBnByb3RvMw", [file_google_protobuf_duration, file_troupe_common_v1_common, file_troupe_supervisor_v1_event, file_troupe_supervisor_v1_thread, file_troupe_supervisor_v1_transcript]);
 
 /**
  * From the runner to the supervisor. A message or a report of a newer runner, which the supervisor does not know, is passed
@@ -106,6 +108,14 @@ export type AttachRequest = Message<"troupe.supervisor.v1.AttachRequest"> & {
      */
     value: RunnerDraining;
     case: "draining";
+  } | {
+    /**
+     * Entries of a thread's transcript; acknowledged when durable and resent until then.
+     *
+     * @generated from field: troupe.supervisor.v1.TranscriptBatch transcript = 10;
+     */
+    value: TranscriptBatch;
+    case: "transcript";
   } | { case: undefined; value?: undefined };
 };
 
@@ -191,6 +201,14 @@ export type AttachResponse = Message<"troupe.supervisor.v1.AttachResponse"> & {
      */
     value: RunnerGoAway;
     case: "goAway";
+  } | {
+    /**
+     * Entries that are durable.
+     *
+     * @generated from field: troupe.supervisor.v1.TranscriptAck transcript_ack = 9;
+     */
+    value: TranscriptAck;
+    case: "transcriptAck";
   } | { case: undefined; value?: undefined };
 };
 
@@ -875,6 +893,85 @@ export const ContextLostReportSchema: GenMessage<ContextLostReport> = /*@__PURE_
   messageDesc(file_troupe_supervisor_v1_runner, 18);
 
 /**
+ * Entries of a thread's transcript, in order. The supervisor assigns their numbers. A batch of entries that waits for more
+ * entries is sent after 250 ms at the latest, and before the next report of its thread.
+ *
+ * @generated from message troupe.supervisor.v1.TranscriptBatch
+ */
+export type TranscriptBatch = Message<"troupe.supervisor.v1.TranscriptBatch"> & {
+  /**
+   * The thread.
+   *
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The attempt. A batch of an earlier attempt than the last one of the transcript is void.
+   *
+   * @generated from field: uint32 generation = 2;
+   */
+  generation: number;
+
+  /**
+   * The batch's number in the attempt: 1 for the first, + 1 for each. A batch that was stored before is void.
+   *
+   * @generated from field: uint64 batch = 3;
+   */
+  batch: bigint;
+
+  /**
+   * The entries: at most 256, with at most 2 MiB of text in total. Further entries and longer texts are cut off. Their
+   * numbers, generations and contents are ignored.
+   *
+   * @generated from field: repeated troupe.supervisor.v1.TranscriptEntry entries = 4;
+   */
+  entries: TranscriptEntry[];
+};
+
+/**
+ * Describes the message troupe.supervisor.v1.TranscriptBatch.
+ * Use `create(TranscriptBatchSchema)` to create a new message.
+ */
+export const TranscriptBatchSchema: GenMessage<TranscriptBatch> = /*@__PURE__*/
+  messageDesc(file_troupe_supervisor_v1_runner, 19);
+
+/**
+ * Entries that are durable.
+ *
+ * @generated from message troupe.supervisor.v1.TranscriptAck
+ */
+export type TranscriptAck = Message<"troupe.supervisor.v1.TranscriptAck"> & {
+  /**
+   * The thread.
+   *
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The attempt.
+   *
+   * @generated from field: uint32 generation = 2;
+   */
+  generation: number;
+
+  /**
+   * Every batch up to this number is durable, or void.
+   *
+   * @generated from field: uint64 batch = 3;
+   */
+  batch: bigint;
+};
+
+/**
+ * Describes the message troupe.supervisor.v1.TranscriptAck.
+ * Use `create(TranscriptAckSchema)` to create a new message.
+ */
+export const TranscriptAckSchema: GenMessage<TranscriptAck> = /*@__PURE__*/
+  messageDesc(file_troupe_supervisor_v1_runner, 20);
+
+/**
  * Output of a thread. Kept in a ring of 64 KiB a thread, never in the log.
  *
  * @generated from message troupe.supervisor.v1.ThreadOutput
@@ -907,7 +1004,7 @@ export type ThreadOutput = Message<"troupe.supervisor.v1.ThreadOutput"> & {
  * Use `create(ThreadOutputSchema)` to create a new message.
  */
 export const ThreadOutputSchema: GenMessage<ThreadOutput> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 19);
+  messageDesc(file_troupe_supervisor_v1_runner, 21);
 
 /**
  * Asks whether the thread may use a tool. A request beyond its bounds is rejected, and so is a request while 1,024 requests
@@ -1006,7 +1103,7 @@ export type ToolRequest = Message<"troupe.supervisor.v1.ToolRequest"> & {
  * Use `create(ToolRequestSchema)` to create a new message.
  */
 export const ToolRequestSchema: GenMessage<ToolRequest> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 20);
+  messageDesc(file_troupe_supervisor_v1_runner, 22);
 
 /**
  * The answer to a tool request. Where an operator must approve the call, it comes when that is decided.
@@ -1034,6 +1131,13 @@ export type ToolDecision = Message<"troupe.supervisor.v1.ToolDecision"> & {
    * @generated from field: string reason = 3;
    */
   reason: string;
+
+  /**
+   * The approval that decided. Empty: no operator was asked.
+   *
+   * @generated from field: string approval_id = 4;
+   */
+  approvalId: string;
 };
 
 /**
@@ -1041,7 +1145,7 @@ export type ToolDecision = Message<"troupe.supervisor.v1.ToolDecision"> & {
  * Use `create(ToolDecisionSchema)` to create a new message.
  */
 export const ToolDecisionSchema: GenMessage<ToolDecision> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 21);
+  messageDesc(file_troupe_supervisor_v1_runner, 23);
 
 /**
  * A command of the supervisor arrived.
@@ -1062,7 +1166,7 @@ export type CommandAck = Message<"troupe.supervisor.v1.CommandAck"> & {
  * Use `create(CommandAckSchema)` to create a new message.
  */
 export const CommandAckSchema: GenMessage<CommandAck> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 22);
+  messageDesc(file_troupe_supervisor_v1_runner, 24);
 
 /**
  * Reports that are durable.
@@ -1097,7 +1201,7 @@ export type ReportAck = Message<"troupe.supervisor.v1.ReportAck"> & {
  * Use `create(ReportAckSchema)` to create a new message.
  */
 export const ReportAckSchema: GenMessage<ReportAck> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 23);
+  messageDesc(file_troupe_supervisor_v1_runner, 25);
 
 /**
  * Start a thread.
@@ -1202,7 +1306,7 @@ export type StartThread = Message<"troupe.supervisor.v1.StartThread"> & {
  * Use `create(StartThreadSchema)` to create a new message.
  */
 export const StartThreadSchema: GenMessage<StartThread> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 24);
+  messageDesc(file_troupe_supervisor_v1_runner, 26);
 
 /**
  * One turn of a thread.
@@ -1260,7 +1364,7 @@ export type Turn = Message<"troupe.supervisor.v1.Turn"> & {
  * Use `create(TurnSchema)` to create a new message.
  */
 export const TurnSchema: GenMessage<Turn> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 25);
+  messageDesc(file_troupe_supervisor_v1_runner, 27);
 
 /**
  * Give a thread its next turn, or more input in a running one.
@@ -1318,7 +1422,7 @@ export type DeliverInput = Message<"troupe.supervisor.v1.DeliverInput"> & {
  * Use `create(DeliverInputSchema)` to create a new message.
  */
 export const DeliverInputSchema: GenMessage<DeliverInput> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 26);
+  messageDesc(file_troupe_supervisor_v1_runner, 28);
 
 /**
  * Input for a running turn.
@@ -1353,7 +1457,7 @@ export type RunningInput = Message<"troupe.supervisor.v1.RunningInput"> & {
  * Use `create(RunningInputSchema)` to create a new message.
  */
 export const RunningInputSchema: GenMessage<RunningInput> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 27);
+  messageDesc(file_troupe_supervisor_v1_runner, 29);
 
 /**
  * Stop the running turn; the thread stays.
@@ -1402,7 +1506,7 @@ export type InterruptTurn = Message<"troupe.supervisor.v1.InterruptTurn"> & {
  * Use `create(InterruptTurnSchema)` to create a new message.
  */
 export const InterruptTurnSchema: GenMessage<InterruptTurn> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 28);
+  messageDesc(file_troupe_supervisor_v1_runner, 30);
 
 /**
  * Stop the thread's program.
@@ -1465,7 +1569,7 @@ export type ShutdownThread = Message<"troupe.supervisor.v1.ShutdownThread"> & {
  * Use `create(ShutdownThreadSchema)` to create a new message.
  */
 export const ShutdownThreadSchema: GenMessage<ShutdownThread> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 29);
+  messageDesc(file_troupe_supervisor_v1_runner, 31);
 
 /**
  * The supervisor is going away.
@@ -1486,7 +1590,7 @@ export type RunnerGoAway = Message<"troupe.supervisor.v1.RunnerGoAway"> & {
  * Use `create(RunnerGoAwaySchema)` to create a new message.
  */
 export const RunnerGoAwaySchema: GenMessage<RunnerGoAway> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 30);
+  messageDesc(file_troupe_supervisor_v1_runner, 32);
 
 /**
  * Why a thread could not be started.

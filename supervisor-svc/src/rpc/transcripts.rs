@@ -1,0 +1,271 @@
+//! Transcripts of threads: listed in pages, and followed.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use supervisor_log::{codec::WireEnum as _, store::TranscriptQuery};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Status};
+use troupe_proto::supervisor::v1 as pb;
+
+use super::{call::Call, page::Page, parse, service::SupervisorService};
+use crate::{
+    convert::{
+        Redaction,
+        status::{RESUME, draining, refused},
+    },
+    domain::{
+        ids::ThreadId,
+        rules::authority,
+        state::session::Session,
+        transcript::{TranscriptKind, TranscriptKinds},
+    },
+    engine::{Failure, Handle},
+    transcripts::shown,
+};
+
+/// Maximum number of the last entries that a request may ask for.
+pub(crate) const MAX_TAIL: u32 = 100_000;
+/// Maximum number of entries that a watcher reads at once. Long texts are not among them, so a message has at most 4 MiB.
+const WATCHED_ENTRIES: usize = 128;
+/// Maximum number of buffered messages of a watcher.
+const OUTBOX: usize = 4;
+
+pub(super) async fn list_transcript(
+    service: &SupervisorService,
+    request: Request<pb::ListTranscriptRequest>,
+) -> Result<pb::ListTranscriptResponse, Status> {
+    let call = Call::of(&request)?;
+    let mut request = request.into_inner();
+    let page: Page<u64> = Page::of(&mut request, &call.scope)?;
+    let (handle, thread) = service
+        .read_target(&call, &request.session_id, &request.thread_id, "ListTranscript")
+        .await?;
+    let reader = Reader::new(service, handle, thread, &request.kinds, call.redaction)?;
+    let after = match page.after() {
+        Some(after) => *after,
+        None => reader.start(request.after_number, request.tail).await?,
+    };
+    let entries = reader.entries(after, page.size() + 1).await?;
+    let entries = entries.into_iter().map(|entry| (entry.number, entry));
+    let (entries, next_page_token) = page.cut(entries, |entry| entry, None);
+    Ok(pb::ListTranscriptResponse {
+        entries,
+        next_page_token,
+    })
+}
+
+pub(super) async fn watch_transcript(
+    service: &SupervisorService,
+    request: Request<pb::WatchTranscriptRequest>,
+) -> Result<ReceiverStream<Result<pb::WatchTranscriptResponse, Status>>, Status> {
+    let call = Call::of(&request)?;
+    let request = request.into_inner();
+    let (handle, thread) = service
+        .read_target(&call, &request.session_id, &request.thread_id, "WatchTranscript")
+        .await?;
+    let reader = Reader::new(service, handle, thread, &request.kinds, call.redaction)?;
+    let after = reader.start(request.after_number, request.tail).await?;
+    let (outbox, messages) = mpsc::channel(OUTBOX + 1);
+    let watch = Watch {
+        lifetime: service.clock().jittered(service.config.watch.lifetime),
+        reader,
+        call,
+    };
+    tokio::spawn(watch.run(after, outbox));
+    Ok(ReceiverStream::new(messages))
+}
+
+/// Reads the transcript of one thread for one caller.
+struct Reader {
+    service: SupervisorService,
+    handle: Handle,
+    thread: ThreadId,
+    kinds: TranscriptKinds,
+    redaction: Redaction,
+}
+
+impl Reader {
+    fn new(
+        service: &SupervisorService,
+        handle: Handle,
+        thread: ThreadId,
+        kinds: &[i32],
+        redaction: Redaction,
+    ) -> Result<Self, Status> {
+        let kinds = if kinds.is_empty() {
+            TranscriptKinds::ALL
+        } else {
+            let read = |kind: &i32| {
+                TranscriptKind::from_number(*kind)
+                    .map_err(|_| parse::bad("kinds", format!("{kind} is no kind of transcript entries")))
+            };
+            kinds.iter().map(read).collect::<Result<_, _>>()?
+        };
+        Ok(Self {
+            service: service.clone(),
+            handle,
+            thread,
+            kinds,
+            redaction,
+        })
+    }
+
+    const fn query(&self, after: u64, limit: usize) -> TranscriptQuery {
+        TranscriptQuery {
+            session: self.handle.id(),
+            thread: self.thread,
+            after,
+            kinds: self.kinds,
+            limit,
+        }
+    }
+
+    /// Returns the number after which reading starts.
+    async fn start(&self, after: u64, tail: u32) -> Result<u64, Status> {
+        match tail {
+            0 => Ok(after),
+            tail if tail > MAX_TAIL => Err(parse::bad("tail", format!("tail {tail} is more than {MAX_TAIL}"))),
+            tail => {
+                let store = self.service.directory.store();
+                let count = usize::try_from(tail).unwrap_or(usize::MAX);
+                let before = store.transcript_tail(self.query(after, 0), count).await;
+                Ok(before.map_err(Failure::from)?)
+            }
+        }
+    }
+
+    async fn entries(&self, after: u64, limit: usize) -> Result<Vec<pb::TranscriptEntry>, Failure> {
+        let store = self.service.directory.store();
+        let stored = store.transcript(self.query(after, limit)).await?;
+        let shown = stored.into_iter().map(|entry| {
+            let number = entry.number;
+            shown(entry)
+                .map(|entry| self.redaction.transcript_entry(entry))
+                .map_err(|error| Failure::Corrupt(format!("entry {number} of the transcript: {error}")))
+        });
+        shown.collect()
+    }
+}
+
+/// A watch of one transcript.
+struct Watch {
+    reader: Reader,
+    lifetime: Duration,
+    call: Call,
+}
+
+type Outbox = mpsc::Sender<Result<pb::WatchTranscriptResponse, Status>>;
+
+/// The reason why a watch ends.
+enum End {
+    /// The client disconnected.
+    Gone,
+    /// Planned end: the thread is closed, or the stream has reached its lifetime.
+    Planned,
+    /// Ended with this error.
+    Failed(Status),
+}
+
+impl From<Failure> for End {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure.into())
+    }
+}
+
+impl Watch {
+    async fn run(self, after: u64, outbox: Outbox) {
+        // Every reason to end a watch also applies while the watch waits for its reader.
+        let end = tokio::select! {
+            biased;
+            () = self.reader.service.draining.cancelled() => End::Failed(draining(RESUME)),
+            () = outbox.closed() => End::Gone,
+            () = sleep(self.lifetime) => End::Planned,
+            ended = self.follow(after, &outbox) => match ended {
+                Ok(never) => match never {},
+                Err(end) => end,
+            },
+        };
+        if let End::Failed(status) = end {
+            // A reader that does not read misses the status.
+            let _ = timeout(self.reader.service.config.watch.flush_timeout, outbox.send(Err(status))).await;
+        }
+    }
+
+    async fn follow(&self, mut after: u64, outbox: &Outbox) -> Result<Infallible, End> {
+        let mut changes = self.reader.service.transcripts.changes(self.reader.thread);
+        let mut states = self.reader.handle.states();
+        let limits = &self.reader.service.config.watch;
+        let mut idle = interval(limits.bookmark_every);
+        idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        idle.reset();
+        loop {
+            // Marked before the entries are read, so that no later change is missed.
+            changes.mark_unchanged();
+            let is_over = self.is_over(&states.borrow_and_update());
+            self.check_caller()?;
+            let entries = self.reader.entries(after, WATCHED_ENTRIES).await?;
+            if let Some(last) = entries.last() {
+                after = last.number;
+                self.send(outbox, entries, after).await?;
+                idle.reset();
+                continue;
+            }
+            if is_over {
+                let last = pb::WatchTranscriptResponse {
+                    number: after,
+                    closed: true,
+                    ..pb::WatchTranscriptResponse::default()
+                };
+                outbox.send(Ok(last)).await.map_err(|_| End::Gone)?;
+                return Err(End::Planned);
+            }
+            tokio::select! {
+                changed = changes.changed() => changed.map_err(|_| End::Planned)?,
+                // The session is passivated or moved: the client watches again.
+                over = self.over(&mut states) => over?,
+                _ = idle.tick() => self.send(outbox, Vec::new(), after).await?,
+            }
+        }
+    }
+
+    async fn send(&self, outbox: &Outbox, entries: Vec<pb::TranscriptEntry>, number: u64) -> Result<(), End> {
+        let message = pb::WatchTranscriptResponse {
+            entries,
+            number,
+            closed: false,
+        };
+        outbox.send(Ok(message)).await.map_err(|_| End::Gone)
+    }
+
+    /// Waits until the thread is closed or the caller's token is no longer valid. Fails if the session's actor ends.
+    async fn over(&self, states: &mut watch::Receiver<Arc<Session>>) -> Result<(), End> {
+        let over = states.wait_for(|session| self.is_over(session) || self.is_stale(session));
+        over.await.map(drop).map_err(|_| End::Planned)
+    }
+
+    /// Returns whether the thread is closed.
+    fn is_over(&self, session: &Session) -> bool {
+        let thread = session.thread(self.reader.thread);
+        thread.is_none_or(|thread| !thread.status.kind().is_open())
+    }
+
+    /// Returns whether the caller is a thread whose token is no longer valid.
+    fn is_stale(&self, session: &Session) -> bool {
+        self.call.token.is_some() && authority::fresh(session, &self.call.caller).is_err()
+    }
+
+    /// A thread's stream must not outlive its token.
+    fn check_caller(&self) -> Result<(), End> {
+        let session = self.reader.handle.state();
+        match self.call.token {
+            Some(_) => authority::fresh(&session, &self.call.caller)
+                .map(drop)
+                .map_err(|rejection| End::Failed(refused(rejection))),
+            None => Ok(()),
+        }
+    }
+}

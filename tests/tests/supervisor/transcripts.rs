@@ -1,0 +1,368 @@
+//! Transcripts: entries are stored once and in order, listed, followed, and displayed only to authorized callers.
+
+use tonic::{Code, Status};
+use troupe_proto::reason::Reason;
+use troupe_proto::supervisor::v1::{
+    CloseAgentRequest, CreateSessionRequest, DeleteSessionRequest, ListTranscriptRequest, ListTranscriptResponse,
+    ToolVerdict, TranscriptEntry, TranscriptKind as K, TranscriptLog, TranscriptToolCall, TranscriptToolResult,
+    WatchTranscriptRequest, WatchTranscriptResponse,
+};
+use troupe_tests::{
+    client::Supervisor,
+    content::read,
+    pair::{Pair, VIEWER},
+    refusal::refused,
+    runner::{Attempt, Runner},
+    tree::Tree,
+    within,
+};
+
+fn entry(kind: K, text: &str) -> TranscriptEntry {
+    TranscriptEntry {
+        kind: kind.into(),
+        text: text.to_owned(),
+        turn: 1,
+        ..TranscriptEntry::default()
+    }
+}
+
+fn of(thread: &str) -> ListTranscriptRequest {
+    ListTranscriptRequest {
+        thread_id: thread.to_owned(),
+        ..ListTranscriptRequest::default()
+    }
+}
+
+async fn page(client: &Supervisor, request: ListTranscriptRequest) -> Result<ListTranscriptResponse, Status> {
+    let answer = within("a page of a transcript", client.clone().list_transcript(request)).await?;
+    Ok(answer.into_inner())
+}
+
+/// The numbers and texts of a page.
+fn shown(page: &ListTranscriptResponse) -> Vec<(u64, &str)> {
+    page.entries
+        .iter()
+        .map(|entry| (entry.number, entry.text.as_str()))
+        .collect()
+}
+
+/// A thread whose turn runs.
+async fn running(pair: &Pair, tree: &Tree) -> (Runner, Attempt) {
+    let mut runner = Runner::attach(pair, "r").await;
+    let worker = tree.spawn("worker").await;
+    let attempt = runner.run(&worker.id).await;
+    (runner, attempt)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_are_stored_once_and_listed_in_pages() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (mut runner, attempt) = running(&pair, &tree).await;
+    let texts = ["do it", "looking", "done"];
+    let entries = || vec![entry(K::Input, texts[0]), entry(K::Message, texts[1])];
+    runner.transcribe(&attempt, 1, entries()).await;
+    runner.transcribe(&attempt, 1, entries()).await;
+    let mut runner = runner.come_back(&pair, std::slice::from_ref(&attempt)).await;
+    runner.transcribe(&attempt, 1, entries()).await;
+    runner.transcribe(&attempt, 2, vec![entry(K::Message, texts[2])]).await;
+
+    let client = tree.client();
+    let all = page(&client, of(&attempt.thread)).await.unwrap();
+    assert_eq!(shown(&all), [(1, texts[0]), (2, texts[1]), (3, texts[2])]);
+    assert!(
+        all.entries
+            .iter()
+            .all(|entry| entry.generation == 1 && entry.turn == 1 && entry.time.is_some())
+    );
+
+    let small = |token: String| ListTranscriptRequest {
+        page_size: 2,
+        page_token: token,
+        ..of(&attempt.thread)
+    };
+    let first = page(&client, small(String::new())).await.unwrap();
+    assert_eq!(first.entries.len(), 2);
+    let second = page(&client, small(first.next_page_token)).await.unwrap();
+    assert_eq!(
+        (shown(&second), second.next_page_token.as_str()),
+        (vec![(3, texts[2])], "")
+    );
+    for (request, expected) in [
+        (
+            ListTranscriptRequest {
+                after_number: 2,
+                ..of(&attempt.thread)
+            },
+            vec![3],
+        ),
+        (
+            ListTranscriptRequest {
+                tail: 2,
+                ..of(&attempt.thread)
+            },
+            vec![2, 3],
+        ),
+        (
+            ListTranscriptRequest {
+                kinds: vec![K::Input.into()],
+                ..of(&attempt.thread)
+            },
+            vec![1],
+        ),
+        (
+            ListTranscriptRequest {
+                kinds: vec![K::Message.into()],
+                tail: 1,
+                ..of(&attempt.thread)
+            },
+            vec![3],
+        ),
+    ] {
+        let found = page(&client, request.clone()).await.unwrap();
+        let numbers: Vec<u64> = found.entries.iter().map(|entry| entry.number).collect();
+        assert_eq!(numbers, expected, "{request:?}");
+    }
+    for bad in [
+        ListTranscriptRequest {
+            kinds: vec![99],
+            ..of(&attempt.thread)
+        },
+        ListTranscriptRequest {
+            kinds: vec![0],
+            ..of(&attempt.thread)
+        },
+        ListTranscriptRequest {
+            tail: 100_001,
+            ..of(&attempt.thread)
+        },
+        ListTranscriptRequest {
+            page_size: -1,
+            ..of(&attempt.thread)
+        },
+        ListTranscriptRequest {
+            page_token: String::from("x"),
+            ..of(&attempt.thread)
+        },
+    ] {
+        let refusal = page(&client, bad.clone()).await.unwrap_err();
+        assert_eq!(refusal.code(), Code::InvalidArgument, "{bad:?}: {refusal}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transcript_survives_restart_and_goes_with_its_session() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (mut runner, attempt) = running(&pair, &tree).await;
+    let long = "x".repeat(20_000);
+    runner
+        .transcribe(&attempt, 1, vec![entry(K::Message, &long), entry(K::ToolResult, &long)])
+        .await;
+    runner.complete(&attempt, "done").await;
+    pair.restart().await;
+    let mut runner = runner.come_back(&pair, std::slice::from_ref(&attempt)).await;
+    let tree = tree.by(pair.operator());
+    let client = tree.client();
+    let found = page(&client, of(&attempt.thread)).await.unwrap();
+    let content = found.entries[0].content.clone().unwrap();
+    assert_eq!((found.entries[0].text.as_str(), content.size), ("", 20_000));
+    assert_eq!(found.entries[1].text.len(), 4096, "a result keeps its beginning");
+    assert_eq!(
+        read(&client, &tree.session, &content.digest).await.unwrap(),
+        long.as_bytes()
+    );
+    let stopped = async {
+        runner.shutdown().await;
+        runner.stop(&attempt).await;
+    };
+    tokio::join!(tree.end(), stopped);
+    let request = DeleteSessionRequest {
+        session_id: tree.session.clone(),
+        ..DeleteSessionRequest::default()
+    };
+    tree.client().delete_session(request).await.unwrap();
+    let gone = page(&client, of(&attempt.thread)).await.unwrap_err();
+    assert_eq!(gone.code(), Code::NotFound);
+}
+
+/// The messages of a watch.
+struct Watch(tonic::Streaming<WatchTranscriptResponse>);
+
+impl Watch {
+    async fn open(client: &Supervisor, request: WatchTranscriptRequest) -> Self {
+        let watch = within("a watch", client.clone().watch_transcript(request)).await;
+        Self(watch.unwrap().into_inner())
+    }
+
+    /// The next entries; bookmarks are passed over.
+    async fn entries(&mut self) -> Vec<(u64, String)> {
+        loop {
+            let message = self.message().await;
+            if !message.entries.is_empty() {
+                return message
+                    .entries
+                    .into_iter()
+                    .map(|entry| (entry.number, entry.text))
+                    .collect();
+            }
+        }
+    }
+
+    async fn message(&mut self) -> WatchTranscriptResponse {
+        within("news of a transcript", self.0.message())
+            .await
+            .unwrap()
+            .expect("the stream continues")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watch_follows_new_entries_until_thread_is_closed() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (mut runner, attempt) = running(&pair, &tree).await;
+    runner
+        .transcribe(&attempt, 1, vec![entry(K::Input, "a"), entry(K::Message, "b")])
+        .await;
+    let request = |after_number, tail| WatchTranscriptRequest {
+        thread_id: attempt.thread.clone(),
+        after_number,
+        tail,
+        ..WatchTranscriptRequest::default()
+    };
+    let mut watch = Watch::open(&tree.client(), request(0, 1)).await;
+    assert_eq!(watch.entries().await, [(2, String::from("b"))]);
+    runner.transcribe(&attempt, 2, vec![entry(K::Message, "c")]).await;
+    assert_eq!(watch.entries().await, [(3, String::from("c"))]);
+    let mut resumed = Watch::open(&tree.client(), request(2, 0)).await;
+    assert_eq!(resumed.entries().await, [(3, String::from("c"))]);
+
+    runner.transcribe(&attempt, 3, vec![entry(K::Message, "d")]).await;
+    runner.complete(&attempt, "d").await;
+    let close = CloseAgentRequest {
+        thread_id: attempt.thread.clone(),
+        ..CloseAgentRequest::default()
+    };
+    tree.client().close_agent(close).await.unwrap();
+    runner.shutdown().await;
+    runner.stop(&attempt).await;
+    for watch in [&mut watch, &mut resumed] {
+        assert_eq!(watch.entries().await, [(4, String::from("d"))]);
+        let mut last = watch.message().await;
+        while !last.closed {
+            last = watch.message().await;
+        }
+        assert_eq!(last.number, 4);
+        assert!(within("the end", watch.0.message()).await.unwrap().is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transcript_is_complete_when_its_turn_ends() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (mut runner, attempt) = running(&pair, &tree).await;
+    for batch in 1..=100 {
+        runner.send_batch(&attempt, batch, vec![entry(K::Message, "m")]).await;
+    }
+    // The report is acknowledged, the batches before it are not awaited.
+    runner.complete(&attempt, "done").await;
+    let request = ListTranscriptRequest {
+        page_size: 1000,
+        ..of(&attempt.thread)
+    };
+    assert_eq!(page(&tree.client(), request).await.unwrap().entries.len(), 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thread_reads_its_subtree_and_viewer_reads_no_texts() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let parent = tree.spawn("worker").await;
+    runner.run(&parent.id).await;
+    let child = tree.spawn_under(&parent.id, "worker").await;
+    let attempt = runner.run(&child.id).await;
+    let call = TranscriptEntry {
+        tool_call: Some(TranscriptToolCall {
+            call_id: String::from("1"),
+            tool: String::from("exec_command"),
+            verdict: ToolVerdict::Denied.into(),
+            reason: String::from("secret"),
+            ..TranscriptToolCall::default()
+        }),
+        ..entry(K::ToolCall, "{\"command\":\"secret\"}")
+    };
+    let result = TranscriptEntry {
+        tool_result: Some(TranscriptToolResult {
+            call_id: String::from("1"),
+            size: 6,
+            ..TranscriptToolResult::default()
+        }),
+        ..entry(K::ToolResult, "secret")
+    };
+    let long = "secret".repeat(5_000);
+    runner
+        .transcribe(&attempt, 1, vec![call, result, entry(K::Message, &long)])
+        .await;
+
+    let by_parent = pair.with_token(&parent.token);
+    let found = page(&by_parent, of(&child.id)).await.unwrap();
+    assert_eq!(found.entries[1].text, "secret");
+    let digest = found.entries[2].content.clone().unwrap().digest;
+    assert_eq!(
+        read(&by_parent, &tree.session, &digest).await.unwrap().len(),
+        long.len()
+    );
+    let own = page(&pair.with_token(&child.token), ListTranscriptRequest::default())
+        .await
+        .unwrap();
+    assert_eq!(own.entries.len(), 3);
+    let outside = page(&pair.with_token(&child.token), of(&parent.id)).await;
+    let text = "Not permitted to act on agents outside your subtree.";
+    refused(outside, Code::PermissionDenied, Reason::OutsideSubtree, text);
+    let sibling = tree.spawn("worker").await;
+    let by_sibling = pair.with_token(&sibling.token);
+    let absent = read(&by_sibling, &tree.session, &digest).await.unwrap_err();
+    assert_eq!(absent.code(), Code::NotFound);
+
+    let viewer = pair.with_token(VIEWER);
+    let seen = page(&viewer, of(&child.id)).await.unwrap();
+    assert!(!format!("{seen:?}").contains("secret"), "{seen:?}");
+    let call = seen.entries[0].tool_call.as_ref().unwrap();
+    assert_eq!(
+        (call.tool.as_str(), call.verdict()),
+        ("exec_command", ToolVerdict::Denied)
+    );
+    assert!(read(&viewer, &tree.session, &digest).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_keeps_as_much_as_its_setting_says() {
+    let pair = Pair::start().await;
+    for (log, expected) in [
+        (TranscriptLog::Full, vec![K::Message, K::ToolCall, K::ToolResult]),
+        (TranscriptLog::Tools, vec![K::ToolCall, K::ToolResult]),
+        (TranscriptLog::Off, Vec::new()),
+    ] {
+        let request = CreateSessionRequest {
+            transcript: log.into(),
+            ..CreateSessionRequest::default()
+        };
+        let tree = pair.tree_with(request).await;
+        assert_eq!(tree.now().await.transcript(), log);
+        let (mut runner, attempt) = running(&pair, &tree).await;
+        let entries = [K::Message, K::ToolCall, K::ToolResult].map(|kind| entry(kind, "text"));
+        runner.transcribe(&attempt, 1, entries.to_vec()).await;
+        let found = page(&tree.client(), of(&attempt.thread)).await.unwrap();
+        let kinds: Vec<_> = found.entries.iter().map(|entry| entry.kind()).collect();
+        assert_eq!(kinds, expected);
+        if log == TranscriptLog::Tools {
+            assert_eq!(
+                (found.entries[1].text.as_str(), found.entries[1].text_left_out),
+                ("", true)
+            );
+        }
+    }
+}
