@@ -5,8 +5,8 @@ use std::time::Duration;
 use troupe_proto::{
     common::v1::{EdgeManagement, Mode, Sandbox},
     supervisor::v1::{
-        Budget, CreateSessionRequest, Limits, Orchestration, PolicyInheritance, PromptLog, RestartPolicy, SlotRelease,
-        ToolCeiling, TranscriptLog,
+        ApprovalTimeoutAction, Budget, CreateSessionRequest, Limits, Orchestration, PolicyInheritance, PromptLog,
+        RestartPolicy, SlotRelease, ToolCeiling, TranscriptLog,
     },
 };
 
@@ -82,6 +82,12 @@ pub(crate) struct SessionSettings {
     /// Stored part of each prompt
     #[arg(long, value_name = "PART", value_parser = choices::prompt_log())]
     prompt_log: Option<PromptLog>,
+    /// Time for a decision on an approval; 0s sets no limit [default: 10m]
+    #[arg(long, value_name = "SPAN", value_parser = time::parse_duration)]
+    approval_timeout: Option<Duration>,
+    /// What happens to an approval without a decision in that time
+    #[arg(long, value_name = "ACTION", value_parser = choices::approval_timeout_action())]
+    on_approval_timeout: Option<ApprovalTimeoutAction>,
     /// Stored part of the transcripts
     #[arg(long, value_name = "PART", value_parser = choices::transcript_log())]
     transcript: Option<TranscriptLog>,
@@ -150,6 +156,8 @@ impl SessionSettings {
             edge_management: self.session_edges.unwrap_or_default().into(),
             prompt_log: self.prompt_log.unwrap_or_default().into(),
             transcript: self.transcript.unwrap_or_default().into(),
+            approval_timeout: self.approval_timeout.map(time::to_proto),
+            on_approval_timeout: self.on_approval_timeout.unwrap_or_default().into(),
             restart_policy: self.restart.unwrap_or_default().into(),
             retention: self.retention.map(time::to_proto),
             labels: self.session_label.into_iter().collect(),

@@ -22,6 +22,8 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
+use crate::tools::DECISION_LIMIT;
+
 /// Maximum size of a request, in bytes.
 const MAX_QUESTION_BYTES: u64 = 1024 * 1024;
 /// Maximum number of waiting requests per program.
@@ -33,8 +35,8 @@ const IO_TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time limit of a program's hook. The program runs the tool after that, so the command ends earlier: it sends its
 /// request in the time between the two limits.
-pub(crate) const LIMIT: Duration = Duration::from_secs(15 * 60 + 30);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(ANSWER_TIMEOUT.as_secs() + 30);
+const ANSWER_TIMEOUT: Duration = DECISION_LIMIT;
 /// The exit status with which a hook refuses a call.
 const REFUSED: u8 = 2;
 

@@ -10,7 +10,7 @@ use crate::{
     domain::{
         content::{MAX_EVENT_MESSAGE_BYTES, PREVIEW_CHARS},
         rules::{
-            approval::{APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
+            approval::{APPROVAL_TIMEOUT, LONGEST_APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
             authorize::{MAX_PATH_BYTES, MAX_PATHS},
             cascade::CASCADE_DEADLINE,
             graph::MAX_EDGES,
@@ -189,8 +189,13 @@ fn sessions() -> Vec<Limit> {
         .set_by("--stall-repeats", "TROUPE_STALL_REPEATS"),
         Limit::time(
             SESSIONS,
-            "time for a decision on an approval; then it is denied",
+            "time for a decision on an approval if the session sets no `approval_timeout`; then it is denied",
             APPROVAL_TIMEOUT,
+        ),
+        Limit::time(
+            SESSIONS,
+            "the `approval_timeout` of a session",
+            LONGEST_APPROVAL_TIMEOUT,
         ),
         Limit::time(
             SESSIONS,

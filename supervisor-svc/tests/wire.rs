@@ -83,7 +83,7 @@ fn arguments_of_tool_calls_can_be_hidden() {
         approval: ApprovalId::from_uuid(Uuid::from_u128(3)),
         kind: ApprovalKind::Tool,
         subject: subject.to_owned(),
-        deadline: UnixMillis::new(60_000),
+        deadline: Some(UnixMillis::new(60_000)),
         edge: None,
         call: None,
     };

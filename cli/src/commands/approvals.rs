@@ -23,7 +23,7 @@ Examples:
   troupe approvals grant 0000dd04
   troupe approvals deny 0000dd04 --reason 'not in this session'
 
-An approval without a decision is denied after 10 minutes.";
+An approval without a decision is denied after the approval timeout of its session [default: 10m].";
 
 /// The arguments of `approvals`.
 #[derive(Debug, clap::Args)]

@@ -33,7 +33,7 @@ use crate::{backoff::Backoff, bearer::Bearer, text::one_line, tool_line::ToolCal
 /// Time limit of an ordinary call, including retries.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit for an operator's decision on a call. It is longer than the lifetime of an approval.
-pub(crate) const DECISION_LIMIT: Duration = Duration::from_secs(15 * 60);
+pub(crate) const DECISION_LIMIT: Duration = Duration::from_secs(7 * 24 * 60 * 60 + 5 * 60);
 /// Additional time of a wait beyond its own timeout.
 const WAIT_MARGIN: Duration = Duration::from_secs(15);
 /// Maximum retry delay that the supervisor may request.

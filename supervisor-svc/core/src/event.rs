@@ -280,8 +280,8 @@ pub enum ThreadEvent {
         kind: ApprovalKind,
         /// A human-readable description of the request.
         subject: String,
-        /// The time at which the approval is denied automatically.
-        deadline: UnixMillis,
+        /// The time at which the approval is denied automatically. `None`: never.
+        deadline: Option<UnixMillis>,
         /// The edge to create when the approval is granted. `None` for other kinds.
         edge: Option<Edge>,
         /// The tool call that the approval covers. `None` for other kinds.

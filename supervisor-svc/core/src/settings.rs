@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tool_policy::{Inheritance, Layer, MatchMode, Policy, PolicyError};
 
-use crate::content::ContentRef;
+use crate::{content::ContentRef, time::UnixMillis};
 
 /// The access of an agent to files and network, ordered from strict to loose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +84,16 @@ pub enum PromptLog {
     Hashes,
     /// Nothing.
     Off,
+}
+
+/// What happens to an approval that nobody decides in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ApprovalTimeoutAction {
+    /// It is denied.
+    #[default]
+    Deny,
+    /// It waits until it is decided.
+    Keep,
 }
 
 /// The parts of transcripts that are stored.
@@ -525,6 +535,10 @@ pub struct Settings {
     pub prompt_log: PromptLog,
     /// The parts of transcripts that are stored.
     pub transcript: TranscriptLog,
+    /// The time for a decision on an approval. Zero means no limit.
+    pub approval_timeout: Duration,
+    /// What happens to an approval after that time.
+    pub on_approval_timeout: ApprovalTimeoutAction,
     /// The behavior when a thread's runner is lost.
     pub restart_policy: RestartPolicy,
     /// The maximum permissions of a child.
@@ -545,6 +559,15 @@ pub struct Settings {
     pub retention: Option<Duration>,
     /// The currency of all costs.
     pub currency: Currency,
+}
+
+impl Settings {
+    /// Returns the time at which an approval that is requested now is denied. `None`: never.
+    #[must_use]
+    pub fn approval_deadline(&self, now: UnixMillis) -> Option<UnixMillis> {
+        let is_limited = !self.approval_timeout.is_zero() && self.on_approval_timeout == ApprovalTimeoutAction::Deny;
+        is_limited.then(|| now.plus(self.approval_timeout))
+    }
 }
 
 /// Returns the policy that allows exactly the tools that need no approval.

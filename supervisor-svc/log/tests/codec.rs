@@ -32,8 +32,9 @@ use supervisor_core::{
     },
     principal::Actor,
     settings::{
-        Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, NotificationKind, Orchestration, PromptLog,
-        RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, TranscriptLog, Usage, WakePolicy, Webhook,
+        ApprovalTimeoutAction, Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, NotificationKind,
+        Orchestration, PromptLog, RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, TranscriptLog, Usage,
+        WakePolicy, Webhook,
     },
     status::{Settled, StatusKind},
     time::UnixMillis,
@@ -261,6 +262,8 @@ fn settings() -> BoxedStrategy<Settings> {
             option::of(content()),
             option::of(span()),
             transcript,
+            span(),
+            prop_oneof![Just(ApprovalTimeoutAction::Deny), Just(ApprovalTimeoutAction::Keep)],
         ),
         (
             option::of(raw_layer()),
@@ -288,6 +291,8 @@ fn settings() -> BoxedStrategy<Settings> {
             approve_orchestrators: second.0,
             prompt_log: second.1,
             transcript: second.6,
+            approval_timeout: second.7,
+            on_approval_timeout: second.8,
             restart_policy: second.2,
             policy_inheritance: second.3,
             tool_ceiling: third.0,
@@ -649,8 +654,15 @@ fn approval_event() -> BoxedStrategy<ThreadEvent> {
         Just(ApprovalDecision::Moot),
     ];
     prop_oneof![
-        (uuid(), kind, text(), time(), option::of(edge()), option::of(content())).prop_map(
-            |(id, kind, subject, deadline, edge, content)| {
+        (
+            uuid(),
+            kind,
+            text(),
+            option::of(time()),
+            option::of(edge()),
+            option::of(content())
+        )
+            .prop_map(|(id, kind, subject, deadline, edge, content)| {
                 ThreadEvent::ApprovalRequested {
                     approval: ApprovalId::from_uuid(id),
                     kind,
@@ -664,8 +676,7 @@ fn approval_event() -> BoxedStrategy<ThreadEvent> {
                         })
                     }),
                 }
-            }
-        ),
+            }),
         (uuid(), decision, actor(), text()).prop_map(|(id, decision, by, reason)| ThreadEvent::ApprovalResolved {
             approval: ApprovalId::from_uuid(id),
             decision,

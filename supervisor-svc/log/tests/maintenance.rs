@@ -13,8 +13,8 @@ use supervisor_core::{
     ids::{Digest, Epoch, Generation, InputNumber, Sequence, SessionId, ThreadId, Turn},
     principal::Actor,
     settings::{
-        Budget, Currency, EdgeManagement, Limits, Mode, Orchestration, PromptLog, RestartPolicy, Settings, SlotRelease,
-        StallRule, TranscriptLog, Webhook,
+        ApprovalTimeoutAction, Budget, Currency, EdgeManagement, Limits, Mode, Orchestration, PromptLog, RestartPolicy,
+        Settings, SlotRelease, StallRule, TranscriptLog, Webhook,
     },
     time::UnixMillis,
 };
@@ -57,6 +57,8 @@ fn settings(prompt_log: PromptLog) -> Settings {
         approve_orchestrators: false,
         prompt_log,
         transcript: TranscriptLog::default(),
+        approval_timeout: supervisor_core::rules::approval::APPROVAL_TIMEOUT,
+        on_approval_timeout: ApprovalTimeoutAction::default(),
         restart_policy: RestartPolicy::default(),
         policy_inheritance: Inheritance::default(),
         tool_ceiling: None,

@@ -19,7 +19,7 @@ pub fn approval_to_pb(session: &Session, approval: &Approval) -> pb::Approval {
         kind: approval.kind.number(),
         subject: approval.subject.clone(),
         create_time: Some(time_to_pb(approval.requested)),
-        deadline: Some(time_to_pb(approval.deadline)),
+        deadline: approval.deadline.map(time_to_pb),
         call_sha256: text_or_empty(call.map(|call| call.digest)),
         content: call.map(|call| content_to_pb(&call.content)),
         threads: session.lineage(approval.thread).map(|thread| named(thread)).collect(),

@@ -25,6 +25,7 @@ use crate::{
         event,
         ids::SessionId,
         rules::{
+            approval::{APPROVAL_TIMEOUT, LONGEST_APPROVAL_TIMEOUT, SHORTEST_APPROVAL_TIMEOUT},
             authorize,
             input::{self, GivenInput},
         },
@@ -276,6 +277,20 @@ pub(super) fn span(field: &'static str, value: Option<prost_types::Duration>) ->
     value
         .map(|span| Duration::try_from(span).map_err(|_| bad(field, format!("{field} must not be negative"))))
         .transpose()
+}
+
+/// Parses the time for a decision on an approval. Zero means no limit.
+pub(super) fn approval_timeout(given: Option<prost_types::Duration>) -> Result<Duration, Status> {
+    let (least, most) = (SHORTEST_APPROVAL_TIMEOUT, LONGEST_APPROVAL_TIMEOUT);
+    match span("approval_timeout", given)? {
+        None => Ok(APPROVAL_TIMEOUT),
+        Some(Duration::ZERO) => Ok(Duration::ZERO),
+        Some(timeout) if timeout < least || timeout > most => Err(bad(
+            "approval_timeout",
+            format!("approval_timeout {timeout:?} is not between {least:?} and {most:?}; 0 means no limit"),
+        )),
+        Some(timeout) => Ok(timeout),
+    }
 }
 
 /// Parses a budget. A missing budget is unbounded.

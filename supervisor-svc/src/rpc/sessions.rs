@@ -320,6 +320,8 @@ impl SupervisorService {
             approve_orchestrators: request.approve_orchestrators,
             prompt_log: parse::choice("prompt_log", request.prompt_log)?,
             transcript: parse::choice("transcript", request.transcript)?,
+            approval_timeout: parse::approval_timeout(request.approval_timeout)?,
+            on_approval_timeout: parse::choice("on_approval_timeout", request.on_approval_timeout)?,
             restart_policy: parse::choice("restart_policy", request.restart_policy)?,
             policy_inheritance: parse::choice("policy_inheritance", request.policy_inheritance)?,
             tool_ceiling,

@@ -25,7 +25,7 @@ use crate::{
         ids::ThreadId,
         rejection::GuardedVerb,
         rules::{
-            approval::{APPROVAL_TIMEOUT, DECIDED_WITHIN},
+            approval::DECIDED_WITHIN,
             authority,
             authorize::{self, MAX_PATHS},
             limits,
@@ -208,7 +208,7 @@ pub(super) async fn authorize_tool(
     authority::authorize(&state, &call.caller, "AuthorizeTool", target).map_err(refused)?;
     let asked_for = match parse::span("wait", request.wait)?.unwrap_or_default() {
         // A caller that waits for the full approval timeout receives the decision.
-        long if long >= APPROVAL_TIMEOUT => DECIDED_WITHIN,
+        long if long >= state.settings.approval_timeout => DECIDED_WITHIN,
         short => short,
     };
     // A thread does not choose the kind that its own call is judged by.

@@ -75,7 +75,7 @@ mod tests {
             subject: String::new(),
             sequence: Sequence::new(sequence),
             requested: UnixMillis::new(0),
-            deadline: UnixMillis::new(1),
+            deadline: Some(UnixMillis::new(1)),
             edge: None,
             call: None,
             verdict: None,

@@ -12,7 +12,7 @@ use supervisor_core::{
         approval::{APPROVAL_TIMEOUT, tool_subject, without_arguments},
         limits,
     },
-    settings::{EdgeManagement, Limits, OnLimit, Settings},
+    settings::{ApprovalTimeoutAction, EdgeManagement, Limits, OnLimit, Settings},
     state::approval::{Approval, RepeatedCall, Verdict},
     status::{
         Status,
@@ -351,7 +351,7 @@ fn approval_subject_describes_the_spawn() {
         )
     );
     assert_eq!((shown.thread, shown.kind), (id, ApprovalKind::Spawn));
-    assert_eq!(shown.deadline.since(shown.requested), Duration::from_secs(600));
+    assert_eq!(shown.deadline, Some(shown.requested.plus(APPROVAL_TIMEOUT)));
     assert_eq!((&shown.edge, &shown.verdict), (&None, &None));
     assert!(
         graph
@@ -586,10 +586,7 @@ fn undecided_approval_expires_at_its_deadline() {
     let (id, asked) = graph.ask();
     graph.world.end(graph.lead, settled(Completed));
     assert!(graph.world.session.is_at_work(), "it must be awake for the deadline");
-    assert_eq!(
-        tick::next(&graph.world.session),
-        Some(approval(&graph.world, asked).deadline)
-    );
+    assert_eq!(tick::next(&graph.world.session), approval(&graph.world, asked).deadline);
 
     graph.world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
     assert_eq!(graph.world.run(&Command::Tick), [] as [&str; 0]);
@@ -602,6 +599,38 @@ fn undecided_approval_expires_at_its_deadline() {
     );
     assert_eq!(tick::next(&graph.world.session), None);
     assert!(!graph.world.session.is_at_work());
+}
+
+#[test]
+fn session_sets_time_for_decisions() {
+    let day = Duration::from_secs(24 * 60 * 60);
+    for (timeout, action, expires) in [
+        (Duration::from_secs(90), ApprovalTimeoutAction::Deny, true),
+        (Duration::from_secs(90), ApprovalTimeoutAction::Keep, false),
+        (Duration::ZERO, ApprovalTimeoutAction::Deny, false),
+    ] {
+        let settings = Settings {
+            approval_timeout: timeout,
+            on_approval_timeout: action,
+            ..settings()
+        };
+        let mut graph = Graph::with(settings, 2, Scope::Project, EdgeManagement::All);
+        let (_, asked) = graph.ask();
+        let waiting = approval(&graph.world, asked);
+        assert_eq!(waiting.deadline, expires.then(|| waiting.requested.plus(timeout)));
+        assert_eq!(tick::next(&graph.world.session), waiting.deadline);
+        graph.world.pass(if expires { timeout } else { day });
+        graph.world.run(&Command::Tick);
+        let expected = expires.then_some(ApprovalDecision::Expired);
+        assert_eq!(decided(&graph.world, asked), expected, "{timeout:?} {action:?}");
+        if !expires {
+            assert!(
+                !graph.world.run(&decision(asked, true)).is_empty(),
+                "it can still be decided"
+            );
+            assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Granted));
+        }
+    }
 }
 
 #[test]
@@ -862,7 +891,7 @@ fn without_turns_a_decision_is_for_the_call_that_asked() {
     let (mut world, id) = World::with_thread_in(Running);
     let asked = world.ask(id, ApprovalKind::Tool, None);
     let waiting = approval(&world, asked).clone();
-    let (early, late) = (waiting.requested, waiting.deadline);
+    let (early, late) = (waiting.requested, waiting.deadline.unwrap());
     for again in [
         RepeatedCall::SameId,
         RepeatedCall::UndeliveredDecision,

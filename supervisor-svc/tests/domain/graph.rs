@@ -577,7 +577,7 @@ fn edge_approval_is_recorded_in_the_log() {
     );
     assert_eq!(requested.edge.as_ref(), Some(&wanted));
     assert_eq!(requested.subject, "Create edge: worker -> worker (handoff)");
-    assert_eq!(requested.deadline, recorded.time.plus(APPROVAL_TIMEOUT));
+    assert_eq!(requested.deadline, Some(recorded.time.plus(APPROVAL_TIMEOUT)));
     assert_eq!(
         graph::approval_of(&world.session, wanted.id).map(|approval| approval.id),
         Some(requested.id)

@@ -86,7 +86,7 @@ fn notification_kind_and_text_of_other_events() {
         approval: ApprovalId::from_uuid(Uuid::from_u128(1)),
         kind: ApprovalKind::Spawn,
         subject: String::from("spawn a reviewer"),
-        deadline: UnixMillis::new(9_000_000),
+        deadline: Some(UnixMillis::new(9_000_000)),
         edge: None,
         call: None,
     };

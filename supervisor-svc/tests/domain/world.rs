@@ -25,8 +25,8 @@ use supervisor_core::{
         cascade::{CASCADE_DEADLINE, next_ready, ready_leaves},
     },
     settings::{
-        Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, OnLimit, Orchestration, PromptLog, RestartPolicy,
-        Sandbox, Settings, SlotRelease, StallRule, TranscriptLog, Urgency, Usage, WakePolicy,
+        ApprovalTimeoutAction, Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, OnLimit, Orchestration,
+        PromptLog, RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, TranscriptLog, Urgency, Usage, WakePolicy,
     },
     state::{session::Session, thread::Thread, wait::Wait},
     status::{Settled, StatusKind},
@@ -210,7 +210,7 @@ impl World {
             approval,
             kind,
             subject: String::from("something"),
-            deadline: UnixMillis::new(self.now).plus(APPROVAL_TIMEOUT),
+            deadline: Some(UnixMillis::new(self.now).plus(APPROVAL_TIMEOUT)),
             edge,
             call: None,
         };
@@ -634,6 +634,8 @@ pub fn settings() -> Settings {
         approve_orchestrators: false,
         prompt_log: PromptLog::default(),
         transcript: TranscriptLog::default(),
+        approval_timeout: APPROVAL_TIMEOUT,
+        on_approval_timeout: ApprovalTimeoutAction::default(),
         restart_policy: RestartPolicy::default(),
         policy_inheritance: Inheritance::default(),
         tool_ceiling: None,

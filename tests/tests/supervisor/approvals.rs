@@ -7,9 +7,9 @@ use troupe_proto::{
     common::v1::{EdgeManagement, Scope},
     reason::Reason,
     supervisor::v1::{
-        Approval, ApprovalDecision, ApprovalKind, CreateSessionRequest, DescribeToolsRequest, GetThreadRequest,
-        ListApprovalsRequest, ResolveApprovalRequest, ResumeAgentRequest, Session, SpawnAgentRequest, StatusKind,
-        UpdateSessionRequest,
+        Approval, ApprovalDecision, ApprovalKind, ApprovalTimeoutAction, CreateSessionRequest, DescribeToolsRequest,
+        GetThreadRequest, ListApprovalsRequest, ResolveApprovalRequest, ResumeAgentRequest, Session, SpawnAgentRequest,
+        StatusKind, UpdateSessionRequest, event::Kind,
     },
 };
 use troupe_tests::{
@@ -267,6 +267,69 @@ async fn pending_approvals_survive_restart_and_end_with_parent() {
         Reason::IllegalTransition,
         "was decided before: moot by service",
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_sets_time_for_decisions() {
+    let pair = Pair::start().await;
+    write_lead(&pair);
+    let opened = async |seconds, action: ApprovalTimeoutAction| {
+        let request = CreateSessionRequest {
+            approval_timeout: Some(prost_types::Duration { seconds, nanos: 0 }),
+            on_approval_timeout: action.into(),
+            ..CreateSessionRequest::default()
+        };
+        let tree = pair.tree_with(request).await;
+        let lead = spawn(&tree, node(&tree, "lead")).await;
+        let asked = spawn_by(&pair, &lead, own_node("lead")).await;
+        let listed = pending(&tree).await;
+        (tree, asked.id, listed[0].clone())
+    };
+    let (tree, asked, waiting) = opened(1, ApprovalTimeoutAction::Deny).await;
+    assert_eq!(tree.now().await.approval_timeout.map(|span| span.seconds), Some(1));
+    let mut watch = tree.watch_after(0).await;
+    watch
+        .until(|event| event.thread_id == asked && matches!(event.kind, Some(Kind::ThreadClosed(_))))
+        .await;
+    let all = ListApprovalsRequest {
+        session_id: tree.session.clone(),
+        include_resolved: true,
+        ..ListApprovalsRequest::default()
+    };
+    let expired = listed(tree.client(), all).await;
+    assert_eq!(
+        (&expired[0].approval_id, expired[0].decision()),
+        (&waiting.approval_id, ApprovalDecision::Expired)
+    );
+    assert_eq!(expired[0].reason, "nobody decided within 1 s");
+    for (seconds, action) in [(0, ApprovalTimeoutAction::Deny), (1, ApprovalTimeoutAction::Keep)] {
+        let (_, _, waiting) = opened(seconds, action).await;
+        assert_eq!(waiting.deadline, None);
+    }
+    for (span, text) in [
+        (
+            prost_types::Duration { seconds: -1, nanos: 0 },
+            "approval_timeout must not be negative",
+        ),
+        (
+            prost_types::Duration { seconds: 0, nanos: 1 },
+            "approval_timeout 1ns is not between 1s and 604800s; 0 means no limit",
+        ),
+        (
+            prost_types::Duration {
+                seconds: 604_801,
+                nanos: 0,
+            },
+            "approval_timeout 604801s is not between 1s and 604800s; 0 means no limit",
+        ),
+    ] {
+        let request = CreateSessionRequest {
+            approval_timeout: Some(span),
+            ..CreateSessionRequest::default()
+        };
+        let answer = pair.operator().create_session(request).await;
+        refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
+    }
 }
 
 async fn update(tree: &Tree, request: UpdateSessionRequest) -> Session {

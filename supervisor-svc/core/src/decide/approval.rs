@@ -61,7 +61,7 @@ pub(super) fn resolve(
 
 /// Returns the earliest deadline of all pending approvals.
 pub(super) fn deadline(session: &Session) -> Option<UnixMillis> {
-    session.pending_approvals().next().map(|approval| approval.deadline)
+    session.pending_approvals().next()?.deadline
 }
 
 /// Expires the approvals whose deadline has passed. An expired approval counts as denied.
@@ -74,7 +74,8 @@ pub(super) fn expired(session: &Session, now: UnixMillis) -> Vec<Event> {
 }
 
 fn expiry(approval: &Approval) -> Verdict {
-    let waited = approval.deadline.since(approval.requested).as_secs();
+    let deadline = approval.deadline.unwrap_or(approval.requested);
+    let waited = deadline.since(approval.requested).as_secs();
     by_service(ApprovalDecision::Expired, format!("nobody decided within {waited} s"))
 }
 

@@ -7,7 +7,6 @@ use crate::{
     principal::Caller,
     rejection::{GuardedVerb, Rejection},
     rules::{
-        approval::APPROVAL_TIMEOUT,
         authority,
         graph::{self, MAX_EDGES},
         start,
@@ -44,7 +43,7 @@ pub(super) fn create(
             approval,
             kind: ApprovalKind::Edge,
             subject: subject(session, edge),
-            deadline: now.plus(APPROVAL_TIMEOUT),
+            deadline: session.settings.approval_deadline(now),
             edge: Some(edge.clone()),
             call: None,
         },

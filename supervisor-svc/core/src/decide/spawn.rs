@@ -11,10 +11,7 @@ use crate::{
     ids::ThreadId,
     principal::Caller,
     rejection::Rejection,
-    rules::{
-        approval::{self, APPROVAL_TIMEOUT},
-        authority, budget, limits, start,
-    },
+    rules::{approval, authority, budget, limits, start},
     settings::{EdgeManagement, OnLimit},
     state::{session::Session, thread::Thread},
     status::StatusKind,
@@ -205,7 +202,7 @@ pub(super) fn spawn(session: &Session, spawn: &Spawn, now: UnixMillis) -> Result
         approval: spawn.approval,
         kind: ApprovalKind::Spawn,
         subject: approval::spawn_subject(asking, &spawned),
-        deadline: now.plus(APPROVAL_TIMEOUT),
+        deadline: session.settings.approval_deadline(now),
         edge: None,
         call: None,
     });

@@ -4,7 +4,7 @@ use crate::{
     event::{ApprovalKind, CallDetails, ConditionKind, Event, ThreadEvent},
     ids::{ApprovalId, ThreadId},
     rejection::Rejection,
-    rules::approval::{APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
+    rules::approval::{MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
     state::session::Session,
     time::UnixMillis,
 };
@@ -35,7 +35,7 @@ pub(super) fn request_approval(
             approval,
             kind: ApprovalKind::Tool,
             subject: subject.to_owned(),
-            deadline: now.plus(APPROVAL_TIMEOUT),
+            deadline: session.settings.approval_deadline(now),
             edge: None,
             call: Some(Box::new(call.clone())),
         },

@@ -12,12 +12,17 @@ use crate::{
     state::{session::Session, thread::Thread},
 };
 
-/// Time after which a pending approval is denied automatically.
+/// Default time after which a pending approval is denied automatically.
 pub const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// Maximum time that a call waits for an approval. It is longer than the approval timeout, so the call always receives
+/// Minimum and maximum of a session's approval timeout.
+pub const SHORTEST_APPROVAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// See [`SHORTEST_APPROVAL_TIMEOUT`].
+pub const LONGEST_APPROVAL_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Maximum time that a call waits for an approval. It is longer than any approval timeout, so the call always receives
 /// the outcome.
-pub const DECIDED_WITHIN: Duration = Duration::from_secs(11 * 60);
+pub const DECIDED_WITHIN: Duration = Duration::from_secs(LONGEST_APPROVAL_TIMEOUT.as_secs() + 60);
 
 /// Maximum number of pending tool call approvals of one thread. Closing the thread writes one event for each of them.
 pub const MAX_WAITING_CALLS: usize = 64;

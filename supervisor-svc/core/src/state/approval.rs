@@ -25,8 +25,8 @@ pub struct Approval {
     pub sequence: Sequence,
     /// The time of the request.
     pub requested: UnixMillis,
-    /// The time at which the approval is denied automatically.
-    pub deadline: UnixMillis,
+    /// The time at which the approval is denied automatically. `None`: never.
+    pub deadline: Option<UnixMillis>,
     /// The edge to create when the approval is granted. `None` for other kinds.
     pub edge: Option<Edge>,
     /// The tool call that the approval covers. `None` for other kinds.
@@ -49,7 +49,7 @@ pub enum RepeatedCall {
 
 impl Approval {
     /// Returns whether this approval answers a repeated call of a thread without turns at the given time. A decision
-    /// applies to the call that requested it while its id is remembered, otherwise for the approval timeout. An expired
+    /// applies to the call that requested it while its id is remembered, otherwise until the approval's deadline. An expired
     /// approval never answers a later call.
     #[must_use]
     pub fn answers(&self, repeated: RepeatedCall, now: UnixMillis) -> bool {
@@ -62,7 +62,7 @@ impl Approval {
                 now < self.requested.plus(REQUESTS_REMEMBERED)
             }
             (ApprovalDecision::Granted | ApprovalDecision::Denied, RepeatedCall::UndeliveredDecision) => {
-                now < self.deadline
+                now < self.deadline.unwrap_or(self.requested.plus(REQUESTS_REMEMBERED))
             }
             (ApprovalDecision::Granted | ApprovalDecision::Denied, RepeatedCall::DeliveredDecision) => false,
         }
@@ -72,7 +72,7 @@ impl Approval {
     /// denied automatically.
     #[must_use]
     pub fn is_overdue(&self, now: UnixMillis) -> bool {
-        self.verdict.is_none() && self.deadline <= now
+        self.verdict.is_none() && self.deadline.is_some_and(|deadline| deadline <= now)
     }
 }
 

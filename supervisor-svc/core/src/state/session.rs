@@ -54,7 +54,7 @@ pub struct Session {
     /// The pending approvals and the recently decided ones.
     pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
     /// The pending approvals, by deadline.
-    pub(crate) pending: OrdSet<(UnixMillis, ApprovalId)>,
+    pub(crate) pending: OrdSet<(Option<UnixMillis>, ApprovalId)>,
     /// The decided approvals, by the event that requested them.
     pub(crate) decided: OrdSet<(Sequence, ApprovalId)>,
     /// The pending approvals of closing or closed threads. Empty after every append, because that append decides them.
@@ -210,7 +210,7 @@ impl Session {
             .filter_map(|id| Some((*id, self.thread(*id)?.fence.as_ref()?)))
     }
 
-    /// Returns the pending approvals, earliest deadline first.
+    /// Returns the pending approvals, earliest deadline first. In a session, either all of them have a deadline or none.
     pub fn pending_approvals(&self) -> impl Iterator<Item = &Arc<Approval>> {
         self.pending.iter().filter_map(|(_, id)| self.approvals.get(id))
     }

@@ -7,8 +7,8 @@ use supervisor_core::{
     },
     rules::list::ListScope,
     settings::{
-        ClosePolicy, EdgeManagement, Mode, NotificationKind, OnLimit, Orchestration, PromptLog, RestartPolicy, Sandbox,
-        SlotRelease, TranscriptLog, WakePolicy,
+        ApprovalTimeoutAction, ClosePolicy, EdgeManagement, Mode, NotificationKind, OnLimit, Orchestration, PromptLog,
+        RestartPolicy, Sandbox, SlotRelease, TranscriptLog, WakePolicy,
     },
     status::{Settled, StatusKind},
     transcript::TranscriptKind,
@@ -111,6 +111,10 @@ wire_enum!(
 wire_enum!(
     PromptLog = pb::PromptLog, unspecified: Some(Self::Full),
     Full = Full, Hashes = Hashes, Off = Off,
+);
+wire_enum!(
+    ApprovalTimeoutAction = pb::ApprovalTimeoutAction, unspecified: Some(Self::Deny),
+    Deny = Deny, Keep = Keep,
 );
 wire_enum!(
     TranscriptLog = pb::TranscriptLog, unspecified: Some(Self::Full),

@@ -172,7 +172,7 @@ fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> K
             approval_id: approval.to_string(),
             kind: kind.number(),
             subject: subject.clone(),
-            deadline: Some(time_to_pb(*deadline)),
+            deadline: deadline.map(time_to_pb),
             edge: edge.as_ref().map(edge_to_pb),
             call_sha256: text_or_empty(call.as_ref().map(|call| call.digest)),
             content: call.as_ref().map(|call| content_to_pb(&call.content)),

@@ -77,6 +77,11 @@ pub(super) fn stored_time(time: Option<Timestamp>, what: &str) -> Result<UnixMil
     required(time.and_then(time_from_pb), what)
 }
 
+/// A time that is written if there is one.
+pub(super) fn optional_time(time: Option<Timestamp>, what: &str) -> Result<Option<UnixMillis>, DecodeError> {
+    time.map(|time| required(time_from_pb(time), what)).transpose()
+}
+
 /// Returns a private part, or `None` if it is empty.
 pub(super) fn non_empty(private: Private) -> Option<Box<Private>> {
     (private != Private::default()).then(|| Box::new(private))

@@ -1,13 +1,13 @@
 //! Session settings and changes to them. These messages never contain webhook secrets or the content of an uploaded
 //! workspace. A record stores them in its private part, the secrets in the order of the webhooks.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use supervisor_core::{
     event::SettingsChange,
     settings::{
-        Currency, EdgeManagement, Mode, NotificationKind, Orchestration, PromptLog, RestartPolicy, Settings,
-        SlotRelease, StallRule, TranscriptLog, Webhook,
+        ApprovalTimeoutAction, Currency, EdgeManagement, Mode, NotificationKind, Orchestration, PromptLog,
+        RestartPolicy, Settings, SlotRelease, StallRule, TranscriptLog, Webhook,
     },
 };
 use tool_policy::Inheritance;
@@ -44,6 +44,8 @@ pub fn settings_to_pb(settings: &Settings) -> pb::Session {
         orchestrators: settings.orchestrators.clone(),
         prompt_log: settings.prompt_log.number(),
         transcript: settings.transcript.number(),
+        approval_timeout: Some(duration_to_pb(settings.approval_timeout)),
+        on_approval_timeout: settings.on_approval_timeout.number(),
         restart_policy: settings.restart_policy.number(),
         policy_inheritance: settings.policy_inheritance.number(),
         tool_ceiling: settings.tool_ceiling.as_ref().map(layer_to_proto),
@@ -72,6 +74,8 @@ pub(super) fn stored_settings(session: pb::Session, private: Private) -> Result<
         orchestrators: session.orchestrators,
         prompt_log: PromptLog::from_number(session.prompt_log)?,
         transcript: TranscriptLog::from_number(session.transcript)?,
+        approval_timeout: stored_duration(session.approval_timeout, "the approval timeout")?,
+        on_approval_timeout: ApprovalTimeoutAction::from_number(session.on_approval_timeout)?,
         restart_policy: RestartPolicy::from_number(session.restart_policy)?,
         policy_inheritance: Inheritance::from_number(session.policy_inheritance)?,
         tool_ceiling: session.tool_ceiling.map(layer_from_proto).transpose()?,
@@ -94,11 +98,14 @@ fn stall_to_pb(rule: StallRule) -> pb::StallRule {
 }
 
 fn stored_stall(rule: pb::StallRule) -> Result<StallRule, DecodeError> {
-    let silence = required(rule.silence, "the silence of a stall")?;
     Ok(StallRule {
         repeats: rule.repeats,
-        silence: duration_from_pb(silence).ok_or_else(|| malformed("the silence of a stall is negative"))?,
+        silence: stored_duration(rule.silence, "the silence of a stall")?,
     })
+}
+
+fn stored_duration(span: Option<prost_types::Duration>, what: &str) -> Result<Duration, DecodeError> {
+    duration_from_pb(required(span, what)?).ok_or_else(|| malformed(format!("{what} is negative")))
 }
 
 /// Returns the private part of the settings, stored in addition to the message.

@@ -1591,7 +1591,7 @@ class ApprovalRequested(_message.Message):
     """SHA-256 of the tool call that it covers, 64 lower-case hexadecimal digits; empty for other kinds. See Approval."""
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
-        """When it is denied by itself: 10 minutes after it was requested."""
+        """When it is denied by itself: `approval_timeout` after it was requested. Absent: never."""
 
     @_builtins.property
     def edge(self) -> Global___Edge:

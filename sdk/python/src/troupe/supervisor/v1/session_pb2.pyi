@@ -83,6 +83,30 @@ PROMPT_LOG_OFF: PromptLog.ValueType  # 3
 """Nothing."""
 Global___PromptLog: _TypeAlias = PromptLog  # noqa: Y015
 
+class _ApprovalTimeoutAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ApprovalTimeoutActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ApprovalTimeoutAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    APPROVAL_TIMEOUT_ACTION_UNSPECIFIED: _ApprovalTimeoutAction.ValueType  # 0
+    """Not given: APPROVAL_TIMEOUT_ACTION_DENY."""
+    APPROVAL_TIMEOUT_ACTION_DENY: _ApprovalTimeoutAction.ValueType  # 1
+    """It is denied."""
+    APPROVAL_TIMEOUT_ACTION_KEEP: _ApprovalTimeoutAction.ValueType  # 2
+    """It waits until it is decided."""
+
+class ApprovalTimeoutAction(_ApprovalTimeoutAction, metaclass=_ApprovalTimeoutActionEnumTypeWrapper):
+    """What happens to an approval that nobody decides in time."""
+
+APPROVAL_TIMEOUT_ACTION_UNSPECIFIED: ApprovalTimeoutAction.ValueType  # 0
+"""Not given: APPROVAL_TIMEOUT_ACTION_DENY."""
+APPROVAL_TIMEOUT_ACTION_DENY: ApprovalTimeoutAction.ValueType  # 1
+"""It is denied."""
+APPROVAL_TIMEOUT_ACTION_KEEP: ApprovalTimeoutAction.ValueType  # 2
+"""It waits until it is decided."""
+Global___ApprovalTimeoutAction: _TypeAlias = ApprovalTimeoutAction  # noqa: Y015
+
 class _TranscriptLog:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -360,6 +384,8 @@ class Session(_message.Message):
     ORCHESTRATORS_FIELD_NUMBER: _builtins.int
     CURRENCY_FIELD_NUMBER: _builtins.int
     TRANSCRIPT_FIELD_NUMBER: _builtins.int
+    APPROVAL_TIMEOUT_FIELD_NUMBER: _builtins.int
+    ON_APPROVAL_TIMEOUT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session's id, a UUIDv7."""
     root_thread_id: _builtins.str
@@ -394,6 +420,8 @@ class Session(_message.Message):
     """The currency of all costs of the session, as an ISO 4217 code: the service's when the session was opened."""
     transcript: Global___TranscriptLog.ValueType
     """How much of the transcripts is kept."""
+    on_approval_timeout: Global___ApprovalTimeoutAction.ValueType
+    """What happens after `approval_timeout`."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """The limits in force."""
@@ -446,6 +474,10 @@ class Session(_message.Message):
     def orchestrators(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Graph templates whose threads are orchestrators, by exact name, independent of their declarations and scope."""
 
+    @_builtins.property
+    def approval_timeout(self) -> _duration_pb2.Duration:
+        """How long an approval waits for a decision; 0: without a limit."""
+
     def __init__(
         self,
         *,
@@ -479,10 +511,12 @@ class Session(_message.Message):
         orchestrators: _abc.Iterable[_builtins.str] | None = ...,
         currency: _builtins.str = ...,
         transcript: Global___TranscriptLog.ValueType = ...,
+        approval_timeout: _duration_pb2.Duration | None = ...,
+        on_approval_timeout: Global___ApprovalTimeoutAction.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "create_time", b"create_time", "limits", b"limits", "retention", b"retention", "roll_up", b"roll_up", "stall", b"stall", "tool_ceiling", b"tool_ceiling", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval_timeout", b"approval_timeout", "budget", b"budget", "create_time", b"create_time", "limits", b"limits", "retention", b"retention", "roll_up", b"roll_up", "stall", b"stall", "tool_ceiling", b"tool_ceiling", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approve_orchestrators", b"approve_orchestrators", "approve_tools", b"approve_tools", "budget", b"budget", "closed", b"closed", "create_time", b"create_time", "currency", b"currency", "cwd", b"cwd", "edge_management", b"edge_management", "labels", b"labels", "limits", b"limits", "mode", b"mode", "orchestration", b"orchestration", "orchestrators", b"orchestrators", "paused", b"paused", "policy_inheritance", b"policy_inheritance", "prompt_log", b"prompt_log", "restart_policy", b"restart_policy", "retention", b"retention", "roll_up", b"roll_up", "root_thread_id", b"root_thread_id", "runner_labels", b"runner_labels", "sequence", b"sequence", "session_id", b"session_id", "slot_release", b"slot_release", "stall", b"stall", "tool_ceiling", b"tool_ceiling", "transcript", b"transcript", "update_time", b"update_time", "webhooks", b"webhooks", "workspace_digest", b"workspace_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_timeout", b"approval_timeout", "approve_orchestrators", b"approve_orchestrators", "approve_tools", b"approve_tools", "budget", b"budget", "closed", b"closed", "create_time", b"create_time", "currency", b"currency", "cwd", b"cwd", "edge_management", b"edge_management", "labels", b"labels", "limits", b"limits", "mode", b"mode", "on_approval_timeout", b"on_approval_timeout", "orchestration", b"orchestration", "orchestrators", b"orchestrators", "paused", b"paused", "policy_inheritance", b"policy_inheritance", "prompt_log", b"prompt_log", "restart_policy", b"restart_policy", "retention", b"retention", "roll_up", b"roll_up", "root_thread_id", b"root_thread_id", "runner_labels", b"runner_labels", "sequence", b"sequence", "session_id", b"session_id", "slot_release", b"slot_release", "stall", b"stall", "tool_ceiling", b"tool_ceiling", "transcript", b"transcript", "update_time", b"update_time", "webhooks", b"webhooks", "workspace_digest", b"workspace_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -199,6 +199,8 @@ class CreateSessionRequest(_message.Message):
     ROLE_TEMPLATE_FIELD_NUMBER: _builtins.int
     AUTO_ROUTE_FIELD_NUMBER: _builtins.int
     TRANSCRIPT_FIELD_NUMBER: _builtins.int
+    APPROVAL_TIMEOUT_FIELD_NUMBER: _builtins.int
+    ON_APPROVAL_TIMEOUT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Makes a retry safe, by principal; at most 128 bytes. Empty: the call is not idempotent."""
     cwd: _builtins.str
@@ -245,6 +247,8 @@ class CreateSessionRequest(_message.Message):
     """Routes the input's text to an agent type for the root; see SpawnAgentRequest.auto_route. It needs an input."""
     transcript: _session_pb2.TranscriptLog.ValueType
     """How much of the transcripts is kept. Default FULL."""
+    on_approval_timeout: _session_pb2.ApprovalTimeoutAction.ValueType
+    """What happens after `approval_timeout`. Default DENY."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_thread_pb2.InputItem]:
         """The root's input, in pieces."""
@@ -294,6 +298,12 @@ class CreateSessionRequest(_message.Message):
         of that name has an orchestrator.
         """
 
+    @_builtins.property
+    def approval_timeout(self) -> _duration_pb2.Duration:
+        """How long an approval waits for a decision: at least 1 s and at most 7 days; 0: until it is decided or its thread is
+        closed. Unset: 10 minutes.
+        """
+
     def __init__(
         self,
         *,
@@ -328,10 +338,12 @@ class CreateSessionRequest(_message.Message):
         role_template: _builtins.str = ...,
         auto_route: _builtins.bool = ...,
         transcript: _session_pb2.TranscriptLog.ValueType = ...,
+        approval_timeout: _duration_pb2.Duration | None = ...,
+        on_approval_timeout: _session_pb2.ApprovalTimeoutAction.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "budget", b"budget", "limits", b"limits", "message", b"message", "retention", b"retention", "tool_ceiling", b"tool_ceiling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "approval_timeout", b"approval_timeout", "budget", b"budget", "limits", b"limits", "message", b"message", "retention", b"retention", "tool_ceiling", b"tool_ceiling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "agent_name", b"agent_name", "agent_type", b"agent_type", "approve_orchestrators", b"approve_orchestrators", "approve_tools", b"approve_tools", "auto_route", b"auto_route", "budget", b"budget", "cwd", b"cwd", "edge_management", b"edge_management", "items", b"items", "labels", b"labels", "limits", b"limits", "message", b"message", "mode", b"mode", "model", b"model", "orchestration", b"orchestration", "orchestrators", b"orchestrators", "policy_inheritance", b"policy_inheritance", "prompt_log", b"prompt_log", "provider", b"provider", "reasoning_effort", b"reasoning_effort", "request_id", b"request_id", "restart_policy", b"restart_policy", "retention", b"retention", "role_template", b"role_template", "runner_labels", b"runner_labels", "sandbox", b"sandbox", "slot_release", b"slot_release", "tool_ceiling", b"tool_ceiling", "transcript", b"transcript", "webhooks", b"webhooks", "workspace_digest", b"workspace_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "agent_name", b"agent_name", "agent_type", b"agent_type", "approval_timeout", b"approval_timeout", "approve_orchestrators", b"approve_orchestrators", "approve_tools", b"approve_tools", "auto_route", b"auto_route", "budget", b"budget", "cwd", b"cwd", "edge_management", b"edge_management", "items", b"items", "labels", b"labels", "limits", b"limits", "message", b"message", "mode", b"mode", "model", b"model", "on_approval_timeout", b"on_approval_timeout", "orchestration", b"orchestration", "orchestrators", b"orchestrators", "policy_inheritance", b"policy_inheritance", "prompt_log", b"prompt_log", "provider", b"provider", "reasoning_effort", b"reasoning_effort", "request_id", b"request_id", "restart_policy", b"restart_policy", "retention", b"retention", "role_template", b"role_template", "runner_labels", b"runner_labels", "sandbox", b"sandbox", "slot_release", b"slot_release", "tool_ceiling", b"tool_ceiling", "transcript", b"transcript", "webhooks", b"webhooks", "workspace_digest", b"workspace_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message: _TypeAlias = _typing.Literal["message"]  # noqa: Y015
     _WhichOneofArgType__message: _TypeAlias = _typing.Literal["_message", b"_message"]  # noqa: Y015
@@ -1815,7 +1827,7 @@ class AuthorizeToolRequest(_message.Message):
 
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
-        """How long to wait for an operator, if the call needs one; never past the call's deadline. From 10 minutes on: until the
+        """How long to wait for an operator, if the call needs one; never past the call's deadline. From the session's `approval_timeout` on: until the
         approval has ended. Absent: not at all.
         """
 
@@ -2649,7 +2661,7 @@ class Approval(_message.Message):
 
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
-        """When it is denied by itself."""
+        """When it is denied by itself. Absent: never."""
 
     @_builtins.property
     def content(self) -> _thread_pb2.ContentRef:

@@ -1675,7 +1675,7 @@ export type ApprovalRequested = Message<"troupe.supervisor.v1.ApprovalRequested"
   subject: string;
 
   /**
-   * When it is denied by itself: 10 minutes after it was requested.
+   * When it is denied by itself: `approval_timeout` after it was requested. Absent: never.
    *
    * @generated from field: google.protobuf.Timestamp deadline = 4;
    */
