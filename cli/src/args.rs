@@ -28,7 +28,7 @@ Inspect:
   logs       Show what a thread did                prompts    Show prompts
   artifacts  Fetch artifacts                       mail       List the mail of a thread
   tools      List the tools of a thread            quota      Show limits and budgets in use
-  runners    List runners
+  runners    List runners                          export     Write a whole session to a file
 Sessions, threads and edges:
   session    Manage sessions                       thread     Manage threads
   edges      Manage edges between threads          handoff    Send a message along an edge

@@ -137,6 +137,11 @@ fn execute(cli: Cli, settings: Settings) -> Result<ExitCode> {
     if cli.global.output.format == Format::Sarif && !matches!(cli.command, Command::Lint(_)) {
         return Err(Error::usage("only `troupe lint` writes SARIF").hint("use --output json"));
     }
+    if !matches!(cli.command, Command::Export(_))
+        && let Some(error) = commands::export::misplaced(&cli.global.output.format)
+    {
+        return Err(error);
+    }
     if init_process::is_here() && commands::runs_programs(&cli.command) {
         return init_process::run()
             .map_err(|error| Error::failure(format!("cannot run as the first process: {error}")));

@@ -24,6 +24,10 @@ pub(crate) enum Format {
     JsonPath(JsonPath),
     /// SARIF 2.1.0 for code scanners; `lint` only.
     Sarif,
+    /// A document; `export` only.
+    Markdown,
+    /// A document in one file; `export` only.
+    Html,
 }
 
 impl FromStr for Format {
@@ -34,12 +38,18 @@ impl FromStr for Format {
             "table" => Self::Table,
             "wide" => Self::Wide,
             "name" => Self::Name,
-            "json" => Self::Json,
+            "json" | "jsonl" => Self::Json,
             "yaml" => Self::Yaml,
             "sarif" => Self::Sarif,
+            "markdown" => Self::Markdown,
+            "html" => Self::Html,
             _ => match text.strip_prefix("jsonpath=") {
                 Some(path) => Self::JsonPath(parse_path(path)?),
-                None => return Err("expected table, wide, name, json, yaml, jsonpath=PATH or sarif".to_owned()),
+                None => {
+                    return Err(
+                        "expected table, wide, name, json, yaml, jsonpath=PATH, sarif, markdown or html".to_owned(),
+                    );
+                }
             },
         })
     }
@@ -70,6 +80,8 @@ impl fmt::Display for Format {
             Self::Yaml => out.write_str("yaml"),
             Self::JsonPath(path) => write!(out, "jsonpath={path}"),
             Self::Sarif => out.write_str("sarif"),
+            Self::Markdown => out.write_str("markdown"),
+            Self::Html => out.write_str("html"),
         }
     }
 }
@@ -160,7 +172,7 @@ mod tests {
 
     #[test]
     fn formats_are_parsed() {
-        for name in ["table", "wide", "name", "json", "yaml", "sarif"] {
+        for name in ["table", "wide", "name", "json", "yaml", "sarif", "markdown", "html"] {
             assert_eq!(name.parse::<Format>().unwrap().to_string(), name);
         }
         let paths = ["$.a[*].b", "{.a[*].b}", ".a[*].b", "a[*].b"];

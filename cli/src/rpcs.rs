@@ -13,6 +13,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("DeleteSession", "session delete"),
     ("DescribeSpawnTool", "agents spawn-tool"),
     ("DescribeTools", "tools"),
+    ("ExportSession", "export"),
     ("GetContent", "artifacts get"),
     ("GetPrompt", "prompts show"),
     ("GetQuota", "quota"),

@@ -12,6 +12,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod down;
 pub(crate) mod edges;
+pub(crate) mod export;
 pub(crate) mod handoff;
 pub(crate) mod hook;
 pub(crate) mod lint;
@@ -104,6 +105,8 @@ pub(crate) enum Command {
     Mail(mail::Args),
     /// Show what a thread did: its inputs, messages and tool calls
     Logs(logs::Args),
+    /// Write a whole session as Markdown, HTML or JSON lines
+    Export(export::Args),
     /// List the prompts of a thread and show them
     Prompts(prompts::Args),
     /// List artifacts and fetch their content
@@ -207,6 +210,7 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::Edges(args) => Box::pin(edges::run(args, context)).await,
         Command::Handoff(args) => Box::pin(handoff::run(args, context)).await,
         Command::Mail(args) => Box::pin(mail::run(args, context)).await,
+        Command::Export(args) => Box::pin(export::run(args, context)).await,
         Command::Logs(args) => Box::pin(logs::run(args, context)).await,
         Command::Prompts(args) => Box::pin(prompts::run(args, context)).await,
         Command::Artifacts(args) => Box::pin(artifacts::run(args, context)).await,

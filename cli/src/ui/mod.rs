@@ -85,6 +85,11 @@ impl Ui {
         matches!(self.options.format, Format::Table | Format::Wide) && !self.options.quiet
     }
 
+    /// Returns the output format.
+    pub(crate) fn format(&self) -> &Format {
+        &self.options.format
+    }
+
     /// Returns whether the format is JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.options.format == Format::Json
@@ -160,7 +165,7 @@ impl Ui {
             Format::Name => output::names(value)
                 .into_iter()
                 .try_for_each(|(kind, id)| self.line(format_args!("{kind}/{}", sanitize::line(&id)))),
-            Format::Table | Format::Wide | Format::Sarif => output::names(value)
+            Format::Table | Format::Wide | Format::Sarif | Format::Markdown | Format::Html => output::names(value)
                 .into_iter()
                 .try_for_each(|(_, id)| self.line(sanitize::line(&id))),
         }
@@ -220,8 +225,7 @@ fn error_text(error: &Error) -> String {
     text
 }
 
-/// Returns the text without its styles, for tests.
-#[cfg(test)]
+/// Returns the text without its styles.
 pub(crate) fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }

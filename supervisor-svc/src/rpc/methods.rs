@@ -6,8 +6,8 @@ use tonic::{Request, Response, Status};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::AgentSupervisorService};
 
 use super::{
-    approvals, content, graph, prompts, service::SupervisorService, sessions, spawn, threads, tools, transcripts, wait,
-    watch,
+    approvals, content, export, graph, prompts, service::SupervisorService, sessions, spawn, threads, tools,
+    transcripts, wait, watch,
 };
 use crate::projections::watch::BeginWatch as _;
 
@@ -19,6 +19,7 @@ impl AgentSupervisorService for SupervisorService {
     type WatchThreadsStream = BoxStream<'static, Result<pb::WatchThreadsResponse, Status>>;
     type WatchNotificationsStream = ReceiverStream<Result<pb::WatchNotificationsResponse, Status>>;
     type WatchTranscriptStream = ReceiverStream<Result<pb::WatchTranscriptResponse, Status>>;
+    type ExportSessionStream = ReceiverStream<Result<pb::ExportSessionResponse, Status>>;
     type GetContentStream = ReceiverStream<Result<pb::GetContentResponse, Status>>;
 
     async fn create_session(&self, request: Request<pb::CreateSessionRequest>) -> Reply<pb::CreateSessionResponse> {
@@ -183,6 +184,10 @@ impl AgentSupervisorService for SupervisorService {
         request: Request<pb::WatchTranscriptRequest>,
     ) -> Reply<Self::WatchTranscriptStream> {
         transcripts::watch_transcript(self, request).await.map(Response::new)
+    }
+
+    async fn export_session(&self, request: Request<pb::ExportSessionRequest>) -> Reply<Self::ExportSessionStream> {
+        export::export_session(self, request).await.map(Response::new)
     }
 
     async fn list_artifacts(&self, request: Request<pb::ListArtifactsRequest>) -> Reply<pb::ListArtifactsResponse> {

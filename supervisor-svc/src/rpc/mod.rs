@@ -5,6 +5,7 @@ mod approvals;
 pub(crate) mod call;
 pub(crate) mod content;
 mod diff;
+mod export;
 pub(crate) mod graph;
 pub(crate) mod marks;
 mod methods;

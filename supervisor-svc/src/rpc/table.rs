@@ -64,6 +64,7 @@ rows! {
         "GetPrompt" => Reads READS,
         "ListTranscript" => Reads READS,
         "WatchTranscript" => Reads READS,
+        "ExportSession" => Reads OBSERVERS,
         "ListArtifacts" => Reads READS,
         "GetContent" => Reads READS,
         "GetQuota" => Reads READS,

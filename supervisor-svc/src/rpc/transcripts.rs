@@ -80,7 +80,7 @@ pub(super) async fn watch_transcript(
 }
 
 /// Reads the transcript of one thread for one caller.
-struct Reader {
+pub(super) struct Reader {
     service: SupervisorService,
     handle: Handle,
     thread: ThreadId,
@@ -89,7 +89,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(
+    pub(super) fn new(
         service: &SupervisorService,
         handle: Handle,
         thread: ThreadId,
@@ -138,7 +138,8 @@ impl Reader {
         }
     }
 
-    async fn entries(&self, after: u64, limit: usize) -> Result<Vec<pb::TranscriptEntry>, Failure> {
+    /// Returns the entries after a number.
+    pub(super) async fn entries(&self, after: u64, limit: usize) -> Result<Vec<pb::TranscriptEntry>, Failure> {
         let store = self.service.directory.store();
         let stored = store.transcript(self.query(after, limit)).await?;
         let shown = stored.into_iter().map(|entry| {

@@ -3,13 +3,14 @@
 use tonic::{Code, Status};
 use troupe_proto::reason::Reason;
 use troupe_proto::supervisor::v1::{
-    CloseAgentRequest, CreateSessionRequest, DeleteSessionRequest, ListTranscriptRequest, ListTranscriptResponse,
-    ToolVerdict, TranscriptEntry, TranscriptKind as K, TranscriptLog, TranscriptToolCall, TranscriptToolResult,
-    WatchTranscriptRequest, WatchTranscriptResponse,
+    CloseAgentRequest, CreateSessionRequest, DeleteSessionRequest, ExportSessionRequest, ListTranscriptRequest,
+    ListTranscriptResponse, ToolVerdict, TranscriptEntry, TranscriptKind as K, TranscriptLog, TranscriptToolCall,
+    TranscriptToolResult, WatchTranscriptRequest, WatchTranscriptResponse, export_session_response::Record,
 };
 use troupe_tests::{
     client::Supervisor,
     content::read,
+    events::names,
     pair::{Pair, VIEWER},
     refusal::refused,
     runner::{Attempt, Runner},
@@ -336,6 +337,70 @@ async fn thread_reads_its_subtree_and_viewer_reads_no_texts() {
         ("exec_command", ToolVerdict::Denied)
     );
     assert!(read(&viewer, &tree.session, &digest).await.is_err());
+}
+
+/// All records of an export.
+async fn exported(client: &Supervisor, session: &str) -> Result<Vec<Record>, Status> {
+    let request = ExportSessionRequest {
+        session_id: session.to_owned(),
+    };
+    let mut stream = within("an export", client.clone().export_session(request))
+        .await?
+        .into_inner();
+    let mut records = Vec::new();
+    while let Some(message) = within("a record", stream.message()).await? {
+        records.extend(message.record);
+    }
+    Ok(records)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn export_has_everything_in_order() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (mut runner, attempt) = running(&pair, &tree).await;
+    let entries: Vec<_> = (0..200)
+        .map(|number| entry(K::Message, &format!("secret {number}")))
+        .collect();
+    runner.transcribe(&attempt, 1, entries).await;
+    runner.complete(&attempt, "done").await;
+    let records = exported(&tree.client(), &tree.session).await.unwrap();
+    let Record::Header(header) = &records[0] else {
+        panic!("{:?}", records[0]);
+    };
+    assert_eq!((header.format_version, header.log_id.len()), (1, 36));
+    assert!(matches!(&records[1], Record::Session(session) if session.session_id == tree.session));
+    let threads = records.iter().filter_map(|record| match record {
+        Record::Thread(thread) => Some(thread.thread_id.as_str()),
+        _ => None,
+    });
+    assert_eq!(
+        threads.collect::<Vec<_>>(),
+        [tree.root.as_str(), attempt.thread.as_str()]
+    );
+    let events = records.iter().filter_map(|record| match record {
+        Record::Event(event) => Some(event.clone()),
+        _ => None,
+    });
+    let (events, log) = (events.collect::<Vec<_>>(), tree.log().await);
+    assert_eq!(names(&events), names(&log));
+    assert!(
+        records
+            .iter()
+            .any(|record| matches!(record, Record::Prompt(prompt) if prompt.turn == 1))
+    );
+    let numbers = records.iter().filter_map(|record| match record {
+        Record::Entry(entry) => Some((entry.thread_id.as_str(), entry.entry.as_ref().unwrap().number)),
+        _ => None,
+    });
+    let expected = (1..=200).map(|number| (attempt.thread.as_str(), number));
+    assert!(numbers.eq(expected));
+
+    let seen = exported(&pair.with_token(VIEWER), &tree.session).await.unwrap();
+    assert_eq!(seen.len(), records.len());
+    assert!(seen.iter().all(|record| !format!("{record:?}").contains("secret")));
+    let unknown = exported(&tree.client(), troupe_tests::UNKNOWN).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,12 +12,13 @@ use troupe_proto::{
     supervisor::v1::{
         AcknowledgeMailboxRequest, AttachRequest, AuthorizeToolRequest, Budget, CloseAgentRequest, CloseSessionRequest,
         CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest, DescribeToolsRequest,
-        GetContentRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest, GetThreadRequest,
-        InterruptAgentRequest, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest,
-        ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest, ListTranscriptRequest,
-        ResolveApprovalRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest, SetActiveThreadRequest,
-        SetThreadNoteRequest, SpawnAgentRequest, UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest,
-        WatchNotificationsRequest, WatchSessionsRequest, WatchThreadsRequest, WatchTranscriptRequest,
+        ExportSessionRequest, GetContentRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest,
+        GetThreadRequest, InterruptAgentRequest, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest,
+        ListEdgesRequest, ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest,
+        ListTranscriptRequest, ResolveApprovalRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest,
+        SetActiveThreadRequest, SetThreadNoteRequest, SpawnAgentRequest, UpdateSessionRequest,
+        UpdateThreadBudgetRequest, WaitAgentsRequest, WatchNotificationsRequest, WatchSessionsRequest,
+        WatchThreadsRequest, WatchTranscriptRequest,
     },
 };
 use troupe_tests::{pair::Pair, within};
@@ -131,6 +132,7 @@ pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Ve
         create_session(CreateSessionRequest {});
         list_sessions(ListSessionsRequest {});
         watch_sessions(WatchSessionsRequest {});
+        export_session(ExportSessionRequest { session_id: session() });
         update_session(UpdateSessionRequest { session_id: session(), paused: Some(true) });
         close_session(CloseSessionRequest { session_id: session() });
         delete_session(DeleteSessionRequest { session_id: session() });

@@ -3546,6 +3546,154 @@ class WatchTranscriptResponse(_message.Message):
 Global___WatchTranscriptResponse: _TypeAlias = WatchTranscriptResponse  # noqa: Y015
 
 @_typing.final
+class ExportSessionRequest(_message.Message):
+    """Which session to export."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportSessionRequest: _TypeAlias = ExportSessionRequest  # noqa: Y015
+
+@_typing.final
+class ExportSessionResponse(_message.Message):
+    """A record of an export. In JSON, one record is one line."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    THREAD_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
+    ARTIFACT_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___ExportHeader:
+        """The first record."""
+
+    @_builtins.property
+    def session(self) -> _session_pb2.Session:
+        """The session."""
+
+    @_builtins.property
+    def thread(self) -> _thread_pb2.Thread:
+        """A thread, closed ones included, in spawn order."""
+
+    @_builtins.property
+    def event(self) -> _event_pb2.Event:
+        """An event, in order."""
+
+    @_builtins.property
+    def prompt(self) -> Global___Prompt:
+        """A prompt, without its texts."""
+
+    @_builtins.property
+    def artifact(self) -> Global___Artifact:
+        """An artifact. GetContent returns its content."""
+
+    @_builtins.property
+    def entry(self) -> Global___ExportedEntry:
+        """An entry of a transcript, in order of the thread."""
+
+    def __init__(
+        self,
+        *,
+        header: Global___ExportHeader | None = ...,
+        session: _session_pb2.Session | None = ...,
+        thread: _thread_pb2.Thread | None = ...,
+        event: _event_pb2.Event | None = ...,
+        prompt: Global___Prompt | None = ...,
+        artifact: Global___Artifact | None = ...,
+        entry: Global___ExportedEntry | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "entry", b"entry", "event", b"event", "header", b"header", "prompt", b"prompt", "record", b"record", "session", b"session", "thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "entry", b"entry", "event", b"event", "header", b"header", "prompt", b"prompt", "record", b"record", "session", b"session", "thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["header", "session", "thread", "event", "prompt", "artifact", "entry"]  # noqa: Y015
+    _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
+
+Global___ExportSessionResponse: _TypeAlias = ExportSessionResponse  # noqa: Y015
+
+@_typing.final
+class ExportHeader(_message.Message):
+    """The beginning of an export."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_VERSION_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    LOG_ID_FIELD_NUMBER: _builtins.int
+    format_version: _builtins.int
+    """The version of the format: 1. A new version changes the meaning of a record; new kinds of records do not."""
+    release: _builtins.str
+    """The release of the supervisor."""
+    log_id: _builtins.str
+    """The log that the session is in."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When the export was made."""
+
+    def __init__(
+        self,
+        *,
+        format_version: _builtins.int = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        release: _builtins.str = ...,
+        log_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format_version", b"format_version", "log_id", b"log_id", "release", b"release", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportHeader: _TypeAlias = ExportHeader  # noqa: Y015
+
+@_typing.final
+class ExportedEntry(_message.Message):
+    """An entry of a transcript with its thread."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_ID_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
+    thread_id: _builtins.str
+    """The thread."""
+    @_builtins.property
+    def entry(self) -> _transcript_pb2.TranscriptEntry:
+        """The entry. A text of more than 16 KiB is content."""
+
+    def __init__(
+        self,
+        *,
+        thread_id: _builtins.str = ...,
+        entry: _transcript_pb2.TranscriptEntry | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "thread_id", b"thread_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportedEntry: _TypeAlias = ExportedEntry  # noqa: Y015
+
+@_typing.final
 class GetPromptRequest(_message.Message):
     """Which prompt to read."""
 

@@ -213,6 +213,11 @@ class AgentSupervisorServiceStub:
                 request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptRequest.SerializeToString,
                 response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptResponse.FromString,
                 _registered_method=True)
+        self.ExportSession = channel.unary_stream(
+                '/troupe.supervisor.v1.AgentSupervisorService/ExportSession',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ExportSessionRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ExportSessionResponse.FromString,
+                _registered_method=True)
         self.ListArtifacts = channel.unary_unary(
                 '/troupe.supervisor.v1.AgentSupervisorService/ListArtifacts',
                 request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListArtifactsRequest.SerializeToString,
@@ -485,6 +490,15 @@ class AgentSupervisorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExportSession(self, request, context):
+        """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their contents,
+        and the transcripts. The export is as of the time of the call. Compacted events are not part of it. A reader that takes
+        no record for 60 s gets DEADLINE_EXCEEDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListArtifacts(self, request, context):
         """Lists the artifacts of threads.
         """
@@ -684,6 +698,11 @@ def add_AgentSupervisorServiceServicer_to_server(servicer, server):
                     servicer.WatchTranscript,
                     request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptRequest.FromString,
                     response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptResponse.SerializeToString,
+            ),
+            'ExportSession': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportSession,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ExportSessionRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ExportSessionResponse.SerializeToString,
             ),
             'ListArtifacts': grpc.unary_unary_rpc_method_handler(
                     servicer.ListArtifacts,
@@ -1650,6 +1669,33 @@ class AgentSupervisorService:
             '/troupe.supervisor.v1.AgentSupervisorService/WatchTranscript',
             troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptRequest.SerializeToString,
             troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/ExportSession',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ExportSessionRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ExportSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -113,6 +113,11 @@ class AgentSupervisorServiceStub:
     """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
     closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
     """
+    ExportSession: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.ExportSessionRequest, _supervisor_pb2.ExportSessionResponse]
+    """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their contents,
+    and the transcripts. The export is as of the time of the call. Compacted events are not part of it. A reader that takes
+    no record for 60 s gets DEADLINE_EXCEEDED.
+    """
     ListArtifacts: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListArtifactsRequest, _supervisor_pb2.ListArtifactsResponse]
     """Lists the artifacts of threads."""
     GetContent: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.GetContentRequest, _supervisor_pb2.GetContentResponse]
@@ -206,6 +211,11 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     WatchTranscript: _aio.UnaryStreamMultiCallable[_supervisor_pb2.WatchTranscriptRequest, _supervisor_pb2.WatchTranscriptResponse]  # type: ignore[assignment]
     """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
     closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
+    """
+    ExportSession: _aio.UnaryStreamMultiCallable[_supervisor_pb2.ExportSessionRequest, _supervisor_pb2.ExportSessionResponse]  # type: ignore[assignment]
+    """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their contents,
+    and the transcripts. The export is as of the time of the call. Compacted events are not part of it. A reader that takes
+    no record for 60 s gets DEADLINE_EXCEEDED.
     """
     ListArtifacts: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListArtifactsRequest, _supervisor_pb2.ListArtifactsResponse]  # type: ignore[assignment]
     """Lists the artifacts of threads."""
@@ -507,6 +517,17 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_supervisor_pb2.WatchTranscriptResponse], _abc.AsyncIterator[_supervisor_pb2.WatchTranscriptResponse]]:
         """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
         closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
+        """
+
+    @_abc_1.abstractmethod
+    def ExportSession(
+        self,
+        request: _supervisor_pb2.ExportSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_supervisor_pb2.ExportSessionResponse], _abc.AsyncIterator[_supervisor_pb2.ExportSessionResponse]]:
+        """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their contents,
+        and the transcripts. The export is as of the time of the call. Compacted events are not part of it. A reader that takes
+        no record for 60 s gets DEADLINE_EXCEEDED.
         """
 
     @_abc_1.abstractmethod
