@@ -12,7 +12,7 @@ use supervisor_log::{
         WireEnum as _,
         parts::{content_to_pb, time_from_pb, time_to_pb},
     },
-    store::{EventStore, NewEntry, PendingEntries, StoredEntry, WriteError, limits::MAX_TRANSCRIPT_BATCH},
+    store::{EventStore, NewEntry, PendingEntries, Refusal, StoredEntry, WriteError, limits::MAX_TRANSCRIPT_BATCH},
 };
 use tokio::sync::watch;
 use troupe_proto::supervisor::v1 as pb;
@@ -44,6 +44,8 @@ pub struct Transcripts {
     /// Maximum size of the transcripts of a session, in bytes.
     session_bytes: u64,
     watched: Arc<Mutex<HashMap<ThreadId, watch::Sender<()>>>>,
+    /// How many entries of a thread were lost since the last stored one, because the store refused them.
+    lost: Arc<Mutex<HashMap<ThreadId, usize>>>,
 }
 
 impl Transcripts {
@@ -54,14 +56,23 @@ impl Transcripts {
             store,
             session_bytes,
             watched: Arc::default(),
+            lost: Arc::default(),
         }
     }
 
-    /// Begins to store a batch. Completes when the write has its place among the writes.
-    pub async fn append(&self, source: TranscriptSource, entries: Vec<NewEntry>) -> PendingBatch {
+    /// Begins to store a batch. Completes when the write has its place among the writes. If entries of the thread were
+    /// lost before, a notice precedes the batch.
+    pub async fn append(&self, source: TranscriptSource, mut entries: Vec<NewEntry>, now: UnixMillis) -> PendingBatch {
+        let earlier = self.lost().remove(&source.thread).unwrap_or_default();
+        let at_stake = earlier + entries.len();
+        if earlier > 0 {
+            entries.insert(0, notice_of_loss(earlier, source.generation, now));
+            entries.truncate(MAX_TRANSCRIPT_BATCH);
+        }
         PendingBatch {
             transcripts: self.clone(),
             thread: source.thread,
+            at_stake,
             entries: match entries.is_empty() {
                 true => None,
                 false => Some(self.store.append_transcript(source, entries, self.session_bytes).await),
@@ -83,6 +94,11 @@ impl Transcripts {
         }
     }
 
+    fn lost(&self) -> MutexGuard<'_, HashMap<ThreadId, usize>> {
+        // A panic elsewhere leaves the map as it was or with one number changed.
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn watched(&self) -> MutexGuard<'_, HashMap<ThreadId, watch::Sender<()>>> {
         // A panic elsewhere leaves the map as it was or with one more sender.
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
@@ -93,20 +109,30 @@ impl Transcripts {
 pub struct PendingBatch {
     transcripts: Transcripts,
     thread: ThreadId,
+    /// How many entries are lost if the store refuses the write.
+    at_stake: usize,
     /// `None`: the session stores none of its entries.
     entries: Option<PendingEntries>,
 }
 
 impl PendingBatch {
-    /// Completes when the batch is durable or void.
+    /// Completes when the batch is durable or void. A batch that the store refuses, because the disk is full for example,
+    /// is void: reports and commands, by which threads are closed, must not wait for transcripts.
     ///
     /// # Errors
-    /// See [`PendingEntries::durable`].
+    /// See [`PendingEntries::durable`]. The runner resends the batch on its next stream.
     pub async fn durable(self) -> Result<(), WriteError> {
-        if let Some(entries) = self.entries
-            && entries.durable().await?.is_some()
-        {
-            self.transcripts.announce(self.thread);
+        let Some(entries) = self.entries else {
+            return Ok(());
+        };
+        match entries.durable().await {
+            Ok(Some(_)) => self.transcripts.announce(self.thread),
+            Ok(None) | Err(WriteError::NotFound { .. } | WriteError::Invalid(_)) => {}
+            Err(WriteError::Refused(refusal)) if refusal != Refusal::Closed => {
+                tracing::warn!(thread = %self.thread, entries = self.at_stake, %refusal, "a part of a transcript is lost");
+                *self.transcripts.lost().entry(self.thread).or_default() += self.at_stake;
+            }
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -212,6 +238,15 @@ fn to_stored(
     };
     new.header = header.encode_to_vec().into();
     new
+}
+
+fn notice_of_loss(lost: usize, generation: Generation, now: UnixMillis) -> NewEntry {
+    let entry = pb::TranscriptEntry {
+        kind: pb::TranscriptKind::Notice.into(),
+        ..pb::TranscriptEntry::default()
+    };
+    let text = format!("{lost} entries are missing: the supervisor could not store them");
+    to_stored(TranscriptKind::Notice, generation, entry, text, now)
 }
 
 /// Returns a stored entry as clients receive it.

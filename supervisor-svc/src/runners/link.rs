@@ -4,10 +4,7 @@ use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream::FuturesOrdered};
 use opentelemetry::metrics::Counter;
-use supervisor_log::{
-    codec::parts::{usage_from_pb, usage_to_pb},
-    store::WriteError,
-};
+use supervisor_log::codec::parts::{usage_from_pb, usage_to_pb};
 use svc_kit::{identity::principal_of, instruments::counter};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -604,7 +601,7 @@ impl Stream {
                     batch: ack.batch,
                 };
                 let entries = transcripts::stored(generation, batch.entries, log, now);
-                Some(transcripts.append(source, entries).await)
+                Some(transcripts.append(source, entries, now).await)
             }
         };
         Ok(Some(async move {
@@ -612,7 +609,7 @@ impl Stream {
                 return Some(ack);
             };
             match appended.durable().await {
-                Ok(()) | Err(WriteError::NotFound { .. } | WriteError::Invalid(_)) => Some(ack),
+                Ok(()) => Some(ack),
                 Err(error) => {
                     tracing::warn!(%runner, %error, "a part of a transcript was not stored");
                     None

@@ -14,7 +14,10 @@ use tonic::{Code, Request};
 use troupe_proto::{
     fault::reason_of,
     reason::Reason,
-    supervisor::v1::{CreateSessionRequest, ListSessionsRequest, RunnerHello, SetThreadNoteRequest, SpawnAgentRequest},
+    supervisor::v1::{
+        CreateSessionRequest, ListSessionsRequest, ListTranscriptRequest, RunnerHello, SetThreadNoteRequest,
+        SpawnAgentRequest, TranscriptEntry, TranscriptKind,
+    },
 };
 use troupe_tests::{
     admin::Admin,
@@ -172,6 +175,57 @@ async fn a_turn_that_cannot_be_recorded_gives_its_place_back() {
         runner.stop(&attempt).await;
         waiting.retain(|thread| *thread != attempt.thread);
     }
+    life.kill().await;
+}
+
+/// Entries of a transcript that cannot be stored are void: the runner's stream goes on, and the transcript says so later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transcript_on_full_disk_loses_entries_and_says_so() {
+    let machine = machine().await;
+    let life = machine.start(&[]).await;
+    let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
+    let mut runner = Runner::greet_by(life.runners(), hello("r")).await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    let message = |text: &str| TranscriptEntry {
+        kind: TranscriptKind::Message.into(),
+        text: text.to_owned(),
+        ..TranscriptEntry::default()
+    };
+    runner.transcribe(&attempt, 1, vec![message("before")]).await;
+
+    machine.put(FAULT, "full");
+    runner
+        .transcribe(&attempt, 2, vec![message("lost"), message("lost")])
+        .await;
+    machine.put(FAULT, "");
+    let request = ListTranscriptRequest {
+        thread_id: worker,
+        ..ListTranscriptRequest::default()
+    };
+    let texts = within("room on the disk", async {
+        for batch in 3.. {
+            runner.transcribe(&attempt, batch, vec![message("after")]).await;
+            let listed = tree
+                .client()
+                .list_transcript(request.clone())
+                .await
+                .unwrap()
+                .into_inner();
+            let texts: Vec<String> = listed.entries.into_iter().map(|entry| entry.text).collect();
+            if texts.len() > 1 {
+                return texts;
+            }
+        }
+        Vec::new()
+    })
+    .await;
+    assert_eq!((texts[0].as_str(), texts[2].as_str()), ("before", "after"));
+    assert!(
+        texts[1].ends_with("entries are missing: the supervisor could not store them"),
+        "{texts:?}"
+    );
+    runner.complete(&attempt, "done").await;
     life.kill().await;
 }
 
