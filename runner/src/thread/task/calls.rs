@@ -69,8 +69,7 @@ impl ToolExecutor {
     }
 
     /// Lets the supervisor record a call of a tool that the program was not offered. Returns the text for the model if
-    /// it is a
-    /// tool of the supervisor's. For its own tools the program sends that text itself.
+    /// it is a tool of the supervisor's. For its own tools the program sends that text itself.
     async fn refuse(&self, call: JudgedCall<'_>) -> Option<String> {
         let tool = call.tool;
         let refused = self.reporter.ask(call, &self.secrets).await;
@@ -180,7 +179,6 @@ impl ThreadTask {
             self.transcript.call(&RecordedCall {
                 id: &call.id,
                 tool: &call.name,
-                native: &call.name,
                 arguments: &Value::Object(call.args.clone()),
                 verdict: ToolVerdict::Unspecified,
                 reason: "",
@@ -260,7 +258,6 @@ impl ThreadTask {
         self.transcript.call(&RecordedCall {
             id: "",
             tool: &tool,
-            native: &tool,
             arguments: &arguments,
             verdict: ToolVerdict::Denied,
             reason: "the tool was not offered",
@@ -328,14 +325,10 @@ impl ThreadTask {
 
     /// Records a decided call of a tool of the program's own, or of a workspace tool.
     pub(super) fn decided(&mut self, call: &DecidedCall) {
-        let kind = self.role.kind.describe().kind;
-        let table = NativeTools::of_kind(&kind);
-        let canonical = table.as_ref().and_then(|table| table.canonical(&call.tool));
         let failure = call.judgement.verdict.as_ref().err();
         self.transcript.call(&RecordedCall {
             id: &call.id,
-            tool: canonical.unwrap_or(&call.tool),
-            native: &call.tool,
+            tool: &call.tool,
             arguments: &call.arguments,
             verdict: match failure {
                 None => ToolVerdict::Allowed,
@@ -351,13 +344,9 @@ impl ThreadTask {
         if self.transcript.has_call(&started.id) {
             return;
         }
-        let kind = self.role.kind.describe().kind;
-        let table = NativeTools::of_kind(&kind);
-        let canonical = table.as_ref().and_then(|table| table.canonical(&started.tool));
         self.transcript.call(&RecordedCall {
             id: &started.id,
-            tool: canonical.unwrap_or(&started.tool),
-            native: &started.tool,
+            tool: &started.tool,
             arguments: &started.arguments,
             verdict: ToolVerdict::Unspecified,
             reason: "",

@@ -23,6 +23,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
+use tool_policy::NativeTools;
 use tracing::warn;
 use troupe_proto::{
     common::v1::Sandbox,
@@ -174,7 +175,9 @@ impl ThreadTask {
         let token = start.launch.token.as_ref().map(|token| token.expose().to_owned());
         let (decided, decided_calls) = mpsc::channel(DECIDED);
         let secrets: Arc<[String]> = start.role.secrets.iter().cloned().chain(token).collect();
-        let transcript = Transcript::new(Arc::clone(&secrets), start.role.kind.writes_lines());
+        let kind = start.role.kind.describe().kind;
+        let names = NativeTools::of_kind(&kind).unwrap_or(NativeTools::UNKNOWN);
+        let transcript = Transcript::new(Arc::clone(&secrets), names, start.role.kind.writes_lines());
         let executor = ToolExecutor {
             toolbox: start.toolbox,
             workspace: Arc::new(Workspace::of(&start.launch, start.timing.command_limit)),
@@ -370,7 +373,6 @@ impl ThreadTask {
         tokio::select! {
             command = self.inbox.next() => command.map_or(Step::Abandoned, Step::Command),
             event = next_event(&mut self.agent) => Step::Event(event),
-            // A decision comes before the result of its call.
             Some(decided) = self.decided.recv() => Step::Decided(decided),
             Some(answered) = self.calls.join_next(), if !self.calls.is_empty() => Step::Answered(answered),
             () = at(transcribe_at) => Step::Transcribe,
@@ -385,7 +387,13 @@ impl ThreadTask {
             Step::Command(command) => return self.handle_command(command).await,
             Step::Abandoned => return Some(EndReason::Abandoned),
             Step::Event(event) => self.handle_event(event).await,
-            Step::Answered(Ok(answered)) => self.answered(answered),
+            Step::Answered(Ok(answered)) => {
+                // The decision on a call is recorded before its result.
+                while let Ok(call) = self.decided.try_recv() {
+                    self.decided(&call);
+                }
+                self.answered(answered);
+            }
             Step::Answered(Err(defect)) => warn!(%defect, "a tool call failed"),
             Step::Decided(call) => self.decided(&call),
             Step::Transcribe => self.transcribe().await,

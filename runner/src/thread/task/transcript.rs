@@ -8,6 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tool_policy::NativeTools;
 use troupe_proto::supervisor::v1::{
     PlanStep, ToolUse, ToolVerdict, TranscriptEntry, TranscriptFileChange, TranscriptKind, TranscriptToolCall,
     TranscriptToolResult,
@@ -37,8 +38,8 @@ const MAX_FILES: usize = 1000;
 pub(super) struct RecordedCall<'a> {
     /// The program's id of the call. Empty: no result follows.
     pub(super) id: &'a str,
+    /// The tool's name as the program has it.
     pub(super) tool: &'a str,
-    pub(super) native: &'a str,
     pub(super) arguments: &'a Value,
     pub(super) verdict: ToolVerdict,
     /// Why the call was denied.
@@ -50,6 +51,8 @@ pub(super) struct RecordedCall<'a> {
 #[derive(Debug)]
 pub(super) struct Transcript {
     secrets: Arc<[String]>,
+    /// The canonical names of the program's tools.
+    names: NativeTools,
     /// Whether the program writes whole lines.
     has_lines: bool,
     entries: Vec<TranscriptEntry>,
@@ -67,9 +70,10 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    pub(super) fn new(secrets: Arc<[String]>, has_lines: bool) -> Self {
+    pub(super) fn new(secrets: Arc<[String]>, names: NativeTools, has_lines: bool) -> Self {
         Self {
             secrets,
+            names,
             has_lines,
             entries: Vec::new(),
             bytes: 0,
@@ -111,7 +115,6 @@ impl Transcript {
             self.call(&RecordedCall {
                 id: "",
                 tool: &tool.name,
-                native: &tool.name,
                 arguments: &json!({"detail": tool.detail}),
                 verdict: ToolVerdict::Unspecified,
                 reason: "",
@@ -196,8 +199,8 @@ impl Transcript {
             text: cut(arguments, MAX_TEXT_BYTES),
             tool_call: Some(TranscriptToolCall {
                 call_id: cut(call.id.to_owned(), MAX_ID_BYTES),
-                tool: call.tool.to_owned(),
-                native_tool: call.native.to_owned(),
+                tool: self.names.canonical(call.tool).unwrap_or(call.tool).to_owned(),
+                native_tool: call.tool.to_owned(),
                 verdict: call.verdict.into(),
                 reason: self.shown(call.reason),
                 approval_id: call.approval_id.to_owned(),
@@ -309,7 +312,7 @@ mod tests {
     use super::*;
 
     fn transcript(has_lines: bool) -> Transcript {
-        Transcript::new(vec!["sk-secret-1".to_owned()].into(), has_lines)
+        Transcript::new(vec!["sk-secret-1".to_owned()].into(), NativeTools::CLAUDE, has_lines)
     }
 
     fn shown(transcript: &mut Transcript) -> Vec<(TranscriptKind, String)> {
@@ -320,8 +323,7 @@ mod tests {
     fn call<'a>(id: &'a str, verdict: ToolVerdict, arguments: &'a Value) -> RecordedCall<'a> {
         RecordedCall {
             id,
-            tool: "exec_command",
-            native: "Bash",
+            tool: "Bash",
             arguments,
             verdict,
             reason: "",
