@@ -60,11 +60,15 @@ class Pair:
         self.url = f"http://{self._listen[1]}"
 
     async def send(self, number: signal.Signals) -> None:
-        """Sends the process a signal, and waits for its end if the signal ends it."""
+        """Sends the process a signal, and waits for its end or stop if the signal ends or stops it."""
         assert self._process is not None
         self._process.send_signal(number)
         if number in (signal.SIGKILL, signal.SIGTERM):
             await asyncio.wait_for(self._process.wait(), DEADLINE)
+        if number == signal.SIGSTOP:
+            # The threads of the process run until each has taken the signal.
+            stopped = asyncio.to_thread(os.waitid, os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
+            await asyncio.wait_for(stopped, DEADLINE)
 
     async def remove(self) -> None:
         """Ends the process and removes the data."""

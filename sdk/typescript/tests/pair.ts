@@ -77,11 +77,18 @@ export class Pair implements AsyncDisposable {
     this.#listen = [addresses.registry, addresses.supervisor].map((address) => address.replace("http://", ""));
   }
 
-  /** Sends the process a signal, and waits for its end if the signal ends it. */
+  /** Sends the process a signal, and waits for its end or stop if the signal ends or stops it. */
   async send(signal: NodeJS.Signals): Promise<void> {
     const ended = signal === "SIGKILL" && this.#process ? once(this.#process, "exit") : undefined;
     this.#process?.kill(signal);
     await ended;
+    // The threads of the process run until each has taken the signal.
+    while (signal === "SIGSTOP" && !this.#isStopped()) await sleep(1);
+  }
+
+  #isStopped(): boolean {
+    const status = readFileSync(`/proc/${this.#process?.pid}/stat`, "utf8");
+    return status.slice(status.lastIndexOf(")")).startsWith(") T");
   }
 
   /** Returns a client of the pair. */
