@@ -25,7 +25,7 @@ Work with agents:
   note       Set the note of a thread              approvals  Grant or deny approvals
   notify     Follow notifications
 Inspect:
-  logs       Show what a thread did                prompts    Show prompts
+  logs       Show the transcript of a thread       prompts    Show prompts
   artifacts  Fetch artifacts                       mail       List the mail of a thread
   tools      List the tools of a thread            quota      Show limits and budgets in use
   runners    List runners                          export     Write a whole session to a file

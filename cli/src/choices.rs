@@ -47,7 +47,7 @@ choices! {
     slot_release -> supervisor::SlotRelease = "SLOT_RELEASE_" ["settle", "close"];
     /// Parses how much of each prompt is stored.
     prompt_log -> supervisor::PromptLog = "PROMPT_LOG_" ["full", "hashes", "off"];
-    /// Parses what happens to an approval that nobody decides in time.
+    /// Parses the action for an approval without a decision in time.
     approval_timeout_action -> supervisor::ApprovalTimeoutAction = "APPROVAL_TIMEOUT_ACTION_" ["deny", "keep"];
     /// Parses how much of the transcripts is stored.
     transcript_log -> supervisor::TranscriptLog = "TRANSCRIPT_LOG_" ["full", "tools", "off"];

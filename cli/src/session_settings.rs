@@ -85,7 +85,7 @@ pub(crate) struct SessionSettings {
     /// Time for a decision on an approval; 0s sets no limit [default: 10m]
     #[arg(long, value_name = "SPAN", value_parser = time::parse_duration)]
     approval_timeout: Option<Duration>,
-    /// What happens to an approval without a decision in that time
+    /// Action for an approval without a decision in that time
     #[arg(long, value_name = "ACTION", value_parser = choices::approval_timeout_action())]
     on_approval_timeout: Option<ApprovalTimeoutAction>,
     /// Stored part of the transcripts

@@ -36,7 +36,7 @@ pub(crate) struct Outbox<R> {
     lanes: BTreeMap<Attempt, Lane<R>>,
 }
 
-/// `durable <= sent <= durable + kept.len()`; `kept` begins with report `durable + 1`.
+/// `durable <= sent <= durable + unacknowledged.len()`; `unacknowledged` begins with report `durable + 1`.
 #[derive(Debug)]
 struct Lane<R> {
     durable: u64,
@@ -107,14 +107,17 @@ impl<R> Outbox<R> {
         self.lanes.get(attempt).map_or(0, Lane::last)
     }
 
-    /// Returns how many reports of the attempt are not durable.
-    pub(crate) fn unacknowledged(&self, attempt: &Attempt) -> usize {
-        self.lanes.get(attempt).map_or(0, |lane| lane.unacknowledged.len())
+    /// Returns the reports of the attempt that are not durable.
+    pub(crate) fn unacknowledged(&self, attempt: &Attempt) -> impl Iterator<Item = &R> {
+        self.lanes
+            .get(attempt)
+            .into_iter()
+            .flat_map(|lane| &lane.unacknowledged)
     }
 
     /// Returns whether every report of the attempt is durable.
     pub(crate) fn is_clear(&self, attempt: &Attempt) -> bool {
-        self.unacknowledged(attempt) == 0
+        self.unacknowledged(attempt).next().is_none()
     }
 
     pub(crate) fn has_unsent(&self) -> bool {

@@ -34,9 +34,10 @@ use crate::{
 
 /// Maximum number of telemetry and output messages that wait for the connection. The oldest is dropped first.
 const TRANSIENT_CAPACITY: usize = 256;
-/// Maximum number of batches of a thread's transcript that wait for the supervisor. An
-/// active thread makes about four a second.
+/// Maximum number and size in bytes of the batches of a thread's transcript that wait for the supervisor. An active
+/// thread makes about four a second.
 const MAX_BATCHES: usize = 256;
+const MAX_BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum grace period: the wire format permits values that are outside of the clock's range.
 const LONGEST_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -473,10 +474,15 @@ impl RunnerState {
         }
     }
 
-    /// Records entries of a transcript. While the supervisor is not reachable, entries beyond the maximum are dropped, and
-    /// the next entry says so.
+    /// Records a batch of a transcript. While the supervisor is not reachable, batches beyond the maximum are dropped,
+    /// and the next batch begins with a notice.
     fn transcribe(&mut self, attempt: &Attempt, mut entries: Vec<TranscriptEntry>) {
-        if self.transcripts.unacknowledged(attempt) >= MAX_BATCHES {
+        let waiting = self.transcripts.unacknowledged(attempt);
+        let (batches, bytes) = waiting.fold((0, 0), |(batches, bytes), entries| {
+            let size: usize = entries.iter().map(prost::Message::encoded_len).sum();
+            (batches + 1, bytes + size)
+        });
+        if batches >= MAX_BATCHES || bytes >= MAX_BATCH_BYTES {
             *self.dropped.entry(attempt.clone()).or_default() += entries.len();
             return;
         }

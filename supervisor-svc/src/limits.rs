@@ -1,8 +1,7 @@
 //! The limits of the supervisor that a client can reach, for the limits reference.
 
 use supervisor_log::store::limits::{
-    MAX_CONTENT_BYTES, MAX_LISTED_TEXT_BYTES, MAX_RECORD_BYTES, MAX_TRANSCRIPT_BATCH, MAX_TRANSCRIPT_BYTES,
-    MAX_TRANSCRIPT_ENTRIES,
+    MAX_CONTENT_BYTES, MAX_LISTED_TEXT_BYTES, MAX_RECORD_BYTES, MAX_TRANSCRIPT_BYTES, MAX_TRANSCRIPT_ENTRIES,
 };
 use svc_kit::limits::Limit;
 
@@ -67,7 +66,7 @@ use crate::{
     },
     service::Config,
     tool_decisions::ARGUMENTS_BYTES,
-    transcripts::{BATCH_TEXT_BYTES, RESULT_TEXT_BYTES},
+    transcripts::{BATCH_ENTRIES, BATCH_TEXT_BYTES, RESULT_TEXT_BYTES},
 };
 
 const REQUESTS: &str = "Requests to the supervisor";
@@ -444,7 +443,7 @@ fn runner_streams() -> Vec<Limit> {
             "batches of transcripts of a runner that are not durable yet before reading pauses",
             BATCHES_IN_FLIGHT,
         ),
-        Limit::count(RUNNERS, "entries of a batch of a transcript", MAX_TRANSCRIPT_BATCH),
+        Limit::count(RUNNERS, "entries of a batch of a transcript", BATCH_ENTRIES),
         Limit::bytes(RUNNERS, "texts of a batch of a transcript, in total", BATCH_TEXT_BYTES),
         Limit::count(
             RUNNERS,

@@ -25,6 +25,8 @@ use crate::domain::{
     transcript::{TranscriptKind, TranscriptSource},
 };
 
+/// Maximum number of entries of a batch. A notice may precede them.
+pub(crate) const BATCH_ENTRIES: usize = MAX_TRANSCRIPT_BATCH - 1;
 /// Maximum size of the texts of a batch, in bytes.
 pub(crate) const BATCH_TEXT_BYTES: usize = 2 * 1_024 * 1_024;
 /// Maximum length of the stored text of a tool's result, in bytes.
@@ -67,7 +69,6 @@ impl Transcripts {
         let at_stake = earlier + entries.len();
         if earlier > 0 {
             entries.insert(0, notice_of_loss(earlier, source.generation, now));
-            entries.truncate(MAX_TRANSCRIPT_BATCH);
         }
         PendingBatch {
             transcripts: self.clone(),
@@ -116,8 +117,8 @@ pub struct PendingBatch {
 }
 
 impl PendingBatch {
-    /// Completes when the batch is durable or void. A batch that the store refuses, because the disk is full for example,
-    /// is void: reports and commands, by which threads are closed, must not wait for transcripts.
+    /// Completes when the batch is durable or void. A batch that the store refuses, because the disk is full for
+    /// example, is void: reports and commands, by which threads are closed, must not wait for transcripts.
     ///
     /// # Errors
     /// See [`PendingEntries::durable`]. The runner resends the batch on its next stream.
@@ -127,19 +128,21 @@ impl PendingBatch {
         };
         match entries.durable().await {
             Ok(Some(_)) => self.transcripts.announce(self.thread),
-            Ok(None) | Err(WriteError::NotFound { .. } | WriteError::Invalid(_)) => {}
-            Err(WriteError::Refused(refusal)) if refusal != Refusal::Closed => {
-                tracing::warn!(thread = %self.thread, entries = self.at_stake, %refusal, "a part of a transcript is lost");
+            Ok(None) | Err(WriteError::NotFound { .. }) => {}
+            Err(error @ (WriteError::Refused(Refusal::Closed) | WriteError::Stopped | WriteError::Unknown(_))) => {
+                return Err(error);
+            }
+            Err(error @ (WriteError::Refused(_) | WriteError::Invalid(_))) => {
+                tracing::warn!(thread = %self.thread, entries = self.at_stake, %error, "a part of a transcript is lost");
                 *self.transcripts.lost().entry(self.thread).or_default() += self.at_stake;
             }
-            Err(error) => return Err(error),
         }
         Ok(())
     }
 }
 
-/// Returns the entries of a batch in stored form, within their bounds and as far as the session keeps them. Entries of an
-/// unknown kind are dropped.
+/// Returns the entries of a batch in stored form, within their bounds and as far as the session keeps them. Entries of
+/// an unknown kind are dropped.
 #[must_use]
 pub fn stored(
     generation: Generation,
@@ -148,7 +151,7 @@ pub fn stored(
     now: UnixMillis,
 ) -> Vec<NewEntry> {
     let mut room = BATCH_TEXT_BYTES;
-    let entries = entries.into_iter().take(MAX_TRANSCRIPT_BATCH);
+    let entries = entries.into_iter().take(BATCH_ENTRIES);
     entries
         .filter_map(|entry| {
             let kind = TranscriptKind::from_number(entry.kind).ok()?;
@@ -329,10 +332,10 @@ mod tests {
         );
         assert_eq!(read[0].text, "");
         assert_eq!((read[0].number, read[0].generation, read[0].turn), (1, 2, 3));
-        let many = vec![entry(pb::TranscriptKind::Notice, "n"); 2 * MAX_TRANSCRIPT_BATCH];
+        let many = vec![entry(pb::TranscriptKind::Notice, "n"); 2 * BATCH_ENTRIES];
         assert_eq!(
             stored(Generation::new(1), many, TranscriptLog::Full, NOW).len(),
-            MAX_TRANSCRIPT_BATCH
+            BATCH_ENTRIES
         );
     }
 
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn session_keeps_as_much_as_it_is_told() {
+    fn setting_decides_which_entries_are_kept() {
         use pb::TranscriptKind as K;
         let kinds = [
             K::Input,

@@ -309,8 +309,8 @@ fn target<T>(from: &[String], path: &str, modules: &BTreeMap<Vec<String>, T>) ->
     at
 }
 
-/// Imports between modules with the same parent, each with one file that causes it. An import of or from a module inside
-/// of another one counts for the outer one. Imports between parent and child do not count.
+/// Imports between modules with the same parent, each with one file that causes it. An import of or from a module
+/// inside of another one counts for the outer one. Imports between parent and child do not count.
 fn sibling_imports(src: &Path) -> BTreeMap<Vec<String>, BTreeMap<Vec<String>, PathBuf>> {
     let modules = modules(src);
     let mut imports: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();

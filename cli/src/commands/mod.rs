@@ -103,7 +103,7 @@ pub(crate) enum Command {
     Handoff(handoff::Args),
     /// List the mail of a thread
     Mail(mail::Args),
-    /// Show what a thread did: its inputs, messages and tool calls
+    /// Show the transcript of a thread: its inputs, messages and tool calls
     Logs(logs::Args),
     /// Write a whole session as Markdown, HTML or JSON lines
     Export(export::Args),

@@ -1,6 +1,6 @@
-//! Reads the model calls that Gemini CLI records. Gemini CLI reports no call to its client before the end of a prompt, and
-//! neither a call of an unknown tool nor a command's output at all, but it appends them to a conversation log in its own
-//! directory.
+//! Reads the model calls that Gemini CLI records. Gemini CLI reports no call to its client before the end of a prompt,
+//! and neither a call of an unknown tool nor a command's output at all, but it appends them to a conversation log in
+//! its own directory.
 //!
 //! An agent may write there. Therefore no link is followed, only regular files are read, and every read is bounded.
 

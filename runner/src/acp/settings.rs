@@ -334,8 +334,8 @@ pub(super) fn opencode_provider<'a>(model: Option<&'a str>, provider: Option<&'a
 /// The method of the notifications of [`USAGE_PLUGIN`].
 pub(super) const USAGE_METHOD: &str = "_troupe/usage";
 
-/// Makes OpenCode report the tokens and the cost of each step. By itself it reports only the last call of a turn. The plugin writes
-/// notifications to the stream of the protocol.
+/// Makes OpenCode report the tokens and the cost of each step. By itself it reports only the last call of a turn. The
+/// plugin writes notifications to the stream of the protocol.
 pub(super) const USAGE_PLUGIN: &str = r#"export const TroupeUsage = async () => ({
   event: async ({ event }) => {
     const part = event.type === "message.part.updated" ? event.properties.part : undefined
@@ -442,8 +442,8 @@ pub(super) fn tune_gemini(
     tuned
 }
 
-/// Returns the thinking configuration for an effort; `None` if the model does not support the effort. The budgets follow
-/// Google's mapping of `reasoning_effort` for models without levels.
+/// Returns the thinking configuration for an effort; `None` if the model does not support the effort. The budgets
+/// follow Google's mapping of `reasoning_effort` for models without levels.
 fn thinking(model: &str, effort: &str) -> Option<Value> {
     let levels: &[&str] = match () {
         () if model.starts_with("gemini-2.5") => {

@@ -22,7 +22,8 @@ use crate::{
 const GREETING_LIMIT: Duration = Duration::from_secs(60);
 /// The id of the one hook.
 const HOOK: &str = "pre";
-/// How many calls of tools that are not offered are remembered at once, their longest id and their longest text, in bytes.
+/// How many calls of tools that are not offered are remembered at once, their longest id and their longest text, in
+/// bytes.
 const MAX_UNOFFERED: usize = 64;
 const MAX_ID_BYTES: usize = 1024;
 const MAX_CALL_BYTES: usize = 64 * 1024;

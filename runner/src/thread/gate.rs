@@ -44,7 +44,7 @@ pub(super) struct JudgedCall<'a> {
 #[derive(Debug)]
 pub(super) struct Judgement {
     pub(super) verdict: Result<(), ToolFailure>,
-    /// The approval that decided. Empty: no operator was asked.
+    /// The approval that decided. Empty: no operator decided.
     pub(super) approval_id: String,
 }
 

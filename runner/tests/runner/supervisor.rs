@@ -287,6 +287,15 @@ impl Attached {
             .unwrap_or_else(|_| panic!("{what} comes"))
     }
 
+    /// Receives a batch of a transcript and those before it.
+    pub(crate) async fn batch(&mut self, number: u64) {
+        self.until("a batch", |message| match message {
+            attach_request::Message::Transcript(batch) if batch.batch == number => Some(()),
+            _ => None,
+        })
+        .await;
+    }
+
     /// The next report, which is not acknowledged by this.
     pub(crate) async fn report(&mut self) -> RunnerReport {
         self.until("a report", |message| match message {

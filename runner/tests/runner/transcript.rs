@@ -1,5 +1,6 @@
-//! The transcript of a thread: what the runner records, and that nothing is lost with a stream.
+//! The transcript of a thread: the recorded entries, which survive the end of a stream.
 
+use prost::Message;
 use troupe_proto::supervisor::v1::{HeldThreadVerdict, ToolVerdict, TranscriptKind as K};
 
 use crate::{
@@ -109,6 +110,51 @@ async fn entries_without_acknowledgement_are_resent() {
     assert!(
         supervisor.transcript[0].batch > numbers.len() as u64,
         "acknowledged ones are not resent"
+    );
+    runner.shut_down().await.unwrap();
+}
+
+/// Prints 15 MiB in its first turn.
+const TALKATIVE: &str = r#"
+text=$(head -c 255000 /dev/zero | tr '\0' x)
+while read -r line; do
+  case "$line" in
+    *'"turn":1'[,}]*) for line in $(seq 60); do echo "$text"; done ;;
+  esac
+  echo '{"type":"turn_end","outcome":"completed","message":"Done."}'
+done
+"#;
+
+#[tokio::test]
+async fn entries_beyond_bound_are_counted() {
+    let runner = TestRunner::with_script(TALKATIVE).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.acknowledges_transcripts = false;
+    supervisor.start(start()).await;
+    supervisor.turn_started().await;
+    supervisor.turn_ended().await;
+    let bytes: usize = supervisor.transcript.iter().map(Message::encoded_len).sum();
+    assert!((8 << 20..10 << 20).contains(&bytes), "{bytes}");
+    let last = supervisor.transcript.len() as u64;
+    drop(supervisor);
+
+    let verdict = HeldThreadVerdict {
+        thread_id: THREAD.to_owned(),
+        go_on: true,
+        applied_report_sequence: 2,
+    };
+    let mut supervisor = runner.attached(vec![verdict]).await;
+    supervisor.batch(last).await;
+    supervisor.transcript.clear();
+    supervisor.give_turn(turn(2)).await;
+    supervisor.turn_started().await;
+    supervisor.turn_ended().await;
+    let notice = &supervisor.transcript[0].entries[0];
+    assert_eq!(notice.kind(), K::Notice);
+    let text = &notice.text;
+    assert!(
+        text.ends_with(" entries are missing: the supervisor was not reachable"),
+        "{text}"
     );
     runner.shut_down().await.unwrap();
 }

@@ -86,7 +86,7 @@ pub enum PromptLog {
     Off,
 }
 
-/// What happens to an approval that nobody decides in time.
+/// The action for an approval without a decision in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApprovalTimeoutAction {
     /// It is denied.
@@ -537,7 +537,7 @@ pub struct Settings {
     pub transcript: TranscriptLog,
     /// The time for a decision on an approval. Zero means no limit.
     pub approval_timeout: Duration,
-    /// What happens to an approval after that time.
+    /// The action for an approval after that time.
     pub on_approval_timeout: ApprovalTimeoutAction,
     /// The behavior when a thread's runner is lost.
     pub restart_policy: RestartPolicy,

@@ -1,8 +1,8 @@
-//! Transcripts: what threads did, stored next to the log and not in it.
+//! Transcripts of threads, stored next to the log and not in it.
 
 use crate::ids::{Generation, SessionId, ThreadId};
 
-/// What an entry of a transcript records. The numbers are stored: they never change.
+/// The kind of a transcript entry. The numbers are stored: they never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TranscriptKind {
     /// Input that the thread received.

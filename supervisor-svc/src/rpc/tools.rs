@@ -1,8 +1,8 @@
 //! Tools of threads: decisions on tool calls, the tools and roles that are available to a thread, and the approval of
 //! calls to the supervisor's own tools.
 //!
-//! Tools and roles come from the registry and are reduced to the thread's permissions. A thread sees each role's purpose,
-//! its permissions and, on request, its instructions. It never sees where a role is stored.
+//! Tools and roles come from the registry and are reduced to the thread's permissions. A thread sees each role's
+//! purpose, its permissions and, on request, its instructions. It never sees where a role is stored.
 
 use std::sync::Arc;
 

@@ -29,7 +29,8 @@ use crate::{
 
 /// Maximum number of the last entries that a request may ask for.
 pub(crate) const MAX_TAIL: u32 = 100_000;
-/// Maximum number of entries that a watcher reads at once. Long texts are not among them, so a message has at most 4 MiB.
+/// Maximum number of entries that a watcher reads at once. Long texts are not among them, so a message has at most 4
+/// MiB.
 const WATCHED_ENTRIES: usize = 128;
 /// Maximum number of buffered messages of a watcher.
 const OUTBOX: usize = 4;

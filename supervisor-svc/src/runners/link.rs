@@ -675,7 +675,8 @@ impl Stream {
         };
         let usage = telemetry.usage.and_then(|usage| usage_from_pb(usage).ok());
         let price = self.gate.price(&state, thread);
-        // A runner counts per attempt and knows no prices. Watchers and readers see the thread's total over all attempts.
+        // A runner counts per attempt and knows no prices. Watchers and readers see the thread's total over all
+        // attempts.
         let telemetry = pb::Telemetry {
             usage: usage.map(|usage| {
                 let metered = budget::metered(&state, present, &usage, price.as_ref(), session.now());

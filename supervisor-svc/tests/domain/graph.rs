@@ -1,5 +1,5 @@
-//! Edges and handoffs (CONTRACT.md §3.4): which callers may create an edge, which handoffs an edge permits, and which of these
-//! changes a thread's next turn announces.
+//! Edges and handoffs (CONTRACT.md §3.4): which callers may create an edge, which handoffs an edge permits, and which
+//! of these changes a thread's next turn announces.
 
 use std::collections::BTreeMap;
 

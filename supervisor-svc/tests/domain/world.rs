@@ -1,5 +1,5 @@
-//! A session and its log, carried out as the service does it: decide, record, fold, and what follows by itself. Every command
-//! is held to the [`laws`].
+//! A session and its log, carried out as the service does it: decide, record, fold, and what follows by itself. Every
+//! command is held to the [`laws`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -83,7 +83,8 @@ impl World {
         Self::open(Settings { limits, ..settings() }, client_root())
     }
 
-    /// A session with a thread in a status, and room for one at a time. The thread has its slot if its status needs one.
+    /// A session with a thread in a status, and room for one at a time. The thread has its slot if its status needs
+    /// one.
     pub fn with_thread_in(kind: StatusKind) -> (Self, ThreadId) {
         let mut world = Self::with_slots(1);
         let root = world.root();

@@ -1,5 +1,6 @@
-//! Codex, Claude Code, OpenCode and Gemini CLI themselves as threads: trees of them, what they are not offered and cannot do, their turns
-//! interrupted and failed, their runner killed, and nothing left of them. Their providers are a scripted stand-in.
+//! Codex, Claude Code, OpenCode and Gemini CLI themselves as threads: trees of them, what they are not offered and
+//! cannot do, their turns interrupted and failed, their runner killed, and nothing left of them. Their providers are a
+//! scripted stand-in.
 //!
 //! They run where `TROUPE_AGENTS=1` says that they are installed; see `tests/agents/README.md`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -190,8 +191,8 @@ async fn a_claude_has_a_codex_work_for_it() {
     }
 }
 
-/// A program that speaks the Agent Client Protocol: it has our tools by MCP, leads a child of another program, and is not
-/// offered what its role denies.
+/// A program that speaks the Agent Client Protocol: it has our tools by MCP, leads a child of another program, and is
+/// not offered what its role denies.
 async fn led_by(program: &str) {
     let lab = lab().await;
     lab.role("lead", program, "deny_list: [apply_patch]\n");

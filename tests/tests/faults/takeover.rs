@@ -1,4 +1,5 @@
-//! A supervisor takes a session over that another one still writes: nothing that was acknowledged until then is missing.
+//! A supervisor takes a session over that another one still writes: nothing that was acknowledged until then is
+//! missing.
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
@@ -139,7 +140,8 @@ async fn serve(store: Arc<dyn EventStore>, keys: &Path, upkeep: UpkeepLimits) ->
     address
 }
 
-/// A session that one supervisor has, and another one is about to take over: it has read the log, and not claimed it yet.
+/// A session that one supervisor has, and another one is about to take over: it has read the log, and not claimed it
+/// yet.
 struct Takeover {
     /// Through the supervisor that owns it.
     tree: Tree,

@@ -1,5 +1,5 @@
-//! A runner whose agents work for a while and say that they are done. It keeps its agents and its reports when a connection
-//! is lost, and loses them with its machine.
+//! A runner whose agents work for a while and say that they are done. It keeps its agents and its reports when a
+//! connection is lost, and loses them with its machine.
 
 use std::{collections::BTreeMap, future, rc::Rc, time::Duration};
 

@@ -17,7 +17,7 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.25rem 0;font:13px/1.45 u
 .bar i.completed{background:var(--good)}.bar i.errored{background:var(--bad)}
 .row{display:grid;grid-template-columns:16rem 1fr;gap:1rem;align-items:center}
 .entry{display:grid;grid-template-columns:5rem 6rem 1fr;gap:.5rem;border-top:1px solid var(--line);padding:.25rem 0}
-.time,.id{opacity:.6}.error pre,.denied{color:var(--bad)}.message pre{font:inherit}";
+.time,.id{opacity:.6}.error pre{color:var(--bad)}.message pre{font:inherit}";
 
 /// Returns the document.
 pub(super) fn document(export: &Export) -> String {
@@ -49,8 +49,8 @@ pub(super) fn document(export: &Export) -> String {
     out
 }
 
-/// The threads, each with a link to its transcript. The depth is shown by indentation, so that a deep tree needs no deep
-/// nesting.
+/// The threads, each with a link to its transcript. The depth is shown by indentation, so that a deep tree needs no
+/// deep nesting.
 fn tree(export: &Export) -> String {
     let items = export.threads.iter().map(|thread| {
         let status = names::status_kind(ui::status_of(thread));
@@ -149,7 +149,7 @@ mod tests {
     use crate::commands::export::tests::sample;
 
     #[test]
-    fn document_is_closed_in_itself() {
+    fn document_refers_to_nothing_outside_of_it() {
         let shown = document(&sample());
         assert!(
             !shown.contains("<script") && !shown.contains("http:") && !shown.contains("https:"),

@@ -25,8 +25,9 @@ Examples:
   troupe export fa11aa -o jsonl >session.jsonl
   troupe export fa11aa -o html >session.html
 
-Markdown is the default. The HTML file needs no network. A line of JSON lines is a record: a header, the session, its
-threads, events, prompts and artifacts, and the entries of the transcripts.";
+Markdown is the default. The HTML file needs no network. A line of JSON lines is a record: a
+header, the session, its threads, events, prompts and artifacts, and the entries of the
+transcripts.";
 
 /// The arguments of `export`.
 #[derive(Debug, clap::Args)]

@@ -72,8 +72,7 @@ impl ThreadTask {
 
     /// Sends the waiting entries of the transcript.
     pub(super) async fn transcribe(&mut self) {
-        let entries = self.transcript.take();
-        if !entries.is_empty() {
+        for entries in self.transcript.take() {
             self.reporter.report_event(ThreadEvent::Transcript(entries)).await;
         }
     }

@@ -324,8 +324,8 @@ impl ThreadTask {
         }
     }
 
-    /// Returns the only directory in which the program may write during a turn. `None`: the turn is not in PLANNING mode, or
-    /// the program is not confined or may not write at all.
+    /// Returns the only directory in which the program may write during a turn. `None`: the turn is not in PLANNING
+    /// mode, or the program is not confined or may not write at all.
     fn docs_of(&self, turn: &Turn) -> Option<PathBuf> {
         let is_confined = self.role.kind.describe().enforces_workspace && confinement::is_known();
         let sandbox = self.launch.resolved.sandbox();

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use prost::Message as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tool_policy::NativeTools;
@@ -21,7 +22,7 @@ use crate::{
 
 /// Maximum time that an entry waits for others.
 const MAX_AGE: Duration = Duration::from_millis(250);
-/// Number and size in bytes of entries that are sent at once.
+/// Number and size in bytes of entries that fill a batch.
 const FULL_ENTRIES: usize = 64;
 const FULL_BYTES: usize = 256 * 1024;
 /// Maximum length of an entry's text, and of the text of a result, in bytes.
@@ -55,6 +56,9 @@ pub(super) struct Transcript {
     names: NativeTools,
     /// Whether the program writes whole lines.
     has_lines: bool,
+    /// The batches that are full.
+    full: Vec<Vec<TranscriptEntry>>,
+    /// The batch that is not full, and its size in bytes.
     entries: Vec<TranscriptEntry>,
     bytes: usize,
     /// When the oldest entry was made.
@@ -75,6 +79,7 @@ impl Transcript {
             secrets,
             names,
             has_lines,
+            full: Vec::new(),
             entries: Vec::new(),
             bytes: 0,
             since: None,
@@ -233,17 +238,24 @@ impl Transcript {
 
     /// Returns whether the waiting entries should be sent now.
     pub(super) fn is_full(&self) -> bool {
-        self.entries.len() >= FULL_ENTRIES || self.bytes >= FULL_BYTES
+        !self.full.is_empty()
     }
 
-    /// Takes the waiting entries.
-    pub(super) fn take(&mut self) -> Vec<TranscriptEntry> {
+    /// Takes the waiting entries, in batches.
+    pub(super) fn take(&mut self) -> Vec<Vec<TranscriptEntry>> {
         if self.has_lines {
             self.close();
         }
+        self.end_batch();
         self.since = None;
+        std::mem::take(&mut self.full)
+    }
+
+    fn end_batch(&mut self) {
+        if !self.entries.is_empty() {
+            self.full.push(std::mem::take(&mut self.entries));
+        }
         self.bytes = 0;
-        std::mem::take(&mut self.entries)
     }
 
     fn shown(&self, text: &str) -> String {
@@ -251,13 +263,16 @@ impl Transcript {
     }
 
     fn push(&mut self, entry: TranscriptEntry) {
-        self.bytes += entry.text.len();
+        self.bytes += entry.encoded_len();
         self.since.get_or_insert_with(Instant::now);
         self.entries.push(TranscriptEntry {
             time: Some(SystemTime::now().into()),
             turn: self.turn,
             ..entry
         });
+        if self.entries.len() >= FULL_ENTRIES || self.bytes >= FULL_BYTES {
+            self.end_batch();
+        }
     }
 }
 
@@ -316,8 +331,8 @@ mod tests {
     }
 
     fn shown(transcript: &mut Transcript) -> Vec<(TranscriptKind, String)> {
-        let entries = transcript.take();
-        entries.into_iter().map(|entry| (entry.kind(), entry.text)).collect()
+        let entries = transcript.take().into_iter().flatten();
+        entries.map(|entry| (entry.kind(), entry.text)).collect()
     }
 
     fn call<'a>(id: &'a str, verdict: ToolVerdict, arguments: &'a Value) -> RecordedCall<'a> {
@@ -400,7 +415,7 @@ mod tests {
         assert!(!transcript.is_full());
         transcript.piece(TranscriptKind::Message, &long);
         assert!(transcript.is_full());
-        let entries = transcript.take();
+        let entries = transcript.take().concat();
         let lengths: Vec<usize> = entries.iter().map(|entry| entry.text.len()).collect();
         assert_eq!(lengths, [2, MAX_RESULT_BYTES, MAX_TEXT_BYTES]);
         let size = entries[1].tool_result.as_ref().map(|result| result.size);
@@ -409,6 +424,22 @@ mod tests {
             transcript.text(TranscriptKind::Notice, "n");
         }
         assert!(transcript.is_full());
+    }
+
+    #[test]
+    fn many_entries_of_one_step_are_several_batches() {
+        let diff: String = (0..300)
+            .map(|number| format!("--- /dev/null\n+++ b/{number}\n@@ -0,0 +1 @@\n+x\n"))
+            .collect();
+        let mut transcript = transcript(false);
+        for _ in 0..3 {
+            transcript.text(TranscriptKind::Input, &"x".repeat(FULL_BYTES));
+        }
+        transcript.end_turn(TranscriptKind::Message, "Done.", &diff);
+        assert!(transcript.is_full());
+        let batches: Vec<usize> = transcript.take().iter().map(Vec::len).collect();
+        assert_eq!(batches, [1, 1, 1, 64, 64, 64, 64, 45]);
+        assert!(!transcript.is_full() && transcript.take().is_empty());
     }
 
     #[test]

@@ -49,8 +49,8 @@ pub enum RepeatedCall {
 
 impl Approval {
     /// Returns whether this approval answers a repeated call of a thread without turns at the given time. A decision
-    /// applies to the call that requested it while its id is remembered, otherwise until the approval's deadline. An expired
-    /// approval never answers a later call.
+    /// applies to the call that requested it while its id is remembered, otherwise until the approval's deadline. An
+    /// expired approval never answers a later call.
     #[must_use]
     pub fn answers(&self, repeated: RepeatedCall, now: UnixMillis) -> bool {
         let Some(verdict) = &self.verdict else {

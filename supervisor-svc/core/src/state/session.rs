@@ -210,7 +210,8 @@ impl Session {
             .filter_map(|id| Some((*id, self.thread(*id)?.fence.as_ref()?)))
     }
 
-    /// Returns the pending approvals, earliest deadline first. In a session, either all of them have a deadline or none.
+    /// Returns the pending approvals, earliest deadline first. In a session, either all of them have a deadline or
+    /// none.
     pub fn pending_approvals(&self) -> impl Iterator<Item = &Arc<Approval>> {
         self.pending.iter().filter_map(|(_, id)| self.approvals.get(id))
     }
@@ -242,8 +243,8 @@ impl Session {
         if own.is_empty() { &self.settings.cwd } else { own }
     }
 
-    /// Returns the current edge management of a graph thread: its template's declaration, narrowed by its spawn and by the
-    /// session's setting.
+    /// Returns the current edge management of a graph thread: its template's declaration, narrowed by its spawn and by
+    /// the session's setting.
     #[must_use]
     pub fn edge_management(&self, thread: &Thread) -> EdgeManagement {
         thread.spawned.edge_management.min(self.settings.edge_management)

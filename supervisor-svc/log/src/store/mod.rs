@@ -114,7 +114,8 @@ pub trait EventStore: Send + Sync + 'static {
     /// the value is too large.
     fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>>;
 
-    /// Deletes a session with all of its data: records, contents, transcripts, requests, snapshot, cursors and its creation key.
+    /// Deletes a session with all of its data: records, contents, transcripts, requests, snapshot, cursors and its
+    /// creation key.
     /// `threads` should list all threads that its records started; threads of this session are deleted too.
     /// Returns whether the session existed.
     ///
@@ -129,8 +130,8 @@ pub trait EventStore: Send + Sync + 'static {
     /// See [`WriteError`].
     fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>>;
 
-    /// Appends entries to a thread's transcript and numbers them. Texts are left out while the transcripts of the session
-    /// have more than `session_bytes`.
+    /// Appends entries to a thread's transcript and numbers them. Texts are left out while the transcripts of the
+    /// session have more than `session_bytes`.
     ///
     /// Completes when the write has its place among the writes: a later append is durable only with it or after it. See
     /// [`PendingEntries::durable`].

@@ -61,8 +61,8 @@ impl PendingEntries {
         Self(Box::pin(outcome))
     }
 
-    /// Completes when the write is durable. Returns the number of the last entry, or `None` if the write is void: it was
-    /// made before, or its attempt is over.
+    /// Completes when the write is durable. Returns the number of the last entry, or `None` if the write is void: it
+    /// was made before, or its attempt is over.
     ///
     /// # Errors
     /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if the batch is too large.

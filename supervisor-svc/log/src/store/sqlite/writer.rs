@@ -90,7 +90,8 @@ impl Writer {
         outcome(self.enqueue(weight, work).await?).await
     }
 
-    /// Does the same as [`submit`](Self::submit), but completes when the work has its place in the queue. See [`outcome`].
+    /// Does the same as [`submit`](Self::submit), but completes when the work has its place in the queue. See
+    /// [`outcome`].
     ///
     /// # Errors
     /// [`WriteError::Refused`] or [`WriteError::Stopped`].

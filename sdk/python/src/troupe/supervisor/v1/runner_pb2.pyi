@@ -1011,7 +1011,7 @@ class ToolDecision(_message.Message):
     reason: _builtins.str
     """Why not, for the agent."""
     approval_id: _builtins.str
-    """The approval that decided. Empty: no operator was asked."""
+    """The approval that decided. Empty: no operator decided."""
     def __init__(
         self,
         *,

@@ -97,7 +97,7 @@ class _ApprovalTimeoutActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[
     """It waits until it is decided."""
 
 class ApprovalTimeoutAction(_ApprovalTimeoutAction, metaclass=_ApprovalTimeoutActionEnumTypeWrapper):
-    """What happens to an approval that nobody decides in time."""
+    """The action for an approval without a decision in time."""
 
 APPROVAL_TIMEOUT_ACTION_UNSPECIFIED: ApprovalTimeoutAction.ValueType  # 0
 """Not given: APPROVAL_TIMEOUT_ACTION_DENY."""
@@ -421,7 +421,7 @@ class Session(_message.Message):
     transcript: Global___TranscriptLog.ValueType
     """How much of the transcripts is kept."""
     on_approval_timeout: Global___ApprovalTimeoutAction.ValueType
-    """What happens after `approval_timeout`."""
+    """The action after `approval_timeout`."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """The limits in force."""

@@ -248,7 +248,7 @@ class CreateSessionRequest(_message.Message):
     transcript: _session_pb2.TranscriptLog.ValueType
     """How much of the transcripts is kept. Default FULL."""
     on_approval_timeout: _session_pb2.ApprovalTimeoutAction.ValueType
-    """What happens after `approval_timeout`. Default DENY."""
+    """The action after `approval_timeout`. Default DENY."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_thread_pb2.InputItem]:
         """The root's input, in pieces."""

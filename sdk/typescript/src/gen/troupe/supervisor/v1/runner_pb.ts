@@ -1133,7 +1133,7 @@ export type ToolDecision = Message<"troupe.supervisor.v1.ToolDecision"> & {
   reason: string;
 
   /**
-   * The approval that decided. Empty: no operator was asked.
+   * The approval that decided. Empty: no operator decided.
    *
    * @generated from field: string approval_id = 4;
    */

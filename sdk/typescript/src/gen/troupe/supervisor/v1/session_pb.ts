@@ -323,7 +323,7 @@ export type Session = Message<"troupe.supervisor.v1.Session"> & {
   approvalTimeout?: Duration | undefined;
 
   /**
-   * What happens after `approval_timeout`.
+   * The action after `approval_timeout`.
    *
    * @generated from field: troupe.supervisor.v1.ApprovalTimeoutAction on_approval_timeout = 38;
    */
@@ -592,7 +592,7 @@ export const PromptLogSchema: GenEnum<PromptLog> = /*@__PURE__*/
   enumDesc(file_troupe_supervisor_v1_session, 1);
 
 /**
- * What happens to an approval that nobody decides in time.
+ * The action for an approval without a decision in time.
  *
  * @generated from enum troupe.supervisor.v1.ApprovalTimeoutAction
  */

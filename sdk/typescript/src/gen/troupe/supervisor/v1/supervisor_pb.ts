@@ -266,7 +266,7 @@ export type CreateSessionRequest = Message<"troupe.supervisor.v1.CreateSessionRe
   approvalTimeout?: Duration | undefined;
 
   /**
-   * What happens after `approval_timeout`. Default DENY.
+   * The action after `approval_timeout`. Default DENY.
    *
    * @generated from field: troupe.supervisor.v1.ApprovalTimeoutAction on_approval_timeout = 39;
    */
