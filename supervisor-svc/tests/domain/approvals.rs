@@ -595,7 +595,7 @@ fn undecided_approval_expires_at_its_deadline() {
     assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Expired));
     assert_eq!(
         reason_of(&graph.world, id),
-        "the spawn's approval expired: nobody decided within 600 s"
+        "the spawn's approval expired: no decision within 600 s"
     );
     assert_eq!(tick::next(&graph.world.session), None);
     assert!(!graph.world.session.is_at_work());

@@ -301,7 +301,7 @@ async fn session_sets_time_for_decisions() {
         (&expired[0].approval_id, expired[0].decision()),
         (&waiting.approval_id, ApprovalDecision::Expired)
     );
-    assert_eq!(expired[0].reason, "nobody decided within 1 s");
+    assert_eq!(expired[0].reason, "no decision within 1 s");
     for (seconds, action) in [(0, ApprovalTimeoutAction::Deny), (1, ApprovalTimeoutAction::Keep)] {
         let (_, _, waiting) = opened(seconds, action).await;
         assert_eq!(waiting.deadline, None);

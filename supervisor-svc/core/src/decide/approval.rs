@@ -76,7 +76,7 @@ pub(super) fn expired(session: &Session, now: UnixMillis) -> Vec<Event> {
 fn expiry(approval: &Approval) -> Verdict {
     let deadline = approval.deadline.unwrap_or(approval.requested);
     let waited = deadline.since(approval.requested).as_secs();
-    by_service(ApprovalDecision::Expired, format!("nobody decided within {waited} s"))
+    by_service(ApprovalDecision::Expired, format!("no decision within {waited} s"))
 }
 
 /// Makes approvals moot whose thread is closed or closing, or whose turn is over.
