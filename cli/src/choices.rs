@@ -62,7 +62,8 @@ choices! {
     wake_policy -> supervisor::WakePolicy = "WAKE_POLICY_" ["none", "on-idle", "always"];
     /// Parses a notification category.
     notification_kind -> supervisor::NotificationKind = "NOTIFICATION_KIND_"
-        ["agent-turn-complete", "sub-agent-complete", "approval-requested", "stalled", "budget-exhausted", "runner-lost"];
+        ["agent-turn-complete", "sub-agent-complete", "approval-requested", "stalled", "budget-exhausted", "runner-lost",
+        "input-requested"];
     /// Parses whether the sender of a handoff expects a response.
     response_expectation -> supervisor::ResponseExpectation = "RESPONSE_EXPECTATION_" ["none", "optional", "required"];
 }

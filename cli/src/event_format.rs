@@ -83,6 +83,7 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
         Kind::InterruptRequested(requested) => (style::WARN, "interrupted", requested.reason.clone()),
         Kind::TurnEnded(ended) => {
             let (look, what) = match ended.outcome() {
+                TurnOutcome::Completed if ended.result_repair => (style::WARN, "no valid result"),
                 TurnOutcome::Completed => (style::GOOD, "completed"),
                 TurnOutcome::Errored => (style::BAD, "errored"),
                 TurnOutcome::Interrupted => (style::WARN, "stopped"),
@@ -94,6 +95,10 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
                 &ended.message
             };
             (look, what, detail.clone())
+        }
+        Kind::ResultReported(reported) => {
+            let preview = reported.result.as_ref().map(|result| result.preview.clone());
+            (style::GOOD, "result", preview.unwrap_or_default())
         }
         Kind::NoteSet(note) => (style::PLAIN, "note", note.thread_note.clone()),
         Kind::ConditionChanged(changed) => {

@@ -62,6 +62,7 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         Reason::MalformedMessage => "the command line and the service may be of different releases: `troupe doctor`",
         Reason::InvalidArgument
         | Reason::MessageTooLarge
+        | Reason::ResultInvalid
         | Reason::InvalidInput
         | Reason::UnknownModel
         | Reason::UnsupportedEffort
@@ -112,6 +113,7 @@ pub(crate) const fn for_condition(kind: ConditionKind) -> Option<&'static str> {
         ConditionKind::ContextLost => {
             Some("its program forgot the earlier conversation; `troupe send ID -m TEXT` tells it again what matters")
         }
+        ConditionKind::AwaitingInput => Some("its agent asked a question; `troupe send ID -m TEXT` answers it"),
         ConditionKind::Unspecified | ConditionKind::Closing => None,
     }
 }

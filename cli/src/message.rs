@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use crate::error::{Error, Result};
@@ -41,11 +41,7 @@ impl TextArgs {
     pub(crate) fn read(&self) -> Result<String> {
         match (self.text.as_ref().or(self.message.as_ref()), &self.file) {
             (Some(text), _) => read(text),
-            (None, Some(path)) => {
-                let name = format!("\"{}\"", path.display());
-                let file = File::open(path).map_err(|error| Error::failure(format!("cannot read {name}: {error}")))?;
-                read_from(file, &name)
-            }
+            (None, Some(path)) => read_file(path),
             (None, None) => Err(Error::usage("no text for the agent")
                 .hint("pass it as an argument, `-` for standard input, or --file FILE")),
         }
@@ -58,6 +54,13 @@ pub(crate) fn read(given: &str) -> Result<String> {
         return Ok(given.to_owned());
     }
     read_from(io::stdin().lock(), "standard input")
+}
+
+/// Returns the text of a file.
+pub(crate) fn read_file(path: &Path) -> Result<String> {
+    let name = format!("\"{}\"", path.display());
+    let file = File::open(path).map_err(|error| Error::failure(format!("cannot read {name}: {error}")))?;
+    read_from(file, &name)
 }
 
 fn read_from(source: impl Read, name: &str) -> Result<String> {

@@ -8,8 +8,33 @@ use troupe_proto::supervisor::v1::Budget;
 use crate::{
     context,
     error::{Error, Result},
-    time,
+    message, time,
 };
+
+/// The result that an agent has to report.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Result")]
+pub(crate) struct ResultArgs {
+    /// JSON Schema file of the result that the agent must report
+    ///
+    /// A turn that ends without a valid result is followed by a repair turn that lists the errors.
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
+    /// Repair turns before the agent counts as failed, at most 3 [default: 1]
+    #[arg(long, value_name = "NUMBER", requires = "schema")]
+    pub(crate) repairs: Option<u32>,
+}
+
+impl ResultArgs {
+    /// Returns the schema as sent to the supervisor. Empty without one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
+    pub(crate) fn schema(&self) -> Result<String> {
+        self.schema.as_deref().map_or(Ok(String::new()), message::read_file)
+    }
+}
 
 /// The project of a command.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -3,6 +3,7 @@
 /// Each RPC of the API with the command that calls it. A test compares the list with the descriptors.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("AcknowledgeMailbox", "mail"),
+    ("AskParent", "thread ask"),
     ("Attach", "run"),
     ("AuthorizeTool", "tools check"),
     ("CloseAgent", "close"),
@@ -33,6 +34,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("ListSpawnableAgents", "agents spawnable"),
     ("ListTranscript", "logs"),
     ("PutWorkspace", "bundle put"),
+    ("ReportResult", "thread report"),
     ("ResolveApproval", "approvals grant"),
     ("ResolveSpawn", "resolve"),
     ("ResumeAgent", "resume"),

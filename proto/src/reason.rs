@@ -71,6 +71,8 @@ reasons! {
     OpenLimit = "OPEN_LIMIT",
     /// What a thread and its descendants may spend is spent.
     BudgetExhausted = "BUDGET_EXHAUSTED",
+    /// A result does not match the schema that the input has; the text lists the errors.
+    ResultInvalid = "RESULT_INVALID",
     /// A size or a count of the request, the session or the service is exhausted.
     LimitExceeded = "LIMIT_EXCEEDED",
     /// A message is larger than this method allows.

@@ -147,7 +147,9 @@ async fn tool_descriptions_include_catalogue_roles() {
             "resume_agent",
             "set_thread_note",
             "create_edge",
-            "send_handoff"
+            "send_handoff",
+            "report_result",
+            "ask_parent"
         ]
     );
     assert!(
@@ -181,7 +183,7 @@ async fn hint_can_be_limited_to_some_roles() {
     assert!(!described.hint.contains("worker"), "{}", described.hint);
     let none = describe(&site, &["ghost"]).await.unwrap();
     assert_eq!(none.hint, "");
-    assert_eq!(none.tools.len(), 11);
+    assert_eq!(none.tools.len(), 13);
     assert_fault(
         &describe(&site, &["no name"]).await.unwrap_err(),
         Code::InvalidArgument,

@@ -41,6 +41,8 @@ const TOOLS: &[Hints] = &[
     Hints::of("set_thread_note", "Set a note on an agent", Effect::Adds, true),
     Hints::of("create_edge", "Create an edge", Effect::Adds, true),
     Hints::of("send_handoff", "Send a handoff", Effect::Adds, false),
+    Hints::of("report_result", "Report the result", Effect::Adds, true),
+    Hints::of("ask_parent", "Ask the parent", Effect::Adds, true),
 ];
 
 impl Hints {

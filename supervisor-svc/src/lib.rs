@@ -14,6 +14,7 @@ mod prices;
 pub mod program;
 mod projections;
 pub mod registry_client;
+mod results;
 mod rpc;
 mod runners;
 mod service;

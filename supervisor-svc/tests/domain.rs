@@ -27,6 +27,8 @@ mod notify;
 mod queue;
 #[path = "domain/reports.rs"]
 mod reports;
+#[path = "domain/results.rs"]
+mod results;
 #[path = "domain/resume.rs"]
 mod resume;
 #[path = "domain/runners.rs"]

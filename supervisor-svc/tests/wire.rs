@@ -67,6 +67,7 @@ fn previews_can_be_hidden() {
         input,
         from: Actor::Service,
         steers: false,
+        result_repairs: None,
     };
     let event = Redaction::Digests.event(event_to_pb(session(1), &at(1, Event::Thread(thread(2), queued))));
     let Some(pb::event::Kind::InputQueued(queued)) = event.kind else {

@@ -45,6 +45,9 @@ pub const CANONICAL_TOOLS: &[&str] = &[
     "tool_search",
 ];
 
+/// Troupe's tools with which an agent answers its parent, canonical like the others. Every policy allows them, because an answer is not a permission.
+pub const ANSWER_TOOLS: &[&str] = &["report_result", "ask_parent"];
+
 /// The native tools of one kind of runner.
 #[derive(Clone, Copy, Debug)]
 pub struct NativeTools {
@@ -195,14 +198,17 @@ impl NativeTools {
         if let Some(own) = native.strip_prefix(OWN_SERVER_PREFIX) {
             return Some(own);
         }
-        (native.starts_with(MCP_PREFIX) || CANONICAL_TOOLS.contains(&native)).then_some(native)
+        let is_canonical =
+            native.starts_with(MCP_PREFIX) || CANONICAL_TOOLS.contains(&native) || ANSWER_TOOLS.contains(&native);
+        is_canonical.then_some(native)
     }
 }
 
 /// Returns the canonical tools and the native tools of every kind of runner.
 pub fn known_tools() -> impl Iterator<Item = &'static str> {
     let native = NativeTools::ALL.iter().flat_map(|tools| tools.table);
-    CANONICAL_TOOLS.iter().copied().chain(native.map(|(native, _)| *native))
+    let own = CANONICAL_TOOLS.iter().chain(ANSWER_TOOLS);
+    own.copied().chain(native.map(|(native, _)| *native))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The side effects of tools, as relevant to sandboxes and modes.
 
-use crate::canonical::CANONICAL_TOOLS;
+use crate::canonical::{ANSWER_TOOLS, CANONICAL_TOOLS};
 
 /// The side effects of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,7 +36,7 @@ impl Effect {
             | "list_mcp_resources"
             | "list_mcp_resource_templates" => Self::Reads,
             "read_mcp_resource" => Self::Unknown,
-            known if CANONICAL_TOOLS.contains(&known) => Self::Coordinates,
+            known if CANONICAL_TOOLS.contains(&known) || ANSWER_TOOLS.contains(&known) => Self::Coordinates,
             _ => Self::Unknown,
         }
     }

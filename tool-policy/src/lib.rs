@@ -30,7 +30,7 @@ mod pattern;
 mod policy;
 mod rpc;
 
-pub use canonical::{CANONICAL_TOOLS, NativeTools, OWN_SERVER_PREFIX, known_tools};
+pub use canonical::{ANSWER_TOOLS, CANONICAL_TOOLS, NativeTools, OWN_SERVER_PREFIX, known_tools};
 pub use capability::{GatedTools, locked_tools};
 pub use decision::{Decision, DeniedBy};
 pub use effect::Effect;

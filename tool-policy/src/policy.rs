@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::canonical::{MCP_PREFIX, NativeTools};
+use crate::canonical::{ANSWER_TOOLS, MCP_PREFIX, NativeTools};
 use crate::compiled::CompiledLayer;
 use crate::decision::Decision;
 use crate::layer::{Layer, PolicyError};
@@ -64,7 +64,7 @@ impl Policy {
     /// Returns whether the tool of that canonical name may be used.
     #[must_use]
     pub fn allows(&self, tool: &str) -> bool {
-        self.layers.iter().all(|layer| layer.allows(tool))
+        ANSWER_TOOLS.contains(&tool) || self.layers.iter().all(|layer| layer.allows(tool))
     }
 
     /// Returns whether the tool of that canonical name may be used and, if not, why.
@@ -137,6 +137,9 @@ impl Policy {
 
     /// See [`CompiledLayer::refusal`].
     fn decide_names(&self, names: &[&str], only_explicit: bool) -> Decision {
+        if names.iter().any(|name| ANSWER_TOOLS.contains(name)) {
+            return Decision::Allowed;
+        }
         for layer in self.layers.iter() {
             if let Some(cause) = layer.refusal(names, only_explicit) {
                 return Decision::Denied {

@@ -123,6 +123,8 @@ mod tests {
             "ListMailbox",
             "DescribeTools",
             "AuthorizeTool",
+            "ReportResult",
+            "AskParent",
         ] {
             assert_eq!(tools_of_rpc(method), None, "{method}");
             assert_eq!(nothing.allows_rpc(method), Ok(()), "{method}");

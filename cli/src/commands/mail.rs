@@ -138,6 +138,7 @@ mod tests {
                         message: "no way".to_owned(),
                         ..Status::default()
                     }),
+                    ..ThreadStatus::default()
                 })),
                 ..Mail::default()
             },

@@ -189,7 +189,8 @@ fn asks(notification: &Notification) -> bool {
         NotificationKind::ApprovalRequested
         | NotificationKind::Stalled
         | NotificationKind::BudgetExhausted
-        | NotificationKind::RunnerLost => true,
+        | NotificationKind::RunnerLost
+        | NotificationKind::InputRequested => true,
         NotificationKind::Unspecified | NotificationKind::AgentTurnComplete | NotificationKind::SubAgentComplete => {
             false
         }

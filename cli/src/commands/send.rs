@@ -11,6 +11,7 @@ use crate::{
     ids, json,
     message::TextArgs,
     names,
+    options::ResultArgs,
     ui::{self, Line, style},
 };
 
@@ -19,7 +20,8 @@ Examples:
   troupe send @last 'Look at the tests as well'
   troupe send scout 'Stop that, do this instead' --interrupt
   troupe send scout 'The tests are in t/, not in tests/' --steer
-  troupe send 0000aa01 --file notes.md";
+  troupe send 0000aa01 --file notes.md
+  troupe send scout 'Report what you found' --schema findings.json";
 
 /// The arguments of `send`.
 #[derive(Debug, clap::Args)]
@@ -40,6 +42,9 @@ pub(crate) struct Args {
     /// Queue the thread if no slot is free
     #[arg(long)]
     queue: bool,
+    /// The requested result.
+    #[command(flatten)]
+    result: ResultArgs,
 }
 
 /// Sends the input.
@@ -55,6 +60,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         interrupt: args.interrupt,
         steer: args.steer,
         on_limit: on_limit.into(),
+        result_schema: args.result.schema()?,
+        result_repairs: args.result.repairs,
         ..SendInputRequest::default()
     };
     let sent = supervisor.send_input(Request::new(request)).await?.into_inner();

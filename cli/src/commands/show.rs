@@ -147,6 +147,7 @@ pub(super) fn thread_fields(thread: &Thread, now: SystemTime) -> Fields {
     });
     let tool = thread.last_tool.clone().unwrap_or_default();
     let source = thread.source.clone().unwrap_or_default();
+    let result = thread.result.clone().unwrap_or_default();
     Fields::default()
         .field("thread", &thread.thread_id)
         .field("session", &thread.session_id)
@@ -163,6 +164,7 @@ pub(super) fn thread_fields(thread: &Thread, now: SystemTime) -> Fields {
         .field("since", since)
         .field("conditions", conditions.collect::<Vec<_>>().join("\n"))
         .field("message", &status.message)
+        .field("result", result.document_json)
         .field("activity", &thread.activity)
         .field("last tool", format!("{} {}", tool.name, tool.detail))
         .field("plan", plan.collect::<Vec<_>>().join("\n"))

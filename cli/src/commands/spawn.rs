@@ -26,7 +26,7 @@ use crate::{
     ids, json,
     message::{self, TextArgs},
     names,
-    options::{ProjectArgs, SpawnBudget},
+    options::{ProjectArgs, ResultArgs, SpawnBudget},
     sanitize,
     session_settings::{SessionSettings, ceiling},
     suggest, time,
@@ -43,6 +43,7 @@ Examples:
   troupe spawn scribe --file notes.md --no-cwd
   troupe spawn --template orchestrator 'Ship the release' --auto --budget-tokens 500000
   troupe spawn --route 'Review the last commit for leaks'
+  troupe spawn reviewer 'Review src/' --schema findings.json --wait
   git diff | troupe spawn bug-hunter - --queue";
 
 /// The arguments of `spawn`.
@@ -109,6 +110,9 @@ pub(crate) struct Args {
     /// Maximum wait
     #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = time::parse_some_duration, requires = "wait")]
     timeout: Duration,
+    /// The requested result.
+    #[command(flatten)]
+    result: ResultArgs,
     /// The task in detail.
     #[command(flatten)]
     details: Details,
@@ -377,6 +381,8 @@ fn request(args: Args, session_id: String, parent_thread_id: String, task: Strin
         permissions: ceiling(details.permit, details.forbid),
         close_policy: details.close_policy.unwrap_or_default().into(),
         return_token: details.return_token,
+        result_schema: args.result.schema()?,
+        result_repairs: args.result.repairs,
     })
 }
 
@@ -447,7 +453,8 @@ async fn wait_for(
                 .hint(format!("`troupe wait {id}` waits for it, `troupe close {id}` closes it")));
         }
     };
-    let Some(status) = waited.settled.into_iter().find_map(|settled| settled.status) else {
+    let settled = waited.settled.into_iter().next().unwrap_or_default();
+    let Some(status) = settled.status else {
         if !context.ui.is_text() {
             context.ui.value(&to_json(session, spawned))?;
         }
@@ -455,15 +462,19 @@ async fn wait_for(
             .hint(format!("`troupe wait {id}` waits again, `troupe close {id}` closes it")));
     };
     let message = content::last_message(supervisor, session, &status).await?;
+    let document = settled.result.map(|result| result.document_json);
     context.ui.answer(
         || {
             let mut answer = to_json(session, spawned);
             answer["status"] = json::message(&status);
             answer["message"] = json!(message.text());
             answer["message_extent"] = json!(message.extent());
+            if let Some(document) = &document {
+                answer["result"] = serde_json::from_str(document).unwrap_or_default();
+            }
             answer
         },
-        || sanitize::block(message.text()),
+        || sanitize::block(document.as_deref().unwrap_or(message.text())),
     )?;
     verdict(&id, &status)?;
     match message {

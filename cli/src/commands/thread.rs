@@ -5,7 +5,8 @@ use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tonic::Request;
 use troupe_proto::supervisor::v1::{
-    InterruptAgentRequest, OnLimit, ResumeAgentRequest, SetActiveThreadRequest, SetThreadNoteRequest, Thread,
+    AskParentRequest, InterruptAgentRequest, OnLimit, ReportResultRequest, ResumeAgentRequest, SetActiveThreadRequest,
+    SetThreadNoteRequest, Thread,
 };
 
 use super::{budget, close, ps, send, show, spawn, wait};
@@ -13,7 +14,9 @@ use crate::{
     client, complete,
     context::Context,
     error::{Error, Result},
-    ids, json, names,
+    ids, json,
+    message::TextArgs,
+    names,
     ui::{self, Line, style},
 };
 
@@ -57,6 +60,10 @@ enum Action {
     Note(NoteArgs),
     /// Set the budget of a thread and its descendants
     Budget(budget::Args),
+    /// Report the result of a running turn
+    Report(ReportArgs),
+    /// Ask the parent of a running thread a question
+    Ask(AskArgs),
     /// Suppress turn notifications of the thread that a client displays
     #[command(after_help = "Example: troupe thread focus scout ")]
     Focus(FocusArgs),
@@ -107,6 +114,37 @@ pub(crate) struct NoteArgs {
     note: String,
 }
 
+/// The arguments of `thread report`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  troupe thread report scout '{\"findings\": []}'
+  troupe thread report scout --file findings.json
+
+For programs that work on a turn and for operators. The result must match the JSON Schema of the turn's input.")]
+struct ReportArgs {
+    /// Thread: an id, the beginning or the end of one, an alias, or @last
+    #[arg(value_name = "THREAD", add = ArgValueCompleter::new(complete::threads))]
+    thread: String,
+    /// The result, a JSON document.
+    #[command(flatten)]
+    text: TextArgs,
+}
+
+/// The arguments of `thread ask`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  troupe thread ask scout 'Which branch shall I use?'
+
+For programs that work on a turn and for operators. The next input of the thread answers the question.")]
+struct AskArgs {
+    /// Thread: an id, the beginning or the end of one, an alias, or @last
+    #[arg(value_name = "THREAD", add = ArgValueCompleter::new(complete::threads))]
+    thread: String,
+    /// The question.
+    #[command(flatten)]
+    text: TextArgs,
+}
+
 /// The arguments of `thread focus`.
 #[derive(Debug, clap::Args)]
 struct FocusArgs {
@@ -138,6 +176,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         Action::Resume(args) => resume(args, context).await,
         Action::Note(args) => note(args, context).await,
         Action::Budget(args) => budget::run(args, context).await,
+        Action::Report(args) => report(args, context).await,
+        Action::Ask(args) => ask(args, context).await,
         Action::Focus(args) => focus(args, context).await,
     }
 }
@@ -193,6 +233,32 @@ pub(crate) async fn note(args: NoteArgs, context: &Context) -> Result<()> {
         || json::message(&answer),
         || line(thread).word(style::PLAIN, &thread.thread_note),
     )
+}
+
+async fn report(args: ReportArgs, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
+    let request = ReportResultRequest {
+        request_id: client::request_id(),
+        thread_id: ids::thread(&mut supervisor, &args.thread, None).await?,
+        document_json: args.text.read()?,
+        ..ReportResultRequest::default()
+    };
+    let answer = supervisor.report_result(Request::new(request)).await?.into_inner();
+    let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
+    context.ui.answer(|| json::message(&answer), || line(thread))
+}
+
+async fn ask(args: AskArgs, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
+    let request = AskParentRequest {
+        request_id: client::request_id(),
+        thread_id: ids::thread(&mut supervisor, &args.thread, None).await?,
+        question: args.text.read()?,
+        ..AskParentRequest::default()
+    };
+    let answer = supervisor.ask_parent(Request::new(request)).await?.into_inner();
+    let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
+    context.ui.answer(|| json::message(&answer), || line(thread))
 }
 
 async fn focus(args: FocusArgs, context: &Context) -> Result<()> {

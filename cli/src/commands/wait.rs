@@ -55,14 +55,19 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             })
         },
         || {
-            let mut table = Table::new(["THREAD", "STATUS", "LAST MESSAGE"]);
+            let mut table = Table::new(["THREAD", "STATUS", "RESULT"]);
             for settled in &waited.settled {
                 let status = settled.status.as_ref();
                 let kind = status.map(Status::kind).unwrap_or_default();
+                let message = match &settled.result {
+                    _ if !settled.question.is_empty() => settled.question.as_str(),
+                    Some(result) if !result.document_json.is_empty() => result.document_json.as_str(),
+                    _ => status.map(|status| status.message.as_str()).unwrap_or_default(),
+                };
                 table.row([
                     Cell::plain(ids::short(&settled.thread_id)),
                     Cell::new(style::of_status(kind), names::status_kind(kind)),
-                    Cell::plain(status.map(|status| status.message.as_str()).unwrap_or_default()),
+                    Cell::plain(message),
                 ]);
             }
             table

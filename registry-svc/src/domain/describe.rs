@@ -84,6 +84,8 @@ pub fn tools(roles: &[Listed<'_>]) -> Vec<Tool> {
         set_thread_note(),
         create_edge(),
         send_handoff(),
+        report_result(),
+        ask_parent(),
     ]
 }
 
@@ -114,6 +116,7 @@ fn spawn_agent(hint: &str) -> Tool {
             "alias": string("A short name that is unique in the session and stands for its id."),
             "objective": string("Objective of the agent."),
             "definition_of_done": string("Criteria for a completed task."),
+            "result_schema": result_schema(),
             "queue": boolean("Whether to wait for a free slot instead of being refused. Default: false."),
         }),
     )
@@ -202,6 +205,7 @@ fn send_input() -> Tool {
             "id": string("The id of the agent."),
             "message": string("The message. Give message or items, not both."),
             "items": items(),
+            "result_schema": result_schema(),
             "interrupt": boolean("Whether to stop the running turn first. Default: false."),
             "queue": boolean("Whether to wait for a free slot instead of being refused. Default: false."),
         }),
@@ -318,6 +322,37 @@ fn send_handoff() -> Tool {
             "contextRef": string("Reference to earlier work."),
         }),
     )
+}
+
+fn report_result() -> Tool {
+    tool(
+        "report_result",
+        "Reports the result of your task, if you were asked for one. A result that does not match the schema is \
+         rejected with the errors; correct it and call again.",
+        &["result"],
+        json!({
+            "result": {"description": "The result, a JSON value that matches the schema that you were given."},
+        }),
+    )
+}
+
+fn ask_parent() -> Tool {
+    tool(
+        "ask_parent",
+        "Asks your parent a question that you cannot answer yourself. End your turn after it; the answer comes with \
+         your next input.",
+        &["question"],
+        json!({"question": string("The question, with all that is needed to answer it.")}),
+    )
+}
+
+/// The schema of a requested result, for spawn_agent and send_input.
+fn result_schema() -> Value {
+    json!({
+        "type": "object",
+        "description": "JSON Schema of the result that the agent must report; `wait` answers the result. Without \
+                        recursion; references within it only.",
+    })
 }
 
 fn tool(name: &'static str, description: &str, required: &[&str], properties: Value) -> Tool {
@@ -444,7 +479,9 @@ mod tests {
                 "resume_agent",
                 "set_thread_note",
                 "create_edge",
-                "send_handoff"
+                "send_handoff",
+                "report_result",
+                "ask_parent"
             ]
         );
         for tool in &tools {

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 use troupe_proto::supervisor::v1::{
     CreateEdgeResponse, SendInputResponse, SpawnAgentResponse, SpawnableAgent, SpawnablePersona, Status, StatusKind,
-    Thread, WaitAgentsResponse,
+    Thread, ThreadResult, WaitAgentsResponse,
 };
 
 /// The label of a spawn that waits for an operator's approval.
@@ -124,7 +124,7 @@ pub(super) fn input_sent(answer: &SendInputResponse) -> Value {
     value
 }
 
-/// `{"status": {id: status}, "timed_out": bool}`.
+/// `{"status": {id: status}, "timed_out": bool}`, with `results` and `questions` by id if there are any.
 pub(super) fn waited(answer: &WaitAgentsResponse) -> Value {
     let settled = answer
         .statuses
@@ -134,9 +134,32 @@ pub(super) fn waited(answer: &WaitAgentsResponse) -> Value {
         .not_found_ids
         .iter()
         .map(|id| (id.clone(), Value::from("not_found")));
-    json!({
+    let mut value = json!({
         "status": settled.chain(unknown).collect::<Map<_, _>>(),
         "timed_out": answer.timed_out,
+    });
+    let results = answer
+        .statuses
+        .iter()
+        .filter_map(|settled| Some((settled.thread_id.clone(), result(settled.result.as_ref()?))));
+    let questions = answer.statuses.iter().filter(|settled| !settled.question.is_empty());
+    let questions = questions.map(|settled| (settled.thread_id.clone(), settled.question.as_str().into()));
+    for (key, values) in [
+        ("results", results.collect::<Map<_, _>>()),
+        ("questions", questions.collect()),
+    ] {
+        if !values.is_empty() {
+            value[key] = values.into();
+        }
+    }
+    value
+}
+
+/// Returns a result. Only a result that is too large for the answer is cut.
+fn result(result: &ThreadResult) -> Value {
+    serde_json::from_str(&result.document_json).unwrap_or_else(|_| {
+        let content = result.content.clone().unwrap_or_default();
+        json!({"cut": true, "bytes": content.size, "beginning": content.preview})
     })
 }
 
@@ -224,6 +247,7 @@ mod tests {
             statuses: vec![ThreadStatus {
                 thread_id: "a".to_owned(),
                 status: Some(at(StatusKind::Shutdown, "")),
+                ..Default::default()
             }],
             not_found_ids: vec!["b".to_owned()],
             timed_out: false,
@@ -232,6 +256,32 @@ mod tests {
             waited(&answer),
             json!({"status": {"a": "shutdown", "b": "not_found"}, "timed_out": false})
         );
+    }
+
+    #[test]
+    fn wait_answer_has_results_and_questions() {
+        let result = |json: &str| ThreadResult {
+            document_json: json.to_owned(),
+            ..Default::default()
+        };
+        let status = |id: &str, json: Option<&str>, question: &str| ThreadStatus {
+            thread_id: id.to_owned(),
+            status: Some(at(StatusKind::Completed, "")),
+            result: json.map(result),
+            question: question.to_owned(),
+        };
+        let answer = WaitAgentsResponse {
+            statuses: vec![
+                status("a", Some("{\"n\": 1}"), ""),
+                status("b", None, "Which?"),
+                status("c", Some(""), ""),
+            ],
+            ..Default::default()
+        };
+        let answer = waited(&answer);
+        assert_eq!(answer["results"]["a"], json!({"n": 1}));
+        assert_eq!(answer["results"]["c"]["cut"], json!(true));
+        assert_eq!(answer["questions"], json!({"b": "Which?"}));
     }
 
     #[test]

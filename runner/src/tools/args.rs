@@ -37,6 +37,8 @@ pub(super) struct SpawnAgent {
     alias: String,
     objective: String,
     definition_of_done: String,
+    /// The JSON Schema of the result; `None`: no result is asked for.
+    result_schema: Option<Value>,
     /// Whether to wait for a slot instead of being rejected.
     queue: bool,
 }
@@ -57,6 +59,7 @@ impl SpawnAgent {
             alias: self.alias,
             objective: self.objective,
             definition_of_done: self.definition_of_done,
+            result_schema: schema_text(self.result_schema),
             on_limit: on_limit(self.queue).into(),
             ..Default::default()
         })
@@ -98,6 +101,8 @@ pub(super) struct SendInput {
     id: String,
     message: Option<String>,
     items: Option<Vec<JsonItem>>,
+    /// The JSON Schema of the result; `None`: no result is asked for.
+    result_schema: Option<Value>,
     #[serde(default)]
     interrupt: bool,
     /// Whether to wait for a slot instead of being rejected.
@@ -113,10 +118,30 @@ impl SendInput {
             items: items(self.message.as_deref(), self.items)?,
             message: self.message,
             interrupt: self.interrupt,
+            result_schema: schema_text(self.result_schema),
             on_limit: on_limit(self.queue).into(),
             ..Default::default()
         })
     }
+}
+
+/// Returns a schema as the request's text. Models also write it as a string of JSON.
+fn schema_text(schema: Option<Value>) -> String {
+    match schema {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text,
+        Some(schema) => schema.to_string(),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ReportResult {
+    pub(super) result: Value,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AskParent {
+    pub(super) question: String,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -20,10 +20,10 @@ use troupe_proto::{
     fault::{metadata_of, reason_of, retry_after},
     reason::Reason,
     supervisor::v1::{
-        CloseAgentRequest, CreateEdgeRequest, DescribeToolsRequest, GetThreadRequest, ListActiveAgentsRequest,
-        ListScope, ListSpawnableAgentsRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest,
-        SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, Thread, ToolDescription, WaitAgentsRequest,
-        WaitMode, agent_supervisor_service_client::AgentSupervisorServiceClient,
+        AskParentRequest, CloseAgentRequest, CreateEdgeRequest, DescribeToolsRequest, GetThreadRequest,
+        ListActiveAgentsRequest, ListScope, ListSpawnableAgentsRequest, ReportResultRequest, ResumeAgentRequest,
+        SendHandoffRequest, SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, Thread,
+        ToolDescription, WaitAgentsRequest, WaitMode, agent_supervisor_service_client::AgentSupervisorServiceClient,
     },
 };
 use uuid::Uuid;
@@ -271,6 +271,8 @@ impl Toolbox {
             "set_thread_note" => self.set_thread_note(read(args)?).await,
             "create_edge" => self.create_edge(read(args)?).await,
             "send_handoff" => self.send_handoff(read(args)?).await,
+            "report_result" => self.report_result(read(args)?).await,
+            "ask_parent" => self.ask_parent(read(args)?).await,
             other => Err(ToolFailure::unsupported(other)),
         }
     }
@@ -466,6 +468,34 @@ impl Toolbox {
             })
             .await?;
         Ok(json!({"handoff_id": answer.handoff.unwrap_or_default().handoff_id}))
+    }
+
+    async fn report_result(&self, args: args::ReportResult) -> ToolAnswer {
+        let request = ReportResultRequest {
+            request_id: request_id(),
+            session_id: self.named.session_id.clone(),
+            thread_id: self.named.thread_id.clone(),
+            document_json: args.result.to_string(),
+        };
+        self.send(&request, CALL_LIMIT, |mut client, request| async move {
+            client.report_result(request).await
+        })
+        .await?;
+        Ok(json!({"reported": true}))
+    }
+
+    async fn ask_parent(&self, args: args::AskParent) -> ToolAnswer {
+        let request = AskParentRequest {
+            request_id: request_id(),
+            session_id: self.named.session_id.clone(),
+            thread_id: self.named.thread_id.clone(),
+            question: args.question,
+        };
+        self.send(&request, CALL_LIMIT, |mut client, request| async move {
+            client.ask_parent(request).await
+        })
+        .await?;
+        Ok(json!({"asked": true, "next": "End your turn now. The answer comes with your next input."}))
     }
 
     /// Calls the supervisor, and retries transient failures until `limit` has passed. Repeated reads do no harm, and

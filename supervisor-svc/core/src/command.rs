@@ -44,6 +44,8 @@ pub enum Command {
         urgency: Urgency,
         /// The behavior when no slot is free.
         on_limit: OnLimit,
+        /// The number of repair turns if the input has a result schema. `None`: it has none.
+        result_repairs: Option<u32>,
     },
     /// Stops the running turns of a subtree.
     Interrupt {
@@ -79,6 +81,24 @@ pub enum Command {
         caller: Caller,
         /// The thread.
         target: ThreadId,
+    },
+    /// Reports a result that matches the schema of the thread's input.
+    ReportResult {
+        /// The caller.
+        caller: Caller,
+        /// The thread.
+        target: ThreadId,
+        /// The JSON document.
+        result: ContentRef,
+    },
+    /// Asks a thread's parent a question.
+    AskParent {
+        /// The caller.
+        caller: Caller,
+        /// The thread.
+        target: ThreadId,
+        /// The question.
+        question: String,
     },
     /// Sets a thread's note.
     SetNote {
@@ -299,6 +319,20 @@ pub struct Dispatch {
     pub mail_up_to: Sequence,
 }
 
+/// The check of a turn's last message against the schema of the requested result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResultCheck {
+    /// The message is a document that matches the schema.
+    Valid(ContentRef),
+    /// It is not.
+    Invalid {
+        /// The errors, for people.
+        errors: String,
+        /// The encoded `Input` of a repair turn, which lists the errors and contains the schema.
+        repair: ContentRef,
+    },
+}
+
 /// An observation reported by a runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
@@ -321,6 +355,8 @@ pub enum Report {
         digests: OutputDigests,
         /// Whether the runner interrupted it because the runner itself was stopped.
         runner_stopped: bool,
+        /// The check of the last message, if the thread was asked for a result and has not reported it.
+        result: Option<Box<ResultCheck>>,
     },
     /// Input reached the agent within a running turn.
     InputDelivered {

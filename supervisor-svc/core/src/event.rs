@@ -155,6 +155,8 @@ pub enum ThreadEvent {
         from: Actor,
         /// Whether the input is delivered to the running turn, if the program supports it.
         steers: bool,
+        /// The number of repair turns if the input has a result schema. `None`: it has none.
+        result_repairs: Option<u32>,
     },
     /// A turn was dispatched to the runner.
     TurnDispatched {
@@ -212,8 +214,17 @@ pub enum ThreadEvent {
         usage: Usage,
         /// The digests of the turn's output. Boxed, because no other event is half as large.
         digests: Box<OutputDigests>,
+        /// Whether the turn had no valid result, and a repair turn follows. Its end causes no letter and no notification.
+        result_repair: bool,
         /// The runner report that recorded this. Zero if the supervisor ended the turn.
         report: ReportSequence,
+    },
+    /// The agent reported the result that its input asks for.
+    ResultReported {
+        /// The turn.
+        turn: Turn,
+        /// The result, a JSON document that matches the schema of the input.
+        result: ContentRef,
     },
     /// The note changed.
     NoteSet(String),
@@ -346,6 +357,8 @@ pub struct Spawned {
     pub wake_policy: WakePolicy,
     /// Its first input.
     pub input: Option<ContentRef>,
+    /// The number of repair turns if the first input has a result schema. `None`: it has none.
+    pub result_repairs: Option<u32>,
 }
 
 /// Maximum size of a role description in a spawn event, in bytes. The resolution contains the complete description.
@@ -500,6 +513,8 @@ pub enum ConditionKind {
     PolicyGap,
     /// The program lost the earlier conversation.
     ContextLost,
+    /// The agent asked its parent a question. New input ends the condition.
+    AwaitingInput,
 }
 
 /// The artifact kind of a prompt as the program received it. Readers without access to prompts cannot read it.

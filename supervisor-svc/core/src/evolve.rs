@@ -16,7 +16,10 @@ use crate::{
         approval::{Approval, MAX_DECIDED, Verdict},
         mailbox::{Body, Letter, Mailbox},
         session::Session,
-        thread::{FenceSpan, Interrupt, LatestTurn, MAX_FENCE_SPANS, MAX_RESTARTS, PendingInput, Repeated, Thread},
+        thread::{
+            FenceSpan, Interrupt, LatestTurn, MAX_FENCE_SPANS, MAX_RESTARTS, PendingInput, Repeated, ResultRequest,
+            Thread, ThreadResult,
+        },
     },
     status::{Settled, Status, StatusKind},
     time::UnixMillis,
@@ -192,6 +195,10 @@ fn add_usage(session: &mut Session, id: ThreadId, before: Usage, after: Usage) {
 /// cascade, only the parent of its top receives one letter.
 fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &Recorded) {
     let (to, body) = match event {
+        // The repair turn that follows has the outcome.
+        ThreadEvent::TurnEnded {
+            result_repair: true, ..
+        } => return,
         ThreadEvent::HandoffSent(handoff) => (Some(handoff.to), Body::Handoff(Arc::new((**handoff).clone()))),
         ThreadEvent::TurnEnded { .. } | ThreadEvent::Closed { .. } => {
             let Some(thread) = session.thread(id) else { return };
@@ -210,6 +217,7 @@ fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &
         | ThreadEvent::TurnStarted { .. }
         | ThreadEvent::InputDelivered { .. }
         | ThreadEvent::InterruptRequested { .. }
+        | ThreadEvent::ResultReported { .. }
         | ThreadEvent::NoteSet(_)
         | ThreadEvent::ConditionChanged { .. }
         | ThreadEvent::UsageRecorded { .. }
@@ -259,6 +267,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
                 number: first_input,
                 content: content.clone(),
                 steers: false,
+                result_repairs: spawned.result_repairs,
             })
         })
         .collect();
@@ -288,6 +297,8 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         } else {
             InputNumber::ZERO
         },
+        result_request: None,
+        result: None,
         continues: false,
         interrupt: None,
         last_report: ReportSequence::ZERO,
@@ -342,13 +353,19 @@ impl Thread {
                 self.become_at(Status::PendingInit, sequence, time);
             }
             ThreadEvent::InputQueued {
-                number, input, steers, ..
+                number,
+                input,
+                steers,
+                result_repairs,
+                ..
             } => {
                 self.last_input = *number;
+                self.conditions.remove(&ConditionKind::AwaitingInput);
                 self.pending_inputs.push_back(Arc::new(PendingInput {
                     number: *number,
                     content: input.clone(),
                     steers: *steers,
+                    result_repairs: *result_repairs,
                 }));
                 if self.status.kind().is_settled() {
                     self.become_at(Status::Queued, sequence, time);
@@ -364,12 +381,14 @@ impl Thread {
                 self.dispatched_generation = *generation;
                 self.mail_shown = *mail_up_to;
                 self.woken_up_to = self.woken_up_to.max(*mail_up_to);
-                let (consumed, left) = self
+                let (consumed, left): (Vector<_>, Vector<_>) = self
                     .pending_inputs
                     .iter()
                     .cloned()
                     .partition(|input| inputs.contains(&input.number));
                 self.pending_inputs = left;
+                self.request_result(&consumed);
+                self.conditions.remove(&ConditionKind::AwaitingInput);
                 self.turn = LatestTurn::Dispatched {
                     turn: *turn,
                     inputs: consumed,
@@ -429,6 +448,13 @@ impl Thread {
                 // A thread that was stopped before a runner had the turn waits for new input.
                 self.continues = *turn > Turn::ZERO && !self.pending_inputs.is_empty();
             }
+            ThreadEvent::ResultReported { turn, result } => {
+                self.result_request = None;
+                self.result = Some(Arc::new(ThreadResult {
+                    turn: *turn,
+                    content: result.clone(),
+                }));
+            }
             ThreadEvent::NoteSet(note) => self.note = note.as_str().into(),
             ThreadEvent::ConditionChanged { kind, active, reason } => {
                 if *active {
@@ -479,6 +505,19 @@ impl Thread {
                 self.mail.acknowledge(*up_to);
                 self.mail_acknowledged = self.mail_acknowledged.max(*up_to);
             }
+        }
+    }
+
+    /// Takes over the result request of the newest consumed input that has one.
+    fn request_result(&mut self, consumed: &Vector<Arc<PendingInput>>) {
+        let requests = consumed.iter().rev();
+        let newest = requests.filter_map(|input| Some((input, input.result_repairs?))).next();
+        if let Some((input, repairs)) = newest {
+            self.result = None;
+            self.result_request = Some(Arc::new(ResultRequest {
+                input: input.content.clone(),
+                repairs_left: repairs,
+            }));
         }
     }
 
@@ -536,6 +575,8 @@ impl Thread {
             Status::Shutdown { before, .. } => before.clone(),
         };
         self.begin_generation(self.generation.next(), time);
+        self.result_request = None;
+        self.conditions.remove(&ConditionKind::AwaitingInput);
         self.fence = None;
         if let Some(span) = self.fenced.last_mut() {
             span.until = span.until.or(Some(sequence));

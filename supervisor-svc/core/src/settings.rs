@@ -468,6 +468,8 @@ pub enum NotificationKind {
     BudgetExhausted,
     /// A runner was lost.
     RunnerLost,
+    /// An agent asked its parent a question.
+    InputRequested,
 }
 
 impl NotificationKind {
@@ -481,6 +483,7 @@ impl NotificationKind {
             Self::Stalled => "stalled",
             Self::BudgetExhausted => "budget-exhausted",
             Self::RunnerLost => "runner-lost",
+            Self::InputRequested => "input-requested",
         }
     }
 }

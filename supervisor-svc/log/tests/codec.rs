@@ -230,6 +230,7 @@ fn webhook() -> impl Strategy<Value = Webhook> {
         Just(NotificationKind::Stalled),
         Just(NotificationKind::BudgetExhausted),
         Just(NotificationKind::RunnerLost),
+        Just(NotificationKind::InputRequested),
     ];
     (text(), vec(kind, 0..4), text()).prop_map(|(url, kinds, secret)| Webhook { url, kinds, secret })
 }
@@ -428,6 +429,7 @@ fn spawned() -> BoxedStrategy<Spawned> {
             close_policy: rest.3,
             wake_policy: rest.4,
             input: rest.5,
+            result_repairs: Some(2),
         })
         .boxed()
 }
@@ -459,14 +461,16 @@ fn turn_event() -> BoxedStrategy<ThreadEvent> {
             runner: RunnerId::new(runner),
             generation,
         }),
-        (input_number(), content(), actor(), any::<bool>()).prop_map(|(number, input, from, steers)| {
-            ThreadEvent::InputQueued {
+        (input_number(), content(), actor(), any::<bool>(), option::of(0..4_u32)).prop_map(
+            |(number, input, from, steers, result_repairs)| ThreadEvent::InputQueued {
                 number,
                 input,
                 from,
                 steers,
+                result_repairs,
             }
-        }),
+        ),
+        (turn(), content()).prop_map(|(turn, result)| ThreadEvent::ResultReported { turn, result }),
         (
             turn(),
             generation(),
@@ -508,6 +512,7 @@ fn turn_event() -> BoxedStrategy<ThreadEvent> {
                 outcome,
                 usage,
                 digests,
+                result_repair: turn.get().is_multiple_of(2),
                 report,
             }
         ),
@@ -525,6 +530,7 @@ fn condition_kind() -> impl Strategy<Value = ConditionKind> {
         Just(ConditionKind::BudgetExhausted),
         Just(ConditionKind::PolicyGap),
         Just(ConditionKind::ContextLost),
+        Just(ConditionKind::AwaitingInput),
     ]
 }
 

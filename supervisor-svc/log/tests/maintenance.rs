@@ -103,6 +103,7 @@ fn input(text: &'static str) -> Event {
         input: reference(text),
         from: Actor::Service,
         steers: false,
+        result_repairs: None,
     })
 }
 
@@ -366,6 +367,7 @@ async fn verify_finds_damage_with_valid_checksums() {
         },
         from: Actor::Service,
         steers: false,
+        result_repairs: None,
     });
     let first = || encoded(1, opened(PromptLog::Full));
     for (records, contents, expected) in [

@@ -165,6 +165,7 @@ fn spawned(parent: Option<u128>, alias: &str) -> Spawned {
         close_policy: ClosePolicy::FinishTurn,
         wake_policy: WakePolicy::OnIdle,
         input: Some(content(2)),
+        result_repairs: Some(0),
     }
 }
 
@@ -223,6 +224,7 @@ fn ended(turn: u32, generation: u32, message: &str) -> ThreadEvent {
             output: Some(Digest::from_bytes([4; 32])),
             diff: Some(Digest::from_bytes([5; 32])),
         }),
+        result_repair: false,
         report: ReportSequence::new(2),
     }
 }
@@ -233,6 +235,7 @@ fn queued(number: u32) -> ThreadEvent {
         input: content(3),
         from: Actor::Service,
         steers: number.is_multiple_of(2),
+        result_repairs: (number > 1).then_some(number),
     }
 }
 

@@ -14,6 +14,7 @@ pub fn letter_to_pb(letter: &Letter, acknowledged: bool) -> pb::Mail {
         Body::Settled { child, status: settled } => mail::Body::Settled(pb::ThreadStatus {
             thread_id: child.to_string(),
             status: Some(status(settled, letter.time)),
+            ..pb::ThreadStatus::default()
         }),
     };
     pb::Mail {

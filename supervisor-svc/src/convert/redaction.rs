@@ -71,10 +71,22 @@ impl Redaction {
     /// A condition as it is seen.
     #[must_use]
     pub fn condition(self, mut condition: pb::Condition) -> pb::Condition {
-        if !self.has_texts() && condition.kind() == pb::ConditionKind::AwaitingToolApproval {
-            condition.reason = without_arguments(&condition.reason);
+        if !self.has_texts() {
+            hide_reason(condition.kind(), &mut condition.reason);
         }
         condition
+    }
+
+    /// A result as it is seen.
+    #[must_use]
+    pub fn result(self, mut result: pb::ThreadResult) -> pb::ThreadResult {
+        if !self.has_texts() {
+            result.document_json.clear();
+            if let Some(content) = &mut result.content {
+                content.preview.clear();
+            }
+        }
+        result
     }
 
     /// The latest tool as it is seen.
@@ -107,6 +119,15 @@ impl Redaction {
     }
 }
 
+/// Removes what an agent wrote from the reason of a condition.
+fn hide_reason(kind: pb::ConditionKind, reason: &mut String) {
+    match kind {
+        pb::ConditionKind::AwaitingToolApproval => *reason = without_arguments(reason),
+        pb::ConditionKind::AwaitingInput => reason.clear(),
+        _ => {}
+    }
+}
+
 /// Leaves of a webhook's URL whom it leads to.
 fn hide_path(webhook: &mut pb::Webhook) {
     let (scheme, rest) = webhook.url.split_once("://").unwrap_or_default();
@@ -132,6 +153,7 @@ fn hide_previews(event: &mut pb::Event) {
         Some(Kind::TurnDispatched(dispatched)) => {
             dispatched.blocks.iter_mut().for_each(|block| hide(&mut block.content));
         }
+        Some(Kind::ResultReported(reported)) => hide(&mut reported.result),
         Some(Kind::TurnEnded(ended)) => hide(&mut ended.content),
         Some(Kind::ArtifactRecorded(artifact)) => hide(&mut artifact.content),
         Some(Kind::ThreadResumed(resumed)) => {
@@ -148,9 +170,7 @@ fn hide_previews(event: &mut pb::Event) {
         Some(Kind::ApprovalRequested(requested)) if requested.kind() == pb::ApprovalKind::Tool => {
             requested.subject = without_arguments(&requested.subject);
         }
-        Some(Kind::ConditionChanged(changed)) if changed.kind() == pb::ConditionKind::AwaitingToolApproval => {
-            changed.reason = without_arguments(&changed.reason);
-        }
+        Some(Kind::ConditionChanged(changed)) => hide_reason(changed.kind(), &mut changed.reason),
         Some(
             Kind::SessionOpened(_)
             | Kind::SessionUpdated(_)
@@ -162,7 +182,6 @@ fn hide_previews(event: &mut pb::Event) {
             | Kind::InputDelivered(_)
             | Kind::InterruptRequested(_)
             | Kind::NoteSet(_)
-            | Kind::ConditionChanged(_)
             | Kind::UsageRecorded(_)
             | Kind::BudgetUpdated(_)
             | Kind::ToolDenied(_)

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use supervisor_log::codec::{
     enums::WireEnum as _,
     parts::{
-        bounded, duration_to_pb, limits_to_pb, settled_to_pb, source_to_pb, text_or_empty, time_to_pb, usage_to_pb,
+        bounded, duration_to_pb, limits_to_pb, result_to_pb, settled_to_pb, source_to_pb, text_or_empty, time_to_pb,
+        usage_to_pb,
     },
     policy,
     settings::settings_to_pb,
@@ -85,6 +86,10 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
         close_policy: spawned.close_policy.number(),
         wake_policy: spawned.wake_policy.number(),
         budget: bounded(thread.budget),
+        result: thread
+            .result
+            .as_ref()
+            .map(|result| view.redaction.result(result_to_pb(result))),
     }
 }
 

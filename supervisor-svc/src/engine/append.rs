@@ -16,7 +16,7 @@ use super::{
     stored_contents::StoredContents,
 };
 use crate::domain::{
-    command::Command,
+    command::{Command, Report},
     decide::{self, tick},
     event::{Event, EventMetadata, Recorded, ThreadEvent},
     evolve,
@@ -235,13 +235,20 @@ impl AppendBuilder {
     }
 
     /// Returns whether the session has room for a command's contents. A client's command is rejected. Contents of the
-    /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded.
+    /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded. A result and
+    /// the input of a repair turn are always stored: the next turn needs them, and few turns can follow, because further
+    /// input is rejected.
     fn has_room(&mut self, command: &Command, contents: &[store::Content]) -> Result<bool, Failure> {
         let Err(rejection) = self.quota.check(contents) else {
             return Ok(true);
         };
-        if !matches!(command, Command::Dispatch(_) | Command::Report { .. }) {
-            return Err(rejection.into());
+        match command {
+            Command::Report {
+                report: Report::TurnEnded { result: Some(_), .. },
+                ..
+            } => return Ok(true),
+            Command::Dispatch(_) | Command::Report { .. } => {}
+            _ => return Err(rejection.into()),
         }
         if self.quota.leave_out() {
             tracing::warn!(session = %self.working.id, %rejection, "prompts and results are stored without their content");
@@ -313,6 +320,8 @@ impl AppendBuilder {
             Command::Close { target, .. }
             | Command::Interrupt { target, .. }
             | Command::Resume { target, .. }
+            | Command::ReportResult { target, .. }
+            | Command::AskParent { target, .. }
             | Command::SetNote { target, .. }
             | Command::UpdateBudget { target, .. }
             | Command::AcknowledgeMail { target, .. } => about(*target),

@@ -192,6 +192,8 @@ impl Handle {
             | Command::Interrupt { .. }
             | Command::Close { .. }
             | Command::Resume { .. }
+            | Command::ReportResult { .. }
+            | Command::AskParent { .. }
             | Command::SetNote { .. }
             | Command::Dispatch(_)
             | Command::Report { .. }

@@ -188,6 +188,7 @@ impl Metrics {
             | ThreadEvent::TurnDispatched { .. }
             | ThreadEvent::InputDelivered { .. }
             | ThreadEvent::InterruptRequested { .. }
+            | ThreadEvent::ResultReported { .. }
             | ThreadEvent::NoteSet(_)
             | ThreadEvent::ConditionChanged { .. }
             | ThreadEvent::UsageRecorded { .. }

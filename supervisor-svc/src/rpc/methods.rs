@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::AgentSupervisorService};
 
 use super::{
-    approvals, content, export, graph, prompts, service::SupervisorService, sessions, spawn, threads, tools,
+    approvals, content, export, graph, prompts, results, service::SupervisorService, sessions, spawn, threads, tools,
     transcripts, wait, watch,
 };
 use crate::projections::watch::BeginWatch as _;
@@ -72,6 +72,14 @@ impl AgentSupervisorService for SupervisorService {
 
     async fn resume_agent(&self, request: Request<pb::ResumeAgentRequest>) -> Reply<pb::ResumeAgentResponse> {
         threads::resume_agent(self, request).await.map(Response::new)
+    }
+
+    async fn report_result(&self, request: Request<pb::ReportResultRequest>) -> Reply<pb::ReportResultResponse> {
+        results::report_result(self, request).await.map(Response::new)
+    }
+
+    async fn ask_parent(&self, request: Request<pb::AskParentRequest>) -> Reply<pb::AskParentResponse> {
+        results::ask_parent(self, request).await.map(Response::new)
     }
 
     async fn set_thread_note(&self, request: Request<pb::SetThreadNoteRequest>) -> Reply<pb::SetThreadNoteResponse> {

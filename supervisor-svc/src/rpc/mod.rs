@@ -12,6 +12,7 @@ mod methods;
 pub(crate) mod page;
 pub(crate) mod parse;
 pub(crate) mod prompts;
+pub(crate) mod results;
 pub(crate) mod service;
 pub(crate) mod sessions;
 pub(crate) mod spawn;

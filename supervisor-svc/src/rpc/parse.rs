@@ -31,6 +31,7 @@ use crate::{
         },
         settings::{Budget, approval_gate},
     },
+    results::{DEFAULT_REPAIRS, MAX_REPAIRS, ResultSchema},
 };
 
 /// The longest short name: labels, roles, personas.
@@ -358,6 +359,28 @@ pub(super) fn input(
     }
     let content = Content::new(bytes);
     Ok((content.reference(preview), content))
+}
+
+/// Validates a result schema and returns the number of repair turns. `None`: no result is asked for.
+pub(super) fn result_request(schema: &str, repairs: Option<u32>) -> Result<Option<u32>, Status> {
+    if schema.is_empty() {
+        return match repairs {
+            None => Ok(None),
+            Some(_) => Err(bad(
+                "result_repairs",
+                "result_repairs needs a result_schema; give both or none",
+            )),
+        };
+    }
+    ResultSchema::compile(schema)
+        .map_err(|problem| bad("result_schema", format!("result_schema cannot be used: {problem}")))?;
+    match repairs.unwrap_or(DEFAULT_REPAIRS) {
+        repairs if repairs <= MAX_REPAIRS => Ok(Some(repairs)),
+        repairs => Err(bad(
+            "result_repairs",
+            format!("result_repairs is {repairs}; at most {MAX_REPAIRS} are allowed"),
+        )),
+    }
 }
 
 /// Whether a request gave any input at all.

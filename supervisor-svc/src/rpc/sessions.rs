@@ -273,6 +273,7 @@ impl SupervisorService {
         let spawned = Spawned {
             parent: None,
             depth: 0,
+            result_repairs: None,
             first_status: if client_owned {
                 StatusKind::Running
             } else {

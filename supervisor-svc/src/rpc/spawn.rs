@@ -151,12 +151,15 @@ fn arguments(
     let route_text = request
         .auto_route
         .then(|| route::text(request.message.as_ref(), &request.items));
+    let result_repairs = parse::result_request(&request.result_schema, request.result_repairs)?;
+    let result_schema = request.result_schema;
     let (objective, definition_of_done, last) = (request.objective, request.definition_of_done, request.r#override);
     let input = parse::input(request.message.take(), request.items, |items| pb::Input {
         items,
         objective,
         definition_of_done,
         r#override: last,
+        result_schema,
     })?;
     Ok(SpawnArguments {
         parent,
@@ -180,6 +183,7 @@ fn arguments(
         wake_policy,
         on_limit,
         input,
+        result_repairs,
     })
 }
 

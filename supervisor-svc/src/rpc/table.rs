@@ -41,6 +41,8 @@ rows! {
         "WaitAgents" => Waits VERBS,
         "CloseAgent" => Changes VERBS,
         "ResumeAgent" => Changes VERBS,
+        "ReportResult" => Changes VERBS,
+        "AskParent" => Changes VERBS,
         "SetThreadNote" => Changes VERBS,
         "UpdateThreadBudget" => Changes VERBS,
         "GetThread" => Reads READS,

@@ -8,7 +8,8 @@ use tonic::{Request, Status};
 use troupe_proto::supervisor::{v1 as pb, v1::input_item::Item};
 
 use super::{
-    call::Call, page::Page, parse, service::SupervisorService, sessions::cascade_time, tools::approval_request,
+    call::Call, page::Page, parse, results::DOCUMENTS_BYTES, service::SupervisorService, sessions::cascade_time,
+    tools::approval_request,
 };
 use crate::{
     convert::{self, View, status::refused},
@@ -26,6 +27,7 @@ use crate::{
         status::{self, StatusKind},
     },
     engine::Handle,
+    results::ResultReader,
 };
 
 pub(super) async fn send_input(
@@ -50,11 +52,14 @@ pub(super) async fn send_input(
         &request,
         || json!({"id": request.thread_id, "interrupt": request.interrupt, "message": words(&request)}),
     );
+    let result_repairs = parse::result_request(&request.result_schema, request.result_repairs)?;
+    let result_schema = std::mem::take(&mut request.result_schema);
     let override_text = std::mem::take(&mut request.r#override);
     let (input, content) = parse::input(request.message.take(), std::mem::take(&mut request.items), |items| {
         pb::Input {
             items,
             r#override: override_text,
+            result_schema,
             ..pb::Input::default()
         }
     })?;
@@ -64,6 +69,7 @@ pub(super) async fn send_input(
         input,
         urgency,
         on_limit: parse::choice("on_limit", request.on_limit)?,
+        result_repairs,
     };
     service.await_approval(&call, &handle, asked).await?;
     let done = handle
@@ -304,6 +310,12 @@ fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {
             "give steer or override, not both: a last word is for a turn that begins",
         ));
     }
+    if request.steer && !request.result_schema.is_empty() {
+        return Err(parse::bad(
+            "steer",
+            "give steer or result_schema, not both: a running turn keeps the result that it was asked for",
+        ));
+    }
     match (request.steer, request.interrupt) {
         (false, false) => Ok(Urgency::Wait),
         (true, false) => Ok(Urgency::Steer),
@@ -382,8 +394,13 @@ pub(super) async fn get_thread(
         .target(&call, &request.session_id, &thread_id, "GetThread")
         .await?;
     let state = handle.state();
+    let mut shown = service.show_to(&call, &state, target)?;
+    if let Some(result) = state.thread(target).and_then(|thread| thread.result.as_ref()) {
+        let mut reader = ResultReader::new(service.directory.store().as_ref(), state.id, DOCUMENTS_BYTES);
+        shown.result = Some(call.redaction.result(reader.read(result).await?));
+    }
     Ok(pb::GetThreadResponse {
-        thread: Some(service.show_to(&call, &state, target)?),
+        thread: Some(shown),
         roll_up: state.thread(target).map(|top| convert::thread::roll_up_of(&state, top)),
     })
 }

@@ -21,7 +21,7 @@ use super::{call::Call, page::Page, parse, service::SupervisorService};
 use crate::{
     convert::status::{draining, refused},
     domain::{
-        decide::spawn::lists,
+        decide::{result::wants_result, spawn::lists},
         ids::ThreadId,
         rejection::GuardedVerb,
         rules::{
@@ -163,7 +163,13 @@ impl SupervisorService {
 fn is_offered(session: &Session, thread: &Thread, tool: &str) -> bool {
     let too_deep = SPAWN_TOOLS.contains(&tool) && !limits::may_spawn(session, thread);
     let no_node = tool == "spawn_node" && !spawns_nodes(session, thread);
-    !too_deep && !no_node && thread.effective.allows(tool)
+    let no_result = tool == "report_result" && !expects_result(thread);
+    !too_deep && !no_node && !no_result && thread.effective.allows(tool)
+}
+
+/// Returns whether the thread was asked for a result, in a waiting input or before.
+fn expects_result(thread: &Thread) -> bool {
+    wants_result(thread) || thread.pending_inputs.iter().any(|input| input.result_repairs.is_some())
 }
 
 /// Returns whether the thread works with graph nodes and the spawn gate would permit it to spawn one.

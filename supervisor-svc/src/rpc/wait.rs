@@ -11,6 +11,7 @@ use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 use super::{
     call::Call,
     parse,
+    results::DOCUMENTS_BYTES,
     service::{SupervisorService, WaitLimits},
     tools::approval_request,
 };
@@ -20,6 +21,7 @@ use crate::{
         status::{draining, refused},
     },
     domain::{
+        event::ConditionKind,
         ids::ThreadId,
         principal::Caller,
         rejection::{GuardedVerb, Rejection},
@@ -27,6 +29,7 @@ use crate::{
         state::{session::Session, wait::Wait},
     },
     engine::{Failure, Handle, Waiting},
+    results::ResultReader,
     runners::RunnerHub,
 };
 
@@ -121,17 +124,6 @@ pub(super) async fn wait_agents(
             known.iter().any(|id| settled_in(session, id))
         }
     };
-    let settled = |session: &Session| -> Vec<pb::ThreadStatus> {
-        known
-            .iter()
-            .filter_map(|id| session.thread(*id))
-            .filter(|thread| thread.status.kind().is_settled())
-            .map(|thread| pb::ThreadStatus {
-                thread_id: thread.id.to_string(),
-                status: Some(convert::thread::status(&thread.status, thread.since)),
-            })
-            .collect()
-    };
     if known.is_empty() {
         return Ok(pb::WaitAgentsResponse {
             not_found_ids,
@@ -165,9 +157,25 @@ pub(super) async fn wait_agents(
     };
     let waited = service.until_at(&handle, until, is_over).await?;
     let session = waited.unwrap_or_else(|| handle.state());
+    let mut statuses = Vec::new();
+    let mut reader = ResultReader::new(service.directory.store().as_ref(), session.id, DOCUMENTS_BYTES);
+    for thread in known.iter().filter_map(|id| session.thread(*id)) {
+        if thread.status.kind().is_settled() {
+            let question = thread.conditions.get(&ConditionKind::AwaitingInput);
+            statuses.push(pb::ThreadStatus {
+                thread_id: thread.id.to_string(),
+                status: Some(convert::thread::status(&thread.status, thread.since)),
+                result: match &thread.result {
+                    Some(result) => Some(reader.read(result).await?),
+                    None => None,
+                },
+                question: question.map(|(_, question)| question.clone()).unwrap_or_default(),
+            });
+        }
+    }
     Ok(pb::WaitAgentsResponse {
         timed_out: !is_over(&session),
-        statuses: settled(&session),
+        statuses,
         not_found_ids,
     })
 }

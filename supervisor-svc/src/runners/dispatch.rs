@@ -214,6 +214,7 @@ impl Dispatch {
                 ThreadEvent::SpawnFailed { .. }
                 | ThreadEvent::InputQueued { steers: false, .. }
                 | ThreadEvent::InputDelivered { .. }
+                | ThreadEvent::ResultReported { .. }
                 | ThreadEvent::NoteSet(_)
                 | ThreadEvent::ConditionChanged { .. }
                 | ThreadEvent::UsageRecorded { .. }

@@ -44,10 +44,14 @@ use crate::{
             budget, stall,
         },
         settings::{Price, Sandbox, Usage},
-        state::{session::Session, thread::Thread},
+        state::{
+            session::Session,
+            thread::{ResultRequest, Thread},
+        },
         transcript::TranscriptSource,
     },
     engine::{Directory, Done, Failure, Handle, Origin},
+    results,
     tool_decisions::{ARGUMENTS_BYTES, KnownBy, ToolCallRequest, ToolDecisions},
     transcripts::{self, Transcripts},
 };
@@ -547,15 +551,22 @@ impl Stream {
             generation,
             sequence,
         };
-        let prompt_log = session.state().settings.prompt_log;
+        let state = session.state();
+        let prompt_log = state.settings.prompt_log;
+        let requested = result_request(&state, thread, &report);
         let clock = self.gate.directory.clock();
-        let (mut report, contents) = match protocol::read_report(position, report, unfinished, prompt_log, clock) {
+        let (mut report, mut contents) = match protocol::read_report(position, report, unfinished, prompt_log, clock) {
             ReadReport::Report(report) => *report,
             ReadReport::Part => return Ok(None),
             ReadReport::Ignored => return Ok(Some((ack, None))),
         };
-        if let Report::TurnEnded { price, .. } = &mut report {
-            *price = self.gate.price(&session.state(), thread);
+        if let Report::TurnEnded { price, result, .. } = &mut report {
+            *price = self.gate.price(&state, thread);
+            if let Some((request, message)) = requested {
+                let store = self.gate.directory.store().as_ref();
+                let check = results::check_message(store, session.id(), &request, message, &mut contents).await?;
+                *result = Some(Box::new(check));
+            }
         }
         let command = Command::Report {
             thread,
@@ -886,4 +897,20 @@ fn bad_hello(field: &str, text: &str) -> Status {
         fault = Fault::new(Code::InvalidArgument, Reason::InvalidArgument, text);
     }
     fault.into()
+}
+
+/// Returns the result that a completed turn was asked for and did not report, with the turn's last message. A requested
+/// result changes only when a turn is dispatched or reported, so the state before the report is sufficient.
+fn result_request(
+    session: &Session,
+    thread: ThreadId,
+    report: &pb::RunnerReport,
+) -> Option<(Arc<ResultRequest>, String)> {
+    match &report.kind {
+        Some(pb::runner_report::Kind::TurnEnded(ended)) if ended.outcome() == pb::TurnOutcome::Completed => {
+            let request = session.thread(thread)?.result_request.clone()?;
+            Some((request, ended.message.clone()))
+        }
+        _ => None,
+    }
 }

@@ -173,6 +173,7 @@ fn turn_ended(ended: pb::TurnEndedReport, contents: &mut Vec<Content>) -> Report
             diff: ended.diff_sha256.parse().ok(),
         },
         runner_stopped: ended.runner_stopped,
+        result: None,
     }
 }
 

@@ -188,6 +188,7 @@ impl DispatchJob {
         let assignment = Assignment {
             objective: said(|input| &input.objective),
             definition_of_done: said(|input| &input.definition_of_done),
+            result_schema: &self.result_schema(&inputs).await?,
         };
         let handoffs = self.handoffs().await?;
         let incoming = Incoming {
@@ -265,6 +266,20 @@ impl DispatchJob {
             return Ok(None);
         }
         self.read(content).await.map(Some)
+    }
+
+    /// Returns the schema of the result that the turn has to report. Empty if there is none, or if the program knows it
+    /// from an earlier turn.
+    async fn result_schema(&self, inputs: &[pb::Input]) -> Result<String, Failure> {
+        let newest = inputs.iter().rev().find(|input| !input.result_schema.is_empty());
+        match (newest, &self.thread.result_request, self.extent) {
+            (Some(input), ..) => Ok(input.result_schema.clone()),
+            (None, Some(request), PromptExtent::Full) => self
+                .read::<pb::Input>(&request.input)
+                .await
+                .map(|input| input.result_schema),
+            (None, ..) => Ok(String::new()),
+        }
     }
 
     /// Returns the texts of the handoffs that the prompt shows.

@@ -126,6 +126,8 @@ pub struct SpawnArguments {
     pub on_limit: OnLimit,
     /// The input, and its content.
     pub input: (ContentRef, Content),
+    /// The number of repair turns if the input has a result schema. `None`: it has none.
+    pub result_repairs: Option<u32>,
 }
 
 impl SpawnArguments {
@@ -333,6 +335,7 @@ impl Spawner {
             close_policy: arguments.close_policy,
             wake_policy: arguments.wake_policy,
             input: Some(arguments.input.0),
+            result_repairs: arguments.result_repairs,
         };
         Ok(Spawn {
             caller: caller.caller.clone(),

@@ -264,12 +264,14 @@ fn bytes_of_queued_input_are_limited() {
             input,
             urgency,
             on_limit,
+            result_repairs,
         } => Command::SendInput {
             caller,
             target,
             input: ContentRef { size, ..input },
             urgency,
             on_limit,
+            result_repairs,
         },
         other => other,
     };

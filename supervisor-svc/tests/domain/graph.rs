@@ -625,6 +625,7 @@ fn told(world: &World, id: ThreadId, texts: &BTreeMap<Sequence, HandoffText>) ->
     let assignment = Assignment {
         objective: "find the leak",
         definition_of_done: "",
+        result_schema: "",
     };
     task_block(&world.session, world.thread(id), assignment, incoming)
 }

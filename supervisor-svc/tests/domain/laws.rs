@@ -16,7 +16,7 @@ use supervisor_core::{
         session::Session,
         thread::{LatestTurn, Thread},
     },
-    status::{Status, StatusKind, Step},
+    status::{Settled, Status, StatusKind, Step},
 };
 use tool_policy::{Inheritance, Policy};
 
@@ -46,6 +46,7 @@ pub fn of_append(before: &Session, appended: &[Recorded], after: &Session, tools
             assert_no_start_under_fence(&earlier, *id, event);
             assert_admission_in_queue_order(&earlier, *id, event);
             assert_handoff_has_edge(&earlier, event);
+            assert_result_is_settled(*id, event, &state);
             if let ThreadEvent::Spawned(_) | ThreadEvent::Resumed(_) = event {
                 rights_only_shrink(&earlier, *id, &state, tools);
             }
@@ -115,6 +116,24 @@ fn was_refused(session: &Session, id: ThreadId) -> bool {
     let waits = |thread: &Thread| thread.status.kind() == StatusKind::AwaitingApproval;
     session.thread(id).is_some_and(|thread| waits(thread))
         && session.approvals.values().any(|approval| refused(approval))
+}
+
+/// A turn that completes without a repair turn leaves no result open, unless its agent asked a question.
+fn assert_result_is_settled(id: ThreadId, event: &ThreadEvent, after: &Session) {
+    let ThreadEvent::TurnEnded {
+        outcome: Settled::Completed { .. },
+        result_repair: false,
+        ..
+    } = event
+    else {
+        return;
+    };
+    let thread = after.thread(id).expect("the turn's thread exists");
+    let asks = thread.conditions.contains_key(&ConditionKind::AwaitingInput);
+    assert!(
+        thread.result_request.is_none() || asks || after.is_closing(id),
+        "{id} completed without the result that it was asked for"
+    );
 }
 
 fn assert_no_start_under_fence(before: &Session, id: ThreadId, event: &ThreadEvent) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use supervisor_core::{
-    command::{Command, Report},
+    command::{Command, Report, ResultCheck},
     effect::{PendingEffect, pending_effect},
     event::{Artifact, Scope, SettingsChange},
     ids::{ApprovalId, ArtifactId, Generation, ReportSequence, RunnerId, ThreadId, Turn},
@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use crate::world::{
     World, client_root, close, decision, ended, graph_template, interrupt, name, note, operator, resume, role_of,
-    run_root, send_with, settings, settled, stopped, text, thread_id,
+    run_root, settings, settled, stopped, text, thread_id,
 };
 
 // ---- possible steps ----
@@ -89,6 +89,14 @@ pub enum Op {
         target: Nth,
         urgency: Urgency,
         queue: bool,
+        /// The repair turns of a result schema.
+        repairs: Option<u32>,
+    },
+    /// A thread reports a result, or asks its parent.
+    Answer {
+        by: Who,
+        target: Nth,
+        asks: bool,
     },
     Interrupt {
         by: Who,
@@ -277,8 +285,10 @@ fn calls() -> impl Strategy<Value = Op> {
         8 => (on(), any::<bool>(), any::<Nth>(), 0..5_u8, any::<bool>()).prop_map(
             |((by, parent), elsewhere, role, alias, queue)| Op::Spawn { by, parent, elsewhere, role, alias, queue }
         ),
-        6 => (on(), select(&[Urgency::Wait, Urgency::Steer, Urgency::Interrupt][..]), any::<bool>())
-            .prop_map(|((by, target), urgency, queue)| Op::Send { by, target, urgency, queue }),
+        6 => (on(), select(&[Urgency::Wait, Urgency::Steer, Urgency::Interrupt][..]), any::<bool>(),
+            option::weighted(0.3, 0..3_u32))
+            .prop_map(|((by, target), urgency, queue, repairs)| Op::Send { by, target, urgency, queue, repairs }),
+        3 => (on(), any::<bool>()).prop_map(|((by, target), asks)| Op::Answer { by, target, asks }),
         3 => (on(), option::of(0..4_u32), any::<bool>())
             .prop_map(|((by, target), turn, only_this)| Op::Interrupt { by, target, turn, only_this }),
         2 => on().prop_map(|(by, target)| Op::Close { by, target }),
@@ -467,7 +477,31 @@ impl<'s> Play<'s> {
                 target,
                 urgency,
                 queue,
-            } => send_with(self.caller(by), self.id(target), urgency, on_limit(queue)),
+                repairs,
+            } => Command::SendInput {
+                caller: self.caller(by),
+                target: self.id(target),
+                input: text("and this"),
+                urgency,
+                on_limit: on_limit(queue),
+                result_repairs: repairs,
+            },
+            Op::Answer { by, target, asks } => {
+                let (caller, target) = (self.caller(by), self.id(target));
+                if asks {
+                    Command::AskParent {
+                        caller,
+                        target,
+                        question: String::from("which?"),
+                    }
+                } else {
+                    Command::ReportResult {
+                        caller,
+                        target,
+                        result: text("{}"),
+                    }
+                }
+            }
             Op::Interrupt {
                 by,
                 target,
@@ -654,7 +688,19 @@ fn report(what: u8, turn: Turn, thread: &Thread) -> Report {
             turn,
         }),
         6 => Report::PolicyGap(String::from("web_search cannot be denied")),
-        _ => ended(turn.get(), settled(StatusKind::Completed)),
+        _ => {
+            let mut report = ended(turn.get(), settled(StatusKind::Completed));
+            if let (Report::TurnEnded { result, .. }, Some(_)) = (&mut report, &thread.result_request) {
+                *result = Some(Box::new(match what / 8 % 2 {
+                    0 => ResultCheck::Valid(text("{}")),
+                    _ => ResultCheck::Invalid {
+                        errors: String::from("- no"),
+                        repair: text("repair it"),
+                    },
+                }));
+            }
+            report
+        }
     }
 }
 

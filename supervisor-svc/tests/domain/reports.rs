@@ -282,6 +282,7 @@ fn stopped_with_runner(used: u64) -> Report {
         },
         digests: OutputDigests::default(),
         runner_stopped: true,
+        result: None,
     }
 }
 

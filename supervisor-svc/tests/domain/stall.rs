@@ -58,6 +58,7 @@ fn end(world: &mut World, id: ThreadId, kind: StatusKind, output: Option<u8>) ->
         usage,
         digests,
         runner_stopped: false,
+        result: None,
     };
     world.report(id, report)
 }

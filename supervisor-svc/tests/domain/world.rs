@@ -498,6 +498,7 @@ pub fn send_with(caller: Caller, target: ThreadId, urgency: Urgency, on_limit: O
         input: text("and this"),
         urgency,
         on_limit,
+        result_repairs: None,
     }
 }
 
@@ -601,6 +602,7 @@ pub fn ended_with(turn: u32, outcome: Settled, usage: Usage) -> Report {
         price: None,
         digests: OutputDigests::default(),
         runner_stopped: false,
+        result: None,
     }
 }
 
@@ -672,6 +674,7 @@ pub fn role(agent_type: &str) -> Spawned {
         close_policy: ClosePolicy::Terminate,
         wake_policy: WakePolicy::None,
         input: None,
+        result_repairs: None,
     }
 }
 
@@ -742,6 +745,7 @@ pub fn name(event: &Event) -> &'static str {
         ThreadEvent::InputDelivered { .. } => "InputDelivered",
         ThreadEvent::InterruptRequested { .. } => "InterruptRequested",
         ThreadEvent::TurnEnded { .. } => "TurnEnded",
+        ThreadEvent::ResultReported { .. } => "ResultReported",
         ThreadEvent::NoteSet(_) => "NoteSet",
         ThreadEvent::ConditionChanged { .. } => "ConditionChanged",
         ThreadEvent::UsageRecorded { .. } => "UsageRecorded",

@@ -34,6 +34,7 @@ mod confinement;
 mod mcp;
 mod planning;
 mod programs;
+mod results;
 mod transcripts;
 mod usage;
 

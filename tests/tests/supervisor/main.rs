@@ -21,6 +21,7 @@ mod permissions;
 mod prompts;
 mod registry_faults;
 mod resolutions;
+mod results;
 mod retention;
 mod rollups;
 mod routing;

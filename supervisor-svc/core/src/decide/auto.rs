@@ -22,6 +22,7 @@ pub(super) fn next_turn(session: &Session, id: ThreadId, input: &ContentRef) -> 
         input: input.clone(),
         from: Actor::Service,
         steers: false,
+        result_repairs: None,
     };
     vec![Event::Thread(id, queued), Event::Thread(id, ThreadEvent::Admitted)]
 }

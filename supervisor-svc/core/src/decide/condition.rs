@@ -46,6 +46,7 @@ fn may_change(session: &Session, thread: &Thread, kind: ConditionKind, active: b
         ConditionKind::AwaitingToolApproval
         | ConditionKind::BudgetExhausted
         | ConditionKind::PolicyGap
-        | ConditionKind::ContextLost => thread.status.kind().is_open(),
+        | ConditionKind::ContextLost
+        | ConditionKind::AwaitingInput => thread.status.kind().is_open(),
     }
 }

@@ -12,16 +12,28 @@ use crate::{
     status::{Settled, Status, Step},
 };
 
+/// An input and how it is sent.
+pub(super) struct Sent<'a> {
+    pub(super) input: &'a ContentRef,
+    pub(super) urgency: Urgency,
+    pub(super) on_limit: OnLimit,
+    pub(super) result_repairs: Option<u32>,
+}
+
 /// Sends input to a thread. A settled thread starts a new turn. Any other open thread queues the input. A closed thread
 /// rejects it.
 pub(super) fn send(
     session: &Session,
     caller: &Caller,
     target: ThreadId,
-    input: &ContentRef,
-    urgency: Urgency,
-    on_limit: OnLimit,
+    sent: &Sent<'_>,
 ) -> Result<Vec<Event>, Rejection> {
+    let Sent {
+        input,
+        urgency,
+        on_limit,
+        result_repairs,
+    } = *sent;
     let thread = authority::authorize(session, caller, "SendInput", target)?;
     start::may_start_in(session, thread)?;
     if thread.spawned.client_owned {
@@ -68,6 +80,7 @@ pub(super) fn send(
             input: input.clone(),
             from: caller.actor(),
             steers: urgency == Urgency::Steer && is_under_way(thread),
+            result_repairs,
         },
     ));
     if was_settled && (slot_is_free || !takes_slot) {
@@ -117,6 +130,7 @@ pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
             },
             usage: thread.usage,
             digests: Box::default(),
+            result_repair: false,
             report: ReportSequence::ZERO,
         },
     ))

@@ -13,6 +13,7 @@ mod input;
 mod mail;
 mod note;
 mod report;
+pub mod result;
 mod resume;
 mod settings;
 pub mod spawn;
@@ -60,7 +61,16 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
             input,
             urgency,
             on_limit,
-        } => input::send(session, caller, *target, input, *urgency, *on_limit),
+            result_repairs,
+        } => {
+            let sent = input::Sent {
+                input,
+                urgency: *urgency,
+                on_limit: *on_limit,
+                result_repairs: *result_repairs,
+            };
+            input::send(session, caller, *target, &sent)
+        }
         Command::Interrupt {
             caller,
             target,
@@ -85,6 +95,12 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
             close::request(session, caller, *target, fence)
         }
         Command::Resume { caller, target } => resume::resume(session, caller, *target, now),
+        Command::ReportResult { caller, target, result } => result::report(session, caller, *target, result),
+        Command::AskParent {
+            caller,
+            target,
+            question,
+        } => result::ask(session, caller, *target, question),
         Command::SetNote { caller, target, note } => note::set(session, caller, *target, note),
         Command::Dispatch(dispatch) => Ok(dispatch::dispatch(session, dispatch)),
         Command::Report {

@@ -1,6 +1,9 @@
 //! Runner reports. Late, repeated and impossible reports change nothing, but are still acknowledged.
 
-use super::close;
+use super::{
+    close,
+    result::{self, Verdict},
+};
 use crate::{
     command::Report,
     effect::{self, PendingEffect},
@@ -51,19 +54,38 @@ pub(super) fn apply(
             price,
             digests,
             runner_stopped: _,
+            result,
         } => {
+            let verdict = match outcome {
+                Settled::Completed { .. } => result::judge(session, thread, result.as_deref()),
+                Settled::Errored { .. } | Settled::Interrupted { .. } => Verdict::None,
+            };
+            let outcome = match &verdict {
+                Verdict::Failed(failed) => failed.clone(),
+                Verdict::None | Verdict::Reported(_) | Verdict::Repair(_) => as_asked(thread, *turn, outcome),
+            };
+            let kind = outcome.kind();
             let ended = ThreadEvent::TurnEnded {
                 turn: *turn,
                 generation,
-                outcome: as_asked(thread, *turn, outcome),
+                outcome,
                 usage: budget::at_turn_end(session, thread, usage, price.as_ref(), now),
                 digests: Box::new(*digests),
+                result_repair: matches!(verdict, Verdict::Repair(_)),
                 report: sequence,
             };
-            let mut events = turn_ended(session, thread, *turn, outcome.kind(), ended);
-            if !events.is_empty() {
-                events.extend(repetition(session, thread, outcome.kind(), *digests));
+            let ended = turn_ended(session, thread, *turn, kind, ended);
+            if ended.is_empty() {
+                return ended;
             }
+            let (reported, repair) = match verdict {
+                Verdict::Reported(event) => (Some(event), None),
+                Verdict::Repair(event) => (None, Some(event)),
+                Verdict::None | Verdict::Failed(_) => (None, None),
+            };
+            let mut events: Vec<Event> = reported.into_iter().chain(ended).collect();
+            events.extend(repetition(session, thread, kind, *digests));
+            events.extend(repair);
             events
         }
         Report::InputDelivered { number, turn } => {
@@ -305,6 +327,7 @@ pub(super) fn refuse_turn(session: &Session, id: ThreadId, generation: Generatio
             },
             usage: thread.usage,
             digests: Box::default(),
+            result_repair: false,
             report: ReportSequence::ZERO,
         },
     )]
@@ -335,6 +358,7 @@ fn ended(session: &Session, thread: &Thread, outcome: Settled, report: ReportSeq
             outcome,
             usage: budget::at_turn_end(session, thread, &unreported, None, now),
             digests: Box::default(),
+            result_repair: false,
             report,
         },
     )

@@ -79,6 +79,9 @@ impl<'e> Summary<'e> {
     fn by(event: &'e ThreadEvent) -> Option<Self> {
         use NotificationKind as Kind;
         match event {
+            ThreadEvent::TurnEnded {
+                result_repair: true, ..
+            } => None,
             ThreadEvent::TurnEnded { outcome, .. } => Some(match outcome {
                 Settled::Completed { message, .. } => {
                     let detail = message.as_deref().unwrap_or_default();
@@ -103,6 +106,7 @@ impl<'e> Summary<'e> {
                     Some(Self::other(&[Kind::BudgetExhausted], "has spent its budget", reason))
                 }
                 ConditionKind::Unreachable => Some(Self::other(&[Kind::RunnerLost], "lost its runner", reason)),
+                ConditionKind::AwaitingInput => Some(Self::other(&[Kind::InputRequested], "asks", reason)),
                 ConditionKind::Closing
                 | ConditionKind::NoRunner
                 | ConditionKind::AwaitingToolApproval
@@ -119,6 +123,7 @@ impl<'e> Summary<'e> {
             | ThreadEvent::TurnStarted { .. }
             | ThreadEvent::InputDelivered { .. }
             | ThreadEvent::InterruptRequested { .. }
+            | ThreadEvent::ResultReported { .. }
             | ThreadEvent::NoteSet(_)
             | ThreadEvent::UsageRecorded { .. }
             | ThreadEvent::BudgetUpdated(_)

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     content::ContentRef,
-    event::{Edge, EdgeKind, Expectation, Handoff},
+    event::{ConditionKind, Edge, EdgeKind, Expectation, Handoff},
     ids::{Sequence, ThreadId},
     rules::graph,
     settings::{EdgeManagement, Mode},
@@ -18,6 +18,7 @@ use crate::{
         thread::Thread,
     },
     status::Status,
+    time::UnixMillis,
 };
 
 /// Maximum number of threads and of edges in a task block. The block contains the number of omitted entries.
@@ -40,6 +41,8 @@ pub struct Assignment<'a> {
     pub objective: &'a str,
     /// The criteria for completion.
     pub definition_of_done: &'a str,
+    /// The JSON Schema of the requested result. Empty means that no result is requested.
+    pub result_schema: &'a str,
 }
 
 /// The texts sent to the thread. The state contains only references to them.
@@ -80,6 +83,9 @@ pub fn task_block(session: &Session, thread: &Thread, assignment: Assignment<'_>
     let mut text = String::from("# Task\n");
     section(&mut text, "Objective", &lines(assignment.objective));
     section(&mut text, "Definition of done", &lines(assignment.definition_of_done));
+    if !assignment.result_schema.is_empty() {
+        section(&mut text, "Result", &[result_request(assignment.result_schema)]);
+    }
     let mode = match session.settings.mode {
         Mode::Planning => "PLANNING",
         Mode::Implementation => "IMPLEMENTATION",
@@ -98,6 +104,14 @@ pub fn task_block(session: &Session, thread: &Thread, assignment: Assignment<'_>
     section(&mut text, "Handoffs", &mail(session, thread, incoming.handoffs));
     text.truncate(text.trim_end().len());
     text
+}
+
+fn result_request(schema: &str) -> String {
+    format!(
+        "Before you end your turn, report the result as one JSON document that matches this JSON Schema: call the tool \
+         report_result with it. If you do not have that tool, your last message must be the document and nothing else.\n\
+         {schema}"
+    )
 }
 
 fn lines(text: &str) -> Vec<String> {
@@ -221,7 +235,11 @@ fn mail(session: &Session, thread: &Thread, texts: &BTreeMap<Sequence, HandoffTe
             Body::Settled { child, status } => {
                 let word = last_word(status);
                 let colon = if word.is_empty() { "" } else { ": " };
-                format!("{} is {}{colon}{word}", named(session, *child), status.kind())
+                let mut entry = format!("{} is {}{colon}{word}", named(session, *child), status.kind());
+                if let Some((_, question)) = session.thread(*child).and_then(question) {
+                    let _ = write!(entry, "\nasks you: {question}");
+                }
+                entry
             }
         })
         .collect();
@@ -230,6 +248,11 @@ fn mail(session: &Session, thread: &Thread, texts: &BTreeMap<Sequence, HandoffTe
         entries.push(format!("... and {more} more, which come with your next task"));
     }
     entries
+}
+
+/// Returns the unanswered question of a thread to its parent.
+fn question(thread: &Arc<Thread>) -> Option<&(UnixMillis, String)> {
+    thread.conditions.get(&ConditionKind::AwaitingInput)
 }
 
 fn handoff(session: &Session, handoff: &Handoff, text: Option<&HandoffText>) -> String {

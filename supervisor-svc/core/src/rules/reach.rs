@@ -7,7 +7,7 @@ use crate::{
     status::{Settled, Status},
 };
 
-/// Whether a thread or one below it has that content: as its last message, its first input, input that waits or that its
+/// Whether a thread or one below it has that content: as its last message, its result, its first input, input that waits or that its
 /// turn was given, or mail. Costs as much as the subtree has threads, inputs and letters.
 #[must_use]
 pub fn has_content(session: &Session, top: ThreadId, digest: Digest) -> bool {
@@ -30,6 +30,7 @@ pub fn named_as_last_message(session: &Session, digest: Digest) -> Option<Sequen
 fn thread_has(thread: &Thread, digest: Digest) -> bool {
     let is_it = |content: &ContentRef| content.digest == digest;
     last_message(&thread.status).is_some_and(is_it)
+        || thread.result.as_ref().is_some_and(|result| is_it(&result.content))
         || thread.spawned.input.as_ref().is_some_and(is_it)
         || thread.pending_inputs.iter().any(|input| is_it(&input.content))
         || thread.turn.inputs().iter().any(|input| is_it(&input.content))

@@ -63,6 +63,10 @@ pub struct Thread {
     pub pending_inputs: Vector<Arc<PendingInput>>,
     /// The number of the newest input.
     pub last_input: InputNumber,
+    /// The result that a dispatched input asked for and that was not reported yet.
+    pub result_request: Option<Arc<ResultRequest>>,
+    /// The result that was reported last. The dispatch of an input with a result schema removes it.
+    pub result: Option<Arc<ThreadResult>>,
     /// Whether the last turn ended with queued input. The next turn then starts as soon as nothing prevents it. Only
     /// set while the thread is settled.
     pub continues: bool,
@@ -209,6 +213,27 @@ pub struct PendingInput {
     pub content: ContentRef,
     /// Whether the input is delivered to the running turn, if the program supports it.
     pub steers: bool,
+    /// The number of repair turns if the input has a result schema. `None`: it has none.
+    pub result_repairs: Option<u32>,
+}
+
+/// The result that a thread still has to report. It stays requested over turns that fail, that are interrupted or that
+/// end with a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultRequest {
+    /// The encoded `Input` that contains the schema.
+    pub input: ContentRef,
+    /// The number of repair turns that remain.
+    pub repairs_left: u32,
+}
+
+/// The result that a thread reported last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadResult {
+    /// The turn.
+    pub turn: Turn,
+    /// The JSON document.
+    pub content: ContentRef,
 }
 
 impl Thread {

@@ -147,7 +147,7 @@ wire_enum!(
 wire_enum!(
     NotificationKind = pb::NotificationKind, unspecified: None,
     AgentTurnComplete = AgentTurnComplete, SubAgentComplete = SubAgentComplete, ApprovalRequested = ApprovalRequested,
-    Stalled = Stalled, BudgetExhausted = BudgetExhausted, RunnerLost = RunnerLost,
+    Stalled = Stalled, BudgetExhausted = BudgetExhausted, RunnerLost = RunnerLost, InputRequested = InputRequested,
 );
 wire_enum!(
     StatusKind = pb::StatusKind, unspecified: None,
@@ -158,7 +158,7 @@ wire_enum!(
     ConditionKind = pb::ConditionKind, unspecified: None,
     Closing = Closing, Stalled = Stalled, Unreachable = Unreachable, NoRunner = NoRunner,
     AwaitingToolApproval = AwaitingToolApproval, BudgetExhausted = BudgetExhausted, PolicyGap = PolicyGap,
-    ContextLost = ContextLost,
+    ContextLost = ContextLost, AwaitingInput = AwaitingInput,
 );
 wire_enum!(PromptExtent = pb::PromptExtent, unspecified: None, Full = Full, Delta = Delta);
 wire_enum!(EdgeKind = pb::EdgeKind, unspecified: Some(Self::Handoff), Handoff = Handoff, Report = Report);

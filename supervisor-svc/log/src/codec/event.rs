@@ -77,6 +77,7 @@ pub(super) fn private(event: &Event) -> Private {
             | ThreadEvent::TurnStarted { .. }
             | ThreadEvent::InputDelivered { .. }
             | ThreadEvent::InterruptRequested { .. }
+            | ThreadEvent::ResultReported { .. }
             | ThreadEvent::NoteSet(_)
             | ThreadEvent::ConditionChanged { .. }
             | ThreadEvent::UsageRecorded { .. }
@@ -109,7 +110,8 @@ pub const fn group(event: &Event) -> pb::EventKind {
             | ThreadEvent::TurnStarted { .. }
             | ThreadEvent::InputDelivered { .. }
             | ThreadEvent::InterruptRequested { .. }
-            | ThreadEvent::TurnEnded { .. } => pb::EventKind::Turn,
+            | ThreadEvent::TurnEnded { .. }
+            | ThreadEvent::ResultReported { .. } => pb::EventKind::Turn,
             ThreadEvent::NoteSet(_)
             | ThreadEvent::ConditionChanged { .. }
             | ThreadEvent::UsageRecorded { .. }

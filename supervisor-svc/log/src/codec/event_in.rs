@@ -68,6 +68,7 @@ pub fn event_from_pb(thread: Option<ThreadId>, kind: Kind, private: Private) -> 
             input: stored_content(queued.input, "the input")?,
             from: stored_actor(&queued.from)?,
             steers: queued.steers,
+            result_repairs: queued.result_repairs,
         }),
         Kind::TurnDispatched(dispatched) => about_thread(turn_dispatched(dispatched)?),
         Kind::TurnStarted(started) => about_thread(ThreadEvent::TurnStarted {
@@ -86,6 +87,10 @@ pub fn event_from_pb(thread: Option<ThreadId>, kind: Kind, private: Private) -> 
             reason: requested.reason,
         }),
         Kind::TurnEnded(ended) => about_thread(turn_ended(ended, &private)?),
+        Kind::ResultReported(reported) => about_thread(ThreadEvent::ResultReported {
+            turn: Turn::new(reported.turn),
+            result: stored_content(reported.result, "a result")?,
+        }),
         Kind::NoteSet(set) => about_thread(ThreadEvent::NoteSet(set.thread_note)),
         Kind::ConditionChanged(changed) => about_thread(ThreadEvent::ConditionChanged {
             kind: ConditionKind::from_number(changed.kind)?,
@@ -173,6 +178,7 @@ fn turn_ended(ended: pb::TurnEnded, private: &Private) -> Result<ThreadEvent, De
             output: stored_text_or_none(&ended.output_sha256, "the output's digest")?,
             diff: stored_text_or_none(&ended.diff_sha256, "the changes' digest")?,
         }),
+        result_repair: ended.result_repair,
         report: ReportSequence::new(ended.report_sequence),
     })
 }

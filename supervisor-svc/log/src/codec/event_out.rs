@@ -63,11 +63,13 @@ fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> K
             input,
             from,
             steers,
+            result_repairs,
         } => Kind::InputQueued(pb::InputQueued {
             number: number.get(),
             input: Some(content_to_pb(input)),
             from: from.to_string(),
             steers: *steers,
+            result_repairs: *result_repairs,
         }),
         ThreadEvent::TurnDispatched {
             turn,
@@ -116,8 +118,16 @@ fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> K
             outcome,
             usage,
             digests,
+            result_repair,
             report,
-        } => Kind::TurnEnded(turn_ended(*turn, *generation, outcome, *usage, **digests, *report)),
+        } => Kind::TurnEnded(pb::TurnEnded {
+            result_repair: *result_repair,
+            ..turn_ended(*turn, *generation, outcome, *usage, **digests, *report)
+        }),
+        ThreadEvent::ResultReported { turn, result } => Kind::ResultReported(pb::ResultReported {
+            turn: turn.get(),
+            result: Some(content_to_pb(result)),
+        }),
         ThreadEvent::NoteSet(note) => Kind::NoteSet(pb::NoteSet {
             thread_note: note.clone(),
         }),
@@ -211,6 +221,7 @@ fn turn_ended(
         diff_sha256: text_or_empty(digests.diff),
         report_sequence: report.get(),
         reason: status.reason,
+        result_repair: false,
     }
 }
 

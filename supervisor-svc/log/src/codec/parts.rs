@@ -11,6 +11,7 @@ use supervisor_core::{
     ids::Digest,
     principal::Actor,
     settings::{Budget, Limits, Usage},
+    state::thread::ThreadResult,
     status::{Settled, StatusKind},
     time::UnixMillis,
 };
@@ -138,6 +139,16 @@ pub fn content_to_pb(content: &ContentRef) -> pb::ContentRef {
         digest: content.digest.to_string(),
         size: content.size,
         preview: content.preview.clone(),
+    }
+}
+
+/// Converts a thread's result to its message, without the document.
+#[must_use]
+pub fn result_to_pb(result: &ThreadResult) -> pb::ThreadResult {
+    pb::ThreadResult {
+        turn: result.turn.get(),
+        content: Some(content_to_pb(&result.content)),
+        document_json: String::new(),
     }
 }
 

@@ -21,7 +21,9 @@ use supervisor_core::{
         approval::{Approval, Verdict},
         mailbox::{Body, Letter},
         session::Session,
-        thread::{FenceSpan, Interrupt, LatestTurn, PendingInput, Repeated, Repetition, Thread},
+        thread::{
+            FenceSpan, Interrupt, LatestTurn, PendingInput, Repeated, Repetition, ResultRequest, Thread, ThreadResult,
+        },
         webhook::WebhookStart,
     },
     status::{Settled, Status, StatusKind},
@@ -39,10 +41,10 @@ use super::{
     error::{DecodeError, malformed, newer, required},
     event_in, event_out,
     parts::{
-        bounded, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, non_empty, optional_time, settled_to_pb,
-        shared_text, spent, stored_actor, stored_bounds, stored_call, stored_content, stored_edge, stored_handoff,
-        stored_private, stored_settled, stored_spent, stored_text, stored_time, text_bytes, text_or_empty, time_to_pb,
-        utf8, zero_bounds,
+        bounded, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, non_empty, optional_time, result_to_pb,
+        settled_to_pb, shared_text, spent, stored_actor, stored_bounds, stored_call, stored_content, stored_edge,
+        stored_handoff, stored_private, stored_settled, stored_spent, stored_text, stored_time, text_bytes,
+        text_or_empty, time_to_pb, utf8, zero_bounds,
     },
     policy,
     record::{check_version, unreadable, uuid, version_of},
@@ -51,7 +53,7 @@ use super::{
 };
 
 /// The version of the format.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The snapshot of a session.
 #[must_use]
@@ -311,6 +313,11 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         sequence: other(thread.sequence, thread.status_sequence).map_or(0, Sequence::get),
         dispatched_generation: thread.dispatched_generation.get(),
         continues: thread.continues,
+        result_request: thread.result_request.as_ref().map(|request| store::ResultRequest {
+            input: Some(content_to_pb(&request.input)),
+            repairs_left: request.repairs_left,
+        }),
+        result: thread.result.as_ref().map(|result| result_to_pb(result)),
         metered: other(thread.metered, thread.since).map(UnixMillis::get),
         mail_acknowledged: thread.mail_acknowledged.get(),
         woken_up_to: thread.woken_up_to.get(),
@@ -399,6 +406,8 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
         },
         dispatched_generation: Generation::new(state.dispatched_generation),
         continues: state.continues,
+        result_request: state.result_request.map(stored_request).transpose()?,
+        result: state.result.map(stored_result).transpose()?,
         metered: state.metered.map_or(since, UnixMillis::new),
         mail_acknowledged: Sequence::new(state.mail_acknowledged),
         woken_up_to: Sequence::new(state.woken_up_to),
@@ -510,6 +519,7 @@ fn inputs_to_store(inputs: &Vector<Arc<PendingInput>>) -> Vec<store::PendingInpu
             number: input.number.get(),
             content: Some(content_to_pb(&input.content)),
             steers: input.steers,
+            result_repairs: input.result_repairs,
         })
         .collect()
 }
@@ -520,8 +530,23 @@ fn stored_inputs(inputs: Vec<store::PendingInput>) -> Result<Vector<Arc<PendingI
             number: InputNumber::new(input.number),
             content: stored_content(input.content, "an input's content")?,
             steers: input.steers,
+            result_repairs: input.result_repairs,
         }))
     })
+}
+
+fn stored_request(request: store::ResultRequest) -> Result<Arc<ResultRequest>, DecodeError> {
+    Ok(Arc::new(ResultRequest {
+        input: stored_content(request.input, "an input with a result schema")?,
+        repairs_left: request.repairs_left,
+    }))
+}
+
+fn stored_result(result: pb::ThreadResult) -> Result<Arc<ThreadResult>, DecodeError> {
+    Ok(Arc::new(ThreadResult {
+        turn: Turn::new(result.turn),
+        content: stored_content(result.content, "a result")?,
+    }))
 }
 
 fn letter_to_store<'s>(letter: &'s Letter, tables: &mut Tables<'s>) -> store::Letter {

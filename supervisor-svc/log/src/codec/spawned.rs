@@ -50,6 +50,7 @@ pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
         close_policy: spawned.close_policy.number(),
         wake_policy: spawned.wake_policy.number(),
         input: spawned.input.as_ref().map(content_to_pb),
+        result_repairs: spawned.result_repairs,
         client_owned: spawned.client_owned,
         ..pb::ThreadSpawned::default()
     }
@@ -144,6 +145,7 @@ pub(super) fn stored_own(spawned: Box<pb::ThreadSpawned>, fields: SnapshotFields
         close_policy: ClosePolicy::from_number(spawned.close_policy)?,
         wake_policy: WakePolicy::from_number(spawned.wake_policy)?,
         input: spawned.input.map(content_from_pb).transpose()?,
+        result_repairs: spawned.result_repairs,
     })
 }
 

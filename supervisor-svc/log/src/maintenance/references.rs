@@ -17,6 +17,7 @@ pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
         Event::Thread(_, event) => match event {
             ThreadEvent::Spawned(spawned) => spawned.role.resolved.iter().chain(&spawned.input).collect(),
             ThreadEvent::InputQueued { input, .. } => vec![input],
+            ThreadEvent::ResultReported { result, .. } => vec![result],
             ThreadEvent::TurnEnded { outcome, .. } => message(outcome).into_iter().collect(),
             ThreadEvent::ArtifactRecorded { artifact, .. } => vec![&artifact.content],
             ThreadEvent::ApprovalRequested { call, .. } => call.iter().map(|call| &call.content).collect(),

@@ -62,6 +62,7 @@ pub fn root() -> Spawned {
         close_policy: ClosePolicy::Terminate,
         wake_policy: WakePolicy::None,
         input: None,
+        result_repairs: None,
     }
 }
 

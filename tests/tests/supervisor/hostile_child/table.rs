@@ -10,15 +10,15 @@ use troupe_proto::{
         ResolveSpawnRequest, RouteAgentRequest, WatchAgentsRequest,
     },
     supervisor::v1::{
-        AcknowledgeMailboxRequest, AttachRequest, AuthorizeToolRequest, Budget, CloseAgentRequest, CloseSessionRequest,
-        CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest, DescribeToolsRequest,
-        ExportSessionRequest, GetContentRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest,
-        GetThreadRequest, InterruptAgentRequest, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest,
-        ListEdgesRequest, ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest,
-        ListTranscriptRequest, ResolveApprovalRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest,
-        SetActiveThreadRequest, SetThreadNoteRequest, SpawnAgentRequest, UpdateSessionRequest,
-        UpdateThreadBudgetRequest, WaitAgentsRequest, WatchNotificationsRequest, WatchSessionsRequest,
-        WatchThreadsRequest, WatchTranscriptRequest,
+        AcknowledgeMailboxRequest, AskParentRequest, AttachRequest, AuthorizeToolRequest, Budget, CloseAgentRequest,
+        CloseSessionRequest, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest,
+        DescribeToolsRequest, ExportSessionRequest, GetContentRequest, GetPromptRequest, GetQuotaRequest,
+        GetSessionRequest, GetThreadRequest, InterruptAgentRequest, ListActiveAgentsRequest, ListApprovalsRequest,
+        ListArtifactsRequest, ListEdgesRequest, ListMailboxRequest, ListPromptsRequest, ListSessionsRequest,
+        ListSpawnableAgentsRequest, ListTranscriptRequest, ReportResultRequest, ResolveApprovalRequest,
+        ResumeAgentRequest, SendHandoffRequest, SendInputRequest, SetActiveThreadRequest, SetThreadNoteRequest,
+        SpawnAgentRequest, UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest,
+        WatchNotificationsRequest, WatchSessionsRequest, WatchThreadsRequest, WatchTranscriptRequest,
     },
 };
 use troupe_tests::{pair::Pair, within};
@@ -177,6 +177,8 @@ pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Ve
         send_input(SendInputRequest { session_id: session(), thread_id: thread(), message: Some(text()) });
         interrupt_agent(InterruptAgentRequest { session_id: session(), thread_id: thread() });
         resume_agent(ResumeAgentRequest { session_id: session(), thread_id: thread() });
+        report_result(ReportResultRequest { session_id: session(), thread_id: thread(), document_json: text() });
+        ask_parent(AskParentRequest { session_id: session(), thread_id: thread(), question: text() });
         set_thread_note(SetThreadNoteRequest { session_id: session(), thread_id: thread(), thread_note: text() });
         update_thread_budget(UpdateThreadBudgetRequest {
             session_id: session(), thread_id: thread(), budget: unbounded()

@@ -1,0 +1,71 @@
+//! Results that match a schema, from the real programs.
+
+use serde_json::json;
+use troupe_proto::supervisor::v1::{GetThreadRequest, SpawnAgentRequest, StatusKind};
+use troupe_tests::{
+    agents::{CLAUDE, CODEX, GEMINI, OPENCODE, are_wanted, script, settled},
+    events::{about, names},
+    tree::{Spawned, Tree, kind},
+    within,
+};
+
+use super::{lab, results, tree_of_all};
+
+const SCHEMA: &str = r#"{
+    "type": "object",
+    "required": ["files"],
+    "properties": {"files": {"type": "array", "items": {"type": "string"}}}
+}"#;
+
+/// The document of the thread's result.
+async fn document(tree: &Tree, thread: &str) -> String {
+    let request = GetThreadRequest {
+        session_id: tree.session.clone(),
+        thread_id: thread.to_owned(),
+    };
+    let answer = within("GetThread", tree.client().get_thread(request)).await.unwrap();
+    answer.into_inner().thread.unwrap().result.unwrap().document_json
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_program_reports_a_checked_result() {
+    if !are_wanted("results") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = tree_of_all(&lab).await;
+    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
+        let report = |files: serde_json::Value| json!({"tool": "report_result", "args": {"result": {"files": files}}});
+        let steps = json!([
+            {"text": "There is one file."},
+            report(json!("a.rs")),
+            report(json!(["a.rs"])),
+            {"text": "done"},
+        ]);
+        let request = SpawnAgentRequest {
+            message: Some(script(&steps)),
+            result_schema: SCHEMA.to_owned(),
+            ..tree.request(program)
+        };
+        let thread = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+        let done = settled(&tree, &thread).await;
+        assert_eq!(kind(&done), StatusKind::Completed, "{program}: {done:?}");
+        let document: serde_json::Value = serde_json::from_str(&document(&tree, &thread).await).unwrap();
+        assert_eq!(document, json!({"files": ["a.rs"]}), "{program}");
+        let answers = results(&lab, program);
+        let [rejected, accepted] = &answers[..] else {
+            panic!("{program}: {answers:?}")
+        };
+        // Gemini CLI shortens the texts of errors.
+        let errors = ["does not match its JSON Schema", "reported tool error"];
+        assert!(
+            errors.iter().any(|text| rejected.contains(text)),
+            "{program}: {rejected}"
+        );
+        assert!(accepted.contains("reported"), "{program}: {accepted}");
+        let ends = names(&about(&tree.log().await, &thread));
+        let ends = ends.iter().filter(|name| name.as_str() == "TurnEnded").count();
+        assert_eq!(ends, 2, "{program}: one turn and one repair turn");
+    }
+    tree.end().await;
+}

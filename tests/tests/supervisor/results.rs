@@ -1,0 +1,301 @@
+//! Results that an input asks for: reported by tool or as the last message, repaired, shown, and bounded.
+
+use tonic::{Code, Status};
+use troupe_proto::{
+    reason::Reason,
+    supervisor::v1::{
+        AskParentRequest, ConditionKind, DescribeToolsRequest, GetThreadRequest, NotificationKind, ReportResultRequest,
+        SendInputRequest, SpawnAgentRequest, StatusKind, Thread, ThreadResult, ThreadStatus, TurnOutcome,
+        WaitAgentsRequest, WatchNotificationsRequest,
+    },
+};
+use troupe_tests::{
+    client::Supervisor,
+    content::read,
+    pair::{Pair, VIEWER},
+    refusal::refused,
+    runner::{Attempt, Runner},
+    tree::{Spawned, Tree, has, kind},
+    within,
+};
+
+const SCHEMA: &str = r#"{
+    "type": "object",
+    "required": ["files"],
+    "properties": {"files": {"type": "array", "items": {"type": "string"}}},
+    "additionalProperties": false
+}"#;
+
+fn with_schema(tree: &Tree, schema: &str, repairs: Option<u32>) -> SpawnAgentRequest {
+    SpawnAgentRequest {
+        result_schema: schema.to_owned(),
+        result_repairs: repairs,
+        return_token: true,
+        ..tree.request("worker")
+    }
+}
+
+/// A thread with a result schema whose turn runs.
+async fn asked(pair: &Pair, tree: &Tree, repairs: Option<u32>) -> (Runner, Attempt, Spawned) {
+    let mut runner = Runner::attach(pair, "r").await;
+    let spawned = Spawned::of(tree.try_spawn(with_schema(tree, SCHEMA, repairs)).await.unwrap());
+    let attempt = runner.run(&spawned.id).await;
+    (runner, attempt, spawned)
+}
+
+async fn report(client: &Supervisor, document: &str) -> Result<Thread, Status> {
+    let request = ReportResultRequest {
+        document_json: document.to_owned(),
+        ..ReportResultRequest::default()
+    };
+    let answer = within("ReportResult", client.clone().report_result(request)).await?;
+    Ok(answer.into_inner().thread.unwrap())
+}
+
+async fn waited(tree: &Tree, thread: &str) -> ThreadStatus {
+    let request = WaitAgentsRequest {
+        thread_ids: vec![thread.to_owned()],
+        ..WaitAgentsRequest::default()
+    };
+    let answer = within("WaitAgents", tree.client().wait_agents(request)).await.unwrap();
+    answer.into_inner().statuses.remove(0)
+}
+
+/// The result as a caller of GetThread sees it.
+async fn shown(client: &Supervisor, tree: &Tree, thread: &str) -> ThreadResult {
+    let request = GetThreadRequest {
+        session_id: tree.session.clone(),
+        thread_id: thread.to_owned(),
+    };
+    let answer = within("GetThread", client.clone().get_thread(request)).await.unwrap();
+    answer.into_inner().thread.unwrap().result.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reported_result_reaches_the_waiting_caller() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (mut runner, attempt, spawned) = asked(&pair, &tree, None).await;
+    let agent = pair.with_token(&spawned.token);
+
+    let tools = within(
+        "DescribeTools",
+        agent.clone().describe_tools(DescribeToolsRequest::default()),
+    )
+    .await
+    .unwrap();
+    let names: Vec<String> = tools.into_inner().tools.into_iter().map(|tool| tool.name).collect();
+    assert!(names.contains(&"report_result".to_owned()), "{names:?}");
+
+    let text = "- at /files: \"a\" is not of type \"array\"";
+    refused(
+        report(&agent, r#"{"files": "a"}"#).await,
+        Code::InvalidArgument,
+        Reason::ResultInvalid,
+        text,
+    );
+    refused(
+        report(&agent, "{").await,
+        Code::InvalidArgument,
+        Reason::ResultInvalid,
+        "not a JSON document",
+    );
+    refused(
+        report(&agent, " ").await,
+        Code::InvalidArgument,
+        Reason::InvalidArgument,
+        "document_json is required",
+    );
+    let large = format!("{{\"files\": [\"{}\"]}}", "x".repeat(256 * 1_024));
+    refused(
+        report(&agent, &large).await,
+        Code::InvalidArgument,
+        Reason::ResultInvalid,
+        "at most 262144",
+    );
+
+    let document = r#"{"files": ["a.rs", "b.rs"]}"#;
+    let thread = report(&agent, document).await.unwrap();
+    assert_eq!(thread.result.unwrap().turn, 1);
+    runner.complete(&attempt, "done").await;
+    let settled = waited(&tree, &spawned.id).await;
+    let result = settled.result.unwrap();
+    assert_eq!(result.document_json, document);
+    assert_eq!(settled.status.unwrap().kind(), StatusKind::Completed);
+    let digest = result.content.unwrap().digest;
+    let stored = read(&tree.client(), &tree.session, &digest).await.unwrap();
+    assert_eq!(stored, document.as_bytes());
+
+    assert_eq!(
+        shown(&pair.operator(), &tree, &spawned.id).await.document_json,
+        document
+    );
+    let seen = shown(&pair.with_token(VIEWER), &tree, &spawned.id).await;
+    assert_eq!(
+        (seen.document_json.as_str(), seen.content.unwrap().preview.as_str()),
+        ("", "")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn invalid_last_message_is_repaired_once() {
+    let mut pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (mut runner, attempt, spawned) = asked(&pair, &tree, None).await;
+    runner.complete(&attempt, "There are two files.").await;
+    let turn = runner.turn_of(&attempt).await;
+    assert_eq!(turn.turn, 2);
+    let prompt: String = turn.blocks.iter().map(|block| block.text.as_str()).collect();
+    for part in [
+        "the result is not a JSON document",
+        "report_result",
+        "\"required\": [\"files\"]",
+    ] {
+        assert!(prompt.contains(part), "{prompt} lacks {part}");
+    }
+    let attempt = Attempt { turn: 2, ..attempt };
+    runner.begin(&attempt).await;
+    runner.complete(&attempt, "```json\n{\"files\": []}\n```").await;
+    let settled = waited(&tree, &spawned.id).await;
+    assert_eq!(settled.result.unwrap().document_json, "{\"files\": []}");
+
+    // The state survives a restart.
+    pair.restart().await;
+    let thread = tree.by(pair.operator()).thread(&spawned.id).await;
+    assert_eq!(thread.result.unwrap().turn, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thread_without_valid_result_fails() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let (mut runner, attempt, spawned) = asked(&pair, &tree, Some(0)).await;
+    runner.complete(&attempt, r#"{"files": [1]}"#).await;
+    let settled = waited(&tree, &spawned.id).await;
+    let status = settled.status.unwrap();
+    assert_eq!(status.kind(), StatusKind::Errored);
+    assert_eq!(
+        status.message,
+        "RESULT_INVALID: - at /files/0: 1 is not of type \"string\""
+    );
+    assert_eq!(settled.result, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn question_waits_for_input_and_is_notified() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let request = WatchNotificationsRequest {
+        session_id: tree.session.clone(),
+        client_id: String::from("c"),
+        policy: Some(troupe_proto::supervisor::v1::NotificationPolicy {
+            kinds: vec![NotificationKind::InputRequested.into()],
+            ..Default::default()
+        }),
+        ..WatchNotificationsRequest::default()
+    };
+    let mut notes = tree.client().watch_notifications(request).await.unwrap().into_inner();
+    let (mut runner, attempt, spawned) = asked(&pair, &tree, Some(0)).await;
+    let agent = pair.with_token(&spawned.token);
+    let ask = |question: &str| AskParentRequest {
+        question: question.to_owned(),
+        ..AskParentRequest::default()
+    };
+    let blank = within("AskParent", agent.clone().ask_parent(ask("\n"))).await;
+    refused(
+        blank,
+        Code::InvalidArgument,
+        Reason::InvalidArgument,
+        "question is required",
+    );
+    let answer = within("AskParent", agent.clone().ask_parent(ask("Which directory?"))).await;
+    assert!(has(
+        &answer.unwrap().into_inner().thread.unwrap(),
+        ConditionKind::AwaitingInput
+    ));
+    let note = within("a notification", notes.message()).await.unwrap().unwrap();
+    let note = note.notification.unwrap();
+    assert!(note.text.ends_with("asks: Which directory?"), "{}", note.text);
+
+    // A turn that ends with a question needs no result yet.
+    runner.complete(&attempt, "I asked.").await;
+    let settled = waited(&tree, &spawned.id).await;
+    assert_eq!(settled.status.unwrap().kind(), StatusKind::Completed);
+    assert_eq!(settled.question, "Which directory?");
+    let seen = tree.by(pair.with_token(VIEWER)).thread(&spawned.id).await;
+    assert!(has(&seen, ConditionKind::AwaitingInput));
+    assert!(!format!("{:?}", seen.conditions).contains("Which"));
+
+    let thread = tree.send(&spawned.id, "In src/.").await;
+    assert!(!has(&thread, ConditionKind::AwaitingInput));
+    let attempt = Attempt { turn: 2, ..attempt };
+    runner.turn_of(&attempt).await;
+    runner.begin(&attempt).await;
+    runner.end(&attempt, TurnOutcome::Completed, "nothing").await;
+    assert_eq!(
+        waited(&tree, &spawned.id).await.status.unwrap().kind(),
+        StatusKind::Errored
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unusable_schemas_are_rejected() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    for (schema, repairs, field, text) in [
+        ("{", None, "result_schema", "it is not valid JSON"),
+        ("[]", None, "result_schema", "it is not a JSON object"),
+        (r#"{"type": "strin"}"#, None, "result_schema", "is not valid"),
+        (r##"{"$ref": "#"}"##, None, "result_schema", "it refers to itself"),
+        (
+            r#"{"$ref": "https://example.com/x"}"#,
+            None,
+            "result_schema",
+            "names nothing in it",
+        ),
+        (
+            "{}",
+            Some(4),
+            "result_repairs",
+            "result_repairs is 4; at most 3 are allowed",
+        ),
+        ("", Some(1), "result_repairs", "result_repairs needs a result_schema"),
+    ] {
+        let answer = tree.try_spawn(with_schema(&tree, schema, repairs)).await;
+        let status = refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
+        assert_eq!(troupe_proto::fault::metadata_of(&status)["field"], field);
+    }
+    let mut runner = Runner::attach(&pair, "r").await;
+    let worker = tree.spawn("worker").await;
+    let attempt = runner.run(&worker.id).await;
+    let steered = SendInputRequest {
+        thread_id: worker.id.clone(),
+        message: Some(String::from("now")),
+        steer: true,
+        result_schema: String::from("{}"),
+        ..SendInputRequest::default()
+    };
+    let answer = within("SendInput", tree.client().send_input(steered)).await;
+    refused(
+        answer,
+        Code::InvalidArgument,
+        Reason::InvalidArgument,
+        "give steer or result_schema",
+    );
+
+    // Without a schema there is nothing to report.
+    let unasked = ReportResultRequest {
+        thread_id: worker.id.clone(),
+        document_json: String::from("{}"),
+        ..ReportResultRequest::default()
+    };
+    let answer = within("ReportResult", tree.client().report_result(unasked)).await;
+    refused(
+        answer,
+        Code::FailedPrecondition,
+        Reason::IllegalTransition,
+        "has no result to report",
+    );
+    runner.complete(&attempt, "done").await;
+    assert_eq!(kind(&tree.thread(&worker.id).await), StatusKind::Completed);
+}
