@@ -10,6 +10,7 @@ const FILES: &[&str] = &[
     "troupe/common/v1/common.proto",
     "troupe/registry/v1/registry.proto",
     "troupe/supervisor/v1/thread.proto",
+    "troupe/supervisor/v1/group.proto",
     "troupe/supervisor/v1/session.proto",
     "troupe/supervisor/v1/event.proto",
     "troupe/supervisor/v1/transcript.proto",
@@ -23,6 +24,7 @@ const FILES: &[&str] = &[
 const BOXED: &[&str] = &[
     ".troupe.supervisor.v1.Event.kind.session_opened",
     ".troupe.supervisor.v1.Event.kind.thread_spawned",
+    ".troupe.supervisor.v1.Event.kind.group_created",
     ".troupe.store.v1.Record.private",
     ".troupe.store.v1.Snapshot.private",
     ".troupe.store.v1.ThreadState.spawned",

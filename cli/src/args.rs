@@ -23,7 +23,7 @@ Work with agents:
   interrupt  Interrupt running turns               close      Close a thread
   resume     Reopen a closed thread                budget     Set the budget of a thread
   note       Set the note of a thread              approvals  Grant or deny approvals
-  notify     Follow notifications
+  notify     Follow notifications                  batch      Run one agent for each row
 Inspect:
   logs       Show the transcript of a thread       prompts    Show prompts
   artifacts  Fetch artifacts                       mail       List the mail of a thread

@@ -64,6 +64,11 @@ choices! {
     notification_kind -> supervisor::NotificationKind = "NOTIFICATION_KIND_"
         ["agent-turn-complete", "sub-agent-complete", "approval-requested", "stalled", "budget-exhausted", "runner-lost",
         "input-requested"];
+    /// Parses what happens when too many items of a batch fail.
+    group_failure_policy -> supervisor::GroupFailurePolicy = "GROUP_FAILURE_POLICY_" ["continue", "cancel-rest"];
+    /// Parses the state of an item.
+    group_item_state -> supervisor::GroupItemState = "GROUP_ITEM_STATE_"
+        ["pending", "running", "succeeded", "failed", "cancelled"];
     /// Parses whether the sender of a handoff expects a response.
     response_expectation -> supervisor::ResponseExpectation = "RESPONSE_EXPECTATION_" ["none", "optional", "required"];
 }

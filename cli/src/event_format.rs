@@ -1,7 +1,7 @@
 //! Events as text: one line each, for `watch` and the demo.
 
 use anstyle::Style;
-use troupe_proto::supervisor::v1::{Event, SessionUpdated, StatusKind, TurnOutcome, event::Kind};
+use troupe_proto::supervisor::v1::{Event, GroupItemOutcome, SessionUpdated, StatusKind, TurnOutcome, event::Kind};
 
 use crate::{
     ids, names,
@@ -100,6 +100,29 @@ fn describe(event: &Event) -> (Style, &'static str, String) {
             let preview = reported.result.as_ref().map(|result| result.preview.clone());
             (style::GOOD, "result", preview.unwrap_or_default())
         }
+        Kind::GroupCreated(created) => {
+            let spec = created.spec.clone().unwrap_or_default();
+            (
+                style::PLAIN,
+                "group created",
+                format!("{} with {} items", spec.name, spec.item_count),
+            )
+        }
+        Kind::GroupUpdated(_) => (style::PLAIN, "group updated", String::new()),
+        Kind::GroupItemEnded(ended) => {
+            let outcome = names::group_item_outcome(ended.outcome()).to_ascii_lowercase();
+            let look = match ended.outcome() {
+                GroupItemOutcome::Succeeded => style::GOOD,
+                _ => style::WARN,
+            };
+            (look, "item ended", format!("{} {outcome} {}", ended.item, ended.reason))
+        }
+        Kind::GroupEnding(ending) => (style::PLAIN, "group ends", ending.reason.clone()),
+        Kind::GroupEnded(ended) => {
+            let state = names::group_state(ended.outcome());
+            (style::PLAIN, "group ended", format!("{state} {}", ended.reason))
+        }
+        Kind::GroupRetried(_) => (style::PLAIN, "group retried", String::new()),
         Kind::NoteSet(note) => (style::PLAIN, "note", note.thread_note.clone()),
         Kind::ConditionChanged(changed) => {
             let what = if changed.active {

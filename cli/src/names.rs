@@ -34,6 +34,12 @@ short_names! {
     block_kind(common::BlockKind) = "BLOCK_KIND_";
     /// A status.
     status_kind(supervisor::StatusKind) = "STATUS_KIND_";
+    /// The state of a group.
+    group_state(supervisor::GroupState) = "GROUP_STATE_";
+    /// The outcome of an attempt at an item of a group.
+    group_item_outcome(supervisor::GroupItemOutcome) = "GROUP_ITEM_OUTCOME_";
+    /// The state of an item of a group.
+    group_item_state(supervisor::GroupItemState) = "GROUP_ITEM_STATE_";
     /// A condition.
     condition_kind(supervisor::ConditionKind) = "CONDITION_KIND_";
     /// Whether and how the supervisor keeps agents working.

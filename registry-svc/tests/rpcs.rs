@@ -139,6 +139,7 @@ async fn tool_descriptions_include_catalogue_roles() {
         [
             "spawn_agent",
             "spawn_node",
+            "spawn_group",
             "list_agents",
             "list_active_agents",
             "send_input",
@@ -183,7 +184,7 @@ async fn hint_can_be_limited_to_some_roles() {
     assert!(!described.hint.contains("worker"), "{}", described.hint);
     let none = describe(&site, &["ghost"]).await.unwrap();
     assert_eq!(none.hint, "");
-    assert_eq!(none.tools.len(), 13);
+    assert_eq!(none.tools.len(), 14);
     assert_fault(
         &describe(&site, &["no name"]).await.unwrap_err(),
         Code::InvalidArgument,

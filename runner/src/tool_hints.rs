@@ -33,6 +33,7 @@ const TOOLS: &[Hints] = &[
     Hints::of("list_active_agents", "List agents", Effect::Reads, true),
     Hints::of("wait", "Wait for agents", Effect::Reads, true),
     Hints::of("spawn_agent", "Spawn an agent", Effect::Adds, false),
+    Hints::of("spawn_group", "Spawn a group of agents", Effect::Adds, false),
     Hints::of("spawn_node", "Spawn a graph node", Effect::Adds, false),
     // With `interrupt` it stops a turn, but the same input continues the thread.
     Hints::of("send_input", "Send input to an agent", Effect::Adds, false),

@@ -10,7 +10,7 @@ use std::{
 use uuid::Uuid;
 
 use crate::domain::{
-    ids::{ApprovalId, ArtifactId, EdgeId, HandoffId, SessionId, ThreadId, WaitId},
+    ids::{ApprovalId, ArtifactId, EdgeId, GroupId, HandoffId, SessionId, ThreadId, WaitId},
     time::UnixMillis,
 };
 
@@ -74,6 +74,12 @@ impl Clock {
     #[must_use]
     pub fn new_artifact_id(&self) -> ArtifactId {
         ArtifactId::from_uuid(self.0.new_uuid())
+    }
+
+    /// A new group's id.
+    #[must_use]
+    pub fn new_group_id(&self) -> GroupId {
+        GroupId::from_uuid(self.0.new_uuid())
     }
 
     /// A new edge's id.

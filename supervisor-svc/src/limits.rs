@@ -8,6 +8,7 @@ use svc_kit::limits::Limit;
 use crate::{
     domain::{
         content::{MAX_EVENT_MESSAGE_BYTES, PREVIEW_CHARS},
+        decide::group::MAX_OPEN_GROUPS,
         rules::{
             approval::{APPROVAL_TIMEOUT, LONGEST_APPROVAL_TIMEOUT, MAX_WAITING_CALLS, MAX_WAITING_CALLS_OF_SESSION},
             authorize::{MAX_PATH_BYTES, MAX_PATHS},
@@ -39,6 +40,7 @@ use crate::{
         call::REQUEST_ID_BYTES,
         content::{PART_BYTES, PART_WITHIN},
         graph,
+        groups::{APPROVAL_ABOVE, MAX_CONCURRENCY, MAX_RETRIES},
         marks::SEARCHED,
         page::{DEFAULT_SIZE, MAX_BYTES, MAX_SIZE},
         parse::{
@@ -69,6 +71,7 @@ use crate::{
     service::Config,
     tool_decisions::ARGUMENTS_BYTES,
     transcripts::{BATCH_ENTRIES, BATCH_TEXT_BYTES, RESULT_TEXT_BYTES},
+    use_cases::group_plan::{KEY_BYTES, PLAN_BYTES, VARIABLES, VARIABLES_BYTES},
 };
 
 const REQUESTS: &str = "Requests to the supervisor";
@@ -320,6 +323,24 @@ fn requests() -> Vec<Limit> {
         ),
         Limit::bytes(REQUESTS, "an input with all its items", INPUT_BYTES),
         Limit::count(REQUESTS, "the items of an input", INPUT_ITEMS),
+        Limit::count(
+            REQUESTS,
+            "the items of a group; at most 10,000",
+            Config::MAX_GROUP_ITEMS as usize,
+        )
+        .set_by("--max-group-items", "TROUPE_MAX_GROUP_ITEMS"),
+        Limit::bytes(REQUESTS, "the template of a group with its items", PLAN_BYTES),
+        Limit::bytes(REQUESTS, "the key of an item", KEY_BYTES),
+        Limit::count(REQUESTS, "the variables of an item", VARIABLES),
+        Limit::bytes(REQUESTS, "the variables of an item, in total", VARIABLES_BYTES),
+        Limit::count(REQUESTS, "max_concurrency of a group", MAX_CONCURRENCY as usize),
+        Limit::count(REQUESTS, "retries of an item", MAX_RETRIES as usize),
+        Limit::count(SESSIONS, "groups of a session that have not ended", MAX_OPEN_GROUPS),
+        Limit::count(
+            REQUESTS,
+            "the items of a thread's group that needs no approval",
+            APPROVAL_ABOVE as usize,
+        ),
         Limit::bytes(REQUESTS, "a result_schema", SCHEMA_BYTES),
         Limit::count(
             REQUESTS,

@@ -48,6 +48,15 @@ pub struct SessionOptions {
         default_value_t = Config::SESSION_CONTENT_BYTES
     )]
     pub session_content_bytes: u64,
+    /// Maximum number of items of a group
+    #[arg(
+        long,
+        env = "TROUPE_MAX_GROUP_ITEMS",
+        value_name = "NUMBER",
+        default_value_t = Config::MAX_GROUP_ITEMS,
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
+    pub max_group_items: u32,
     /// Events per second that a thread may cause, after a burst of 50 times that number; all threads of a session
     /// together: twice the rate, burst 200 times
     #[arg(
@@ -93,6 +102,7 @@ impl Default for SessionOptions {
             max_open_threads: limits.max_open_threads,
             max_total_threads: limits.max_total_threads,
             session_content_bytes: Config::SESSION_CONTENT_BYTES,
+            max_group_items: Config::MAX_GROUP_ITEMS,
             thread_event_rate: EventRate::default().of_thread().per_second,
             keep_security_events: UpkeepLimits::SECURITY_EVENT_DAYS,
             prices: None,
@@ -132,6 +142,7 @@ impl SessionOptions {
             config.prices = Arc::new(PriceList::read(path)?);
         }
         config.session_content_bytes = self.session_content_bytes;
+        config.max_group_items = self.max_group_items;
         config.webhooks.allow_private = self.webhook_allow_private;
         Ok(())
     }

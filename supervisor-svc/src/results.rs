@@ -347,7 +347,7 @@ mod tests {
     fn unbounded_schemas_are_rejected() {
         for (schema, problem) in [
             (json!(true), "it is not a JSON object"),
-            (json!({"type": "strin"}), "\"strin\" is not valid"),
+            (json!({"type": "text"}), "\"text\" is not valid"),
             (json!({"$ref": "#"}), "it refers to itself"),
             (
                 json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}),

@@ -51,10 +51,14 @@ use crate::{
         webhooks::{WebhookLimits, Webhooks},
     },
     registry_client::RegistryClient,
-    rpc::{AUTHORITY, ServiceConfig, ServiceParts, SupervisorService, WaitLimits},
+    rpc::{self, AUTHORITY, ServiceConfig, ServiceParts, SupervisorService, WaitLimits},
     runners::{Dispatcher, LEASE, OutputBoard, RunnerGate, RunnerHub, Services, TelemetryBoard},
     tool_decisions::ToolDecisions,
     transcripts::Transcripts,
+    use_cases::{
+        groups::{GroupRunner, GroupServices},
+        spawn::Spawner,
+    },
 };
 
 /// Interval at which expired stored requests are deleted.
@@ -88,6 +92,8 @@ pub struct Config {
     pub upkeep: UpkeepLimits,
     /// Maximum content of a session, in bytes.
     pub session_content_bytes: u64,
+    /// Maximum number of items of a group.
+    pub max_group_items: u32,
     /// Maximum event rate of a thread.
     pub event_rate: EventRate,
     /// The prices of models, and the currency of new sessions.
@@ -97,6 +103,8 @@ pub struct Config {
 impl Config {
     /// Default maximum content of a session, in bytes: 1 GiB.
     pub const SESSION_CONTENT_BYTES: u64 = 1024 * 1024 * 1024;
+    /// Default of [`Self::max_group_items`].
+    pub const MAX_GROUP_ITEMS: u32 = 500;
 
     /// The defaults over a data directory and a registry.
     #[must_use]
@@ -113,6 +121,7 @@ impl Config {
             webhooks: WebhookLimits::default(),
             upkeep: UpkeepLimits::default(),
             session_content_bytes: Self::SESSION_CONTENT_BYTES,
+            max_group_items: Self::MAX_GROUP_ITEMS,
             event_rate: EventRate::default(),
             prices: Arc::default(),
         }
@@ -177,6 +186,7 @@ pub struct Supervisor {
     overview: Overview,
     watches: Arc<WatchSources>,
     webhooks: Webhooks,
+    groups: GroupRunner,
     decisions: ToolDecisions,
     transcripts: Transcripts,
     /// The URL at which agents' tools reach this service. Set once the service listens.
@@ -237,24 +247,32 @@ impl Supervisor {
             public_url: Arc::clone(&public_url),
         };
         let dispatcher = Dispatcher::new(services, output.clone());
+        let groups = GroupRunner::default();
         let feed = Feed::new(
             vec![
                 metrics.clone(),
                 Arc::new(changes.clone()),
                 Arc::new(webhooks.clone()),
                 Arc::new(dispatcher),
+                Arc::new(groups.clone()),
             ],
             hub.changes(),
         );
         let directory = Directory::new(EngineConfig {
             store: Arc::clone(&store),
-            clock,
+            clock: clock.clone(),
             feed,
             summarize: overview::summary,
             upkeep: config.upkeep,
             session_content_bytes: config.session_content_bytes,
             event_rate: config.event_rate,
             prices: Arc::clone(&config.prices),
+        });
+        groups.start(GroupServices {
+            spawner: Spawner::new(directory.clone(), registry.clone(), hub.clone()),
+            read_arguments: rpc::spawn::arguments,
+            store: Arc::clone(&store),
+            clock,
         });
         metrics::observe(&directory, &hub);
         let transcripts = Transcripts::new(Arc::clone(&store), config.session_content_bytes);
@@ -275,6 +293,7 @@ impl Supervisor {
             watches: Arc::new(watches),
             transcripts,
             webhooks,
+            groups,
             decisions: ToolDecisions::default(),
             public_url,
             config,
@@ -376,6 +395,7 @@ impl Supervisor {
             () = self.directory.outcome_unknown() => Err(RunError::OutcomeUnknown),
         };
         self.webhooks.stop();
+        self.groups.stop();
         self.directory.store().close().await;
         ended
     }
@@ -389,6 +409,7 @@ impl Supervisor {
             wait: WaitLimits::default(),
             watch: self.config.watch,
             allow_private_webhooks: self.config.webhooks.allow_private,
+            max_group_items: self.config.max_group_items,
         };
         let parts = ServiceParts {
             directory: self.directory.clone(),

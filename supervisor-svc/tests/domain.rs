@@ -15,6 +15,8 @@ mod control;
 mod eviction;
 #[path = "domain/graph.rs"]
 mod graph;
+#[path = "domain/groups.rs"]
+mod groups;
 #[path = "domain/laws.rs"]
 mod laws;
 #[path = "domain/mail.rs"]

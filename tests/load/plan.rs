@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) backlog: usize,
     /// The threads that are closed at once are ten to the power of these.
     pub(crate) levels: &'static [u32],
+    /// Items of the groups.
+    pub(crate) groups: &'static [usize],
     /// Threads of the restored sessions, each with [`Self::turns`].
     pub(crate) histories: &'static [usize],
     /// Turns of each of these threads; each turn is five events.
@@ -60,6 +62,7 @@ impl Plan {
         notes: 200,
         backlog: 500,
         levels: &[2, 3, 4],
+        groups: &[100, 1_000, 10_000],
         histories: &[10, 100, 1_000],
         turns: 20,
         sessions: 5_000,
@@ -83,6 +86,7 @@ impl Plan {
         notes: 4,
         backlog: 8,
         levels: &[1, 2],
+        groups: &[4],
         histories: &[1, 2],
         turns: 2,
         sessions: 10,

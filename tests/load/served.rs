@@ -201,6 +201,7 @@ pub(crate) async fn run(role: &[String]) {
             let data = DataDir::open(Path::new(data)).unwrap();
             let mut config = Config::new(data.path().to_owned(), (*registry).to_owned());
             config.limits = Limits::CEILING;
+            config.max_group_items = 10_000;
             let upkeep = Upkeep::ALL.into_iter().find(|known| format!("{known:?}") == *upkeep);
             config.upkeep = upkeep.expect("an upkeep").limits();
             let supervisor = Supervisor::open(config).await.unwrap();

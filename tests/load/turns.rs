@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Streaming;
 use troupe_proto::supervisor::v1::{
-    AttachRequest, AttachResponse, RunnerHeartbeat, RunnerReport, TurnOutcome, TurnStartedReport,
+    AttachRequest, AttachResponse, RunnerHeartbeat, RunnerReport, ThreadStoppedReport, TurnOutcome, TurnStartedReport,
     attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor, deliver_input::Delivery,
     runner_report::Kind,
 };
@@ -86,6 +86,15 @@ impl Work {
                         .await;
                     }
                 }
+                FromSupervisor::Shutdown(shutdown) => {
+                    let attempt = Attempt {
+                        thread: shutdown.thread_id,
+                        generation: shutdown.generation,
+                        turn: 0,
+                    };
+                    let stopped = ThreadStoppedReport::default();
+                    self.report(&attempt, Kind::Stopped(stopped)).await;
+                }
                 // Acknowledgements. This runner ends with its stream and resends nothing.
                 _ => {}
             }
@@ -102,19 +111,23 @@ impl Work {
             runner::ended(&attempt, TurnOutcome::Completed, &said),
         ];
         for kind in reports {
-            let number = self
-                .reports
-                .entry((attempt.thread.clone(), attempt.generation))
-                .or_default();
-            *number += 1;
-            let report = RunnerReport {
-                thread_id: attempt.thread.clone(),
-                generation: attempt.generation,
-                report_sequence: *number,
-                kind: Some(kind),
-            };
-            say(&self.outgoing, ToSupervisor::Report(report)).await;
+            self.report(&attempt, kind).await;
         }
+    }
+
+    async fn report(&mut self, attempt: &Attempt, kind: Kind) {
+        let number = self
+            .reports
+            .entry((attempt.thread.clone(), attempt.generation))
+            .or_default();
+        *number += 1;
+        let report = RunnerReport {
+            thread_id: attempt.thread.clone(),
+            generation: attempt.generation,
+            report_sequence: *number,
+            kind: Some(kind),
+        };
+        say(&self.outgoing, ToSupervisor::Report(report)).await;
     }
 }
 

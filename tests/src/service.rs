@@ -66,10 +66,19 @@ impl Ground {
     ///
     /// If the process ends before it serves. A failing test displays its log.
     pub async fn start(&self, arguments: &[&str]) -> Service {
+        self.start_at("127.0.0.1:0", arguments).await
+    }
+
+    /// Starts the service on this address, as [`Self::start`].
+    ///
+    /// # Panics
+    ///
+    /// If the process ends before it serves.
+    pub async fn start_at(&self, address: &str, arguments: &[&str]) -> Service {
         let mut process = Command::new(supervisor())
             .env_clear()
             .current_dir(self.files.path())
-            .args(["--supervisor-listen", "127.0.0.1:0", "--registry-url"])
+            .args(["--supervisor-listen", address, "--registry-url"])
             .arg(url_of(self.registry))
             .arg("--data-dir")
             .arg(self.files.path().join("data"))
@@ -107,6 +116,12 @@ impl Service {
     #[must_use]
     pub fn client(&self) -> client::Supervisor {
         client::supervisor(self.address, None)
+    }
+
+    /// Returns the address of the service.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Sends SIGKILL.

@@ -15,6 +15,7 @@ pub const CANONICAL_TOOLS: &[&str] = &[
     // Ours.
     "spawn_agent",
     "spawn_node",
+    "spawn_group",
     "send_input",
     "wait",
     "close_agent",

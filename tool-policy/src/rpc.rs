@@ -21,6 +21,7 @@ pub fn tools_of_rpc(method: &str) -> Option<&'static [&'static str]> {
         "SetThreadNote" => &["set_thread_note"],
         "CreateEdge" | "DeleteEdge" => &["create_edge"],
         "SendHandoff" => &["send_handoff"],
+        "CreateGroup" | "UpdateGroup" | "RetryGroup" | "CancelGroup" => &["spawn_group"],
         _ => return None,
     };
     Some(tools)
@@ -104,6 +105,7 @@ mod tests {
             ("CreateEdge", "create_edge"),
             ("DeleteEdge", "create_edge"),
             ("SendHandoff", "send_handoff"),
+            ("CreateGroup", "spawn_group"),
         ] {
             let tools = tools_of_rpc(method).unwrap();
             assert_eq!(tools.first(), Some(&tool), "{method}");

@@ -74,6 +74,10 @@ fn table(mail: &[Mail], now: SystemTime) -> Table<5> {
                 let message = status.map(|status| status.message.clone()).unwrap_or_default();
                 (child.thread_id.as_str(), names::status_kind(kind), message)
             }
+            Some(Body::GroupEnded(ended)) => {
+                let state = names::group_state(ended.outcome());
+                (ended.group_id.as_str(), "GROUP", format!("{state} {}", ended.reason))
+            }
             None => ("", "-", String::new()),
         };
         let look = if mail.acknowledged { style::DIM } else { style::PLAIN };

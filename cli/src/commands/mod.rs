@@ -3,6 +3,7 @@
 pub(crate) mod agents;
 pub(crate) mod approvals;
 pub(crate) mod artifacts;
+pub(crate) mod batch;
 pub(crate) mod budget;
 pub(crate) mod bundle;
 pub(crate) mod close;
@@ -81,6 +82,8 @@ pub(crate) enum Command {
     Budget(budget::Args),
     /// Follow notifications
     Notify(notify::Args),
+    /// Run one agent for each row of a table
+    Batch(batch::Args),
     /// List approvals; grant or deny them
     Approvals(approvals::Args),
     /// Create, list, change, close and delete sessions
@@ -199,6 +202,7 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::Note(args) => Box::pin(thread::note(args, context)).await,
         Command::Budget(args) => Box::pin(budget::run(args, context)).await,
         Command::Notify(args) => Box::pin(notify::run(args, context)).await,
+        Command::Batch(args) => Box::pin(batch::run(args, context)).await,
         Command::Approvals(args) => Box::pin(approvals::run(args, context)).await,
         Command::Session(args) => Box::pin(session::run(args, context)).await,
         Command::Thread(args) => Box::pin(thread::run(args, context)).await,

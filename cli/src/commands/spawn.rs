@@ -320,7 +320,7 @@ async fn open_session(supervisor: &mut Supervisor, args: &Args, context: &Contex
 }
 
 /// Closes and deletes a session that was opened for a rejected spawn. A failure is not reported.
-async fn remove_session(supervisor: &mut Supervisor, session: &str) {
+pub(super) async fn remove_session(supervisor: &mut Supervisor, session: &str) {
     let close = CloseSessionRequest {
         request_id: client::request_id(),
         session_id: session.to_owned(),

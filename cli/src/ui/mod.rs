@@ -28,6 +28,7 @@ pub(crate) use self::{
     live::Live,
     table::{Cell, Table},
     tree::{cost, doing, role, status_of, tokens, tree},
+    width::clip,
 };
 use crate::{
     error::{Error, Kind, Result},

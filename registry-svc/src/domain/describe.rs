@@ -75,6 +75,7 @@ pub fn tools(roles: &[Listed<'_>]) -> Vec<Tool> {
     vec![
         spawn_agent(&hint(roles)),
         spawn_node(),
+        spawn_group(),
         list_agents(),
         list_active_agents(),
         send_input(),
@@ -324,6 +325,47 @@ fn send_handoff() -> Tool {
     )
 }
 
+fn spawn_group() -> Tool {
+    let item = object(
+        &["key"],
+        json!({
+            "key": string("The key of the item, unique in the group."),
+            "variables": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "description": "The values of {name} in the message.",
+            },
+            "message": string("The task of this item instead of the common message."),
+        }),
+    );
+    tool(
+        "spawn_group",
+        "Spawns an agent for each item, at most max_concurrency at a time, and answers the results of all of them. Use it \
+         for the same task on many inputs. Their threads are closed when they have ended. An operator must approve a \
+         group of more than 50 items.",
+        &["items"],
+        json!({
+            "message": string("The task of each agent, with {name} for the variables of its item."),
+            "items": {"type": "array", "items": item, "minItems": 1, "description": "The items."},
+            "agent_type": string("The role of the agents."),
+            "agent_name": string("The persona of the role."),
+            "model": string("Model that overrides the persona's, the role's and your own."),
+            "name": string("A name of the group that is unique in the session."),
+            "max_concurrency": {"type": "integer", "minimum": 1, "maximum": 1_000, "description": "Default: 8."},
+            "retries": {"type": "integer", "minimum": 0, "maximum": 10, "description": "Retries of a failed item. Default: 0."},
+            "tolerated_failures": {"type": "integer", "minimum": 0, "description": "Default: 0."},
+            "result_schema": result_schema(),
+            "wait": boolean("Whether to wait for the end. Otherwise mail comes when it has ended. Default: true."),
+            "timeout_ms": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 1_800_000,
+                "description": "How long to wait at most, in milliseconds. Default: 1800000.",
+            },
+        }),
+    )
+}
+
 fn report_result() -> Tool {
     tool(
         "report_result",
@@ -471,6 +513,7 @@ mod tests {
             [
                 "spawn_agent",
                 "spawn_node",
+                "spawn_group",
                 "list_agents",
                 "list_active_agents",
                 "send_input",

@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 use troupe_proto::supervisor::v1::{
-    CreateEdgeResponse, SendInputResponse, SpawnAgentResponse, SpawnableAgent, SpawnablePersona, Status, StatusKind,
-    Thread, ThreadResult, WaitAgentsResponse,
+    CreateEdgeResponse, Group, GroupItemStatus, GroupState, SendInputResponse, SpawnAgentResponse, SpawnableAgent,
+    SpawnablePersona, Status, StatusKind, Thread, ThreadResult, WaitAgentsResponse,
 };
 
 /// The label of a spawn that waits for an operator's approval.
@@ -153,6 +153,59 @@ pub(super) fn waited(answer: &WaitAgentsResponse) -> Value {
         }
     }
     value
+}
+
+/// Returns whether a group has ended.
+pub(super) fn has_ended(group: &Group) -> bool {
+    matches!(
+        group.state(),
+        GroupState::Succeeded | GroupState::Failed | GroupState::Cancelled
+    )
+}
+
+/// `{"group_id", "state", "succeeded", "failed", ..., "items": [{"key", "state", "result" | "message" | "error"}]}`.
+pub(super) fn group(group: &Group, items: &[GroupItemStatus]) -> Value {
+    let spec = group.spec.clone().unwrap_or_default();
+    let mut value = json!({
+        "group_id": spec.group_id,
+        "state": short(group.state().as_str_name(), "GROUP_STATE_"),
+        "succeeded": group.succeeded,
+        "failed": group.failed,
+        "cancelled": group.cancelled,
+        "running": group.running,
+        "pending": group.pending,
+    });
+    for (key, text) in [
+        ("reason", &group.reason),
+        ("approval_id", &group.approval_id),
+        ("artifact_id", &group.table_artifact_id),
+    ] {
+        if !text.is_empty() {
+            value[key] = text.as_str().into();
+        }
+    }
+    if !items.is_empty() {
+        value["items"] = items.iter().map(group_item).collect();
+    }
+    value
+}
+
+fn group_item(item: &GroupItemStatus) -> Value {
+    let state = short(item.state().as_str_name(), "GROUP_ITEM_STATE_");
+    let mut value = json!({"key": item.key, "state": state});
+    match &item.result {
+        Some(found) => value["result"] = result(found),
+        None if !item.message.is_empty() => value["message"] = item.message.as_str().into(),
+        None => {}
+    }
+    if !item.error.is_empty() {
+        value["error"] = item.error.as_str().into();
+    }
+    value
+}
+
+fn short(name: &str, prefix: &str) -> String {
+    name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
 }
 
 /// Returns a result. Only a result that is too large for the answer is cut.

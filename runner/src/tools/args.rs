@@ -2,15 +2,15 @@
 //! missing or contradictory arguments, so that each error has one text. The exception is an empty list, which the
 //! supervisor could not distinguish from a missing one.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 use serde_json::Value;
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
-        ArtifactRef, CreateEdgeRequest, EdgeKind, InputItem, ListScope, OnLimit, ResponseExpectation,
-        SendHandoffRequest, SendInputRequest, SpawnAgentRequest,
+        ArtifactRef, CreateEdgeRequest, CreateGroupRequest, EdgeKind, GroupItem, InputItem, ListScope, OnLimit,
+        ResponseExpectation, SendHandoffRequest, SendInputRequest, SpawnAgentRequest,
     },
 };
 
@@ -37,7 +37,7 @@ pub(super) struct SpawnAgent {
     alias: String,
     objective: String,
     definition_of_done: String,
-    /// The JSON Schema of the result; `None`: no result is asked for.
+    /// The JSON Schema of the result; `None`: no result is requested.
     result_schema: Option<Value>,
     /// Whether to wait for a slot instead of being rejected.
     queue: bool,
@@ -101,7 +101,7 @@ pub(super) struct SendInput {
     id: String,
     message: Option<String>,
     items: Option<Vec<JsonItem>>,
-    /// The JSON Schema of the result; `None`: no result is asked for.
+    /// The JSON Schema of the result; `None`: no result is requested.
     result_schema: Option<Value>,
     #[serde(default)]
     interrupt: bool,
@@ -131,6 +131,69 @@ fn schema_text(schema: Option<Value>) -> String {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text,
         Some(schema) => schema.to_string(),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SpawnGroup {
+    message: Option<String>,
+    items: Vec<Item>,
+    agent_type: String,
+    agent_name: String,
+    model: String,
+    name: String,
+    max_concurrency: u32,
+    retries: u32,
+    tolerated_failures: u32,
+    /// The JSON Schema of the results; `None`: no results are requested.
+    result_schema: Option<Value>,
+    wait: Option<bool>,
+    timeout_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Item {
+    key: String,
+    #[serde(default)]
+    variables: BTreeMap<String, String>,
+    #[serde(default)]
+    message: String,
+}
+
+impl SpawnGroup {
+    /// Returns how long to wait for the end. Zero: not at all.
+    pub(super) fn wait(&self) -> Duration {
+        match (self.wait, self.timeout_ms) {
+            (Some(false), _) => Duration::ZERO,
+            (_, Some(milliseconds)) => Duration::from_millis(milliseconds).clamp(SHORTEST_WAIT, LONGEST_WAIT),
+            (_, None) => LONGEST_WAIT,
+        }
+    }
+
+    pub(super) fn into_request(self, request_id: String) -> CreateGroupRequest {
+        let items = self.items.into_iter().map(|item| GroupItem {
+            key: item.key,
+            variables: item.variables,
+            message: item.message,
+        });
+        CreateGroupRequest {
+            request_id,
+            name: self.name,
+            template: Some(SpawnAgentRequest {
+                message: self.message,
+                agent_type: self.agent_type,
+                agent_name: self.agent_name,
+                model: self.model,
+                result_schema: schema_text(self.result_schema),
+                ..Default::default()
+            }),
+            items: items.collect(),
+            max_concurrency: self.max_concurrency,
+            retries: self.retries,
+            tolerated_failures: self.tolerated_failures,
+            ..Default::default()
+        }
     }
 }
 

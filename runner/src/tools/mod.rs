@@ -20,10 +20,11 @@ use troupe_proto::{
     fault::{metadata_of, reason_of, retry_after},
     reason::Reason,
     supervisor::v1::{
-        AskParentRequest, CloseAgentRequest, CreateEdgeRequest, DescribeToolsRequest, GetThreadRequest,
-        ListActiveAgentsRequest, ListScope, ListSpawnableAgentsRequest, ReportResultRequest, ResumeAgentRequest,
-        SendHandoffRequest, SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, Thread,
-        ToolDescription, WaitAgentsRequest, WaitMode, agent_supervisor_service_client::AgentSupervisorServiceClient,
+        AskParentRequest, CloseAgentRequest, CreateEdgeRequest, CreateGroupRequest, DescribeToolsRequest,
+        GetGroupRequest, GetThreadRequest, ListActiveAgentsRequest, ListGroupItemsRequest, ListScope,
+        ListSpawnableAgentsRequest, ReportResultRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest,
+        SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, Thread, ToolDescription, WaitAgentsRequest,
+        WaitMode, agent_supervisor_service_client::AgentSupervisorServiceClient,
     },
 };
 use uuid::Uuid;
@@ -40,6 +41,8 @@ const WAIT_MARGIN: Duration = Duration::from_secs(15);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Maximum number of pages of a list.
 const MAX_PAGES: usize = 10;
+/// Maximum number of items in the answer of a group. The artifact of the group has all of them.
+const MAX_GROUP_ITEMS: i32 = 200;
 /// Maximum length of an unknown tool's name in an error text, in characters.
 const MAX_NAME_CHARS: usize = 128;
 
@@ -271,6 +274,7 @@ impl Toolbox {
             "set_thread_note" => self.set_thread_note(read(args)?).await,
             "create_edge" => self.create_edge(read(args)?).await,
             "send_handoff" => self.send_handoff(read(args)?).await,
+            "spawn_group" => self.spawn_group(read(args)?).await,
             "report_result" => self.report_result(read(args)?).await,
             "ask_parent" => self.ask_parent(read(args)?).await,
             other => Err(ToolFailure::unsupported(other)),
@@ -468,6 +472,57 @@ impl Toolbox {
             })
             .await?;
         Ok(json!({"handoff_id": answer.handoff.unwrap_or_default().handoff_id}))
+    }
+
+    /// Creates a group, waits for its end, and returns its items.
+    async fn spawn_group(&self, args: args::SpawnGroup) -> ToolAnswer {
+        let deadline = Instant::now() + args.wait();
+        let request = CreateGroupRequest {
+            session_id: self.named.session_id.clone(),
+            parent_thread_id: self.named.thread_id.clone(),
+            ..args.into_request(request_id())
+        };
+        let created = self
+            .send(&request, CALL_LIMIT, |mut client, request| async move {
+                client.create_group(request).await
+            })
+            .await?;
+        let mut group = created.group.unwrap_or_default();
+        let group_id = group.spec.clone().unwrap_or_default().group_id;
+        while !answers::has_ended(&group) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let request = GetGroupRequest {
+                session_id: group.session_id.clone(),
+                group_id: group_id.clone(),
+                wait: prost_types::Duration::try_from(left).ok(),
+                ..Default::default()
+            };
+            let answer = self
+                .send(&request, left + WAIT_MARGIN, |mut client, request| async move {
+                    client.get_group(request).await
+                })
+                .await?;
+            group = answer.group.unwrap_or_default();
+        }
+        let mut items = Vec::new();
+        if answers::has_ended(&group) {
+            let request = ListGroupItemsRequest {
+                session_id: group.session_id.clone(),
+                group_id,
+                page_size: MAX_GROUP_ITEMS,
+                ..Default::default()
+            };
+            let page = self
+                .send(&request, CALL_LIMIT, |mut client, request| async move {
+                    client.list_group_items(request).await
+                })
+                .await?;
+            items = page.items;
+        }
+        Ok(answers::group(&group, &items))
     }
 
     async fn report_result(&self, args: args::ReportResult) -> ToolAnswer {

@@ -65,6 +65,9 @@ export class OpenLimitError extends ServiceError {}
 /** `BUDGET_EXHAUSTED`: What a thread and its descendants may spend is spent. */
 export class BudgetExhaustedError extends ServiceError {}
 
+/** `RESULT_INVALID`: A result does not match the schema that the input has; the text lists the errors. */
+export class ResultInvalidError extends ServiceError {}
+
 /** `LIMIT_EXCEEDED`: A size or a count of the request, the session or the service is exhausted. */
 export class LimitExceededError extends ServiceError {}
 
@@ -175,6 +178,7 @@ export const BY_REASON: Readonly<Record<string, typeof ServiceError>> = {
   THREAD_LIMIT: ThreadLimitError,
   OPEN_LIMIT: OpenLimitError,
   BUDGET_EXHAUSTED: BudgetExhaustedError,
+  RESULT_INVALID: ResultInvalidError,
   LIMIT_EXCEEDED: LimitExceededError,
   MESSAGE_TOO_LARGE: MessageTooLargeError,
   MALFORMED_MESSAGE: MalformedMessageError,

@@ -8,7 +8,11 @@ use crate::{
         Artifact, BlockRef, CallDetails, CloseCause, ConditionKind, Edge, Handoff, OutputDigests, PromptExtent,
         SettingsChange, Spawned,
     },
-    ids::{ApprovalId, Digest, EdgeId, Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
+    group::{GroupLimitsChange, GroupSpec, ItemRef},
+    ids::{
+        ApprovalId, Digest, EdgeId, Generation, GroupId, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId,
+        Turn,
+    },
     principal::{Actor, Caller},
     settings::{Budget, ClosePolicy, LimitsChange, OnLimit, Price, Urgency, Usage},
     status::Settled,
@@ -44,7 +48,7 @@ pub enum Command {
         urgency: Urgency,
         /// The behavior when no slot is free.
         on_limit: OnLimit,
-        /// The number of repair turns if the input has a result schema. `None`: it has none.
+        /// The number of repair turns if the input has a result schema, otherwise `None`.
         result_repairs: Option<u32>,
     },
     /// Stops the running turns of a subtree.
@@ -199,6 +203,47 @@ pub enum Command {
         /// The newest letter to acknowledge.
         up_to: Sequence,
     },
+    /// Creates a group.
+    CreateGroup(Box<NewGroup>),
+    /// Changes the limits of a group.
+    UpdateGroup {
+        /// The caller.
+        caller: Caller,
+        /// The group.
+        group: GroupId,
+        /// The change.
+        change: GroupLimitsChange,
+    },
+    /// Cancels the items of a group that have not ended.
+    CancelGroup {
+        /// The caller.
+        caller: Caller,
+        /// The group.
+        group: GroupId,
+        /// The reason.
+        reason: String,
+    },
+    /// Makes the failed and cancelled items of an ended group pending again.
+    RetryGroup {
+        /// The caller.
+        caller: Caller,
+        /// The group.
+        group: GroupId,
+    },
+    /// Records that an item cannot be spawned.
+    FailItem {
+        /// The item.
+        item: ItemRef,
+        /// A human-readable reason.
+        reason: String,
+    },
+    /// Ends a group whose items have all ended.
+    EndGroup {
+        /// The group.
+        group: GroupId,
+        /// The table of the results.
+        table: Box<Artifact>,
+    },
     /// Applies an operator's decision to a pending approval.
     ResolveApproval {
         /// The approval.
@@ -265,6 +310,25 @@ pub enum Command {
     },
     /// Processes all deadlines that have passed.
     Tick,
+}
+
+/// A group to create.
+#[derive(Clone, Debug)]
+pub struct NewGroup {
+    /// The caller.
+    pub caller: Caller,
+    /// The parent of the items' threads.
+    pub parent: ThreadId,
+    /// The properties.
+    pub spec: Arc<GroupSpec>,
+    /// The budget of each item.
+    pub item_budget: Budget,
+    /// The role, for the operator.
+    pub role: String,
+    /// Whether an operator must approve the group, regardless of the rules.
+    pub needs_approval: bool,
+    /// The id of the approval, if one is required.
+    pub approval: ApprovalId,
 }
 
 /// An operator's changes to a session. Fields that are not set keep their value.
@@ -355,7 +419,7 @@ pub enum Report {
         digests: OutputDigests,
         /// Whether the runner interrupted it because the runner itself was stopped.
         runner_stopped: bool,
-        /// The check of the last message, if the thread was asked for a result and has not reported it.
+        /// The check of the last message, if a requested result was not reported.
         result: Option<Box<ResultCheck>>,
     },
     /// Input reached the agent within a running turn.

@@ -6,9 +6,10 @@ use tool_policy::Policy;
 
 use crate::{
     content::ContentRef,
+    group::{GroupLimits, GroupOutcome, GroupSpec, ItemOutcome, ItemRef},
     ids::{
-        ApprovalId, ArtifactId, Digest, EdgeId, Generation, HandoffId, InputNumber, ReportSequence, RunnerId, Sequence,
-        ThreadId, Turn,
+        ApprovalId, ArtifactId, Digest, EdgeId, Generation, GroupId, HandoffId, InputNumber, ReportSequence, RunnerId,
+        Sequence, ThreadId, Turn,
     },
     principal::Actor,
     settings::{
@@ -155,7 +156,7 @@ pub enum ThreadEvent {
         from: Actor,
         /// Whether the input is delivered to the running turn, if the program supports it.
         steers: bool,
-        /// The number of repair turns if the input has a result schema. `None`: it has none.
+        /// The number of repair turns if the input has a result schema, otherwise `None`.
         result_repairs: Option<u32>,
     },
     /// A turn was dispatched to the runner.
@@ -283,6 +284,51 @@ pub enum ThreadEvent {
     HandoffSent(Box<Handoff>),
     /// The thread acknowledged its mail up to this number.
     MailAcknowledged(Sequence),
+    /// A group was created whose items run below the thread.
+    GroupCreated {
+        /// Its properties.
+        spec: Arc<GroupSpec>,
+        /// The approval that it waits for. `None`: items start at once.
+        approval: Option<ApprovalId>,
+    },
+    /// Limits of a group changed.
+    GroupUpdated {
+        /// The group.
+        group: GroupId,
+        /// The new limits.
+        limits: GroupLimits,
+    },
+    /// An attempt at an item ended.
+    GroupItemEnded {
+        /// The item.
+        item: ItemRef,
+        /// The outcome.
+        outcome: ItemOutcome,
+        /// Why it did not succeed.
+        reason: String,
+    },
+    /// The outcome of a group is certain. Its pending items are cancelled.
+    GroupEnding {
+        /// The group.
+        group: GroupId,
+        /// The outcome.
+        outcome: GroupOutcome,
+        /// The reason.
+        reason: String,
+    },
+    /// All items of a group have ended.
+    GroupEnded {
+        /// The group.
+        group: GroupId,
+        /// The outcome.
+        outcome: GroupOutcome,
+        /// The reason.
+        reason: String,
+        /// The table of the results.
+        table: Box<Artifact>,
+    },
+    /// The failed and cancelled items of a group are pending again.
+    GroupRetried(GroupId),
     /// An approval was requested for the thread.
     ApprovalRequested {
         /// The approval.
@@ -357,8 +403,10 @@ pub struct Spawned {
     pub wake_policy: WakePolicy,
     /// Its first input.
     pub input: Option<ContentRef>,
-    /// The number of repair turns if the first input has a result schema. `None`: it has none.
+    /// The number of repair turns if the first input has a result schema, otherwise `None`.
     pub result_repairs: Option<u32>,
+    /// The item of a group that it works on.
+    pub item: Option<ItemRef>,
 }
 
 /// Maximum size of a role description in a spawn event, in bytes. The resolution contains the complete description.
@@ -563,6 +611,8 @@ pub enum CloseCause {
     Eviction,
     /// The restart intensity was exceeded.
     Intensity,
+    /// The end of its item, or of the item's group.
+    Group,
 }
 
 /// The state of a resumed thread.
@@ -653,6 +703,8 @@ pub enum ApprovalKind {
     Tool,
     /// An edge.
     Edge,
+    /// A group.
+    Group,
 }
 
 /// The decision on an approval.

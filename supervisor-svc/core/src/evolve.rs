@@ -9,11 +9,13 @@ use imbl::Vector;
 
 use crate::{
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Event, Recorded, SessionEvent, Spawned, ThreadEvent},
+    group::GroupOutcome,
     ids::{ApprovalId, EdgeId, Generation, InputNumber, ReportSequence, Sequence, SessionId, ThreadId, Turn},
     rules::{budget, stall},
     settings::{StallRule, Usage},
     state::{
         approval::{Approval, MAX_DECIDED, Verdict},
+        group::{Group, GroupStage},
         mailbox::{Body, Letter, Mailbox},
         session::Session,
         thread::{
@@ -48,10 +50,16 @@ pub fn evolve(session: &mut Session, recorded: &Recorded) {
             SessionEvent::Updated(change) => session.apply_settings(change),
             SessionEvent::Closed => session.closed = true,
         },
-        Event::Thread(id, ThreadEvent::Spawned(spawned)) => spawn(session, *id, spawned, recorded),
+        Event::Thread(id, ThreadEvent::Spawned(spawned)) => {
+            spawn(session, *id, spawned, recorded);
+            if let Some(item) = spawned.item {
+                session.update_group(item.group, |group| group.start(item.item, *id, recorded.time));
+            }
+        }
         Event::Thread(id, event) => {
             graph(session, *id, event);
             approvals(session, *id, event, recorded);
+            groups(session, *id, event, recorded);
             let stall = session.settings.stall;
             let changed = session.update(*id, |thread| {
                 let (was_open, spent_before) = (thread.status.kind().is_open(), thread.total_usage());
@@ -95,6 +103,75 @@ fn graph(session: &mut Session, id: ThreadId, event: &ThreadEvent) {
         for edge in ended {
             session.disconnect(edge);
         }
+    }
+}
+
+/// Folds an event into the groups.
+fn groups(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &Recorded) {
+    match event {
+        ThreadEvent::GroupCreated { spec, approval } => {
+            let stage = approval.map_or(GroupStage::Running, GroupStage::AwaitingApproval);
+            session.put_group(Group::new(Arc::clone(spec), id, stage, recorded.time));
+        }
+        ThreadEvent::GroupUpdated { group, limits } => session.update_group(*group, |group| {
+            group.limits = *limits;
+            group.updated = recorded.time;
+        }),
+        ThreadEvent::GroupItemEnded { item, outcome, reason } => {
+            let attempt = session
+                .group(item.group)
+                .and_then(|group| group.item(item.item)?.thread);
+            session.update_group(item.group, |group| {
+                group.end(item.item, *outcome, reason);
+                group.updated = recorded.time;
+            });
+            if let Some(thread) = attempt {
+                session.update(thread, |thread| thread.item_has_ended = true);
+            }
+        }
+        ThreadEvent::GroupEnding { group, outcome, reason } => session.update_group(*group, |group| {
+            group.cancel_pending(reason);
+            group.stage = GroupStage::Ending(*outcome, reason.clone());
+            group.updated = recorded.time;
+        }),
+        ThreadEvent::GroupEnded {
+            group,
+            outcome,
+            reason,
+            table,
+        } => session.update_group(*group, |group| {
+            group.stage = GroupStage::Ended(*outcome, reason.clone());
+            group.table = Some((**table).clone());
+            group.updated = recorded.time;
+        }),
+        ThreadEvent::GroupRetried(group) => session.update_group(*group, |group| {
+            group.retry_failed();
+            group.stage = GroupStage::Running;
+            group.table = None;
+            group.updated = recorded.time;
+        }),
+        ThreadEvent::ApprovalResolved {
+            approval,
+            decision,
+            reason,
+            ..
+        } => {
+            let waiting = |group: &&Arc<Group>| group.stage == GroupStage::AwaitingApproval(*approval);
+            let waiting = session.open_groups().find(waiting).map(|group| group.spec.id);
+            if let Some(group) = waiting {
+                session.update_group(group, |group| {
+                    group.updated = recorded.time;
+                    if *decision == ApprovalDecision::Granted {
+                        group.stage = GroupStage::Running;
+                    } else {
+                        let reason = format!("its approval was {}: {reason}", decision.as_str());
+                        group.cancel_pending(&reason);
+                        group.stage = GroupStage::Ending(GroupOutcome::Cancelled, reason);
+                    }
+                });
+            }
+        }
+        _ => {}
     }
 }
 
@@ -185,9 +262,13 @@ fn add_usage(session: &mut Session, id: ThreadId, before: Usage, after: Usage) {
     }
     let lineage: Vec<ThreadId> = session.lineage(id).map(|thread| thread.id).collect();
     for id in lineage {
-        session.update(id, |thread| {
+        let item = session.update(id, |thread| {
             thread.subtree_usage = thread.subtree_usage.with_part(before, after);
+            thread.spawned.item
         });
+        if let Some(item) = item.flatten() {
+            session.update_group(item.group, |group| group.usage = group.usage.with_part(before, after));
+        }
     }
 }
 
@@ -195,6 +276,20 @@ fn add_usage(session: &mut Session, id: ThreadId, before: Usage, after: Usage) {
 /// cascade, only the parent of its top receives one letter.
 fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &Recorded) {
     let (to, body) = match event {
+        ThreadEvent::GroupEnded {
+            group,
+            outcome,
+            reason,
+            table,
+        } => {
+            let ended = Body::GroupEnded {
+                group: *group,
+                outcome: *outcome,
+                reason: reason.clone(),
+                table: table.id,
+            };
+            (Some(id), ended)
+        }
         // The repair turn that follows has the outcome.
         ThreadEvent::TurnEnded {
             result_repair: true, ..
@@ -206,7 +301,12 @@ fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &
                 child: id,
                 status: thread.status.clone(),
             };
-            (thread.spawned.parent.filter(|_| !session.is_closing(id)), told)
+            // The parent of items receives one letter, when the group ends.
+            let is_item = thread.spawned.item.is_some();
+            (
+                thread.spawned.parent.filter(|_| !is_item && !session.is_closing(id)),
+                told,
+            )
         }
         ThreadEvent::Spawned(_)
         | ThreadEvent::SpawnFailed { .. }
@@ -229,6 +329,11 @@ fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &
         | ThreadEvent::EdgeCreated(_)
         | ThreadEvent::EdgeDeleted(_)
         | ThreadEvent::MailAcknowledged(_)
+        | ThreadEvent::GroupCreated { .. }
+        | ThreadEvent::GroupUpdated { .. }
+        | ThreadEvent::GroupItemEnded { .. }
+        | ThreadEvent::GroupEnding { .. }
+        | ThreadEvent::GroupRetried(_)
         | ThreadEvent::ApprovalRequested { .. }
         | ThreadEvent::ApprovalResolved { .. } => return,
     };
@@ -299,6 +404,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         },
         result_request: None,
         result: None,
+        item_has_ended: false,
         continues: false,
         interrupt: None,
         last_report: ReportSequence::ZERO,
@@ -499,6 +605,12 @@ impl Thread {
             | ThreadEvent::EdgeCreated(_)
             | ThreadEvent::EdgeDeleted(_)
             | ThreadEvent::HandoffSent(_)
+            | ThreadEvent::GroupCreated { .. }
+            | ThreadEvent::GroupUpdated { .. }
+            | ThreadEvent::GroupItemEnded { .. }
+            | ThreadEvent::GroupEnding { .. }
+            | ThreadEvent::GroupEnded { .. }
+            | ThreadEvent::GroupRetried(_)
             | ThreadEvent::ApprovalRequested { .. }
             | ThreadEvent::ApprovalResolved { .. } => {}
             ThreadEvent::MailAcknowledged(up_to) => {

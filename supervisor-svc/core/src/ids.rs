@@ -83,6 +83,10 @@ uuid_id!(
     HandoffId
 );
 uuid_id!(
+    /// A group of spawns.
+    GroupId
+);
+uuid_id!(
     /// A call that waits for threads.
     WaitId
 );

@@ -13,6 +13,7 @@ pub mod decide;
 pub mod effect;
 pub mod event;
 pub mod evolve;
+pub mod group;
 pub mod ids;
 pub mod principal;
 pub mod rejection;

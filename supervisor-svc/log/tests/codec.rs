@@ -26,9 +26,10 @@ use supervisor_core::{
         Edge, EdgeKind, Event, EventMetadata, Expectation, Fence, Handoff, OutputDigests, PromptExtent, Recorded,
         Resumed, Role, Scope, SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent, ValueOrigin,
     },
+    group::{GroupLimits, GroupOutcome, GroupSpec, ItemOutcome, ItemRef, Join, OnFailure},
     ids::{
-        ApprovalId, ArtifactId, Digest, EdgeId, Generation, HandoffId, InputNumber, ReportSequence, RunnerId, Sequence,
-        SessionId, ThreadId, Turn,
+        ApprovalId, ArtifactId, Digest, EdgeId, Generation, GroupId, HandoffId, InputNumber, ReportSequence, RunnerId,
+        Sequence, SessionId, ThreadId, Turn,
     },
     principal::Actor,
     settings::{
@@ -430,8 +431,88 @@ fn spawned() -> BoxedStrategy<Spawned> {
             wake_policy: rest.4,
             input: rest.5,
             result_repairs: Some(2),
+            item: Some(item()),
         })
         .boxed()
+}
+
+fn item() -> ItemRef {
+    ItemRef {
+        group: GroupId::from_uuid(Uuid::from_u128(3)),
+        item: 7,
+    }
+}
+
+fn group_event() -> impl Strategy<Value = ThreadEvent> {
+    let group = item().group;
+    let limits = || {
+        (1..9_u32, 0..9_u32, any::<bool>()).prop_map(|(max_concurrency, tolerated_failures, paused)| GroupLimits {
+            max_concurrency,
+            tolerated_failures,
+            paused,
+        })
+    };
+    let join = prop_oneof![Just(Join::All), (1..5_u32).prop_map(Join::Quorum)];
+    let on_failure = prop_oneof![Just(OnFailure::Continue), Just(OnFailure::CancelRest)];
+    let spec = (limits(), join, on_failure, text(), actor(), content(), any::<bool>());
+    let outcome = || {
+        prop_oneof![
+            Just(GroupOutcome::Succeeded),
+            Just(GroupOutcome::Failed),
+            Just(GroupOutcome::Cancelled)
+        ]
+    };
+    let of_item = prop_oneof![
+        Just(ItemOutcome::Succeeded),
+        Just(ItemOutcome::Failed),
+        Just(ItemOutcome::Retried),
+        Just(ItemOutcome::Cancelled)
+    ];
+    prop_oneof![
+        spec.prop_map(move |(limits, join, on_failure, name, creator, plan, is_bounded)| {
+            let spec = GroupSpec {
+                id: group,
+                name,
+                creator,
+                plan,
+                item_count: 9,
+                join,
+                on_failure,
+                item_deadline: is_bounded.then_some(Duration::from_millis(1_500)),
+                retries: 2,
+                budget: Budget {
+                    tokens: is_bounded.then_some(0),
+                    ..Budget::default()
+                },
+                limits,
+            };
+            ThreadEvent::GroupCreated {
+                spec: Arc::new(spec),
+                approval: is_bounded.then_some(ApprovalId::from_uuid(Uuid::from_u128(4))),
+            }
+        }),
+        limits().prop_map(move |limits| ThreadEvent::GroupUpdated { group, limits }),
+        (of_item, text()).prop_map(|(outcome, reason)| ThreadEvent::GroupItemEnded {
+            item: item(),
+            outcome,
+            reason,
+        }),
+        (outcome(), text()).prop_map(move |(outcome, reason)| ThreadEvent::GroupEnding { group, outcome, reason }),
+        (outcome(), text(), content()).prop_map(move |(outcome, reason, content)| ThreadEvent::GroupEnded {
+            group,
+            outcome,
+            reason,
+            table: Box::new(Artifact {
+                id: ArtifactId::from_uuid(Uuid::from_u128(5)),
+                name: String::from("group-results.json"),
+                kind: String::from("group-results"),
+                media_type: String::from("application/json"),
+                content,
+                turn: Turn::ZERO,
+            }),
+        }),
+        Just(ThreadEvent::GroupRetried(group)),
+    ]
 }
 
 fn settled() -> impl Strategy<Value = Settled> {
@@ -471,6 +552,7 @@ fn turn_event() -> BoxedStrategy<ThreadEvent> {
             }
         ),
         (turn(), content()).prop_map(|(turn, result)| ThreadEvent::ResultReported { turn, result }),
+        group_event(),
         (
             turn(),
             generation(),

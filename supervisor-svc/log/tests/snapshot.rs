@@ -166,6 +166,7 @@ fn spawned(parent: Option<u128>, alias: &str) -> Spawned {
         wake_policy: WakePolicy::OnIdle,
         input: Some(content(2)),
         result_repairs: Some(0),
+        item: None,
     }
 }
 

@@ -2,6 +2,7 @@
 //! shares with the API are in `supervisor_log::codec`. This module contains no domain rules.
 
 pub mod approval;
+pub mod group;
 pub mod mail;
 pub mod marked;
 pub mod notify;

@@ -154,6 +154,7 @@ fn hide_previews(event: &mut pb::Event) {
             dispatched.blocks.iter_mut().for_each(|block| hide(&mut block.content));
         }
         Some(Kind::ResultReported(reported)) => hide(&mut reported.result),
+        Some(Kind::GroupItemEnded(ended)) => ended.reason.clear(),
         Some(Kind::TurnEnded(ended)) => hide(&mut ended.content),
         Some(Kind::ArtifactRecorded(artifact)) => hide(&mut artifact.content),
         Some(Kind::ThreadResumed(resumed)) => {
@@ -181,6 +182,11 @@ fn hide_previews(event: &mut pb::Event) {
             | Kind::TurnStarted(_)
             | Kind::InputDelivered(_)
             | Kind::InterruptRequested(_)
+            | Kind::GroupCreated(_)
+            | Kind::GroupUpdated(_)
+            | Kind::GroupEnding(_)
+            | Kind::GroupEnded(_)
+            | Kind::GroupRetried(_)
             | Kind::NoteSet(_)
             | Kind::UsageRecorded(_)
             | Kind::BudgetUpdated(_)

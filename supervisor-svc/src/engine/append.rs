@@ -235,9 +235,9 @@ impl AppendBuilder {
     }
 
     /// Returns whether the session has room for a command's contents. A client's command is rejected. Contents of the
-    /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded. A result and
-    /// the input of a repair turn are always stored: the next turn needs them, and few turns can follow, because further
-    /// input is rejected.
+    /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded. A result, the
+    /// input of a repair turn and the table of a group are always stored: they are needed, and few can follow, because
+    /// further input is rejected.
     fn has_room(&mut self, command: &Command, contents: &[store::Content]) -> Result<bool, Failure> {
         let Err(rejection) = self.quota.check(contents) else {
             return Ok(true);
@@ -246,7 +246,8 @@ impl AppendBuilder {
             Command::Report {
                 report: Report::TurnEnded { result: Some(_), .. },
                 ..
-            } => return Ok(true),
+            }
+            | Command::EndGroup { .. } => return Ok(true),
             Command::Dispatch(_) | Command::Report { .. } => {}
             _ => return Err(rejection.into()),
         }
@@ -325,10 +326,16 @@ impl AppendBuilder {
             | Command::SetNote { target, .. }
             | Command::UpdateBudget { target, .. }
             | Command::AcknowledgeMail { target, .. } => about(*target),
+            Command::CreateGroup(new) => made(new.spec.id.as_uuid()),
+            Command::UpdateGroup { group, .. }
+            | Command::CancelGroup { group, .. }
+            | Command::RetryGroup { group, .. } => made(group.as_uuid()),
             Command::CreateEdge { caller, edge, .. } => made(graph::answer_to(&self.working, caller, edge).as_uuid()),
             Command::SendHandoff { handoff, .. } => made(handoff.id.as_uuid()),
             Command::ResolveApproval { approval, .. } => made(approval.as_uuid()),
             Command::FailSpawn { .. }
+            | Command::FailItem { .. }
+            | Command::EndGroup { .. }
             | Command::Dispatch(_)
             | Command::Report { .. }
             | Command::LoseRunner { .. }

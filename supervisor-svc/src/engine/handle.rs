@@ -193,6 +193,12 @@ impl Handle {
             | Command::Close { .. }
             | Command::Resume { .. }
             | Command::ReportResult { .. }
+            | Command::CreateGroup(_)
+            | Command::UpdateGroup { .. }
+            | Command::CancelGroup { .. }
+            | Command::RetryGroup { .. }
+            | Command::FailItem { .. }
+            | Command::EndGroup { .. }
             | Command::AskParent { .. }
             | Command::SetNote { .. }
             | Command::Dispatch(_)

@@ -189,6 +189,12 @@ impl Metrics {
             | ThreadEvent::InputDelivered { .. }
             | ThreadEvent::InterruptRequested { .. }
             | ThreadEvent::ResultReported { .. }
+            | ThreadEvent::GroupCreated { .. }
+            | ThreadEvent::GroupUpdated { .. }
+            | ThreadEvent::GroupItemEnded { .. }
+            | ThreadEvent::GroupEnding { .. }
+            | ThreadEvent::GroupEnded { .. }
+            | ThreadEvent::GroupRetried(_)
             | ThreadEvent::NoteSet(_)
             | ThreadEvent::ConditionChanged { .. }
             | ThreadEvent::UsageRecorded { .. }

@@ -6,8 +6,8 @@ use tonic::{Request, Response, Status};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::AgentSupervisorService};
 
 use super::{
-    approvals, content, export, graph, prompts, results, service::SupervisorService, sessions, spawn, threads, tools,
-    transcripts, wait, watch,
+    approvals, content, export, graph, groups, prompts, results, service::SupervisorService, sessions, spawn, threads,
+    tools, transcripts, wait, watch,
 };
 use crate::projections::watch::BeginWatch as _;
 
@@ -80,6 +80,30 @@ impl AgentSupervisorService for SupervisorService {
 
     async fn ask_parent(&self, request: Request<pb::AskParentRequest>) -> Reply<pb::AskParentResponse> {
         results::ask_parent(self, request).await.map(Response::new)
+    }
+
+    async fn create_group(&self, request: Request<pb::CreateGroupRequest>) -> Reply<pb::CreateGroupResponse> {
+        groups::create_group(self, request).await.map(Response::new)
+    }
+
+    async fn get_group(&self, request: Request<pb::GetGroupRequest>) -> Reply<pb::GetGroupResponse> {
+        groups::get_group(self, request).await.map(Response::new)
+    }
+
+    async fn list_group_items(&self, request: Request<pb::ListGroupItemsRequest>) -> Reply<pb::ListGroupItemsResponse> {
+        groups::list_group_items(self, request).await.map(Response::new)
+    }
+
+    async fn update_group(&self, request: Request<pb::UpdateGroupRequest>) -> Reply<pb::UpdateGroupResponse> {
+        groups::update_group(self, request).await.map(Response::new)
+    }
+
+    async fn retry_group(&self, request: Request<pb::RetryGroupRequest>) -> Reply<pb::RetryGroupResponse> {
+        groups::retry_group(self, request).await.map(Response::new)
+    }
+
+    async fn cancel_group(&self, request: Request<pb::CancelGroupRequest>) -> Reply<pb::CancelGroupResponse> {
+        groups::cancel_group(self, request).await.map(Response::new)
     }
 
     async fn set_thread_note(&self, request: Request<pb::SetThreadNoteRequest>) -> Reply<pb::SetThreadNoteResponse> {

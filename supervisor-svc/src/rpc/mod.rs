@@ -7,6 +7,7 @@ pub(crate) mod content;
 mod diff;
 mod export;
 pub(crate) mod graph;
+pub(crate) mod groups;
 pub(crate) mod marks;
 mod methods;
 pub(crate) mod page;

@@ -57,6 +57,8 @@ pub struct ServiceConfig {
     pub watch: WatchLimits,
     /// Whether webhooks may lead to private, loopback and link-local addresses.
     pub allow_private_webhooks: bool,
+    /// Maximum number of items of a group.
+    pub max_group_items: u32,
 }
 
 /// The parts of the process that the service calls.

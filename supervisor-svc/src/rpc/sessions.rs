@@ -274,6 +274,7 @@ impl SupervisorService {
             parent: None,
             depth: 0,
             result_repairs: None,
+            item: None,
             first_status: if client_owned {
                 StatusKind::Running
             } else {

@@ -50,7 +50,8 @@ pub(super) async fn spawn_agent(
         Begun::Before(done) => return response(service, &call, &handle, &done, return_token),
         Begun::New(in_flight) => in_flight,
     };
-    let arguments = arguments(&call, parent, role, request)?;
+    operators_only(&call, &request)?;
+    let arguments = arguments(parent, request)?;
     let caller = SpawnCaller {
         caller: &call.caller,
         deadline: call.deadline,
@@ -107,13 +108,15 @@ fn response(
     })
 }
 
+/// Rejects the fields that only operators may set.
+pub(super) fn operators_only(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Status> {
+    call.operators_only("override", !request.r#override.is_empty())?;
+    call.operators_only("custom_system_prompt", !request.custom_system_prompt.is_empty())
+}
+
 /// Parses the arguments of a spawn.
-fn arguments(
-    call: &Call,
-    parent: ThreadId,
-    role: NamedRole,
-    mut request: pb::SpawnAgentRequest,
-) -> Result<SpawnArguments, Status> {
+pub(crate) fn arguments(parent: ThreadId, mut request: pb::SpawnAgentRequest) -> Result<SpawnArguments, Status> {
+    let role = role(&request);
     parse::role(&request.agent_type, &request.role_template, request.auto_route)?;
     check_capabilities(&request.capabilities)?;
     parse::text("agent_name", &request.agent_name, parse::NAME_BYTES)?;
@@ -145,8 +148,6 @@ fn arguments(
     let close_policy = parse::choice("close_policy", request.close_policy)?;
     let on_limit = parse::choice("on_limit", request.on_limit)?;
     let budget = parse::budget(request.budget)?;
-    call.operators_only("override", !request.r#override.is_empty())?;
-    call.operators_only("custom_system_prompt", !request.custom_system_prompt.is_empty())?;
     let wake_policy = parse::choice("wake_policy", request.wake_policy)?;
     let route_text = request
         .auto_route
@@ -184,6 +185,7 @@ fn arguments(
         on_limit,
         input,
         result_repairs,
+        item: None,
     })
 }
 

@@ -313,7 +313,7 @@ fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {
     if request.steer && !request.result_schema.is_empty() {
         return Err(parse::bad(
             "steer",
-            "give steer or result_schema, not both: a running turn keeps the result that it was asked for",
+            "give steer or result_schema, not both: the requested result of a running turn cannot change",
         ));
     }
     match (request.steer, request.interrupt) {

@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// Tools that need a child: not offered at the limit of the depth.
-const SPAWN_TOOLS: &[&str] = &["spawn_agent", "spawn_node", "list_agents"];
+const SPAWN_TOOLS: &[&str] = &["spawn_agent", "spawn_node", "spawn_group", "list_agents"];
 /// Maximum number of names of a spawn_list in one registry request. It exceeds the number of names in a hint.
 const MAX_ROLES: usize = 1_000;
 
@@ -163,11 +163,13 @@ impl SupervisorService {
 fn is_offered(session: &Session, thread: &Thread, tool: &str) -> bool {
     let too_deep = SPAWN_TOOLS.contains(&tool) && !limits::may_spawn(session, thread);
     let no_node = tool == "spawn_node" && !spawns_nodes(session, thread);
+    // Each item is a spawn.
+    let no_group = tool == "spawn_group" && !thread.effective.allows("spawn_agent");
     let no_result = tool == "report_result" && !expects_result(thread);
-    !too_deep && !no_node && !no_result && thread.effective.allows(tool)
+    !too_deep && !no_node && !no_group && !no_result && thread.effective.allows(tool)
 }
 
-/// Returns whether the thread was asked for a result, in a waiting input or before.
+/// Returns whether a result of the thread is requested, by waiting input or by an earlier one.
 fn expects_result(thread: &Thread) -> bool {
     wants_result(thread) || thread.pending_inputs.iter().any(|input| input.result_repairs.is_some())
 }

@@ -41,7 +41,11 @@ const ANSWER_MARGIN: Duration = Duration::from_millis(100);
 
 impl WaitLimits {
     /// Returns how long a call with the given timeout and deadline waits.
-    fn time(self, given: Option<prost_types::Duration>, deadline: Option<Deadline>) -> Result<Duration, Status> {
+    pub(super) fn time(
+        self,
+        given: Option<prost_types::Duration>,
+        deadline: Option<Deadline>,
+    ) -> Result<Duration, Status> {
         let zero = || parse::bad("timeout", "timeout_ms must be greater than zero");
         let asked = match given {
             None => self.default,
@@ -220,7 +224,7 @@ impl SupervisorService {
     }
 
     /// Waits for a durable state; `None` when the time is over. A wait ends with UNAVAILABLE when the service drains.
-    async fn until_at(
+    pub(super) async fn until_at(
         &self,
         handle: &Handle,
         at: Instant,

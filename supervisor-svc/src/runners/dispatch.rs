@@ -215,6 +215,12 @@ impl Dispatch {
                 | ThreadEvent::InputQueued { steers: false, .. }
                 | ThreadEvent::InputDelivered { .. }
                 | ThreadEvent::ResultReported { .. }
+                | ThreadEvent::GroupCreated { .. }
+                | ThreadEvent::GroupUpdated { .. }
+                | ThreadEvent::GroupItemEnded { .. }
+                | ThreadEvent::GroupEnding { .. }
+                | ThreadEvent::GroupEnded { .. }
+                | ThreadEvent::GroupRetried(_)
                 | ThreadEvent::NoteSet(_)
                 | ThreadEvent::ConditionChanged { .. }
                 | ThreadEvent::UsageRecorded { .. }

@@ -899,7 +899,7 @@ fn bad_hello(field: &str, text: &str) -> Status {
     fault.into()
 }
 
-/// Returns the result that a completed turn was asked for and did not report, with the turn's last message. A requested
+/// Returns the requested result that a completed turn did not report, with the turn's last message. A requested
 /// result changes only when a turn is dispatched or reported, so the state before the report is sufficient.
 fn result_request(
     session: &Session,

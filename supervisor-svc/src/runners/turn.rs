@@ -268,8 +268,8 @@ impl DispatchJob {
         self.read(content).await.map(Some)
     }
 
-    /// Returns the schema of the result that the turn has to report. Empty if there is none, or if the program knows it
-    /// from an earlier turn.
+    /// Returns the schema of the result that the turn has to report. Empty if no result is requested, or if the program
+    /// knows it from an earlier turn.
     async fn result_schema(&self, inputs: &[pb::Input]) -> Result<String, Failure> {
         let newest = inputs.iter().rev().find(|input| !input.result_schema.is_empty());
         match (newest, &self.thread.result_request, self.extent) {

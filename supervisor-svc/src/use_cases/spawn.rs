@@ -23,6 +23,7 @@ use crate::{
         content::{ContentRef, truncate},
         decide::spawn::{Wanted, WantedRole, admit, admit_any},
         event::{Role, Spawned},
+        group::ItemRef,
         ids::ThreadId,
         principal::Caller,
         rejection::Rejection,
@@ -126,8 +127,10 @@ pub struct SpawnArguments {
     pub on_limit: OnLimit,
     /// The input, and its content.
     pub input: (ContentRef, Content),
-    /// The number of repair turns if the input has a result schema. `None`: it has none.
+    /// The number of repair turns if the input has a result schema, otherwise `None`.
     pub result_repairs: Option<u32>,
+    /// The item of a group that the thread works on.
+    pub item: Option<ItemRef>,
 }
 
 impl SpawnArguments {
@@ -149,6 +152,16 @@ pub struct SpawnResult {
     pub warnings: Vec<String>,
     /// The agent type that the registry selected.
     pub route: Option<pb::AgentRoute>,
+}
+
+/// A spawn that was resolved and checked.
+pub struct Prepared {
+    /// The command.
+    pub spawn: Spawn,
+    /// The contents that its events refer to.
+    pub contents: Vec<Content>,
+    /// Warnings of the registry.
+    pub warnings: Vec<String>,
 }
 
 /// Spawns threads. Cheap to clone.
@@ -194,31 +207,56 @@ impl Spawner {
             given.clone_from(&route.agent_type);
         }
         let wanted = arguments.wanted(caller.caller);
-        let parent = admit(&state, &wanted).map_err(refused)?;
-        check_directory(caller.caller, state.workspace(parent), &arguments.working_directory).map_err(refused)?;
-
-        let question = question(&state, parent, &arguments);
-        let mut resolved = match self.resolve_below(&caller, &state, parent, question).await {
-            Ok(resolved) => resolved,
+        let prepared = match self.prepare(&caller, &state, &arguments).await {
+            Ok(prepared) => prepared,
             Err(Unspawnable::Unknown(status)) => return Err(status),
             Err(Unspawnable::Verdict(status)) => {
                 let recorded = record_verdict(in_flight, caller.origin, &wanted, &arguments.agent_name, &status).await;
                 return Err(recorded.err().map_or(status, refused));
             }
         };
+        let Prepared {
+            spawn,
+            contents,
+            warnings,
+        } = prepared;
+        let command = Command::Spawn(Box::new(spawn));
+        let done = in_flight.execute(command, caller.origin, contents).await?;
+        Ok(SpawnResult { done, warnings, route })
+    }
+
+    /// Resolves a spawn and checks it, without executing it.
+    ///
+    /// # Errors
+    /// The rejection by a rule, by the registry or for lack of a runner that could enforce the role.
+    pub async fn prepare(
+        &self,
+        caller: &SpawnCaller<'_>,
+        state: &Session,
+        arguments: &SpawnArguments,
+    ) -> Result<Prepared, Unspawnable> {
+        let rejected = |rejection| Unspawnable::Unknown(refused(rejection));
+        let parent = admit(state, &arguments.wanted(caller.caller)).map_err(rejected)?;
+        check_directory(caller.caller, state.workspace(parent), &arguments.working_directory).map_err(rejected)?;
+        let question = question(state, parent, arguments);
+        let mut resolved = self.resolve_below(caller, state, parent, question).await?;
         if !arguments.custom_system_prompt.is_empty() {
             resolved.replace_role_block(&arguments.custom_system_prompt);
         }
         let mut warnings = resolved.warnings.clone();
-        warnings.extend(self.unpriced(&state, parent.id, &arguments.budget, &resolved.role));
+        warnings.extend(self.unpriced(state, parent.id, &arguments.budget, &resolved.role));
         let mut contents = vec![arguments.input.1.clone()];
         contents.extend(resolved.content.clone());
-        let spawn = self.command(&caller, arguments, parent, &resolved).map_err(refused)?;
-        let need = Need::of_spawn(&state, parent, &spawn).map_err(refused)?;
-        self.runners.check_enforceable(&need)?;
-        let command = Command::Spawn(Box::new(spawn));
-        let done = in_flight.execute(command, caller.origin, contents).await?;
-        Ok(SpawnResult { done, warnings, route })
+        let spawn = self.command(caller, arguments, parent, &resolved).map_err(rejected)?;
+        let need = Need::of_spawn(state, parent, &spawn).map_err(rejected)?;
+        self.runners
+            .check_enforceable(&need)
+            .map_err(|fault| Unspawnable::Unknown(fault.into()))?;
+        Ok(Prepared {
+            spawn,
+            contents,
+            warnings,
+        })
     }
 
     /// Returns a warning if a cost budget applies and the model's price is unknown.
@@ -301,7 +339,7 @@ impl Spawner {
     fn command(
         &self,
         caller: &SpawnCaller<'_>,
-        arguments: SpawnArguments,
+        arguments: &SpawnArguments,
         parent: &Thread,
         resolved: &ResolvedRole,
     ) -> Result<Spawn, Rejection> {
@@ -317,16 +355,16 @@ impl Spawner {
             grant: Policy::unrestricted(),
             depth: 0,
             first_status: StatusKind::PendingInit,
-            alias: arguments.alias,
-            label: arguments.label,
-            note: match arguments.note {
-                Some(note) => note.into(),
+            alias: arguments.alias.clone(),
+            label: arguments.label.clone(),
+            note: match &arguments.note {
+                Some(note) => note.as_str().into(),
                 None => Arc::clone(&resolved.default_note),
             },
             working_directory: if arguments.working_directory.is_empty() {
                 Arc::clone(&parent.spawned.working_directory)
             } else {
-                arguments.working_directory.into()
+                arguments.working_directory.as_str().into()
             },
             edge_management: arguments
                 .edge_management
@@ -334,14 +372,15 @@ impl Spawner {
             budget: arguments.budget,
             close_policy: arguments.close_policy,
             wake_policy: arguments.wake_policy,
-            input: Some(arguments.input.0),
+            input: Some(arguments.input.0.clone()),
             result_repairs: arguments.result_repairs,
+            item: arguments.item,
         };
         Ok(Spawn {
             caller: caller.caller.clone(),
             id: clock.new_thread_id(),
             spawned,
-            narrowing: arguments.narrowing,
+            narrowing: arguments.narrowing.clone(),
             role_layers: resolved.layers(&arguments.capabilities),
             grant_list: resolved.grant_list.clone(),
             on_limit: arguments.on_limit,

@@ -132,7 +132,7 @@ fn assert_result_is_settled(id: ThreadId, event: &ThreadEvent, after: &Session) 
     let asks = thread.conditions.contains_key(&ConditionKind::AwaitingInput);
     assert!(
         thread.result_request.is_none() || asks || after.is_closing(id),
-        "{id} completed without the result that it was asked for"
+        "{id} completed without its requested result"
     );
 }
 

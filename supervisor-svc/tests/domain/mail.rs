@@ -136,7 +136,7 @@ fn close_notice_keeps_the_childs_settle_notice() {
         let letters = world.thread(root).mail.letters();
         let kind = |letter: &Arc<Letter>| match &letter.body {
             Body::Settled { status, .. } => status.kind(),
-            Body::Handoff(_) => panic!("no handoff was sent"),
+            Body::Handoff(_) | Body::GroupEnded { .. } => panic!("nothing else was sent"),
         };
         letters.map(kind).collect()
     };

@@ -675,6 +675,7 @@ pub fn role(agent_type: &str) -> Spawned {
         wake_policy: WakePolicy::None,
         input: None,
         result_repairs: None,
+        item: None,
     }
 }
 
@@ -746,6 +747,12 @@ pub fn name(event: &Event) -> &'static str {
         ThreadEvent::InterruptRequested { .. } => "InterruptRequested",
         ThreadEvent::TurnEnded { .. } => "TurnEnded",
         ThreadEvent::ResultReported { .. } => "ResultReported",
+        ThreadEvent::GroupCreated { .. } => "GroupCreated",
+        ThreadEvent::GroupUpdated { .. } => "GroupUpdated",
+        ThreadEvent::GroupItemEnded { .. } => "GroupItemEnded",
+        ThreadEvent::GroupEnding { .. } => "GroupEnding",
+        ThreadEvent::GroupEnded { .. } => "GroupEnded",
+        ThreadEvent::GroupRetried(_) => "GroupRetried",
         ThreadEvent::NoteSet(_) => "NoteSet",
         ThreadEvent::ConditionChanged { .. } => "ConditionChanged",
         ThreadEvent::UsageRecorded { .. } => "UsageRecorded",

@@ -5,6 +5,7 @@ mod authorize;
 mod cascade;
 mod delay;
 mod fan_out;
+mod groups;
 mod idle;
 mod loads;
 mod memory;
@@ -25,6 +26,7 @@ pub(crate) enum Measure {
     Authorize,
     FanOut,
     Delay,
+    Groups,
     Cascade,
     Recovery,
     Memory,
@@ -35,12 +37,13 @@ pub(crate) enum Measure {
 
 impl Measure {
     /// In the order of the documentation.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Spawn,
         Self::Resolve,
         Self::Authorize,
         Self::FanOut,
         Self::Delay,
+        Self::Groups,
         Self::Cascade,
         Self::Recovery,
         Self::Memory,
@@ -56,6 +59,7 @@ impl Measure {
             Self::Authorize => "authorize",
             Self::FanOut => "fan-out",
             Self::Delay => "delay",
+            Self::Groups => "groups",
             Self::Cascade => "cascade",
             Self::Recovery => "recovery",
             Self::Memory => "memory",
@@ -83,6 +87,7 @@ impl Measure {
             Self::Authorize => Box::pin(authorize::run(plan)),
             Self::FanOut => Box::pin(fan_out::run(plan)),
             Self::Delay => Box::pin(delay::run(plan)),
+            Self::Groups => Box::pin(groups::run(plan)),
             Self::Cascade => Box::pin(cascade::run(plan)),
             Self::Recovery => Box::pin(recovery::run(plan)),
             Self::Memory => Box::pin(memory::run(plan)),

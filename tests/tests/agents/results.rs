@@ -3,13 +3,13 @@
 use serde_json::json;
 use troupe_proto::supervisor::v1::{GetThreadRequest, SpawnAgentRequest, StatusKind};
 use troupe_tests::{
-    agents::{CLAUDE, CODEX, GEMINI, OPENCODE, are_wanted, script, settled},
+    agents::{CLAUDE, CODEX, GEMINI, OPENCODE, are_wanted, message, script, settled, spawn},
     events::{about, names},
     tree::{Spawned, Tree, kind},
     within,
 };
 
-use super::{lab, results, tree_of_all};
+use super::{children, lab, results, tree_of_all};
 
 const SCHEMA: &str = r#"{
     "type": "object",
@@ -66,6 +66,38 @@ async fn every_program_reports_a_checked_result() {
         let ends = names(&about(&tree.log().await, &thread));
         let ends = ends.iter().filter(|name| name.as_str() == "TurnEnded").count();
         assert_eq!(ends, 2, "{program}: one turn and one repair turn");
+    }
+    tree.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn group_of_an_agent_runs_other_programs() {
+    if !are_wanted("groups") {
+        return;
+    }
+    let lab = lab().await;
+    let tree = tree_of_all(&lab).await;
+    for (lead, worker) in [(CLAUDE, CODEX), (CODEX, CLAUDE)] {
+        let item = |key: &str| json!({"key": key, "variables": {"number": key}});
+        let task = format!("Do {{number}}. {}", script(&json!([{"text": "done with it"}])));
+        let steps = json!([
+            {"tool": "spawn_group", "args": {
+                "message": task, "agent_type": worker, "items": [item("1"), item("2")],
+            }},
+            {"text": "all done"},
+        ]);
+        let thread = spawn(&tree, lead, &steps).await;
+        let done = settled(&tree, &thread).await;
+        assert_eq!(message(&done), "all done", "{lead}: {done:?}");
+        let answers = results(&lab, lead);
+        let [answer] = &answers[..] else {
+            panic!("{lead}: {answers:?}")
+        };
+        for part in ["succeeded", "done with it"] {
+            assert!(answer.contains(part), "{lead}: {answer}");
+        }
+        let children = children(&tree, &thread).await;
+        assert_eq!(children.len(), 2, "{lead}: one thread for each item");
     }
     tree.end().await;
 }

@@ -9,6 +9,7 @@ mod crash_loop;
 #[cfg(target_os = "linux")]
 mod disk_faults;
 mod drain;
+mod group_kills;
 #[cfg(target_os = "linux")]
 mod journal;
 #[cfg(target_os = "linux")]

@@ -51,7 +51,7 @@ async fn acknowledge(mut client: Supervisor, thread: &str, up_to_sequence: u64) 
 fn settled(mail: &Mail) -> (&str, StatusKind) {
     match mail.body.as_ref().unwrap() {
         Body::Settled(settled) => (&settled.thread_id, settled.status.as_ref().unwrap().kind()),
-        Body::Handoff(handoff) => panic!("a settling is expected, not {handoff:?}"),
+        other => panic!("a settling is expected, not {other:?}"),
     }
 }
 

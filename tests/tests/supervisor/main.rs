@@ -9,6 +9,7 @@ mod close_policies;
 mod closing;
 mod event_floods;
 mod graph;
+mod groups;
 mod hostile_child;
 mod idempotency;
 mod input_items;

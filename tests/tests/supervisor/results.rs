@@ -245,7 +245,7 @@ async fn unusable_schemas_are_rejected() {
     for (schema, repairs, field, text) in [
         ("{", None, "result_schema", "it is not valid JSON"),
         ("[]", None, "result_schema", "it is not a JSON object"),
-        (r#"{"type": "strin"}"#, None, "result_schema", "is not valid"),
+        (r#"{"type": "text"}"#, None, "result_schema", "is not valid"),
         (r##"{"$ref": "#"}"##, None, "result_schema", "it refers to itself"),
         (
             r#"{"$ref": "https://example.com/x"}"#,

@@ -89,6 +89,10 @@ class BudgetExhaustedError(ServiceError):
     """`BUDGET_EXHAUSTED`: What a thread and its descendants may spend is spent."""
 
 
+class ResultInvalidError(ServiceError):
+    """`RESULT_INVALID`: A result does not match the schema that the input has; the text lists the errors."""
+
+
 class LimitExceededError(ServiceError):
     """`LIMIT_EXCEEDED`: A size or a count of the request, the session or the service is exhausted."""
 
@@ -230,6 +234,7 @@ BY_REASON: dict[str, type[ServiceError]] = {
     "THREAD_LIMIT": ThreadLimitError,
     "OPEN_LIMIT": OpenLimitError,
     "BUDGET_EXHAUSTED": BudgetExhaustedError,
+    "RESULT_INVALID": ResultInvalidError,
     "LIMIT_EXCEEDED": LimitExceededError,
     "MESSAGE_TOO_LARGE": MessageTooLargeError,
     "MALFORMED_MESSAGE": MalformedMessageError,
@@ -283,6 +288,7 @@ __all__ = [
     "ThreadLimitError",
     "OpenLimitError",
     "BudgetExhaustedError",
+    "ResultInvalidError",
     "LimitExceededError",
     "MessageTooLargeError",
     "MalformedMessageError",

@@ -125,6 +125,15 @@ class TurnEnded(Event):
         return self.proto.turn_ended
 
 
+class ResultReported(Event):
+    """The agent reported the result that its input asks for."""
+
+    @property
+    def data(self) -> event_pb2.ResultReported:
+        """The details of the event."""
+        return self.proto.result_reported
+
+
 class NoteSet(Event):
     """The thread's note changed."""
 
@@ -260,6 +269,60 @@ class ApprovalResolved(Event):
         return self.proto.approval_resolved
 
 
+class GroupCreated(Event):
+    """A group exists whose items run below the thread."""
+
+    @property
+    def data(self) -> event_pb2.GroupCreated:
+        """The details of the event."""
+        return self.proto.group_created
+
+
+class GroupUpdated(Event):
+    """The limits of a group changed."""
+
+    @property
+    def data(self) -> event_pb2.GroupUpdated:
+        """The details of the event."""
+        return self.proto.group_updated
+
+
+class GroupItemEnded(Event):
+    """An attempt at an item of a group ended."""
+
+    @property
+    def data(self) -> event_pb2.GroupItemEnded:
+        """The details of the event."""
+        return self.proto.group_item_ended
+
+
+class GroupEnding(Event):
+    """The outcome of a group is certain."""
+
+    @property
+    def data(self) -> event_pb2.GroupEnding:
+        """The details of the event."""
+        return self.proto.group_ending
+
+
+class GroupEnded(Event):
+    """All items of a group have ended."""
+
+    @property
+    def data(self) -> event_pb2.GroupEnded:
+        """The details of the event."""
+        return self.proto.group_ended
+
+
+class GroupRetried(Event):
+    """Items of an ended group are pending again."""
+
+    @property
+    def data(self) -> event_pb2.GroupRetried:
+        """The details of the event."""
+        return self.proto.group_retried
+
+
 BY_KIND: dict[str, Callable[[event_pb2.Event], Event]] = {
     "session_opened": SessionOpened,
     "session_updated": SessionUpdated,
@@ -274,6 +337,7 @@ BY_KIND: dict[str, Callable[[event_pb2.Event], Event]] = {
     "input_delivered": InputDelivered,
     "interrupt_requested": InterruptRequested,
     "turn_ended": TurnEnded,
+    "result_reported": ResultReported,
     "note_set": NoteSet,
     "condition_changed": ConditionChanged,
     "usage_recorded": UsageRecorded,
@@ -289,6 +353,12 @@ BY_KIND: dict[str, Callable[[event_pb2.Event], Event]] = {
     "mail_acknowledged": MailAcknowledged,
     "approval_requested": ApprovalRequested,
     "approval_resolved": ApprovalResolved,
+    "group_created": GroupCreated,
+    "group_updated": GroupUpdated,
+    "group_item_ended": GroupItemEnded,
+    "group_ending": GroupEnding,
+    "group_ended": GroupEnded,
+    "group_retried": GroupRetried,
 }
 
 __all__ = [
@@ -301,12 +371,19 @@ __all__ = [
     "EdgeCreated",
     "EdgeDeleted",
     "Event",
+    "GroupCreated",
+    "GroupEnded",
+    "GroupEnding",
+    "GroupItemEnded",
+    "GroupRetried",
+    "GroupUpdated",
     "HandoffSent",
     "InputDelivered",
     "InputQueued",
     "InterruptRequested",
     "MailAcknowledged",
     "NoteSet",
+    "ResultReported",
     "SessionClosed",
     "SessionOpened",
     "SessionUpdated",

@@ -130,7 +130,10 @@ fn decided<'s>(session: &'s Session, verdicts: impl IntoIterator<Item = (&'s App
                 edge.and_then(|edge| edge::make(session, edge).ok().flatten())
             }
             (K::Tool, D::Granted | D::Denied | D::Expired | D::Moot) => last_tool_call(session, approval.thread, &done),
-            (K::Spawn, D::Granted | D::Moot) | (K::Edge, D::Denied | D::Expired | D::Moot) => None,
+            // Folding the decision starts the group, or cancels it.
+            (K::Group, D::Granted | D::Denied | D::Expired | D::Moot)
+            | (K::Spawn, D::Granted | D::Moot)
+            | (K::Edge, D::Denied | D::Expired | D::Moot) => None,
         };
         events.push(Event::Thread(
             approval.thread,

@@ -8,6 +8,7 @@ mod condition;
 mod dispatch;
 mod edge;
 mod evict;
+pub mod group;
 mod handoff;
 mod input;
 mod mail;
@@ -131,6 +132,12 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
         Command::DeleteEdge { caller, edge } => edge::delete(session, caller, *edge),
         Command::SendHandoff { caller, handoff } => handoff::send(session, caller, handoff),
         Command::AcknowledgeMail { caller, target, up_to } => mail::acknowledge(session, caller, *target, *up_to),
+        Command::CreateGroup(new) => group::create(session, new, now),
+        Command::UpdateGroup { caller, group, change } => group::update(session, caller, *group, *change),
+        Command::CancelGroup { caller, group, reason } => group::cancel(session, caller, *group, reason),
+        Command::RetryGroup { caller, group } => group::retry(session, caller, *group),
+        Command::FailItem { item, reason } => Ok(group::fail_item(session, *item, reason)),
+        Command::EndGroup { group, table } => Ok(group::end(session, *group, table)),
         Command::ResolveApproval {
             approval,
             grant,
@@ -185,6 +192,7 @@ pub fn follow_ups(session: &Session) -> Vec<Event> {
         return stops;
     }
     let mut events = approval::moot(session);
+    events.extend(group::follow_ups(session));
     let mut admitted = limits::admissible(session);
     if admitted.is_empty() {
         // Queued threads take the free slots before threads that their mail wakes. A thread can be queued and woken at

@@ -38,7 +38,7 @@ pub fn no_result_wanted(thread: ThreadId) -> Rejection {
     ))
 }
 
-/// Returns whether the thread's running turn may report a result: one that is missing, or one that replaces the turn's
+/// Returns whether the thread's running turn may report a result: a missing result, or a replacement of the turn's
 /// earlier result.
 #[must_use]
 pub fn wants_result(thread: &Thread) -> bool {
@@ -98,7 +98,7 @@ fn running<'s>(
     Ok(thread)
 }
 
-/// The consequence of a completed turn for the result that the thread was asked for.
+/// The consequence of a completed turn for the requested result.
 pub(super) enum Verdict {
     /// No result is missing, or the thread asked its parent a question first.
     None,

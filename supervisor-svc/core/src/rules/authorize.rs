@@ -99,7 +99,7 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
 #[must_use]
 pub fn why_unoffered(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> String {
     let by_policy = thread.effective.decide_native(&call.native, call.tool);
-    let spawns = matches!(call.tool, "spawn_agent" | "spawn_node");
+    let spawns = matches!(call.tool, "spawn_agent" | "spawn_node" | "spawn_group");
     match (limits::child_depth(session, thread), decide(session, thread, call)) {
         (Err(at_limit), _) if spawns && by_policy.is_allowed() => at_limit.to_string(),
         (_, ToolVerdict::Denied(reason)) => reason,

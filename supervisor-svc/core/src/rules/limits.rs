@@ -104,13 +104,14 @@ pub fn no_slot(session: &Session) -> Rejection {
     }
 }
 
-/// Checks that the session's total number of threads permits another one.
+/// Checks that the session's total number of threads permits another one. The threads of groups do not count, because
+/// the size of a group is limited.
 ///
 /// # Errors
 /// [`Rejection::OpenLimit`].
 pub fn total(session: &Session) -> Result<(), Rejection> {
     let limits = &session.settings.limits;
-    if session.total() >= limits.max_total_threads as usize {
+    if session.total() - session.item_threads() >= limits.max_total_threads as usize {
         return Err(Rejection::OpenLimit {
             what: "total agent thread",
             max: limits.max_total_threads,

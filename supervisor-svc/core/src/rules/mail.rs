@@ -28,14 +28,33 @@ pub fn letter_in_log(session: &Session, receiver: ThreadId, recorded: &Recorded)
     let is_child = || {
         session
             .thread(*id)
-            .is_some_and(|thread| thread.spawned.parent == Some(receiver))
+            .is_some_and(|thread| thread.spawned.parent == Some(receiver) && thread.spawned.item.is_none())
     };
     let settled = |status| Body::Settled { child: *id, status };
     let (fence_counts_for, body) = if let ThreadEvent::HandoffSent(handoff) = event
         && handoff.to == receiver
     {
         (receiver, Body::Handoff(Arc::new((**handoff).clone())))
-    } else if let ThreadEvent::TurnEnded { outcome, .. } = event
+    } else if let ThreadEvent::GroupEnded {
+        group,
+        outcome,
+        reason,
+        table,
+    } = event
+        && *id == receiver
+    {
+        let ended = Body::GroupEnded {
+            group: *group,
+            outcome: *outcome,
+            reason: reason.clone(),
+            table: table.id,
+        };
+        (receiver, ended)
+    } else if let ThreadEvent::TurnEnded {
+        outcome,
+        result_repair: false,
+        ..
+    } = event
         && is_child()
     {
         (*id, settled(Status::Settled(Arc::new(outcome.clone()))))

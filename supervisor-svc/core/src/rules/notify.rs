@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use crate::{
     content::preview,
     event::{ConditionKind, Event, Recorded, ThreadEvent},
+    group::GroupOutcome,
     ids::{Sequence, ThreadId},
     settings::{NotificationKind, Webhook},
     state::{session::Session, thread::Thread},
@@ -38,7 +39,10 @@ impl Notification {
         };
         let summary = Summary::by(event)?;
         let thread = session.thread(*id)?;
-        if summary.is_settling && (thread.spawned.parent.is_none() || session.was_closing(*id, recorded.sequence)) {
+        let is_item = thread.spawned.item.is_some();
+        if summary.is_settling
+            && (is_item || thread.spawned.parent.is_none() || session.was_closing(*id, recorded.sequence))
+        {
             return None;
         }
         Some(Self {
@@ -91,6 +95,9 @@ impl<'e> Summary<'e> {
                 Settled::Interrupted { reason } => Self::settling(&[Kind::SubAgentComplete], "was interrupted", reason),
             }),
             ThreadEvent::Closed { reason, .. } => Some(Self::settling(&[Kind::SubAgentComplete], "was closed", reason)),
+            ThreadEvent::GroupEnded { outcome, reason, .. } => {
+                Some(Self::other(&[Kind::SubAgentComplete], group_end(*outcome), reason))
+            }
             ThreadEvent::ApprovalRequested { subject, .. } => Some(Self::other(
                 &[Kind::ApprovalRequested],
                 "waits for an approval",
@@ -134,6 +141,11 @@ impl<'e> Summary<'e> {
             | ThreadEvent::EdgeCreated(_)
             | ThreadEvent::EdgeDeleted(_)
             | ThreadEvent::HandoffSent(_)
+            | ThreadEvent::GroupCreated { .. }
+            | ThreadEvent::GroupUpdated { .. }
+            | ThreadEvent::GroupItemEnded { .. }
+            | ThreadEvent::GroupEnding { .. }
+            | ThreadEvent::GroupRetried(_)
             | ThreadEvent::MailAcknowledged(_)
             | ThreadEvent::ApprovalResolved { .. } => None,
         }
@@ -155,6 +167,15 @@ impl<'e> Summary<'e> {
             detail,
             is_settling: false,
         }
+    }
+}
+
+/// Returns the end of a group as the verb of a line.
+const fn group_end(outcome: GroupOutcome) -> &'static str {
+    match outcome {
+        GroupOutcome::Succeeded => "has a group that succeeded",
+        GroupOutcome::Failed => "has a group that failed",
+        GroupOutcome::Cancelled => "has a group that was cancelled",
     }
 }
 

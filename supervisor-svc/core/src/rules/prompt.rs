@@ -221,6 +221,7 @@ fn bytes_of(letter: &Letter) -> u64 {
             shown(&handoff.message) + handoff.structured.as_ref().map_or(0, shown) + references as u64
         }
         Body::Settled { status, .. } => last_word(status).len() as u64,
+        Body::GroupEnded { reason, .. } => reason.len() as u64,
     };
     LETTER_BYTES + texts
 }
@@ -232,6 +233,15 @@ fn mail(session: &Session, thread: &Thread, texts: &BTreeMap<Sequence, HandoffTe
         .iter()
         .map(|letter| match &letter.body {
             Body::Handoff(sent) => handoff(session, sent, texts.get(&letter.sequence)),
+            Body::GroupEnded {
+                group,
+                outcome,
+                reason,
+                table,
+            } => {
+                let name = session.group(*group).map_or("", |group| group.spec.name.as_str());
+                format!("group {name} ({group}) is {outcome}: {reason}\nartifact: group-results {table}")
+            }
             Body::Settled { child, status } => {
                 let word = last_word(status);
                 let colon = if word.is_empty() { "" } else { ": " };

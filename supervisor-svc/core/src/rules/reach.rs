@@ -37,6 +37,7 @@ fn thread_has(thread: &Thread, digest: Digest) -> bool {
         || thread.mail.letters().any(|letter| match &letter.body {
             Body::Handoff(handoff) => is_it(&handoff.message) || handoff.structured.as_ref().is_some_and(is_it),
             Body::Settled { status, .. } => last_message(status).is_some_and(is_it),
+            Body::GroupEnded { .. } => false,
         })
 }
 

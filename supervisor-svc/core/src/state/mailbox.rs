@@ -7,7 +7,8 @@ use imbl::OrdMap;
 
 use crate::{
     event::Handoff,
-    ids::{Sequence, ThreadId},
+    group::GroupOutcome,
+    ids::{ArtifactId, GroupId, Sequence, ThreadId},
     status::Status,
     time::UnixMillis,
 };
@@ -34,6 +35,17 @@ pub enum Body {
         child: ThreadId,
         /// The child's status at that time.
         status: Status,
+    },
+    /// A group ended.
+    GroupEnded {
+        /// The group.
+        group: GroupId,
+        /// The outcome.
+        outcome: GroupOutcome,
+        /// The reason.
+        reason: String,
+        /// The artifact with the table of the results.
+        table: ArtifactId,
     },
 }
 
@@ -112,7 +124,7 @@ impl Mailbox {
                 | Status::PendingInit
                 | Status::Running => [self.settled.insert(*child, letter.sequence), self.closed.remove(child)],
             },
-            Body::Handoff(_) => [None, None],
+            Body::Handoff(_) | Body::GroupEnded { .. } => [None, None],
         };
         for earlier in earlier.into_iter().flatten() {
             self.letters.remove(&earlier);

@@ -1,6 +1,7 @@
 //! The state of a session, folded from its events. It calls no rules.
 
 pub mod approval;
+pub mod group;
 pub mod mailbox;
 mod orchestrator;
 mod roles;

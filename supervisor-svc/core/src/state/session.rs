@@ -14,10 +14,11 @@ use tool_policy::Policy;
 
 use crate::{
     event::{ConditionKind, Edge, Fence, SettingsChange},
-    ids::{ApprovalId, EdgeId, Sequence, SessionId, ThreadId},
+    ids::{ApprovalId, EdgeId, GroupId, Sequence, SessionId, ThreadId},
     settings::{Budget, EdgeManagement, Orchestration, Settings, SlotRelease, Usage, Webhook, approval_gate},
     state::{
         approval::Approval,
+        group::Group,
         roles::Roles,
         thread::{LatestTurn, Thread},
         wait::Waits,
@@ -63,6 +64,11 @@ pub struct Session {
     pub webhook_starts: OrdMap<String, WebhookStart>,
     /// The current waits between threads. Volatile: not in the log, and ignored when states are compared.
     pub waits: Waits,
+    /// The groups.
+    groups: OrdMap<GroupId, Arc<Group>>,
+    open_groups: OrdSet<GroupId>,
+    item_threads: usize,
+    ended_items: OrdSet<ThreadId>,
     root: Option<ThreadId>,
     edges_at: OrdMap<ThreadId, OrdSet<EdgeId>>,
     threads: OrdMap<ThreadId, Arc<Thread>>,
@@ -109,6 +115,10 @@ impl Session {
             moot: OrdSet::new(),
             webhook_starts,
             waits: Waits::default(),
+            groups: OrdMap::new(),
+            open_groups: OrdSet::new(),
+            item_threads: 0,
+            ended_items: OrdSet::new(),
             root: None,
             edges_at: OrdMap::new(),
             threads: OrdMap::new(),
@@ -236,6 +246,63 @@ impl Session {
         self.idle_orchestrators.iter().filter_map(|id| self.thread(*id))
     }
 
+    /// Returns a group by its id.
+    #[must_use]
+    pub fn group(&self, id: GroupId) -> Option<&Arc<Group>> {
+        self.groups.get(&id)
+    }
+
+    /// Returns a group by its name. An empty name finds nothing.
+    #[must_use]
+    pub fn group_by_name(&self, name: &str) -> Option<&Arc<Group>> {
+        let mut named = self.groups.values().filter(|_| !name.is_empty());
+        named.find(|group| group.spec.name == name)
+    }
+
+    /// Returns all groups, ordered by id.
+    pub fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.groups.values()
+    }
+
+    /// Returns the groups that have not ended.
+    pub fn open_groups(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.open_groups.iter().filter_map(|id| self.group(*id))
+    }
+
+    /// Returns the threads whose item has ended without a record of it.
+    pub(crate) fn ended_items(&self) -> impl Iterator<Item = &Arc<Thread>> {
+        self.ended_items.iter().filter_map(|id| self.thread(*id))
+    }
+
+    /// Returns the number of threads that work or worked on items of groups.
+    #[must_use]
+    pub const fn item_threads(&self) -> usize {
+        self.item_threads
+    }
+
+    /// Adds a group, or replaces it.
+    pub fn put_group(&mut self, group: Group) {
+        let id = group.spec.id;
+        if group.has_ended() {
+            self.open_groups.remove(&id);
+        } else {
+            self.open_groups.insert(id);
+        }
+        self.groups.insert(id, Arc::new(group));
+    }
+
+    /// Changes a group. Does nothing if it does not exist.
+    pub(crate) fn update_group(&mut self, id: GroupId, change: impl FnOnce(&mut Group)) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let group = Arc::make_mut(group);
+        change(group);
+        if group.has_ended() {
+            self.open_groups.remove(&id);
+        } else {
+            self.open_groups.insert(id);
+        }
+    }
+
     /// Returns the working directory of a thread: its own, otherwise the session's. Empty means none.
     #[must_use]
     pub fn workspace<'a>(&'a self, thread: &'a Thread) -> &'a str {
@@ -334,6 +401,7 @@ impl Session {
             || !self.queue.is_empty()
             || !self.fences.is_empty()
             || !self.pending.is_empty()
+            || !self.open_groups.is_empty()
             || orchestrates
     }
 
@@ -410,6 +478,7 @@ impl Session {
         if !Arc::ptr_eq(&role, &thread.spawned.role) {
             Arc::make_mut(&mut thread.spawned).role = role;
         }
+        self.item_threads += usize::from(thread.spawned.item.is_some());
         self.order.insert(thread.spawn_sequence, id);
         let place = IndexKeys::of(&thread, self.settings.slot_release);
         if place.has_alias {
@@ -460,6 +529,7 @@ impl Session {
             (&mut self.budgeted, before.is_budgeted, after.is_budgeted),
             (&mut self.spent, before.is_spent, after.is_spent),
             (&mut self.idle_orchestrators, before.is_idle, after.is_idle),
+            (&mut self.ended_items, before.has_ended_item, after.has_ended_item),
         ];
         for (set, was_there, is_there) in sets {
             if was_there && !is_there {
@@ -550,6 +620,7 @@ struct IndexKeys {
     is_budgeted: bool,
     is_spent: bool,
     is_idle: bool,
+    has_ended_item: bool,
     has_alias: bool,
     queued: Option<Sequence>,
     woken_by: Option<Sequence>,
@@ -568,6 +639,7 @@ impl IndexKeys {
             is_budgeted: kind.is_open() && thread.budget != Budget::default(),
             is_spent: kind.is_open() && (is_marked || thread.exhausted_resource().is_some()),
             is_idle: thread.is_idle_orchestrator(),
+            has_ended_item: thread.has_ended_item(),
             has_alias: !thread.spawned.alias.is_empty() && !thread.was_never_approved(),
             queued: (kind == StatusKind::Queued).then_some(thread.status_sequence),
             woken_by: thread.woken_by(),

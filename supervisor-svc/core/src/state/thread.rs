@@ -67,6 +67,8 @@ pub struct Thread {
     pub result_request: Option<Arc<ResultRequest>>,
     /// The result that was reported last. The dispatch of an input with a result schema removes it.
     pub result: Option<Arc<ThreadResult>>,
+    /// Whether the end of the item that it works on was recorded.
+    pub item_has_ended: bool,
     /// Whether the last turn ended with queued input. The next turn then starts as soon as nothing prevents it. Only
     /// set while the thread is settled.
     pub continues: bool,
@@ -213,7 +215,7 @@ pub struct PendingInput {
     pub content: ContentRef,
     /// Whether the input is delivered to the running turn, if the program supports it.
     pub steers: bool,
-    /// The number of repair turns if the input has a result schema. `None`: it has none.
+    /// The number of repair turns if the input has a result schema, otherwise `None`.
     pub result_repairs: Option<u32>,
 }
 
@@ -246,6 +248,15 @@ impl Thread {
         } else {
             self.turn.number()
         }
+    }
+
+    /// Returns whether the thread's item has ended without a record of it: it is closed, or settled without further
+    /// input.
+    #[must_use]
+    pub fn has_ended_item(&self) -> bool {
+        let kind = self.status.kind();
+        let is_over = kind == StatusKind::Shutdown || (kind.is_settled() && !self.continues);
+        self.spawned.item.is_some() && !self.item_has_ended && is_over
     }
 
     /// Returns whether an agent is working on a turn. A root that its client executes has no turns.

@@ -5,11 +5,13 @@ use supervisor_core::{
         ApprovalDecision, ApprovalKind, BlockKind, CloseCause, ConditionKind, Dialect, EdgeKind, Expectation,
         PromptExtent, Scope, ValueOrigin,
     },
+    group::{ItemOutcome, OnFailure},
     rules::list::ListScope,
     settings::{
         ApprovalTimeoutAction, ClosePolicy, EdgeManagement, Mode, NotificationKind, OnLimit, Orchestration, PromptLog,
         RestartPolicy, Sandbox, SlotRelease, TranscriptLog, WakePolicy,
     },
+    state::group::ItemState,
     status::{Settled, StatusKind},
     transcript::TranscriptKind,
 };
@@ -166,7 +168,19 @@ wire_enum!(
     Expectation = pb::ResponseExpectation, unspecified: Some(Self::None),
     None = None, Optional = Optional, Required = Required,
 );
-wire_enum!(ApprovalKind = pb::ApprovalKind, unspecified: None, Spawn = Spawn, Tool = Tool, Edge = Edge);
+wire_enum!(ApprovalKind = pb::ApprovalKind, unspecified: None, Spawn = Spawn, Tool = Tool, Edge = Edge, Group = Group);
+wire_enum!(
+    OnFailure = pb::GroupFailurePolicy, unspecified: Some(Self::Continue),
+    Continue = Continue, CancelRest = CancelRest,
+);
+wire_enum!(
+    ItemOutcome = pb::GroupItemOutcome, unspecified: None,
+    Succeeded = Succeeded, Failed = Failed, Retried = Retried, Cancelled = Cancelled,
+);
+wire_enum!(
+    ItemState = pb::GroupItemState, unspecified: None,
+    Pending = Pending, Running = Running, Succeeded = Succeeded, Failed = Failed, Cancelled = Cancelled,
+);
 wire_enum!(
     ApprovalDecision = pb::ApprovalDecision, unspecified: None,
     Granted = Granted, Denied = Denied, Expired = Expired, Moot = Moot,
@@ -206,6 +220,7 @@ pub const fn cause_name(cause: CloseCause) -> &'static str {
         CloseCause::Session => "session",
         CloseCause::Eviction => "eviction",
         CloseCause::Intensity => "intensity",
+        CloseCause::Group => "group",
     }
 }
 
@@ -217,6 +232,7 @@ pub fn cause_of_name(name: &str) -> Option<CloseCause> {
         CloseCause::Session,
         CloseCause::Eviction,
         CloseCause::Intensity,
+        CloseCause::Group,
     ]
     .into_iter()
     .find(|cause| cause_name(*cause) == name)

@@ -67,6 +67,7 @@ pub(super) fn private(event: &Event) -> Private {
         Event::Thread(_, event) => match event {
             ThreadEvent::Spawned(spawned) => zero_bounds(spawned.budget),
             ThreadEvent::BudgetUpdated(budget) => zero_bounds(*budget),
+            ThreadEvent::GroupCreated { spec, .. } => zero_bounds(spec.budget),
             ThreadEvent::TurnEnded { outcome, .. } => empty_message(outcome),
             ThreadEvent::Resumed(resumed) => empty_message(&resumed.settled),
             ThreadEvent::SpawnFailed { .. }
@@ -90,6 +91,11 @@ pub(super) fn private(event: &Event) -> Private {
             | ThreadEvent::HandoffSent(_)
             | ThreadEvent::MailAcknowledged(_)
             | ThreadEvent::ApprovalRequested { .. }
+            | ThreadEvent::GroupUpdated { .. }
+            | ThreadEvent::GroupItemEnded { .. }
+            | ThreadEvent::GroupEnding { .. }
+            | ThreadEvent::GroupEnded { .. }
+            | ThreadEvent::GroupRetried(_)
             | ThreadEvent::ApprovalResolved { .. } => Private::default(),
         },
     }
@@ -124,6 +130,12 @@ pub const fn group(event: &Event) -> pb::EventKind {
             | ThreadEvent::HandoffSent(_)
             | ThreadEvent::MailAcknowledged(_) => pb::EventKind::Graph,
             ThreadEvent::ApprovalRequested { .. } | ThreadEvent::ApprovalResolved { .. } => pb::EventKind::Approval,
+            ThreadEvent::GroupCreated { .. }
+            | ThreadEvent::GroupUpdated { .. }
+            | ThreadEvent::GroupItemEnded { .. }
+            | ThreadEvent::GroupEnding { .. }
+            | ThreadEvent::GroupEnded { .. }
+            | ThreadEvent::GroupRetried(_) => pb::EventKind::Group,
         },
     }
 }

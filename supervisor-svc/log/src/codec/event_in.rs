@@ -7,6 +7,7 @@ use supervisor_core::{
         ApprovalDecision, ApprovalKind, Artifact, ConditionKind, Event, Fence, OutputDigests, PromptExtent, Resumed,
         SessionEvent, ThreadEvent,
     },
+    group::{ItemOutcome, ItemRef},
     ids::{Generation, InputNumber, ReportSequence, RunnerId, Sequence, ThreadId, Turn},
     settings::{ClosePolicy, Sandbox},
     status::StatusKind,
@@ -19,6 +20,7 @@ use troupe_proto::{
 use super::{
     enums::{WireEnum as _, cause_of_name, outcome_status},
     error::{DecodeError, malformed, newer, required},
+    group,
     parts::{
         optional_time, stored_actor, stored_block, stored_budget, stored_call, stored_content, stored_edge,
         stored_handoff, stored_settled, stored_text, stored_text_or_none, stored_time, stored_usage,
@@ -132,6 +134,37 @@ pub fn event_from_pb(thread: Option<ThreadId>, kind: Kind, private: Private) -> 
         Kind::MailAcknowledged(acknowledged) => about_thread(ThreadEvent::MailAcknowledged(Sequence::new(
             acknowledged.up_to_sequence,
         ))),
+        Kind::GroupCreated(created) => about_thread(ThreadEvent::GroupCreated {
+            spec: group::stored_spec(required(created.spec, "a group's properties")?, &private)?,
+            approval: stored_text_or_none(&created.approval_id, "an approval's id")?,
+        }),
+        Kind::GroupUpdated(updated) => about_thread(ThreadEvent::GroupUpdated {
+            group: stored_text(&updated.group_id, "a group's id")?,
+            limits: group::stored_limits(required(updated.limits, "a group's limits")?),
+        }),
+        Kind::GroupItemEnded(ended) => about_thread(ThreadEvent::GroupItemEnded {
+            item: ItemRef {
+                group: stored_text(&ended.group_id, "a group's id")?,
+                item: ended.item,
+            },
+            outcome: ItemOutcome::from_number(ended.outcome)?,
+            reason: ended.reason,
+        }),
+        Kind::GroupEnding(ending) => about_thread(ThreadEvent::GroupEnding {
+            group: stored_text(&ending.group_id, "a group's id")?,
+            outcome: group::stored_outcome(ending.outcome)?,
+            reason: ending.reason,
+        }),
+        Kind::GroupEnded(ended) => about_thread(ThreadEvent::GroupEnded {
+            group: stored_text(&ended.group_id, "a group's id")?,
+            outcome: group::stored_outcome(ended.outcome)?,
+            table: Box::new(group::stored_table(&ended.artifact_id, ended.table)?),
+            reason: ended.reason,
+        }),
+        Kind::GroupRetried(retried) => about_thread(ThreadEvent::GroupRetried(stored_text(
+            &retried.group_id,
+            "a group's id",
+        )?)),
         Kind::ApprovalRequested(requested) => about_thread(ThreadEvent::ApprovalRequested {
             approval: stored_text(&requested.approval_id, "an approval's id")?,
             kind: ApprovalKind::from_number(requested.kind)?,

@@ -11,6 +11,7 @@ use troupe_proto::supervisor::v1::{self as pb, event::Kind};
 
 use super::{
     enums::{WireEnum as _, cause_name, turn_outcome},
+    group,
     parts::{
         block_to_pb, budget_to_pb, content_to_pb, edge_to_pb, handoff_to_pb, settled_to_pb, text_or_empty, time_to_pb,
         usage_to_pb,
@@ -170,6 +171,34 @@ fn thread_kind(id: ThreadId, event: &ThreadEvent, time: Option<UnixMillis>) -> K
         }),
         ThreadEvent::MailAcknowledged(up_to) => Kind::MailAcknowledged(pb::MailAcknowledged {
             up_to_sequence: up_to.get(),
+        }),
+        ThreadEvent::GroupCreated { spec, approval } => Kind::GroupCreated(Box::new(pb::GroupCreated {
+            spec: Some(group::spec_to_pb(spec)),
+            approval_id: text_or_empty(*approval),
+        })),
+        ThreadEvent::GroupUpdated { group, limits } => Kind::GroupUpdated(pb::GroupUpdated {
+            group_id: group.to_string(),
+            limits: Some(group::limits_to_pb(*limits)),
+        }),
+        ThreadEvent::GroupItemEnded { item, outcome, reason } => Kind::GroupItemEnded(pb::GroupItemEnded {
+            group_id: item.group.to_string(),
+            item: item.item,
+            outcome: outcome.number(),
+            reason: reason.clone(),
+        }),
+        ThreadEvent::GroupEnding { group, outcome, reason } => Kind::GroupEnding(pb::GroupEnding {
+            group_id: group.to_string(),
+            outcome: group::outcome_to_pb(*outcome).into(),
+            reason: reason.clone(),
+        }),
+        ThreadEvent::GroupEnded {
+            group,
+            outcome,
+            reason,
+            table,
+        } => Kind::GroupEnded(group::ended_to_pb(*group, *outcome, reason, table)),
+        ThreadEvent::GroupRetried(group) => Kind::GroupRetried(pb::GroupRetried {
+            group_id: group.to_string(),
         }),
         ThreadEvent::ApprovalRequested {
             approval,

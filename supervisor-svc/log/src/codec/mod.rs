@@ -14,6 +14,7 @@ pub mod error;
 pub mod event;
 mod event_in;
 mod event_out;
+pub mod group;
 pub mod parts;
 pub mod policy;
 pub mod record;

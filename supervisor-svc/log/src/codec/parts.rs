@@ -8,7 +8,7 @@ use prost_types::Timestamp;
 use supervisor_core::{
     content::ContentRef,
     event::{BlockKind, BlockRef, CallDetails, Dialect, Edge, EdgeKind, Expectation, Handoff, Scope, TemplateSource},
-    ids::Digest,
+    ids::{Digest, ThreadId},
     principal::Actor,
     settings::{Budget, Limits, Usage},
     state::thread::ThreadResult,
@@ -16,6 +16,7 @@ use supervisor_core::{
     time::UnixMillis,
 };
 use troupe_proto::{common::v1 as common, store::v1::Private, supervisor::v1 as pb};
+use uuid::Uuid;
 
 use super::{
     enums::WireEnum as _,
@@ -491,4 +492,16 @@ pub(super) fn stored_settled(kind: StatusKind, status: pb::Status, private: &Pri
 pub fn content_of(message: &impl Message) -> (ContentRef, Content) {
     let content = Content::new(message.encode_to_vec().into());
     (content.reference(String::new()), content)
+}
+
+pub(super) fn uuid(bytes: &[u8], what: &str) -> Result<Uuid, DecodeError> {
+    Uuid::from_slice(bytes).map_err(|_| malformed(format!("{what} has {} bytes instead of 16", bytes.len())))
+}
+
+pub(super) fn id_bytes(id: ThreadId) -> Bytes {
+    Bytes::copy_from_slice(id.as_uuid().as_bytes())
+}
+
+pub(super) fn stored_id(bytes: &[u8]) -> Result<ThreadId, DecodeError> {
+    uuid(bytes, "a thread's id").map(ThreadId::from_uuid)
 }

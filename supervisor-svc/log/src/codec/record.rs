@@ -9,12 +9,11 @@ use supervisor_core::{
     ids::{Sequence, SessionId, ThreadId},
 };
 use troupe_proto::{store::v1 as store, supervisor::v1::event::Kind};
-use uuid::Uuid;
 
 use super::{
     error::{malformed, newer, required},
     event,
-    parts::{non_empty, shared_text, stored_actor, stored_private, stored_time, text_bytes, time_to_pb, utf8},
+    parts::{non_empty, shared_text, stored_actor, stored_private, stored_time, text_bytes, time_to_pb, utf8, uuid},
 };
 use crate::store::limits::MAX_RECORD_BYTES;
 
@@ -141,10 +140,6 @@ pub(super) fn check_version(found: u32, supported: u32, what: &str) -> Result<()
 pub(super) fn version_of(bytes: &[u8]) -> Result<u32, DecodeError> {
     let Versioned { version } = Versioned::decode(bytes).map_err(|error| unreadable(&error))?;
     Ok(version)
-}
-
-pub(super) fn uuid(bytes: &[u8], what: &str) -> Result<Uuid, DecodeError> {
-    Uuid::from_slice(bytes).map_err(|_| malformed(format!("{what} has {} bytes instead of 16", bytes.len())))
 }
 
 pub(super) fn unreadable(error: &prost::DecodeError) -> DecodeError {

@@ -39,15 +39,15 @@ use troupe_proto::{
 use super::{
     enums::WireEnum as _,
     error::{DecodeError, malformed, newer, required},
-    event_in, event_out,
+    event_in, event_out, group,
     parts::{
-        bounded, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, non_empty, optional_time, result_to_pb,
-        settled_to_pb, shared_text, spent, stored_actor, stored_bounds, stored_call, stored_content, stored_edge,
-        stored_handoff, stored_private, stored_settled, stored_spent, stored_text, stored_time, text_bytes,
-        text_or_empty, time_to_pb, utf8, zero_bounds,
+        bounded, content_to_pb, edge_to_pb, empty_message, handoff_to_pb, id_bytes, non_empty, optional_time,
+        result_to_pb, settled_to_pb, shared_text, spent, stored_actor, stored_bounds, stored_call, stored_content,
+        stored_edge, stored_handoff, stored_id, stored_private, stored_settled, stored_spent, stored_text, stored_time,
+        text_bytes, text_or_empty, time_to_pb, utf8, zero_bounds,
     },
     policy,
-    record::{check_version, unreadable, uuid, version_of},
+    record::{check_version, unreadable, version_of},
     settings::{settings_private, settings_to_pb, stored_settings},
     spawned,
 };
@@ -80,6 +80,7 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
         settled: tables.settled.rows,
         notes: tables.notes.rows,
         threads,
+        groups: session.groups().map(|group| group::group_to_store(group)).collect(),
         edges: session.edges.values().map(|edge| edge_to_pb(edge)).collect(),
         approvals: session
             .approvals
@@ -139,6 +140,9 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
     for edge in snapshot.edges {
         let edge = stored_edge(edge)?;
         session.connect(&edge);
+    }
+    for group in snapshot.groups {
+        session.put_group(group::stored_group(group)?);
     }
     for approval in snapshot.approvals {
         session.remember_approval(stored_approval(approval)?);
@@ -313,6 +317,7 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         sequence: other(thread.sequence, thread.status_sequence).map_or(0, Sequence::get),
         dispatched_generation: thread.dispatched_generation.get(),
         continues: thread.continues,
+        item_has_ended: thread.item_has_ended,
         result_request: thread.result_request.as_ref().map(|request| store::ResultRequest {
             input: Some(content_to_pb(&request.input)),
             repairs_left: request.repairs_left,
@@ -406,6 +411,7 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
         },
         dispatched_generation: Generation::new(state.dispatched_generation),
         continues: state.continues,
+        item_has_ended: state.item_has_ended,
         result_request: state.result_request.map(stored_request).transpose()?,
         result: state.result.map(stored_result).transpose()?,
         metered: state.metered.map_or(since, UnixMillis::new),
@@ -552,6 +558,18 @@ fn stored_result(result: pb::ThreadResult) -> Result<Arc<ThreadResult>, DecodeEr
 fn letter_to_store<'s>(letter: &'s Letter, tables: &mut Tables<'s>) -> store::Letter {
     let body = match &letter.body {
         Body::Handoff(handoff) => store::letter::Body::Handoff(Box::new(handoff_to_pb(handoff))),
+        Body::GroupEnded {
+            group,
+            outcome,
+            reason,
+            table,
+        } => store::letter::Body::GroupEnded(pb::GroupEnded {
+            group_id: group.to_string(),
+            outcome: group::outcome_to_pb(*outcome).into(),
+            reason: reason.clone(),
+            artifact_id: table.to_string(),
+            table: None,
+        }),
         Body::Settled { child, status } => store::letter::Body::Settled(store::Settlement {
             child: id_bytes(*child),
             status: Some(status_to_store(status, tables)),
@@ -567,6 +585,12 @@ fn letter_to_store<'s>(letter: &'s Letter, tables: &mut Tables<'s>) -> store::Le
 fn stored_letter(letter: store::Letter, rows: &Rows) -> Result<Letter, DecodeError> {
     let body = match letter.body.ok_or_else(|| newer("the body of a letter"))? {
         store::letter::Body::Handoff(handoff) => Body::Handoff(Arc::new(stored_handoff(*handoff)?)),
+        store::letter::Body::GroupEnded(ended) => Body::GroupEnded {
+            group: stored_text(&ended.group_id, "a group's id")?,
+            outcome: group::stored_outcome(ended.outcome)?,
+            reason: ended.reason,
+            table: stored_text(&ended.artifact_id, "an artifact's id")?,
+        },
         store::letter::Body::Settled(settlement) => Body::Settled {
             child: stored_id(&settlement.child)?,
             status: stored_status(required(settlement.status, "a child's status")?, rows)?,
@@ -681,19 +705,11 @@ fn other<T: PartialEq>(value: T, written: T) -> Option<T> {
     (value != written).then_some(value)
 }
 
-fn id_bytes(id: ThreadId) -> Bytes {
-    Bytes::copy_from_slice(id.as_uuid().as_bytes())
-}
-
 fn stored_parent(bytes: &[u8]) -> Result<Option<ThreadId>, DecodeError> {
     if bytes.is_empty() {
         return Ok(None);
     }
     stored_id(bytes).map(Some)
-}
-
-fn stored_id(bytes: &[u8]) -> Result<ThreadId, DecodeError> {
-    uuid(bytes, "a thread's id").map(ThreadId::from_uuid)
 }
 
 /// Every one converted, or the first error.

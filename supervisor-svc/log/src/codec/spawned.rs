@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, mem::take, sync::Arc};
 
 use supervisor_core::{
     event::{Role, Spawned, ValueOrigin},
+    group::ItemRef,
     ids::{Generation, ThreadId},
     settings::{Budget, ClosePolicy, EdgeManagement, Sandbox, WakePolicy},
     status::StatusKind,
@@ -51,6 +52,8 @@ pub(super) fn own_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
         wake_policy: spawned.wake_policy.number(),
         input: spawned.input.as_ref().map(content_to_pb),
         result_repairs: spawned.result_repairs,
+        group_id: text_or_empty(spawned.item.map(|item| item.group)),
+        group_item: spawned.item.map_or(0, |item| item.item),
         client_owned: spawned.client_owned,
         ..pb::ThreadSpawned::default()
     }
@@ -146,6 +149,10 @@ pub(super) fn stored_own(spawned: Box<pb::ThreadSpawned>, fields: SnapshotFields
         wake_policy: WakePolicy::from_number(spawned.wake_policy)?,
         input: spawned.input.map(content_from_pb).transpose()?,
         result_repairs: spawned.result_repairs,
+        item: stored_text_or_none(&spawned.group_id, "a group's id")?.map(|group| ItemRef {
+            group,
+            item: spawned.group_item,
+        }),
     })
 }
 

@@ -20,6 +20,8 @@ pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
             ThreadEvent::ResultReported { result, .. } => vec![result],
             ThreadEvent::TurnEnded { outcome, .. } => message(outcome).into_iter().collect(),
             ThreadEvent::ArtifactRecorded { artifact, .. } => vec![&artifact.content],
+            ThreadEvent::GroupCreated { spec, .. } => vec![&spec.plan],
+            ThreadEvent::GroupEnded { table, .. } => vec![&table.content],
             ThreadEvent::ApprovalRequested { call, .. } => call.iter().map(|call| &call.content).collect(),
             ThreadEvent::HandoffSent(handoff) => once(&handoff.message).chain(&handoff.structured).collect(),
             // Its blocks: see `prompt`.
@@ -41,6 +43,10 @@ pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
             | ThreadEvent::EdgeCreated(_)
             | ThreadEvent::EdgeDeleted(_)
             | ThreadEvent::MailAcknowledged(_)
+            | ThreadEvent::GroupUpdated { .. }
+            | ThreadEvent::GroupItemEnded { .. }
+            | ThreadEvent::GroupEnding { .. }
+            | ThreadEvent::GroupRetried(_)
             | ThreadEvent::ApprovalResolved { .. } => Vec::new(),
         },
     }

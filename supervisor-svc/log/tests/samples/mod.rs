@@ -63,6 +63,7 @@ pub fn root() -> Spawned {
         wake_policy: WakePolicy::None,
         input: None,
         result_repairs: None,
+        item: None,
     }
 }
 

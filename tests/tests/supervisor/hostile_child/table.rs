@@ -10,15 +10,16 @@ use troupe_proto::{
         ResolveSpawnRequest, RouteAgentRequest, WatchAgentsRequest,
     },
     supervisor::v1::{
-        AcknowledgeMailboxRequest, AskParentRequest, AttachRequest, AuthorizeToolRequest, Budget, CloseAgentRequest,
-        CloseSessionRequest, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest,
-        DescribeToolsRequest, ExportSessionRequest, GetContentRequest, GetPromptRequest, GetQuotaRequest,
-        GetSessionRequest, GetThreadRequest, InterruptAgentRequest, ListActiveAgentsRequest, ListApprovalsRequest,
-        ListArtifactsRequest, ListEdgesRequest, ListMailboxRequest, ListPromptsRequest, ListSessionsRequest,
-        ListSpawnableAgentsRequest, ListTranscriptRequest, ReportResultRequest, ResolveApprovalRequest,
-        ResumeAgentRequest, SendHandoffRequest, SendInputRequest, SetActiveThreadRequest, SetThreadNoteRequest,
-        SpawnAgentRequest, UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest,
-        WatchNotificationsRequest, WatchSessionsRequest, WatchThreadsRequest, WatchTranscriptRequest,
+        AcknowledgeMailboxRequest, AskParentRequest, AttachRequest, AuthorizeToolRequest, Budget, CancelGroupRequest,
+        CloseAgentRequest, CloseSessionRequest, CreateEdgeRequest, CreateGroupRequest, CreateSessionRequest,
+        DeleteEdgeRequest, DeleteSessionRequest, DescribeToolsRequest, ExportSessionRequest, GetContentRequest,
+        GetGroupRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest, GetThreadRequest, InterruptAgentRequest,
+        ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest, ListGroupItemsRequest,
+        ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest, ListTranscriptRequest,
+        ReportResultRequest, ResolveApprovalRequest, ResumeAgentRequest, RetryGroupRequest, SendHandoffRequest,
+        SendInputRequest, SetActiveThreadRequest, SetThreadNoteRequest, SpawnAgentRequest, UpdateGroupRequest,
+        UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest, WatchNotificationsRequest,
+        WatchSessionsRequest, WatchThreadsRequest, WatchTranscriptRequest,
     },
 };
 use troupe_tests::{pair::Pair, within};
@@ -179,6 +180,7 @@ pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Ve
         resume_agent(ResumeAgentRequest { session_id: session(), thread_id: thread() });
         report_result(ReportResultRequest { session_id: session(), thread_id: thread(), document_json: text() });
         ask_parent(AskParentRequest { session_id: session(), thread_id: thread(), question: text() });
+        create_group(CreateGroupRequest { session_id: session(), parent_thread_id: thread() });
         set_thread_note(SetThreadNoteRequest { session_id: session(), thread_id: thread(), thread_note: text() });
         update_thread_budget(UpdateThreadBudgetRequest {
             session_id: session(), thread_id: thread(), budget: unbounded()
@@ -198,6 +200,11 @@ pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Ve
         get_session(GetSessionRequest { session_id: session() });
         list_approvals(ListApprovalsRequest { session_id: session() });
         get_content(GetContentRequest { session_id: session(), digest: "0".repeat(64) });
+        get_group(GetGroupRequest { session_id: session(), group_id: thread() });
+        list_group_items(ListGroupItemsRequest { session_id: session(), group_id: thread() });
+        update_group(UpdateGroupRequest { session_id: session(), group_id: thread() });
+        retry_group(RetryGroupRequest { session_id: session(), group_id: thread() });
+        cancel_group(CancelGroupRequest { session_id: session(), group_id: thread() });
     }
     told
 }

@@ -13,6 +13,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from troupe.common.v1 import common_pb2 as _common_pb2
+from troupe.supervisor.v1 import group_pb2 as _group_pb2
 from troupe.supervisor.v1 import session_pb2 as _session_pb2
 from troupe.supervisor.v1 import thread_pb2 as _thread_pb2
 import builtins as _builtins
@@ -144,6 +145,8 @@ class _ApprovalKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Approval
     """A tool call."""
     APPROVAL_KIND_EDGE: _ApprovalKind.ValueType  # 3
     """An edge."""
+    APPROVAL_KIND_GROUP: _ApprovalKind.ValueType  # 4
+    """A group."""
 
 class ApprovalKind(_ApprovalKind, metaclass=_ApprovalKindEnumTypeWrapper):
     """What an approval is about."""
@@ -156,6 +159,8 @@ APPROVAL_KIND_TOOL: ApprovalKind.ValueType  # 2
 """A tool call."""
 APPROVAL_KIND_EDGE: ApprovalKind.ValueType  # 3
 """An edge."""
+APPROVAL_KIND_GROUP: ApprovalKind.ValueType  # 4
+"""A group."""
 Global___ApprovalKind: _TypeAlias = ApprovalKind  # noqa: Y015
 
 class _ApprovalDecision:
@@ -215,6 +220,7 @@ class Event(_message.Message):
     INPUT_DELIVERED_FIELD_NUMBER: _builtins.int
     INTERRUPT_REQUESTED_FIELD_NUMBER: _builtins.int
     TURN_ENDED_FIELD_NUMBER: _builtins.int
+    RESULT_REPORTED_FIELD_NUMBER: _builtins.int
     NOTE_SET_FIELD_NUMBER: _builtins.int
     CONDITION_CHANGED_FIELD_NUMBER: _builtins.int
     USAGE_RECORDED_FIELD_NUMBER: _builtins.int
@@ -230,6 +236,12 @@ class Event(_message.Message):
     MAIL_ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     APPROVAL_REQUESTED_FIELD_NUMBER: _builtins.int
     APPROVAL_RESOLVED_FIELD_NUMBER: _builtins.int
+    GROUP_CREATED_FIELD_NUMBER: _builtins.int
+    GROUP_UPDATED_FIELD_NUMBER: _builtins.int
+    GROUP_ITEM_ENDED_FIELD_NUMBER: _builtins.int
+    GROUP_ENDING_FIELD_NUMBER: _builtins.int
+    GROUP_ENDED_FIELD_NUMBER: _builtins.int
+    GROUP_RETRIED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session in which it happened."""
     thread_id: _builtins.str
@@ -299,6 +311,10 @@ class Event(_message.Message):
         """The turn is over."""
 
     @_builtins.property
+    def result_reported(self) -> Global___ResultReported:
+        """The agent reported the result that its input asks for."""
+
+    @_builtins.property
     def note_set(self) -> Global___NoteSet:
         """The thread's note changed."""
 
@@ -358,6 +374,30 @@ class Event(_message.Message):
     def approval_resolved(self) -> Global___ApprovalResolved:
         """It was decided."""
 
+    @_builtins.property
+    def group_created(self) -> Global___GroupCreated:
+        """A group exists whose items run below the thread."""
+
+    @_builtins.property
+    def group_updated(self) -> Global___GroupUpdated:
+        """The limits of a group changed."""
+
+    @_builtins.property
+    def group_item_ended(self) -> Global___GroupItemEnded:
+        """An attempt at an item of a group ended."""
+
+    @_builtins.property
+    def group_ending(self) -> Global___GroupEnding:
+        """The outcome of a group is certain."""
+
+    @_builtins.property
+    def group_ended(self) -> Global___GroupEnded:
+        """All items of a group have ended."""
+
+    @_builtins.property
+    def group_retried(self) -> Global___GroupRetried:
+        """Items of an ended group are pending again."""
+
     def __init__(
         self,
         *,
@@ -380,6 +420,7 @@ class Event(_message.Message):
         input_delivered: Global___InputDelivered | None = ...,
         interrupt_requested: Global___InterruptRequested | None = ...,
         turn_ended: Global___TurnEnded | None = ...,
+        result_reported: Global___ResultReported | None = ...,
         note_set: Global___NoteSet | None = ...,
         condition_changed: Global___ConditionChanged | None = ...,
         usage_recorded: Global___UsageRecorded | None = ...,
@@ -395,12 +436,18 @@ class Event(_message.Message):
         mail_acknowledged: Global___MailAcknowledged | None = ...,
         approval_requested: Global___ApprovalRequested | None = ...,
         approval_resolved: Global___ApprovalResolved | None = ...,
+        group_created: Global___GroupCreated | None = ...,
+        group_updated: Global___GroupUpdated | None = ...,
+        group_item_ended: Global___GroupItemEnded | None = ...,
+        group_ending: Global___GroupEnding | None = ...,
+        group_ended: Global___GroupEnded | None = ...,
+        group_retried: Global___GroupRetried | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approval_requested", b"approval_requested", "approval_resolved", b"approval_resolved", "artifact_recorded", b"artifact_recorded", "budget_updated", b"budget_updated", "close_requested", b"close_requested", "condition_changed", b"condition_changed", "edge_created", b"edge_created", "edge_deleted", b"edge_deleted", "handoff_sent", b"handoff_sent", "input_delivered", b"input_delivered", "input_queued", b"input_queued", "interrupt_requested", b"interrupt_requested", "kind", b"kind", "mail_acknowledged", b"mail_acknowledged", "note_set", b"note_set", "session_closed", b"session_closed", "session_opened", b"session_opened", "session_updated", b"session_updated", "spawn_failed", b"spawn_failed", "thread_admitted", b"thread_admitted", "thread_closed", b"thread_closed", "thread_placed", b"thread_placed", "thread_resumed", b"thread_resumed", "thread_spawned", b"thread_spawned", "time", b"time", "tool_denied", b"tool_denied", "turn_dispatched", b"turn_dispatched", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "usage_recorded", b"usage_recorded"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval_requested", b"approval_requested", "approval_resolved", b"approval_resolved", "artifact_recorded", b"artifact_recorded", "budget_updated", b"budget_updated", "close_requested", b"close_requested", "condition_changed", b"condition_changed", "edge_created", b"edge_created", "edge_deleted", b"edge_deleted", "group_created", b"group_created", "group_ended", b"group_ended", "group_ending", b"group_ending", "group_item_ended", b"group_item_ended", "group_retried", b"group_retried", "group_updated", b"group_updated", "handoff_sent", b"handoff_sent", "input_delivered", b"input_delivered", "input_queued", b"input_queued", "interrupt_requested", b"interrupt_requested", "kind", b"kind", "mail_acknowledged", b"mail_acknowledged", "note_set", b"note_set", "result_reported", b"result_reported", "session_closed", b"session_closed", "session_opened", b"session_opened", "session_updated", b"session_updated", "spawn_failed", b"spawn_failed", "thread_admitted", b"thread_admitted", "thread_closed", b"thread_closed", "thread_placed", b"thread_placed", "thread_resumed", b"thread_resumed", "thread_spawned", b"thread_spawned", "time", b"time", "tool_denied", b"tool_denied", "turn_dispatched", b"turn_dispatched", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "usage_recorded", b"usage_recorded"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "approval_requested", b"approval_requested", "approval_resolved", b"approval_resolved", "artifact_recorded", b"artifact_recorded", "budget_updated", b"budget_updated", "close_requested", b"close_requested", "condition_changed", b"condition_changed", "edge_created", b"edge_created", "edge_deleted", b"edge_deleted", "handoff_sent", b"handoff_sent", "input_delivered", b"input_delivered", "input_queued", b"input_queued", "interrupt_requested", b"interrupt_requested", "kind", b"kind", "mail_acknowledged", b"mail_acknowledged", "note_set", b"note_set", "sequence", b"sequence", "session_closed", b"session_closed", "session_id", b"session_id", "session_opened", b"session_opened", "session_updated", b"session_updated", "spawn_failed", b"spawn_failed", "thread_admitted", b"thread_admitted", "thread_closed", b"thread_closed", "thread_id", b"thread_id", "thread_placed", b"thread_placed", "thread_resumed", b"thread_resumed", "thread_spawned", b"thread_spawned", "time", b"time", "tool_denied", b"tool_denied", "traceparent", b"traceparent", "turn_dispatched", b"turn_dispatched", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "usage_recorded", b"usage_recorded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "approval_requested", b"approval_requested", "approval_resolved", b"approval_resolved", "artifact_recorded", b"artifact_recorded", "budget_updated", b"budget_updated", "close_requested", b"close_requested", "condition_changed", b"condition_changed", "edge_created", b"edge_created", "edge_deleted", b"edge_deleted", "group_created", b"group_created", "group_ended", b"group_ended", "group_ending", b"group_ending", "group_item_ended", b"group_item_ended", "group_retried", b"group_retried", "group_updated", b"group_updated", "handoff_sent", b"handoff_sent", "input_delivered", b"input_delivered", "input_queued", b"input_queued", "interrupt_requested", b"interrupt_requested", "kind", b"kind", "mail_acknowledged", b"mail_acknowledged", "note_set", b"note_set", "result_reported", b"result_reported", "sequence", b"sequence", "session_closed", b"session_closed", "session_id", b"session_id", "session_opened", b"session_opened", "session_updated", b"session_updated", "spawn_failed", b"spawn_failed", "thread_admitted", b"thread_admitted", "thread_closed", b"thread_closed", "thread_id", b"thread_id", "thread_placed", b"thread_placed", "thread_resumed", b"thread_resumed", "thread_spawned", b"thread_spawned", "time", b"time", "tool_denied", b"tool_denied", "traceparent", b"traceparent", "turn_dispatched", b"turn_dispatched", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "usage_recorded", b"usage_recorded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["session_opened", "session_updated", "session_closed", "thread_spawned", "spawn_failed", "thread_admitted", "thread_placed", "input_queued", "turn_dispatched", "turn_started", "input_delivered", "interrupt_requested", "turn_ended", "note_set", "condition_changed", "usage_recorded", "artifact_recorded", "tool_denied", "budget_updated", "close_requested", "thread_closed", "thread_resumed", "edge_created", "edge_deleted", "handoff_sent", "mail_acknowledged", "approval_requested", "approval_resolved"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["session_opened", "session_updated", "session_closed", "thread_spawned", "spawn_failed", "thread_admitted", "thread_placed", "input_queued", "turn_dispatched", "turn_started", "input_delivered", "interrupt_requested", "turn_ended", "result_reported", "note_set", "condition_changed", "usage_recorded", "artifact_recorded", "tool_denied", "budget_updated", "close_requested", "thread_closed", "thread_resumed", "edge_created", "edge_deleted", "handoff_sent", "mail_acknowledged", "approval_requested", "approval_resolved", "group_created", "group_updated", "group_item_ended", "group_ending", "group_ended", "group_retried"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -581,6 +628,9 @@ class ThreadSpawned(_message.Message):
     WAKE_POLICY_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_NUMBER: _builtins.int
     CLIENT_OWNED_FIELD_NUMBER: _builtins.int
+    RESULT_REPAIRS_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    GROUP_ITEM_FIELD_NUMBER: _builtins.int
     parent_thread_id: _builtins.str
     """The parent; empty for the root."""
     depth: _builtins.int
@@ -619,6 +669,12 @@ class ThreadSpawned(_message.Message):
     """Whether mail wakes it."""
     client_owned: _builtins.bool
     """Whether its client executes it: it is never placed and holds no slot."""
+    result_repairs: _builtins.int
+    """The number of repair turns, if its first input has a result schema; otherwise absent."""
+    group_id: _builtins.str
+    """The group that it works for; empty: none."""
+    group_item: _builtins.int
+    """The index of its item in the group, from 0."""
     @_builtins.property
     def origins(self) -> _containers.ScalarMap[_builtins.str, _common_pb2.ValueOrigin.ValueType]:
         """The origins of model, reasoning_effort, provider and sandbox, by field name."""
@@ -681,12 +737,17 @@ class ThreadSpawned(_message.Message):
         wake_policy: _thread_pb2.WakePolicy.ValueType = ...,
         input: _thread_pb2.ContentRef | None = ...,
         client_owned: _builtins.bool = ...,
+        result_repairs: _builtins.int | None = ...,
+        group_id: _builtins.str = ...,
+        group_item: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "grant", b"grant", "input", b"input", "resolved", b"resolved", "source", b"source", "tool_policy", b"tool_policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_result_repairs", b"_result_repairs", "budget", b"budget", "grant", b"grant", "input", b"input", "resolved", b"resolved", "result_repairs", b"result_repairs", "source", b"source", "tool_policy", b"tool_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_description", b"agent_description", "agent_name", b"agent_name", "agent_type", b"agent_type", "alias", b"alias", "budget", b"budget", "client_owned", b"client_owned", "close_policy", b"close_policy", "depth", b"depth", "edge_management", b"edge_management", "first_status", b"first_status", "generation", b"generation", "grant", b"grant", "input", b"input", "label", b"label", "model", b"model", "origins", b"origins", "parent_thread_id", b"parent_thread_id", "provider", b"provider", "reasoning_effort", b"reasoning_effort", "resolved", b"resolved", "sandbox", b"sandbox", "source", b"source", "spawn_list", b"spawn_list", "thread_note", b"thread_note", "tool_policy", b"tool_policy", "wake_policy", b"wake_policy", "working_directory", b"working_directory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result_repairs", b"_result_repairs", "agent_description", b"agent_description", "agent_name", b"agent_name", "agent_type", b"agent_type", "alias", b"alias", "budget", b"budget", "client_owned", b"client_owned", "close_policy", b"close_policy", "depth", b"depth", "edge_management", b"edge_management", "first_status", b"first_status", "generation", b"generation", "grant", b"grant", "group_id", b"group_id", "group_item", b"group_item", "input", b"input", "label", b"label", "model", b"model", "origins", b"origins", "parent_thread_id", b"parent_thread_id", "provider", b"provider", "reasoning_effort", b"reasoning_effort", "resolved", b"resolved", "result_repairs", b"result_repairs", "sandbox", b"sandbox", "source", b"source", "spawn_list", b"spawn_list", "thread_note", b"thread_note", "tool_policy", b"tool_policy", "wake_policy", b"wake_policy", "working_directory", b"working_directory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__result_repairs: _TypeAlias = _typing.Literal["result_repairs"]  # noqa: Y015
+    _WhichOneofArgType__result_repairs: _TypeAlias = _typing.Literal["_result_repairs", b"_result_repairs"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__result_repairs) -> _WhichOneofReturnType__result_repairs | None: ...
 
 Global___ThreadSpawned: _TypeAlias = ThreadSpawned  # noqa: Y015
 
@@ -781,10 +842,13 @@ class InputQueued(_message.Message):
     INPUT_FIELD_NUMBER: _builtins.int
     FROM_FIELD_NUMBER: _builtins.int
     STEERS_FIELD_NUMBER: _builtins.int
+    RESULT_REPAIRS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Its number in the thread, counted from 1; the first input is number 1."""
     steers: _builtins.bool
     """Whether the running turn is to get it, if its program takes more in one. Then InputDelivered follows."""
+    result_repairs: _builtins.int
+    """The number of repair turns, if the input has a result schema; otherwise absent."""
     @_builtins.property
     def input(self) -> _thread_pb2.ContentRef:
         """The input, an encoded Input, as content."""
@@ -795,12 +859,15 @@ class InputQueued(_message.Message):
         number: _builtins.int = ...,
         input: _thread_pb2.ContentRef | None = ...,
         steers: _builtins.bool = ...,
+        result_repairs: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_result_repairs", b"_result_repairs", "input", b"input", "result_repairs", b"result_repairs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from", b"from", "input", b"input", "number", b"number", "steers", b"steers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result_repairs", b"_result_repairs", "from", b"from", "input", b"input", "number", b"number", "result_repairs", b"result_repairs", "steers", b"steers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__result_repairs: _TypeAlias = _typing.Literal["result_repairs"]  # noqa: Y015
+    _WhichOneofArgType__result_repairs: _TypeAlias = _typing.Literal["_result_repairs", b"_result_repairs"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__result_repairs) -> _WhichOneofReturnType__result_repairs | None: ...
 
 Global___InputQueued: _TypeAlias = InputQueued  # noqa: Y015
 
@@ -990,6 +1057,7 @@ class TurnEnded(_message.Message):
     REPORT_SEQUENCE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     DIFF_SHA256_FIELD_NUMBER: _builtins.int
+    RESULT_REPAIR_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """The turn."""
     generation: _builtins.int
@@ -1006,6 +1074,10 @@ class TurnEnded(_message.Message):
     """Why it was stopped."""
     diff_sha256: _builtins.str
     """SHA-256 of the file changes of the turn; empty: no changes, or unknown."""
+    result_repair: _builtins.bool
+    """Whether the turn's result was missing or invalid and a repair turn follows. Then the end causes no mail and no
+    notification.
+    """
     @_builtins.property
     def content(self) -> _thread_pb2.ContentRef:
         """The whole message, if it is longer."""
@@ -1027,14 +1099,43 @@ class TurnEnded(_message.Message):
         report_sequence: _builtins.int = ...,
         reason: _builtins.str = ...,
         diff_sha256: _builtins.str = ...,
+        result_repair: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "diff_sha256", b"diff_sha256", "generation", b"generation", "message", b"message", "outcome", b"outcome", "output_sha256", b"output_sha256", "reason", b"reason", "report_sequence", b"report_sequence", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "diff_sha256", b"diff_sha256", "generation", b"generation", "message", b"message", "outcome", b"outcome", "output_sha256", b"output_sha256", "reason", b"reason", "report_sequence", b"report_sequence", "result_repair", b"result_repair", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TurnEnded: _TypeAlias = TurnEnded  # noqa: Y015
+
+@_typing.final
+class ResultReported(_message.Message):
+    """The agent reported the result that its input asks for. A later result of the same turn replaces an earlier one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """The turn."""
+    @_builtins.property
+    def result(self) -> _thread_pb2.ContentRef:
+        """The result, a JSON document that matches the schema of the input."""
+
+    def __init__(
+        self,
+        *,
+        turn: _builtins.int = ...,
+        result: _thread_pb2.ContentRef | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["result", b"result", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResultReported: _TypeAlias = ResultReported  # noqa: Y015
 
 @_typing.final
 class NoteSet(_message.Message):
@@ -1713,3 +1814,185 @@ class Telemetry(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__context_left_percent) -> _WhichOneofReturnType__context_left_percent | None: ...
 
 Global___Telemetry: _TypeAlias = Telemetry  # noqa: Y015
+
+@_typing.final
+class GroupCreated(_message.Message):
+    """A group exists whose items run below the thread of the event."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    """The approval that it waits for; empty: items start at once."""
+    @_builtins.property
+    def spec(self) -> _group_pb2.GroupSpec:
+        """The properties that the creation fixed."""
+
+    def __init__(
+        self,
+        *,
+        spec: _group_pb2.GroupSpec | None = ...,
+        approval_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupCreated: _TypeAlias = GroupCreated  # noqa: Y015
+
+@_typing.final
+class GroupUpdated(_message.Message):
+    """The limits of a group changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    """The group."""
+    @_builtins.property
+    def limits(self) -> _group_pb2.GroupLimits:
+        """The new limits."""
+
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        limits: _group_pb2.GroupLimits | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "limits", b"limits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupUpdated: _TypeAlias = GroupUpdated  # noqa: Y015
+
+@_typing.final
+class GroupItemEnded(_message.Message):
+    """An attempt at an item of a group ended. The last outcome of an item other than RETRIED is final."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    ITEM_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    """The group."""
+    item: _builtins.int
+    """The item's index in the group, from 0."""
+    outcome: _group_pb2.GroupItemOutcome.ValueType
+    """How the attempt ended."""
+    reason: _builtins.str
+    """Why it did not succeed, at most 1 KiB."""
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        item: _builtins.int = ...,
+        outcome: _group_pb2.GroupItemOutcome.ValueType = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "item", b"item", "outcome", b"outcome", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupItemEnded: _TypeAlias = GroupItemEnded  # noqa: Y015
+
+@_typing.final
+class GroupEnding(_message.Message):
+    """The outcome of a group is certain. Its pending items are cancelled, and its running threads are being closed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    """The group."""
+    outcome: _group_pb2.GroupState.ValueType
+    """GROUP_STATE_SUCCEEDED, GROUP_STATE_FAILED or GROUP_STATE_CANCELLED."""
+    reason: _builtins.str
+    """Why."""
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        outcome: _group_pb2.GroupState.ValueType = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "outcome", b"outcome", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupEnding: _TypeAlias = GroupEnding  # noqa: Y015
+
+@_typing.final
+class GroupEnded(_message.Message):
+    """All items of a group have ended. The parent receives mail."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ARTIFACT_ID_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    """The group."""
+    outcome: _group_pb2.GroupState.ValueType
+    """GROUP_STATE_SUCCEEDED, GROUP_STATE_FAILED or GROUP_STATE_CANCELLED."""
+    reason: _builtins.str
+    """Why."""
+    artifact_id: _builtins.str
+    """The artifact with the table of the results."""
+    @_builtins.property
+    def table(self) -> _thread_pb2.ContentRef:
+        """The table as content."""
+
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        outcome: _group_pb2.GroupState.ValueType = ...,
+        reason: _builtins.str = ...,
+        artifact_id: _builtins.str = ...,
+        table: _thread_pb2.ContentRef | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_id", b"artifact_id", "group_id", b"group_id", "outcome", b"outcome", "reason", b"reason", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupEnded: _TypeAlias = GroupEnded  # noqa: Y015
+
+@_typing.final
+class GroupRetried(_message.Message):
+    """The failed and cancelled items of an ended group are pending again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    """The group."""
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupRetried: _TypeAlias = GroupRetried  # noqa: Y015

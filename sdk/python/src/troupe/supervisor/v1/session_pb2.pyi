@@ -203,6 +203,8 @@ class _NotificationKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Noti
     """A budget is spent."""
     NOTIFICATION_KIND_RUNNER_LOST: _NotificationKind.ValueType  # 6
     """A runner was lost."""
+    NOTIFICATION_KIND_INPUT_REQUESTED: _NotificationKind.ValueType  # 7
+    """An agent asked its parent a question."""
 
 class NotificationKind(_NotificationKind, metaclass=_NotificationKindEnumTypeWrapper):
     """What a notification is about."""
@@ -221,6 +223,8 @@ NOTIFICATION_KIND_BUDGET_EXHAUSTED: NotificationKind.ValueType  # 5
 """A budget is spent."""
 NOTIFICATION_KIND_RUNNER_LOST: NotificationKind.ValueType  # 6
 """A runner was lost."""
+NOTIFICATION_KIND_INPUT_REQUESTED: NotificationKind.ValueType  # 7
+"""An agent asked its parent a question."""
 Global___NotificationKind: _TypeAlias = NotificationKind  # noqa: Y015
 
 @_typing.final

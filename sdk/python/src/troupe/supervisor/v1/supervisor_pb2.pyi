@@ -12,6 +12,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from troupe.common.v1 import common_pb2 as _common_pb2
 from troupe.supervisor.v1 import event_pb2 as _event_pb2
+from troupe.supervisor.v1 import group_pb2 as _group_pb2
 from troupe.supervisor.v1 import session_pb2 as _session_pb2
 from troupe.supervisor.v1 import thread_pb2 as _thread_pb2
 from troupe.supervisor.v1 import transcript_pb2 as _transcript_pb2
@@ -100,6 +101,8 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """EdgeCreated to MailAcknowledged."""
     EVENT_KIND_APPROVAL: _EventKind.ValueType  # 7
     """ApprovalRequested, ApprovalResolved."""
+    EVENT_KIND_GROUP: _EventKind.ValueType  # 8
+    """GroupCreated to GroupRetried."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """A kind of event, for filters."""
@@ -120,6 +123,8 @@ EVENT_KIND_GRAPH: EventKind.ValueType  # 6
 """EdgeCreated to MailAcknowledged."""
 EVENT_KIND_APPROVAL: EventKind.ValueType  # 7
 """ApprovalRequested, ApprovalResolved."""
+EVENT_KIND_GROUP: EventKind.ValueType  # 8
+"""GroupCreated to GroupRetried."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 @_typing.final
@@ -946,6 +951,8 @@ class SpawnAgentRequest(_message.Message):
     WAKE_POLICY_FIELD_NUMBER: _builtins.int
     RETURN_TOKEN_FIELD_NUMBER: _builtins.int
     AUTO_ROUTE_FIELD_NUMBER: _builtins.int
+    RESULT_SCHEMA_FIELD_NUMBER: _builtins.int
+    RESULT_REPAIRS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
@@ -1004,6 +1011,13 @@ class SpawnAgentRequest(_message.Message):
     keywords. agent_type, if given, selects by name or keyword. A tie or no match selects `default`; SpawnAgentResponse
     says why. Not together with role_template.
     """
+    result_schema: _builtins.str
+    """The JSON Schema (draft 2020-12) that the thread's result must match. At most 64 KiB, with references within the schema
+    only, and without recursion. A turn that completes without a valid result is followed by a repair turn that lists
+    the errors; without one left, the thread is ERRORED with RESULT_INVALID. Empty: no result is requested.
+    """
+    result_repairs: _builtins.int
+    """The number of repair turns, at most 3. Default 1. Only together with result_schema."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_thread_pb2.InputItem]:
         """The input in pieces; see Input for the bounds."""
@@ -1057,17 +1071,23 @@ class SpawnAgentRequest(_message.Message):
         wake_policy: _thread_pb2.WakePolicy.ValueType = ...,
         return_token: _builtins.bool = ...,
         auto_route: _builtins.bool = ...,
+        result_schema: _builtins.str = ...,
+        result_repairs: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "_thread_note", b"_thread_note", "budget", b"budget", "message", b"message", "permissions", b"permissions", "thread_note", b"thread_note"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "_result_repairs", b"_result_repairs", "_thread_note", b"_thread_note", "budget", b"budget", "message", b"message", "permissions", b"permissions", "result_repairs", b"result_repairs", "thread_note", b"thread_note"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "_thread_note", b"_thread_note", "agent_name", b"agent_name", "agent_type", b"agent_type", "alias", b"alias", "auto_route", b"auto_route", "budget", b"budget", "capabilities", b"capabilities", "close_policy", b"close_policy", "custom_system_prompt", b"custom_system_prompt", "definition_of_done", b"definition_of_done", "edge_management", b"edge_management", "expected_digest", b"expected_digest", "items", b"items", "label", b"label", "message", b"message", "model", b"model", "objective", b"objective", "on_limit", b"on_limit", "override", b"override", "parent_thread_id", b"parent_thread_id", "permissions", b"permissions", "provider", b"provider", "reasoning_effort", b"reasoning_effort", "request_id", b"request_id", "return_token", b"return_token", "role_template", b"role_template", "session_id", b"session_id", "thread_note", b"thread_note", "wake_policy", b"wake_policy", "working_directory", b"working_directory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "_result_repairs", b"_result_repairs", "_thread_note", b"_thread_note", "agent_name", b"agent_name", "agent_type", b"agent_type", "alias", b"alias", "auto_route", b"auto_route", "budget", b"budget", "capabilities", b"capabilities", "close_policy", b"close_policy", "custom_system_prompt", b"custom_system_prompt", "definition_of_done", b"definition_of_done", "edge_management", b"edge_management", "expected_digest", b"expected_digest", "items", b"items", "label", b"label", "message", b"message", "model", b"model", "objective", b"objective", "on_limit", b"on_limit", "override", b"override", "parent_thread_id", b"parent_thread_id", "permissions", b"permissions", "provider", b"provider", "reasoning_effort", b"reasoning_effort", "request_id", b"request_id", "result_repairs", b"result_repairs", "result_schema", b"result_schema", "return_token", b"return_token", "role_template", b"role_template", "session_id", b"session_id", "thread_note", b"thread_note", "wake_policy", b"wake_policy", "working_directory", b"working_directory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message: _TypeAlias = _typing.Literal["message"]  # noqa: Y015
     _WhichOneofArgType__message: _TypeAlias = _typing.Literal["_message", b"_message"]  # noqa: Y015
+    _WhichOneofReturnType__result_repairs: _TypeAlias = _typing.Literal["result_repairs"]  # noqa: Y015
+    _WhichOneofArgType__result_repairs: _TypeAlias = _typing.Literal["_result_repairs", b"_result_repairs"]  # noqa: Y015
     _WhichOneofReturnType__thread_note: _TypeAlias = _typing.Literal["thread_note"]  # noqa: Y015
     _WhichOneofArgType__thread_note: _TypeAlias = _typing.Literal["_thread_note", b"_thread_note"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__message) -> _WhichOneofReturnType__message | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__result_repairs) -> _WhichOneofReturnType__result_repairs | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__thread_note) -> _WhichOneofReturnType__thread_note | None: ...
 
@@ -1135,6 +1155,8 @@ class SendInputRequest(_message.Message):
     ON_LIMIT_FIELD_NUMBER: _builtins.int
     OVERRIDE_FIELD_NUMBER: _builtins.int
     STEER_FIELD_NUMBER: _builtins.int
+    RESULT_SCHEMA_FIELD_NUMBER: _builtins.int
+    RESULT_REPAIRS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
@@ -1154,6 +1176,10 @@ class SendInputRequest(_message.Message):
     confirms the delivery. Otherwise the input waits for the next turn. Earlier waiting input is delivered first. Not
     together with interrupt.
     """
+    result_schema: _builtins.str
+    """The schema of the result, as in SpawnAgentRequest. It replaces the one of an earlier input. Not together with steer."""
+    result_repairs: _builtins.int
+    """The number of repair turns, at most 3. Default 1. Only together with result_schema."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_thread_pb2.InputItem]:
         """The input in pieces; see Input for the bounds."""
@@ -1170,14 +1196,21 @@ class SendInputRequest(_message.Message):
         on_limit: _thread_pb2.OnLimit.ValueType = ...,
         override: _builtins.str = ...,
         steer: _builtins.bool = ...,
+        result_schema: _builtins.str = ...,
+        result_repairs: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "_result_repairs", b"_result_repairs", "message", b"message", "result_repairs", b"result_repairs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "interrupt", b"interrupt", "items", b"items", "message", b"message", "on_limit", b"on_limit", "override", b"override", "request_id", b"request_id", "session_id", b"session_id", "steer", b"steer", "thread_id", b"thread_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "_result_repairs", b"_result_repairs", "interrupt", b"interrupt", "items", b"items", "message", b"message", "on_limit", b"on_limit", "override", b"override", "request_id", b"request_id", "result_repairs", b"result_repairs", "result_schema", b"result_schema", "session_id", b"session_id", "steer", b"steer", "thread_id", b"thread_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message: _TypeAlias = _typing.Literal["message"]  # noqa: Y015
     _WhichOneofArgType__message: _TypeAlias = _typing.Literal["_message", b"_message"]  # noqa: Y015
+    _WhichOneofReturnType__result_repairs: _TypeAlias = _typing.Literal["result_repairs"]  # noqa: Y015
+    _WhichOneofArgType__result_repairs: _TypeAlias = _typing.Literal["_result_repairs", b"_result_repairs"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__message) -> _WhichOneofReturnType__message | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__result_repairs) -> _WhichOneofReturnType__result_repairs | None: ...
 
 Global___SendInputRequest: _TypeAlias = SendInputRequest  # noqa: Y015
 
@@ -1371,21 +1404,31 @@ class ThreadStatus(_message.Message):
 
     THREAD_ID_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
     thread_id: _builtins.str
     """The thread."""
+    question: _builtins.str
+    """The question that its agent asked and that no input has answered; empty: none."""
     @_builtins.property
     def status(self) -> _thread_pb2.Status:
         """Its status."""
+
+    @_builtins.property
+    def result(self) -> _thread_pb2.ThreadResult:
+        """The result that it reported last; unset: none."""
 
     def __init__(
         self,
         *,
         thread_id: _builtins.str = ...,
         status: _thread_pb2.Status | None = ...,
+        result: _thread_pb2.ThreadResult | None = ...,
+        question: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "thread_id", b"thread_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["question", b"question", "result", b"result", "status", b"status", "thread_id", b"thread_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1533,6 +1576,630 @@ class ResumeAgentResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResumeAgentResponse: _TypeAlias = ResumeAgentResponse  # noqa: Y015
+
+@_typing.final
+class ReportResultRequest(_message.Message):
+    """The result of a thread's turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    THREAD_ID_FIELD_NUMBER: _builtins.int
+    DOCUMENT_JSON_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
+    session_id: _builtins.str
+    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    thread_id: _builtins.str
+    """The thread. Empty: the caller's own."""
+    document_json: _builtins.str
+    """The result, a JSON document of at most 256 KiB."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        thread_id: _builtins.str = ...,
+        document_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document_json", b"document_json", "request_id", b"request_id", "session_id", b"session_id", "thread_id", b"thread_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportResultRequest: _TypeAlias = ReportResultRequest  # noqa: Y015
+
+@_typing.final
+class ReportResultResponse(_message.Message):
+    """The thread after the call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def thread(self) -> _thread_pb2.Thread:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _thread_pb2.Thread | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportResultResponse: _TypeAlias = ReportResultResponse  # noqa: Y015
+
+@_typing.final
+class AskParentRequest(_message.Message):
+    """A question of a thread."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    THREAD_ID_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
+    session_id: _builtins.str
+    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    thread_id: _builtins.str
+    """The thread. Empty: the caller's own."""
+    question: _builtins.str
+    """The question, at most 4 KiB."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        thread_id: _builtins.str = ...,
+        question: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["question", b"question", "request_id", b"request_id", "session_id", b"session_id", "thread_id", b"thread_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskParentRequest: _TypeAlias = AskParentRequest  # noqa: Y015
+
+@_typing.final
+class AskParentResponse(_message.Message):
+    """The thread after the call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def thread(self) -> _thread_pb2.Thread:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _thread_pb2.Thread | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskParentResponse: _TypeAlias = AskParentResponse  # noqa: Y015
+
+@_typing.final
+class GroupItem(_message.Message):
+    """An item of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class VariablesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    KEY_FIELD_NUMBER: _builtins.int
+    VARIABLES_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """The item's key, unique in the group; at most 128 bytes, on one line."""
+    message: _builtins.str
+    """Replaces the message of the template. Its placeholders are not replaced. Empty: the template's message."""
+    @_builtins.property
+    def variables(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The values of the placeholders in the texts of the template: `{name}` is replaced by the value of `name`. `{key}` and
+        `{index}` are always available, and `{{` is a brace. At most 32, with at most 64 KiB in total.
+        """
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        variables: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "message", b"message", "variables", b"variables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupItem: _TypeAlias = GroupItem  # noqa: Y015
+
+@_typing.final
+class CreateGroupRequest(_message.Message):
+    """A group to create."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    PARENT_THREAD_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    TEMPLATE_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    MAX_CONCURRENCY_FIELD_NUMBER: _builtins.int
+    JOIN_FIELD_NUMBER: _builtins.int
+    QUORUM_FIELD_NUMBER: _builtins.int
+    ON_FAILURE_FIELD_NUMBER: _builtins.int
+    TOLERATED_FAILURES_FIELD_NUMBER: _builtins.int
+    ITEM_DEADLINE_FIELD_NUMBER: _builtins.int
+    RETRIES_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
+    APPROVAL_ABOVE_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
+    session_id: _builtins.str
+    """The session. Empty: that of the caller's thread, or of the parent."""
+    parent_thread_id: _builtins.str
+    """The parent of the items' threads. Empty: the caller's own thread; for operators the root."""
+    name: _builtins.str
+    """A name that is unique in the session; at most 128 bytes, on one line. Empty: none."""
+    max_concurrency: _builtins.int
+    """How many items run at a time, at most 1,000. Default 8."""
+    join: _group_pb2.GroupJoin.ValueType
+    """Which items must succeed. Default all."""
+    quorum: _builtins.int
+    """How many items must succeed. Only with GROUP_JOIN_QUORUM."""
+    on_failure: _group_pb2.GroupFailurePolicy.ValueType
+    """The treatment of the other items after too many failures. Default CONTINUE."""
+    tolerated_failures: _builtins.int
+    """How many items may fail without making the group fail. Default 0."""
+    retries: _builtins.int
+    """How often a failed item is tried again, at most 10. Default 0."""
+    approval_above: _builtins.int
+    """An operator must approve a group with more items than this. Default: none for operators, 50 for threads; threads may
+    only lower it.
+    """
+    dry_run: _builtins.bool
+    """Whether to validate the request and to resolve the role without creating the group."""
+    @_builtins.property
+    def template(self) -> Global___SpawnAgentRequest:
+        """The spawn of each item. Its texts (message, items, label, thread_note, objective, definition_of_done,
+        working_directory) may have placeholders. The label defaults to the key. Its session, parent, request id, alias,
+        on_limit, auto_route and return_token must be left out.
+        """
+
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupItem]:
+        """The items, at least 1 and at most as many as the supervisor allows (`--max-group-items`, by default 500)."""
+
+    @_builtins.property
+    def item_deadline(self) -> _duration_pb2.Duration:
+        """The time limit of an attempt at an item. Unset: none."""
+
+    @_builtins.property
+    def budget(self) -> _thread_pb2.Budget:
+        """The budget of all items together. The template has the budget of each item."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        parent_thread_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        template: Global___SpawnAgentRequest | None = ...,
+        items: _abc.Iterable[Global___GroupItem] | None = ...,
+        max_concurrency: _builtins.int = ...,
+        join: _group_pb2.GroupJoin.ValueType = ...,
+        quorum: _builtins.int = ...,
+        on_failure: _group_pb2.GroupFailurePolicy.ValueType = ...,
+        tolerated_failures: _builtins.int = ...,
+        item_deadline: _duration_pb2.Duration | None = ...,
+        retries: _builtins.int = ...,
+        budget: _thread_pb2.Budget | None = ...,
+        approval_above: _builtins.int | None = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_approval_above", b"_approval_above", "approval_above", b"approval_above", "budget", b"budget", "item_deadline", b"item_deadline", "template", b"template"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_approval_above", b"_approval_above", "approval_above", b"approval_above", "budget", b"budget", "dry_run", b"dry_run", "item_deadline", b"item_deadline", "items", b"items", "join", b"join", "max_concurrency", b"max_concurrency", "name", b"name", "on_failure", b"on_failure", "parent_thread_id", b"parent_thread_id", "quorum", b"quorum", "request_id", b"request_id", "retries", b"retries", "session_id", b"session_id", "template", b"template", "tolerated_failures", b"tolerated_failures"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__approval_above: _TypeAlias = _typing.Literal["approval_above"]  # noqa: Y015
+    _WhichOneofArgType__approval_above: _TypeAlias = _typing.Literal["_approval_above", b"_approval_above"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__approval_above) -> _WhichOneofReturnType__approval_above | None: ...
+
+Global___CreateGroupRequest: _TypeAlias = CreateGroupRequest  # noqa: Y015
+
+@_typing.final
+class CreateGroupResponse(_message.Message):
+    """The group that was created."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    HIGHEST_USAGE_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def group(self) -> _group_pb2.Group:
+        """The group. With dry_run: as it would be, without an id."""
+
+    @_builtins.property
+    def highest_usage(self) -> _thread_pb2.Budget:
+        """What the group can spend at most: the budget of the items, with their retries, and of the group. A resource without a
+        bound is unlimited.
+        """
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Warnings for the caller."""
+
+    def __init__(
+        self,
+        *,
+        group: _group_pb2.Group | None = ...,
+        highest_usage: _thread_pb2.Budget | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "highest_usage", b"highest_usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "highest_usage", b"highest_usage", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateGroupResponse: _TypeAlias = CreateGroupResponse  # noqa: Y015
+
+@_typing.final
+class GetGroupRequest(_message.Message):
+    """Names a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Empty: that of the caller's thread."""
+    group_id: _builtins.str
+    """The group. Give this or the name."""
+    name: _builtins.str
+    """The group's name."""
+    @_builtins.property
+    def wait(self) -> _duration_pb2.Duration:
+        """Waits this long at most until the group has ended; at most 30 minutes, never past the call's deadline. Unset: answers
+        at once.
+        """
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        group_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        wait: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "name", b"name", "session_id", b"session_id", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetGroupRequest: _TypeAlias = GetGroupRequest  # noqa: Y015
+
+@_typing.final
+class GetGroupResponse(_message.Message):
+    """A group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def group(self) -> _group_pb2.Group:
+        """The group."""
+
+    def __init__(
+        self,
+        *,
+        group: _group_pb2.Group | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetGroupResponse: _TypeAlias = GetGroupResponse  # noqa: Y015
+
+@_typing.final
+class ListGroupItemsRequest(_message.Message):
+    """Which items to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Empty: that of the caller's thread."""
+    group_id: _builtins.str
+    """The group."""
+    page_size: _builtins.int
+    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    page_token: _builtins.str
+    """Empty: the first page."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_group_pb2.GroupItemState.ValueType]:
+        """Only items with these states. Empty: all."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        group_id: _builtins.str = ...,
+        states: _abc.Iterable[_group_pb2.GroupItemState.ValueType] | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGroupItemsRequest: _TypeAlias = ListGroupItemsRequest  # noqa: Y015
+
+@_typing.final
+class ListGroupItemsResponse(_message.Message):
+    """A page of items."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty: the last page."""
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[_group_pb2.GroupItemStatus]:
+        """The items."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[_group_pb2.GroupItemStatus] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGroupItemsResponse: _TypeAlias = ListGroupItemsResponse  # noqa: Y015
+
+@_typing.final
+class UpdateGroupRequest(_message.Message):
+    """A change of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    MAX_CONCURRENCY_FIELD_NUMBER: _builtins.int
+    TOLERATED_FAILURES_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
+    session_id: _builtins.str
+    """The session. Empty: that of the caller's thread."""
+    group_id: _builtins.str
+    """The group."""
+    max_concurrency: _builtins.int
+    """How many items run at a time, at most 1,000. Absent: unchanged."""
+    tolerated_failures: _builtins.int
+    """How many items may fail without making the group fail. Absent: unchanged."""
+    paused: _builtins.bool
+    """Whether no further item starts. Absent: unchanged."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        group_id: _builtins.str = ...,
+        max_concurrency: _builtins.int | None = ...,
+        tolerated_failures: _builtins.int | None = ...,
+        paused: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_concurrency", b"_max_concurrency", "_paused", b"_paused", "_tolerated_failures", b"_tolerated_failures", "max_concurrency", b"max_concurrency", "paused", b"paused", "tolerated_failures", b"tolerated_failures"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_concurrency", b"_max_concurrency", "_paused", b"_paused", "_tolerated_failures", b"_tolerated_failures", "group_id", b"group_id", "max_concurrency", b"max_concurrency", "paused", b"paused", "request_id", b"request_id", "session_id", b"session_id", "tolerated_failures", b"tolerated_failures"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_concurrency: _TypeAlias = _typing.Literal["max_concurrency"]  # noqa: Y015
+    _WhichOneofArgType__max_concurrency: _TypeAlias = _typing.Literal["_max_concurrency", b"_max_concurrency"]  # noqa: Y015
+    _WhichOneofReturnType__paused: _TypeAlias = _typing.Literal["paused"]  # noqa: Y015
+    _WhichOneofArgType__paused: _TypeAlias = _typing.Literal["_paused", b"_paused"]  # noqa: Y015
+    _WhichOneofReturnType__tolerated_failures: _TypeAlias = _typing.Literal["tolerated_failures"]  # noqa: Y015
+    _WhichOneofArgType__tolerated_failures: _TypeAlias = _typing.Literal["_tolerated_failures", b"_tolerated_failures"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_concurrency) -> _WhichOneofReturnType__max_concurrency | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__paused) -> _WhichOneofReturnType__paused | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tolerated_failures) -> _WhichOneofReturnType__tolerated_failures | None: ...
+
+Global___UpdateGroupRequest: _TypeAlias = UpdateGroupRequest  # noqa: Y015
+
+@_typing.final
+class UpdateGroupResponse(_message.Message):
+    """The group after the call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def group(self) -> _group_pb2.Group:
+        """The group."""
+
+    def __init__(
+        self,
+        *,
+        group: _group_pb2.Group | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateGroupResponse: _TypeAlias = UpdateGroupResponse  # noqa: Y015
+
+@_typing.final
+class RetryGroupRequest(_message.Message):
+    """A group to run again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
+    session_id: _builtins.str
+    """The session. Empty: that of the caller's thread."""
+    group_id: _builtins.str
+    """The group."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        group_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryGroupRequest: _TypeAlias = RetryGroupRequest  # noqa: Y015
+
+@_typing.final
+class RetryGroupResponse(_message.Message):
+    """The group after the call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def group(self) -> _group_pb2.Group:
+        """The group."""
+
+    def __init__(
+        self,
+        *,
+        group: _group_pb2.Group | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryGroupResponse: _TypeAlias = RetryGroupResponse  # noqa: Y015
+
+@_typing.final
+class CancelGroupRequest(_message.Message):
+    """A group to cancel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
+    session_id: _builtins.str
+    """The session. Empty: that of the caller's thread."""
+    group_id: _builtins.str
+    """The group."""
+    reason: _builtins.str
+    """Why; at most 256 bytes."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        group_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "reason", b"reason", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelGroupRequest: _TypeAlias = CancelGroupRequest  # noqa: Y015
+
+@_typing.final
+class CancelGroupResponse(_message.Message):
+    """The group after the call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def group(self) -> _group_pb2.Group:
+        """The group."""
+
+    def __init__(
+        self,
+        *,
+        group: _group_pb2.Group | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelGroupResponse: _TypeAlias = CancelGroupResponse  # noqa: Y015
 
 @_typing.final
 class SetThreadNoteRequest(_message.Message):
@@ -2493,6 +3160,7 @@ class Mail(_message.Message):
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     HANDOFF_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
+    GROUP_ENDED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """The sequence of the event that it comes from; also its id."""
     acknowledged: _builtins.bool
@@ -2509,6 +3177,10 @@ class Mail(_message.Message):
     def settled(self) -> Global___ThreadStatus:
         """A child settled."""
 
+    @_builtins.property
+    def group_ended(self) -> _event_pb2.GroupEnded:
+        """A group ended."""
+
     def __init__(
         self,
         *,
@@ -2517,12 +3189,13 @@ class Mail(_message.Message):
         acknowledged: _builtins.bool = ...,
         handoff: _event_pb2.Handoff | None = ...,
         settled: Global___ThreadStatus | None = ...,
+        group_ended: _event_pb2.GroupEnded | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "handoff", b"handoff", "settled", b"settled", "time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "group_ended", b"group_ended", "handoff", b"handoff", "settled", b"settled", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "body", b"body", "handoff", b"handoff", "sequence", b"sequence", "settled", b"settled", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "body", b"body", "group_ended", b"group_ended", "handoff", b"handoff", "sequence", b"sequence", "settled", b"settled", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["handoff", "settled"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["handoff", "settled", "group_ended"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 

@@ -103,6 +103,46 @@ class AgentSupervisorServiceStub:
                 request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ResumeAgentRequest.SerializeToString,
                 response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ResumeAgentResponse.FromString,
                 _registered_method=True)
+        self.ReportResult = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/ReportResult',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ReportResultRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ReportResultResponse.FromString,
+                _registered_method=True)
+        self.AskParent = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/AskParent',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.AskParentRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.AskParentResponse.FromString,
+                _registered_method=True)
+        self.CreateGroup = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/CreateGroup',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.CreateGroupRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.CreateGroupResponse.FromString,
+                _registered_method=True)
+        self.GetGroup = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/GetGroup',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetGroupRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetGroupResponse.FromString,
+                _registered_method=True)
+        self.ListGroupItems = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/ListGroupItems',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListGroupItemsRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListGroupItemsResponse.FromString,
+                _registered_method=True)
+        self.UpdateGroup = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/UpdateGroup',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.UpdateGroupRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.UpdateGroupResponse.FromString,
+                _registered_method=True)
+        self.RetryGroup = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/RetryGroup',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.RetryGroupRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.RetryGroupResponse.FromString,
+                _registered_method=True)
+        self.CancelGroup = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/CancelGroup',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.CancelGroupRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.CancelGroupResponse.FromString,
+                _registered_method=True)
         self.SetThreadNote = channel.unary_unary(
                 '/troupe.supervisor.v1.AgentSupervisorService/SetThreadNote',
                 request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.SetThreadNoteRequest.SerializeToString,
@@ -329,6 +369,65 @@ class AgentSupervisorServiceServicer:
 
     def ResumeAgent(self, request, context):
         """Opens a closed thread again, with at most its recorded permissions.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportResult(self, request, context):
+        """Reports the result that the input of the thread's turn asks for. A result that does not match the schema is rejected
+        with RESULT_INVALID and the errors; the agent may correct it and call again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AskParent(self, request, context):
+        """Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input, and
+        a turn that ends with a question may end without the requested result.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateGroup(self, request, context):
+        """Creates a group: spawns one agent for each item from one template, at most so many at a time, and reports one outcome
+        to the parent. A group survives restarts. Items are not threads until they start, and an ended item's thread is closed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetGroup(self, request, context):
+        """Reads a group, or waits until it has ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGroupItems(self, request, context):
+        """Lists the items of a group, in their order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateGroup(self, request, context):
+        """Changes the limits of a group, or pauses it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryGroup(self, request, context):
+        """Runs the failed and cancelled items of an ended group again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelGroup(self, request, context):
+        """Cancels the items that have not ended, and closes their threads. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -588,6 +687,46 @@ def add_AgentSupervisorServiceServicer_to_server(servicer, server):
                     servicer.ResumeAgent,
                     request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ResumeAgentRequest.FromString,
                     response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ResumeAgentResponse.SerializeToString,
+            ),
+            'ReportResult': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportResult,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ReportResultRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ReportResultResponse.SerializeToString,
+            ),
+            'AskParent': grpc.unary_unary_rpc_method_handler(
+                    servicer.AskParent,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.AskParentRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.AskParentResponse.SerializeToString,
+            ),
+            'CreateGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateGroup,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.CreateGroupRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.CreateGroupResponse.SerializeToString,
+            ),
+            'GetGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetGroup,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetGroupRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetGroupResponse.SerializeToString,
+            ),
+            'ListGroupItems': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGroupItems,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListGroupItemsRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListGroupItemsResponse.SerializeToString,
+            ),
+            'UpdateGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateGroup,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.UpdateGroupRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.UpdateGroupResponse.SerializeToString,
+            ),
+            'RetryGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryGroup,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.RetryGroupRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.RetryGroupResponse.SerializeToString,
+            ),
+            'CancelGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelGroup,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.CancelGroupRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.CancelGroupResponse.SerializeToString,
             ),
             'SetThreadNote': grpc.unary_unary_rpc_method_handler(
                     servicer.SetThreadNote,
@@ -1075,6 +1214,222 @@ class AgentSupervisorService:
             '/troupe.supervisor.v1.AgentSupervisorService/ResumeAgent',
             troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ResumeAgentRequest.SerializeToString,
             troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ResumeAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportResult(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/ReportResult',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ReportResultRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ReportResultResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AskParent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/AskParent',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.AskParentRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.AskParentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/CreateGroup',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.CreateGroupRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.CreateGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/GetGroup',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetGroupRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGroupItems(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/ListGroupItems',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListGroupItemsRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListGroupItemsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/UpdateGroup',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.UpdateGroupRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.UpdateGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/RetryGroup',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.RetryGroupRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.RetryGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/CancelGroup',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.CancelGroupRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.CancelGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

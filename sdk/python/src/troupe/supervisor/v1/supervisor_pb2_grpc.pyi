@@ -65,6 +65,28 @@ class AgentSupervisorServiceStub:
     """Closes a thread and its descendants, leaf first."""
     ResumeAgent: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ResumeAgentRequest, _supervisor_pb2.ResumeAgentResponse]
     """Opens a closed thread again, with at most its recorded permissions."""
+    ReportResult: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ReportResultRequest, _supervisor_pb2.ReportResultResponse]
+    """Reports the result that the input of the thread's turn asks for. A result that does not match the schema is rejected
+    with RESULT_INVALID and the errors; the agent may correct it and call again.
+    """
+    AskParent: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.AskParentRequest, _supervisor_pb2.AskParentResponse]
+    """Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input, and
+    a turn that ends with a question may end without the requested result.
+    """
+    CreateGroup: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.CreateGroupRequest, _supervisor_pb2.CreateGroupResponse]
+    """Creates a group: spawns one agent for each item from one template, at most so many at a time, and reports one outcome
+    to the parent. A group survives restarts. Items are not threads until they start, and an ended item's thread is closed.
+    """
+    GetGroup: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.GetGroupRequest, _supervisor_pb2.GetGroupResponse]
+    """Reads a group, or waits until it has ended."""
+    ListGroupItems: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListGroupItemsRequest, _supervisor_pb2.ListGroupItemsResponse]
+    """Lists the items of a group, in their order."""
+    UpdateGroup: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.UpdateGroupRequest, _supervisor_pb2.UpdateGroupResponse]
+    """Changes the limits of a group, or pauses it."""
+    RetryGroup: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.RetryGroupRequest, _supervisor_pb2.RetryGroupResponse]
+    """Runs the failed and cancelled items of an ended group again."""
+    CancelGroup: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.CancelGroupRequest, _supervisor_pb2.CancelGroupResponse]
+    """Cancels the items that have not ended, and closes their threads. Idempotent."""
     SetThreadNote: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.SetThreadNoteRequest, _supervisor_pb2.SetThreadNoteResponse]
     """Sets or clears a thread's note."""
     UpdateThreadBudget: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.UpdateThreadBudgetRequest, _supervisor_pb2.UpdateThreadBudgetResponse]
@@ -164,6 +186,28 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     """Closes a thread and its descendants, leaf first."""
     ResumeAgent: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ResumeAgentRequest, _supervisor_pb2.ResumeAgentResponse]  # type: ignore[assignment]
     """Opens a closed thread again, with at most its recorded permissions."""
+    ReportResult: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ReportResultRequest, _supervisor_pb2.ReportResultResponse]  # type: ignore[assignment]
+    """Reports the result that the input of the thread's turn asks for. A result that does not match the schema is rejected
+    with RESULT_INVALID and the errors; the agent may correct it and call again.
+    """
+    AskParent: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.AskParentRequest, _supervisor_pb2.AskParentResponse]  # type: ignore[assignment]
+    """Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input, and
+    a turn that ends with a question may end without the requested result.
+    """
+    CreateGroup: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.CreateGroupRequest, _supervisor_pb2.CreateGroupResponse]  # type: ignore[assignment]
+    """Creates a group: spawns one agent for each item from one template, at most so many at a time, and reports one outcome
+    to the parent. A group survives restarts. Items are not threads until they start, and an ended item's thread is closed.
+    """
+    GetGroup: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.GetGroupRequest, _supervisor_pb2.GetGroupResponse]  # type: ignore[assignment]
+    """Reads a group, or waits until it has ended."""
+    ListGroupItems: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListGroupItemsRequest, _supervisor_pb2.ListGroupItemsResponse]  # type: ignore[assignment]
+    """Lists the items of a group, in their order."""
+    UpdateGroup: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.UpdateGroupRequest, _supervisor_pb2.UpdateGroupResponse]  # type: ignore[assignment]
+    """Changes the limits of a group, or pauses it."""
+    RetryGroup: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.RetryGroupRequest, _supervisor_pb2.RetryGroupResponse]  # type: ignore[assignment]
+    """Runs the failed and cancelled items of an ended group again."""
+    CancelGroup: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.CancelGroupRequest, _supervisor_pb2.CancelGroupResponse]  # type: ignore[assignment]
+    """Cancels the items that have not ended, and closes their threads. Idempotent."""
     SetThreadNote: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.SetThreadNoteRequest, _supervisor_pb2.SetThreadNoteResponse]  # type: ignore[assignment]
     """Sets or clears a thread's note."""
     UpdateThreadBudget: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.UpdateThreadBudgetRequest, _supervisor_pb2.UpdateThreadBudgetResponse]  # type: ignore[assignment]
@@ -338,6 +382,76 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.ResumeAgentResponse, _abc.Awaitable[_supervisor_pb2.ResumeAgentResponse]]:
         """Opens a closed thread again, with at most its recorded permissions."""
+
+    @_abc_1.abstractmethod
+    def ReportResult(
+        self,
+        request: _supervisor_pb2.ReportResultRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.ReportResultResponse, _abc.Awaitable[_supervisor_pb2.ReportResultResponse]]:
+        """Reports the result that the input of the thread's turn asks for. A result that does not match the schema is rejected
+        with RESULT_INVALID and the errors; the agent may correct it and call again.
+        """
+
+    @_abc_1.abstractmethod
+    def AskParent(
+        self,
+        request: _supervisor_pb2.AskParentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.AskParentResponse, _abc.Awaitable[_supervisor_pb2.AskParentResponse]]:
+        """Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input, and
+        a turn that ends with a question may end without the requested result.
+        """
+
+    @_abc_1.abstractmethod
+    def CreateGroup(
+        self,
+        request: _supervisor_pb2.CreateGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.CreateGroupResponse, _abc.Awaitable[_supervisor_pb2.CreateGroupResponse]]:
+        """Creates a group: spawns one agent for each item from one template, at most so many at a time, and reports one outcome
+        to the parent. A group survives restarts. Items are not threads until they start, and an ended item's thread is closed.
+        """
+
+    @_abc_1.abstractmethod
+    def GetGroup(
+        self,
+        request: _supervisor_pb2.GetGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.GetGroupResponse, _abc.Awaitable[_supervisor_pb2.GetGroupResponse]]:
+        """Reads a group, or waits until it has ended."""
+
+    @_abc_1.abstractmethod
+    def ListGroupItems(
+        self,
+        request: _supervisor_pb2.ListGroupItemsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.ListGroupItemsResponse, _abc.Awaitable[_supervisor_pb2.ListGroupItemsResponse]]:
+        """Lists the items of a group, in their order."""
+
+    @_abc_1.abstractmethod
+    def UpdateGroup(
+        self,
+        request: _supervisor_pb2.UpdateGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.UpdateGroupResponse, _abc.Awaitable[_supervisor_pb2.UpdateGroupResponse]]:
+        """Changes the limits of a group, or pauses it."""
+
+    @_abc_1.abstractmethod
+    def RetryGroup(
+        self,
+        request: _supervisor_pb2.RetryGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.RetryGroupResponse, _abc.Awaitable[_supervisor_pb2.RetryGroupResponse]]:
+        """Runs the failed and cancelled items of an ended group again."""
+
+    @_abc_1.abstractmethod
+    def CancelGroup(
+        self,
+        request: _supervisor_pb2.CancelGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.CancelGroupResponse, _abc.Awaitable[_supervisor_pb2.CancelGroupResponse]]:
+        """Cancels the items that have not ended, and closes their threads. Idempotent."""
 
     @_abc_1.abstractmethod
     def SetThreadNote(

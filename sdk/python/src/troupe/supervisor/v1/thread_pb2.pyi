@@ -98,6 +98,8 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """Its program was restarted and does not remember the earlier conversation: only the prompt of the present turn and
     the files of the workspace are left.
     """
+    CONDITION_KIND_AWAITING_INPUT: _ConditionKind.ValueType  # 9
+    """The agent asked its parent a question, which is the reason of the condition. The next input ends it."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """A condition of a thread, independent of its status."""
@@ -122,6 +124,8 @@ CONDITION_KIND_CONTEXT_LOST: ConditionKind.ValueType  # 8
 """Its program was restarted and does not remember the earlier conversation: only the prompt of the present turn and
 the files of the workspace are left.
 """
+CONDITION_KIND_AWAITING_INPUT: ConditionKind.ValueType  # 9
+"""The agent asked its parent a question, which is the reason of the condition. The next input ends it."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 class _ClosePolicy:
@@ -590,12 +594,15 @@ class Input(_message.Message):
     OBJECTIVE_FIELD_NUMBER: _builtins.int
     DEFINITION_OF_DONE_FIELD_NUMBER: _builtins.int
     OVERRIDE_FIELD_NUMBER: _builtins.int
+    RESULT_SCHEMA_FIELD_NUMBER: _builtins.int
     objective: _builtins.str
     """The objective, for the task block; empty: not given."""
     definition_of_done: _builtins.str
     """How to tell that it is, for the task block; empty: not said."""
     override: _builtins.str
     """An operator's additional instruction for the turn that consumes this input; empty: no instruction."""
+    result_schema: _builtins.str
+    """The JSON Schema of the result that the turn has to report; empty: none."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputItem]:
         """The pieces, at most 64, together at most 1 MiB."""
@@ -607,14 +614,49 @@ class Input(_message.Message):
         objective: _builtins.str = ...,
         definition_of_done: _builtins.str = ...,
         override: _builtins.str = ...,
+        result_schema: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition_of_done", b"definition_of_done", "items", b"items", "objective", b"objective", "override", b"override"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition_of_done", b"definition_of_done", "items", b"items", "objective", b"objective", "override", b"override", "result_schema", b"result_schema"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Input: _TypeAlias = Input  # noqa: Y015
+
+@_typing.final
+class ThreadResult(_message.Message):
+    """The result that a thread reported last. Input with a result schema removes it when its turn is dispatched."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    DOCUMENT_JSON_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """The turn that reported it."""
+    document_json: _builtins.str
+    """The document itself. Set by WaitAgents and GetThread only, unless the results of an answer exceed 1 MiB in total; then
+    read the content.
+    """
+    @_builtins.property
+    def content(self) -> Global___ContentRef:
+        """The result as content, a JSON document of at most 256 KiB that matches the schema."""
+
+    def __init__(
+        self,
+        *,
+        turn: _builtins.int = ...,
+        content: Global___ContentRef | None = ...,
+        document_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "document_json", b"document_json", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ThreadResult: _TypeAlias = ThreadResult  # noqa: Y015
 
 @_typing.final
 class Thread(_message.Message):
@@ -658,6 +700,7 @@ class Thread(_message.Message):
     CLOSE_POLICY_FIELD_NUMBER: _builtins.int
     WAKE_POLICY_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session that the thread belongs to."""
     thread_id: _builtins.str
@@ -758,6 +801,10 @@ class Thread(_message.Message):
     def budget(self) -> Global___Budget:
         """The budget of the thread and its descendants."""
 
+    @_builtins.property
+    def result(self) -> Global___ThreadResult:
+        """The result that it reported last; unset: none."""
+
     def __init__(
         self,
         *,
@@ -797,10 +844,11 @@ class Thread(_message.Message):
         close_policy: Global___ClosePolicy.ValueType = ...,
         wake_policy: Global___WakePolicy.ValueType = ...,
         budget: Global___Budget | None = ...,
+        result: Global___ThreadResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent", "budget", b"budget", "context_left_percent", b"context_left_percent", "create_time", b"create_time", "grant", b"grant", "last_tool", b"last_tool", "source", b"source", "status", b"status", "tool_policy", b"tool_policy", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent", "budget", b"budget", "context_left_percent", b"context_left_percent", "create_time", b"create_time", "grant", b"grant", "last_tool", b"last_tool", "result", b"result", "source", b"source", "status", b"status", "tool_policy", b"tool_policy", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent", "activity", b"activity", "agent_name", b"agent_name", "agent_type", b"agent_type", "alias", b"alias", "budget", b"budget", "child_thread_ids", b"child_thread_ids", "close_policy", b"close_policy", "conditions", b"conditions", "context_left_percent", b"context_left_percent", "create_time", b"create_time", "depth", b"depth", "edge_management", b"edge_management", "generation", b"generation", "grant", b"grant", "label", b"label", "last_tool", b"last_tool", "model", b"model", "parent_thread_id", b"parent_thread_id", "plan", b"plan", "provider", b"provider", "queue_position", b"queue_position", "reasoning_effort", b"reasoning_effort", "runner_id", b"runner_id", "sandbox", b"sandbox", "sequence", b"sequence", "session_id", b"session_id", "source", b"source", "spawn_list", b"spawn_list", "status", b"status", "thread_id", b"thread_id", "thread_note", b"thread_note", "tool_policy", b"tool_policy", "update_time", b"update_time", "usage", b"usage", "wake_policy", b"wake_policy", "working_directory", b"working_directory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent", "activity", b"activity", "agent_name", b"agent_name", "agent_type", b"agent_type", "alias", b"alias", "budget", b"budget", "child_thread_ids", b"child_thread_ids", "close_policy", b"close_policy", "conditions", b"conditions", "context_left_percent", b"context_left_percent", "create_time", b"create_time", "depth", b"depth", "edge_management", b"edge_management", "generation", b"generation", "grant", b"grant", "label", b"label", "last_tool", b"last_tool", "model", b"model", "parent_thread_id", b"parent_thread_id", "plan", b"plan", "provider", b"provider", "queue_position", b"queue_position", "reasoning_effort", b"reasoning_effort", "result", b"result", "runner_id", b"runner_id", "sandbox", b"sandbox", "sequence", b"sequence", "session_id", b"session_id", "source", b"source", "spawn_list", b"spawn_list", "status", b"status", "thread_id", b"thread_id", "thread_note", b"thread_note", "tool_policy", b"tool_policy", "update_time", b"update_time", "usage", b"usage", "wake_policy", b"wake_policy", "working_directory", b"working_directory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_left_percent: _TypeAlias = _typing.Literal["context_left_percent"]  # noqa: Y015
     _WhichOneofArgType__context_left_percent: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent"]  # noqa: Y015

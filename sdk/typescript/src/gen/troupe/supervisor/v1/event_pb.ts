@@ -11,6 +11,8 @@ import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { BlockKind, EdgeManagement, Mode, Sandbox, TemplateSource, ToolPolicy, ValueOrigin } from "../../common/v1/common_pb.js";
 import { file_troupe_common_v1_common } from "../../common/v1/common_pb.js";
+import type { GroupItemOutcome, GroupLimits, GroupSpec, GroupState } from "./group_pb.js";
+import { file_troupe_supervisor_v1_group } from "./group_pb.js";
 import type { Limits, Orchestration, Session, Webhook } from "./session_pb.js";
 import { file_troupe_supervisor_v1_session } from "./session_pb.js";
 import type { Budget, ClosePolicy, ConditionKind, ContentRef, PlanStep, Status, StatusKind, ToolUse, Usage, WakePolicy } from "./thread_pb.js";
@@ -21,7 +23,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file troupe/supervisor/v1/event.proto.
  */
 export const file_troupe_supervisor_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("CiB0cm91cGUvc3VwZXJ2aXNvci92MS9ldmVudC5wcm90bxIUdHJvdXBlLnN1cGVydmlzb3IudjEi+A4KBUV2ZW50EhIKCnNlc3Npb25faWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhAKCHNlcXVlbmNlGAMgASgEEigKBHRpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBWFjdG9yGAUgASgJEhMKC3RyYWNlcGFyZW50GAYgASgJEj0KDnNlc3Npb25fb3BlbmVkGAogASgLMiMudHJvdXBlLnN1cGVydmlzb3IudjEuU2Vzc2lvbk9wZW5lZEgAEj8KD3Nlc3Npb25fdXBkYXRlZBgLIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlNlc3Npb25VcGRhdGVkSAASPQoOc2Vzc2lvbl9jbG9zZWQYDCABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5TZXNzaW9uQ2xvc2VkSAASPQoOdGhyZWFkX3NwYXduZWQYFCABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5UaHJlYWRTcGF3bmVkSAASOQoMc3Bhd25fZmFpbGVkGBUgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuU3Bhd25GYWlsZWRIABI/Cg90aHJlYWRfYWRtaXR0ZWQYFiABKAsyJC50cm91cGUuc3VwZXJ2aXNvci52MS5UaHJlYWRBZG1pdHRlZEgAEjsKDXRocmVhZF9wbGFjZWQYHiABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5UaHJlYWRQbGFjZWRIABI5CgxpbnB1dF9xdWV1ZWQYHyABKAsyIS50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dFF1ZXVlZEgAEj8KD3R1cm5fZGlzcGF0Y2hlZBggIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5EaXNwYXRjaGVkSAASOQoMdHVybl9zdGFydGVkGCEgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuVHVyblN0YXJ0ZWRIABI/Cg9pbnB1dF9kZWxpdmVyZWQYIiABKAsyJC50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dERlbGl2ZXJlZEgAEkcKE2ludGVycnVwdF9yZXF1ZXN0ZWQYIyABKAsyKC50cm91cGUuc3VwZXJ2aXNvci52MS5JbnRlcnJ1cHRSZXF1ZXN0ZWRIABI1Cgp0dXJuX2VuZGVkGCQgASgLMh8udHJvdXBlLnN1cGVydmlzb3IudjEuVHVybkVuZGVkSAASMQoIbm90ZV9zZXQYKCABKAsyHS50cm91cGUuc3VwZXJ2aXNvci52MS5Ob3RlU2V0SAASQwoRY29uZGl0aW9uX2NoYW5nZWQYKSABKAsyJi50cm91cGUuc3VwZXJ2aXNvci52MS5Db25kaXRpb25DaGFuZ2VkSAASPQoOdXNhZ2VfcmVjb3JkZWQYKiABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5Vc2FnZVJlY29yZGVkSAASQwoRYXJ0aWZhY3RfcmVjb3JkZWQYKyABKAsyJi50cm91cGUuc3VwZXJ2aXNvci52MS5BcnRpZmFjdFJlY29yZGVkSAASNwoLdG9vbF9kZW5pZWQYLCABKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5Ub29sRGVuaWVkSAASPQoOYnVkZ2V0X3VwZGF0ZWQYLSABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5CdWRnZXRVcGRhdGVkSAASPwoPY2xvc2VfcmVxdWVzdGVkGDIgASgLMiQudHJvdXBlLnN1cGVydmlzb3IudjEuQ2xvc2VSZXF1ZXN0ZWRIABI7Cg10aHJlYWRfY2xvc2VkGDMgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkQ2xvc2VkSAASPQoOdGhyZWFkX3Jlc3VtZWQYNCABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5UaHJlYWRSZXN1bWVkSAASOQoMZWRnZV9jcmVhdGVkGDwgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuRWRnZUNyZWF0ZWRIABI5CgxlZGdlX2RlbGV0ZWQYPSABKAsyIS50cm91cGUuc3VwZXJ2aXNvci52MS5FZGdlRGVsZXRlZEgAEjkKDGhhbmRvZmZfc2VudBg+IAEoCzIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLkhhbmRvZmZTZW50SAASQwoRbWFpbF9hY2tub3dsZWRnZWQYPyABKAsyJi50cm91cGUuc3VwZXJ2aXNvci52MS5NYWlsQWNrbm93bGVkZ2VkSAASRQoSYXBwcm92YWxfcmVxdWVzdGVkGEYgASgLMicudHJvdXBlLnN1cGVydmlzb3IudjEuQXBwcm92YWxSZXF1ZXN0ZWRIABJDChFhcHByb3ZhbF9yZXNvbHZlZBhHIAEoCzImLnRyb3VwZS5zdXBlcnZpc29yLnYxLkFwcHJvdmFsUmVzb2x2ZWRIAEIGCgRraW5kIj8KDVNlc3Npb25PcGVuZWQSLgoHc2Vzc2lvbhgBIAEoCzIdLnRyb3VwZS5zdXBlcnZpc29yLnYxLlNlc3Npb24i6AMKDlNlc3Npb25VcGRhdGVkEikKBG1vZGUYASABKA4yFi50cm91cGUuY29tbW9uLnYxLk1vZGVIAIgBARIsCgZsaW1pdHMYAiABKAsyHC50cm91cGUuc3VwZXJ2aXNvci52MS5MaW1pdHMSLAoGYnVkZ2V0GAMgASgLMhwudHJvdXBlLnN1cGVydmlzb3IudjEuQnVkZ2V0EhMKBnBhdXNlZBgEIAEoCEgBiAEBEj8KDW9yY2hlc3RyYXRpb24YBSABKA4yIy50cm91cGUuc3VwZXJ2aXNvci52MS5PcmNoZXN0cmF0aW9uSAKIAQESLwoId2ViaG9va3MYBiADKAsyHS50cm91cGUuc3VwZXJ2aXNvci52MS5XZWJob29rEhgKEHJlcGxhY2Vfd2ViaG9va3MYByABKAgSPgoPZWRnZV9tYW5hZ2VtZW50GAggASgOMiAudHJvdXBlLmNvbW1vbi52MS5FZGdlTWFuYWdlbWVudEgDiAEBEhUKDW9yY2hlc3RyYXRvcnMYCSADKAkSHQoVcmVwbGFjZV9vcmNoZXN0cmF0b3JzGAogASgIQgcKBV9tb2RlQgkKB19wYXVzZWRCEAoOX29yY2hlc3RyYXRpb25CEgoQX2VkZ2VfbWFuYWdlbWVudCIPCg1TZXNzaW9uQ2xvc2VkIogICg1UaHJlYWRTcGF3bmVkEhgKEHBhcmVudF90aHJlYWRfaWQYASABKAkSDQoFZGVwdGgYAiABKA0SEgoKZ2VuZXJhdGlvbhgDIAEoDRI2CgxmaXJzdF9zdGF0dXMYBCABKA4yIC50cm91cGUuc3VwZXJ2aXNvci52MS5TdGF0dXNLaW5kEhIKCmFnZW50X3R5cGUYBSABKAkSEgoKYWdlbnRfbmFtZRgGIAEoCRIZChFhZ2VudF9kZXNjcmlwdGlvbhgHIAEoCRINCgVhbGlhcxgIIAEoCRINCgVsYWJlbBgJIAEoCRITCgt0aHJlYWRfbm90ZRgKIAEoCRIZChF3b3JraW5nX2RpcmVjdG9yeRgLIAEoCRINCgVtb2RlbBgMIAEoCRIYChByZWFzb25pbmdfZWZmb3J0GA0gASgJEhAKCHByb3ZpZGVyGA4gASgJEkEKB29yaWdpbnMYDyADKAsyMC50cm91cGUuc3VwZXJ2aXNvci52MS5UaHJlYWRTcGF3bmVkLk9yaWdpbnNFbnRyeRIqCgdzYW5kYm94GBAgASgOMhkudHJvdXBlLmNvbW1vbi52MS5TYW5kYm94EjEKC3Rvb2xfcG9saWN5GBEgASgLMhwudHJvdXBlLmNvbW1vbi52MS5Ub29sUG9saWN5EisKBWdyYW50GBIgASgLMhwudHJvdXBlLmNvbW1vbi52MS5Ub29sUG9saWN5EhIKCnNwYXduX2xpc3QYEyADKAkSOQoPZWRnZV9tYW5hZ2VtZW50GBQgASgOMiAudHJvdXBlLmNvbW1vbi52MS5FZGdlTWFuYWdlbWVudBIwCgZzb3VyY2UYFSABKAsyIC50cm91cGUuY29tbW9uLnYxLlRlbXBsYXRlU291cmNlEjIKCHJlc29sdmVkGBYgASgLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuQ29udGVudFJlZhIsCgZidWRnZXQYFyABKAsyHC50cm91cGUuc3VwZXJ2aXNvci52MS5CdWRnZXQSNwoMY2xvc2VfcG9saWN5GBggASgOMiEudHJvdXBlLnN1cGVydmlzb3IudjEuQ2xvc2VQb2xpY3kSNQoLd2FrZV9wb2xpY3kYGSABKA4yIC50cm91cGUuc3VwZXJ2aXNvci52MS5XYWtlUG9saWN5Ei8KBWlucHV0GBogASgLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuQ29udGVudFJlZhIUCgxjbGllbnRfb3duZWQYGyABKAgaTQoMT3JpZ2luc0VudHJ5EgsKA2tleRgBIAEoCRIsCgV2YWx1ZRgCIAEoDjIdLnRyb3VwZS5jb21tb24udjEuVmFsdWVPcmlnaW46AjgBInAKC1NwYXduRmFpbGVkEhgKEHBhcmVudF90aHJlYWRfaWQYASABKAkSEgoKYWdlbnRfdHlwZRgCIAEoCRISCgphZ2VudF9uYW1lGAMgASgJEg4KBnJlYXNvbhgEIAEoCRIPCgdtZXNzYWdlGAUgASgJIhAKDlRocmVhZEFkbWl0dGVkIjUKDFRocmVhZFBsYWNlZBIRCglydW5uZXJfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDSJsCgtJbnB1dFF1ZXVlZBIOCgZudW1iZXIYASABKA0SLwoFaW5wdXQYAiABKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5Db250ZW50UmVmEgwKBGZyb20YAyABKAkSDgoGc3RlZXJzGAQgASgIImgKCEJsb2NrUmVmEikKBGtpbmQYASABKA4yGy50cm91cGUuY29tbW9uLnYxLkJsb2NrS2luZBIxCgdjb250ZW50GAIgASgLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuQ29udGVudFJlZiLKAQoOVHVybkRpc3BhdGNoZWQSDAoEdHVybhgBIAEoDRISCgpnZW5lcmF0aW9uGAIgASgNEg4KBmlucHV0cxgDIAMoDRIuCgZibG9ja3MYBCADKAsyHi50cm91cGUuc3VwZXJ2aXNvci52MS5CbG9ja1JlZhIyCgZleHRlbnQYBSABKA4yIi50cm91cGUuc3VwZXJ2aXNvci52MS5Qcm9tcHRFeHRlbnQSEgoKbWFpbF91cF90bxgGIAEoBBIOCgZzaGEyNTYYByABKAkiSAoLVHVyblN0YXJ0ZWQSDAoEdHVybhgBIAEoDRISCgpnZW5lcmF0aW9uGAIgASgNEhcKD3JlcG9ydF9zZXF1ZW5jZRgDIAEoBCJbCg5JbnB1dERlbGl2ZXJlZBIOCgZudW1iZXIYASABKA0SDAoEdHVybhgCIAEoDRISCgpnZW5lcmF0aW9uGAMgASgNEhcKD3JlcG9ydF9zZXF1ZW5jZRgEIAEoBCIyChJJbnRlcnJ1cHRSZXF1ZXN0ZWQSDAoEdHVybhgBIAEoDRIOCgZyZWFzb24YAiABKAkipgIKCVR1cm5FbmRlZBIMCgR0dXJuGAEgASgNEhIKCmdlbmVyYXRpb24YAiABKA0SMgoHb3V0Y29tZRgDIAEoDjIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5PdXRjb21lEg8KB21lc3NhZ2UYBCABKAkSMQoHY29udGVudBgFIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbnRlbnRSZWYSKgoFdXNhZ2UYBiABKAsyGy50cm91cGUuc3VwZXJ2aXNvci52MS5Vc2FnZRIVCg1vdXRwdXRfc2hhMjU2GAcgASgJEhcKD3JlcG9ydF9zZXF1ZW5jZRgIIAEoBBIOCgZyZWFzb24YCSABKAkSEwoLZGlmZl9zaGEyNTYYCiABKAkiHgoHTm90ZVNldBITCgt0aHJlYWRfbm90ZRgBIAEoCSJlChBDb25kaXRpb25DaGFuZ2VkEjEKBGtpbmQYASABKA4yIy50cm91cGUuc3VwZXJ2aXNvci52MS5Db25kaXRpb25LaW5kEg4KBmFjdGl2ZRgCIAEoCBIOCgZyZWFzb24YAyABKAkiTwoNVXNhZ2VSZWNvcmRlZBISCgpnZW5lcmF0aW9uGAEgASgNEioKBXVzYWdlGAIgASgLMhsudHJvdXBlLnN1cGVydmlzb3IudjEuVXNhZ2UiPQoNQnVkZ2V0VXBkYXRlZBIsCgZidWRnZXQYASABKAsyHC50cm91cGUuc3VwZXJ2aXNvci52MS5CdWRnZXQixQEKEEFydGlmYWN0UmVjb3JkZWQSEwoLYXJ0aWZhY3RfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRraW5kGAMgASgJEhIKCm1lZGlhX3R5cGUYBCABKAkSMQoHY29udGVudBgFIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbnRlbnRSZWYSDAoEdHVybhgGIAEoDRISCgpnZW5lcmF0aW9uGAcgASgNEhcKD3JlcG9ydF9zZXF1ZW5jZRgIIAEoBCI5CgpUb29sRGVuaWVkEgwKBHRvb2wYASABKAkSDgoGcmVhc29uGAIgASgJEg0KBWNvdW50GAMgASgNIs8BCg5DbG9zZVJlcXVlc3RlZBIOCgZyZWFzb24YASABKAkSDQoFY2F1c2UYAiABKAkSNwoNc3RhdHVzX2JlZm9yZRgDIAEoDjIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLlN0YXR1c0tpbmQSLAoIZGVhZGxpbmUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjcKDGNsb3NlX3BvbGljeRgFIAEoDjIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNsb3NlUG9saWN5Ii4KDFRocmVhZENsb3NlZBIOCgZmb3JjZWQYASABKAgSDgoGcmVhc29uGAIgASgJIt0BCg1UaHJlYWRSZXN1bWVkEhIKCmdlbmVyYXRpb24YASABKA0SLAoGc3RhdHVzGAIgASgLMhwudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhdHVzEjEKC3Rvb2xfcG9saWN5GAMgASgLMhwudHJvdXBlLmNvbW1vbi52MS5Ub29sUG9saWN5EisKBWdyYW50GAQgASgLMhwudHJvdXBlLmNvbW1vbi52MS5Ub29sUG9saWN5EioKB3NhbmRib3gYBSABKA4yGS50cm91cGUuY29tbW9uLnYxLlNhbmRib3gimQEKBEVkZ2USDwoHZWRnZV9pZBgBIAEoCRIWCg5mcm9tX3RocmVhZF9pZBgCIAEoCRIUCgx0b190aHJlYWRfaWQYAyABKAkSFQoNYmlkaXJlY3Rpb25hbBgEIAEoCBIsCgRraW5kGAUgASgOMh4udHJvdXBlLnN1cGVydmlzb3IudjEuRWRnZUtpbmQSDQoFbGFiZWwYBiABKAkiNwoLRWRnZUNyZWF0ZWQSKAoEZWRnZRgBIAEoCzIaLnRyb3VwZS5zdXBlcnZpc29yLnYxLkVkZ2UiHgoLRWRnZURlbGV0ZWQSDwoHZWRnZV9pZBgBIAEoCSIoCgtBcnRpZmFjdFJlZhIMCgR0eXBlGAEgASgJEgsKA3JlZhgCIAEoCSKGAwoHSGFuZG9mZhISCgpoYW5kb2ZmX2lkGAEgASgJEhYKDmZyb21fdGhyZWFkX2lkGAIgASgJEhQKDHRvX3RocmVhZF9pZBgDIAEoCRIxCgdtZXNzYWdlGAQgASgLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuQ29udGVudFJlZhI0CgpzdHJ1Y3R1cmVkGAUgASgLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuQ29udGVudFJlZhI0CglhcnRpZmFjdHMYBiADKAsyIS50cm91cGUuc3VwZXJ2aXNvci52MS5BcnRpZmFjdFJlZhIPCgJvaxgHIAEoCEgAiAEBEhEKCW9rX3JlYXNvbhgIIAEoCRI+CgtleHBlY3RhdGlvbhgJIAEoDjIpLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJlc3BvbnNlRXhwZWN0YXRpb24SGgoScmVwbHlfdG9fdGhyZWFkX2lkGAogASgJEhMKC2NvbnRleHRfcmVmGAsgASgJQgUKA19vayI9CgtIYW5kb2ZmU2VudBIuCgdoYW5kb2ZmGAEgASgLMh0udHJvdXBlLnN1cGVydmlzb3IudjEuSGFuZG9mZiIqChBNYWlsQWNrbm93bGVkZ2VkEhYKDnVwX3RvX3NlcXVlbmNlGAEgASgEIosCChFBcHByb3ZhbFJlcXVlc3RlZBITCgthcHByb3ZhbF9pZBgBIAEoCRIwCgRraW5kGAIgASgOMiIudHJvdXBlLnN1cGVydmlzb3IudjEuQXBwcm92YWxLaW5kEg8KB3N1YmplY3QYAyABKAkSLAoIZGVhZGxpbmUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEigKBGVkZ2UYBSABKAsyGi50cm91cGUuc3VwZXJ2aXNvci52MS5FZGdlEhMKC2NhbGxfc2hhMjU2GAYgASgJEjEKB2NvbnRlbnQYByABKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5Db250ZW50UmVmIn0KEEFwcHJvdmFsUmVzb2x2ZWQSEwoLYXBwcm92YWxfaWQYASABKAkSOAoIZGVjaXNpb24YAiABKA4yJi50cm91cGUuc3VwZXJ2aXNvci52MS5BcHByb3ZhbERlY2lzaW9uEgoKAmJ5GAMgASgJEg4KBnJlYXNvbhgEIAEoCSK6AgoJVGVsZW1ldHJ5EhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEioKBXVzYWdlGAMgASgLMhsudHJvdXBlLnN1cGVydmlzb3IudjEuVXNhZ2USIQoUY29udGV4dF9sZWZ0X3BlcmNlbnQYBCABKA1IAIgBARIwCglsYXN0X3Rvb2wYBSABKAsyHS50cm91cGUuc3VwZXJ2aXNvci52MS5Ub29sVXNlEhAKCGFjdGl2aXR5GAYgASgJEiwKBHBsYW4YByADKAsyHi50cm91cGUuc3VwZXJ2aXNvci52MS5QbGFuU3RlcBIsCgl0dXJuX3RpbWUYCCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CFwoVX2NvbnRleHRfbGVmdF9wZXJjZW50Kl4KDFByb21wdEV4dGVudBIdChlQUk9NUFRfRVhURU5UX1VOU1BFQ0lGSUVEEAASFgoSUFJPTVBUX0VYVEVOVF9GVUxMEAESFwoTUFJPTVBUX0VYVEVOVF9ERUxUQRACKn8KC1R1cm5PdXRjb21lEhwKGFRVUk5fT1VUQ09NRV9VTlNQRUNJRklFRBAAEhoKFlRVUk5fT1VUQ09NRV9DT01QTEVURUQQARIYChRUVVJOX09VVENPTUVfRVJST1JFRBACEhwKGFRVUk5fT1VUQ09NRV9JTlRFUlJVUFRFRBADKlIKCEVkZ2VLaW5kEhkKFUVER0VfS0lORF9VTlNQRUNJRklFRBAAEhUKEUVER0VfS0lORF9IQU5ET0ZGEAESFAoQRURHRV9LSU5EX1JFUE9SVBACKqABChNSZXNwb25zZUV4cGVjdGF0aW9uEiQKIFJFU1BPTlNFX0VYUEVDVEFUSU9OX1VOU1BFQ0lGSUVEEAASHQoZUkVTUE9OU0VfRVhQRUNUQVRJT05fTk9ORRABEiEKHVJFU1BPTlNFX0VYUEVDVEFUSU9OX09QVElPTkFMEAISIQodUkVTUE9OU0VfRVhQRUNUQVRJT05fUkVRVUlSRUQQAyp2CgxBcHByb3ZhbEtpbmQSHQoZQVBQUk9WQUxfS0lORF9VTlNQRUNJRklFRBAAEhcKE0FQUFJPVkFMX0tJTkRfU1BBV04QARIWChJBUFBST1ZBTF9LSU5EX1RPT0wQAhIWChJBUFBST1ZBTF9LSU5EX0VER0UQAyqtAQoQQXBwcm92YWxEZWNpc2lvbhIhCh1BUFBST1ZBTF9ERUNJU0lPTl9VTlNQRUNJRklFRBAAEh0KGUFQUFJPVkFMX0RFQ0lTSU9OX0dSQU5URUQQARIcChhBUFBST1ZBTF9ERUNJU0lPTl9ERU5JRUQQAhIdChlBUFBST1ZBTF9ERUNJU0lPTl9FWFBJUkVEEAMSGgoWQVBQUk9WQUxfREVDSVNJT05fTU9PVBAEQlkKGGRldi50cm91cGUuc3VwZXJ2aXNvci52MVABWjtnaXRodWIuY29tL3Ryb3VwZS1kZXYvdHJvdXBlL2dlbi9zdXBlcnZpc29yL3YxO3N1cGVydmlzb3J2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_troupe_common_v1_common, file_troupe_supervisor_v1_session, file_troupe_supervisor_v1_thread]);
+  fileDesc("CiB0cm91cGUvc3VwZXJ2aXNvci92MS9ldmVudC5wcm90bxIUdHJvdXBlLnN1cGVydmlzb3IudjEiphIKBUV2ZW50EhIKCnNlc3Npb25faWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhAKCHNlcXVlbmNlGAMgASgEEigKBHRpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBWFjdG9yGAUgASgJEhMKC3RyYWNlcGFyZW50GAYgASgJEj0KDnNlc3Npb25fb3BlbmVkGAogASgLMiMudHJvdXBlLnN1cGVydmlzb3IudjEuU2Vzc2lvbk9wZW5lZEgAEj8KD3Nlc3Npb25fdXBkYXRlZBgLIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlNlc3Npb25VcGRhdGVkSAASPQoOc2Vzc2lvbl9jbG9zZWQYDCABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5TZXNzaW9uQ2xvc2VkSAASPQoOdGhyZWFkX3NwYXduZWQYFCABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5UaHJlYWRTcGF3bmVkSAASOQoMc3Bhd25fZmFpbGVkGBUgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuU3Bhd25GYWlsZWRIABI/Cg90aHJlYWRfYWRtaXR0ZWQYFiABKAsyJC50cm91cGUuc3VwZXJ2aXNvci52MS5UaHJlYWRBZG1pdHRlZEgAEjsKDXRocmVhZF9wbGFjZWQYHiABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5UaHJlYWRQbGFjZWRIABI5CgxpbnB1dF9xdWV1ZWQYHyABKAsyIS50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dFF1ZXVlZEgAEj8KD3R1cm5fZGlzcGF0Y2hlZBggIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5EaXNwYXRjaGVkSAASOQoMdHVybl9zdGFydGVkGCEgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuVHVyblN0YXJ0ZWRIABI/Cg9pbnB1dF9kZWxpdmVyZWQYIiABKAsyJC50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dERlbGl2ZXJlZEgAEkcKE2ludGVycnVwdF9yZXF1ZXN0ZWQYIyABKAsyKC50cm91cGUuc3VwZXJ2aXNvci52MS5JbnRlcnJ1cHRSZXF1ZXN0ZWRIABI1Cgp0dXJuX2VuZGVkGCQgASgLMh8udHJvdXBlLnN1cGVydmlzb3IudjEuVHVybkVuZGVkSAASPwoPcmVzdWx0X3JlcG9ydGVkGCUgASgLMiQudHJvdXBlLnN1cGVydmlzb3IudjEuUmVzdWx0UmVwb3J0ZWRIABIxCghub3RlX3NldBgoIAEoCzIdLnRyb3VwZS5zdXBlcnZpc29yLnYxLk5vdGVTZXRIABJDChFjb25kaXRpb25fY2hhbmdlZBgpIAEoCzImLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbmRpdGlvbkNoYW5nZWRIABI9Cg51c2FnZV9yZWNvcmRlZBgqIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLlVzYWdlUmVjb3JkZWRIABJDChFhcnRpZmFjdF9yZWNvcmRlZBgrIAEoCzImLnRyb3VwZS5zdXBlcnZpc29yLnYxLkFydGlmYWN0UmVjb3JkZWRIABI3Cgt0b29sX2RlbmllZBgsIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRvb2xEZW5pZWRIABI9Cg5idWRnZXRfdXBkYXRlZBgtIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLkJ1ZGdldFVwZGF0ZWRIABI/Cg9jbG9zZV9yZXF1ZXN0ZWQYMiABKAsyJC50cm91cGUuc3VwZXJ2aXNvci52MS5DbG9zZVJlcXVlc3RlZEgAEjsKDXRocmVhZF9jbG9zZWQYMyABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5UaHJlYWRDbG9zZWRIABI9Cg50aHJlYWRfcmVzdW1lZBg0IAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRocmVhZFJlc3VtZWRIABI5CgxlZGdlX2NyZWF0ZWQYPCABKAsyIS50cm91cGUuc3VwZXJ2aXNvci52MS5FZGdlQ3JlYXRlZEgAEjkKDGVkZ2VfZGVsZXRlZBg9IAEoCzIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLkVkZ2VEZWxldGVkSAASOQoMaGFuZG9mZl9zZW50GD4gASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuSGFuZG9mZlNlbnRIABJDChFtYWlsX2Fja25vd2xlZGdlZBg/IAEoCzImLnRyb3VwZS5zdXBlcnZpc29yLnYxLk1haWxBY2tub3dsZWRnZWRIABJFChJhcHByb3ZhbF9yZXF1ZXN0ZWQYRiABKAsyJy50cm91cGUuc3VwZXJ2aXNvci52MS5BcHByb3ZhbFJlcXVlc3RlZEgAEkMKEWFwcHJvdmFsX3Jlc29sdmVkGEcgASgLMiYudHJvdXBlLnN1cGVydmlzb3IudjEuQXBwcm92YWxSZXNvbHZlZEgAEjsKDWdyb3VwX2NyZWF0ZWQYUCABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5Hcm91cENyZWF0ZWRIABI7Cg1ncm91cF91cGRhdGVkGFEgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuR3JvdXBVcGRhdGVkSAASQAoQZ3JvdXBfaXRlbV9lbmRlZBhSIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLkdyb3VwSXRlbUVuZGVkSAASOQoMZ3JvdXBfZW5kaW5nGFMgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuR3JvdXBFbmRpbmdIABI3Cgtncm91cF9lbmRlZBhUIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkdyb3VwRW5kZWRIABI7Cg1ncm91cF9yZXRyaWVkGFUgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuR3JvdXBSZXRyaWVkSABCBgoEa2luZCI/Cg1TZXNzaW9uT3BlbmVkEi4KB3Nlc3Npb24YASABKAsyHS50cm91cGUuc3VwZXJ2aXNvci52MS5TZXNzaW9uIugDCg5TZXNzaW9uVXBkYXRlZBIpCgRtb2RlGAEgASgOMhYudHJvdXBlLmNvbW1vbi52MS5Nb2RlSACIAQESLAoGbGltaXRzGAIgASgLMhwudHJvdXBlLnN1cGVydmlzb3IudjEuTGltaXRzEiwKBmJ1ZGdldBgDIAEoCzIcLnRyb3VwZS5zdXBlcnZpc29yLnYxLkJ1ZGdldBITCgZwYXVzZWQYBCABKAhIAYgBARI/Cg1vcmNoZXN0cmF0aW9uGAUgASgOMiMudHJvdXBlLnN1cGVydmlzb3IudjEuT3JjaGVzdHJhdGlvbkgCiAEBEi8KCHdlYmhvb2tzGAYgAygLMh0udHJvdXBlLnN1cGVydmlzb3IudjEuV2ViaG9vaxIYChByZXBsYWNlX3dlYmhvb2tzGAcgASgIEj4KD2VkZ2VfbWFuYWdlbWVudBgIIAEoDjIgLnRyb3VwZS5jb21tb24udjEuRWRnZU1hbmFnZW1lbnRIA4gBARIVCg1vcmNoZXN0cmF0b3JzGAkgAygJEh0KFXJlcGxhY2Vfb3JjaGVzdHJhdG9ycxgKIAEoCEIHCgVfbW9kZUIJCgdfcGF1c2VkQhAKDl9vcmNoZXN0cmF0aW9uQhIKEF9lZGdlX21hbmFnZW1lbnQiDwoNU2Vzc2lvbkNsb3NlZCLeCAoNVGhyZWFkU3Bhd25lZBIYChBwYXJlbnRfdGhyZWFkX2lkGAEgASgJEg0KBWRlcHRoGAIgASgNEhIKCmdlbmVyYXRpb24YAyABKA0SNgoMZmlyc3Rfc3RhdHVzGAQgASgOMiAudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhdHVzS2luZBISCgphZ2VudF90eXBlGAUgASgJEhIKCmFnZW50X25hbWUYBiABKAkSGQoRYWdlbnRfZGVzY3JpcHRpb24YByABKAkSDQoFYWxpYXMYCCABKAkSDQoFbGFiZWwYCSABKAkSEwoLdGhyZWFkX25vdGUYCiABKAkSGQoRd29ya2luZ19kaXJlY3RvcnkYCyABKAkSDQoFbW9kZWwYDCABKAkSGAoQcmVhc29uaW5nX2VmZm9ydBgNIAEoCRIQCghwcm92aWRlchgOIAEoCRJBCgdvcmlnaW5zGA8gAygLMjAudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkU3Bhd25lZC5PcmlnaW5zRW50cnkSKgoHc2FuZGJveBgQIAEoDjIZLnRyb3VwZS5jb21tb24udjEuU2FuZGJveBIxCgt0b29sX3BvbGljeRgRIAEoCzIcLnRyb3VwZS5jb21tb24udjEuVG9vbFBvbGljeRIrCgVncmFudBgSIAEoCzIcLnRyb3VwZS5jb21tb24udjEuVG9vbFBvbGljeRISCgpzcGF3bl9saXN0GBMgAygJEjkKD2VkZ2VfbWFuYWdlbWVudBgUIAEoDjIgLnRyb3VwZS5jb21tb24udjEuRWRnZU1hbmFnZW1lbnQSMAoGc291cmNlGBUgASgLMiAudHJvdXBlLmNvbW1vbi52MS5UZW1wbGF0ZVNvdXJjZRIyCghyZXNvbHZlZBgWIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbnRlbnRSZWYSLAoGYnVkZ2V0GBcgASgLMhwudHJvdXBlLnN1cGVydmlzb3IudjEuQnVkZ2V0EjcKDGNsb3NlX3BvbGljeRgYIAEoDjIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNsb3NlUG9saWN5EjUKC3dha2VfcG9saWN5GBkgASgOMiAudHJvdXBlLnN1cGVydmlzb3IudjEuV2FrZVBvbGljeRIvCgVpbnB1dBgaIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbnRlbnRSZWYSFAoMY2xpZW50X293bmVkGBsgASgIEhsKDnJlc3VsdF9yZXBhaXJzGBwgASgNSACIAQESEAoIZ3JvdXBfaWQYHSABKAkSEgoKZ3JvdXBfaXRlbRgeIAEoDRpNCgxPcmlnaW5zRW50cnkSCwoDa2V5GAEgASgJEiwKBXZhbHVlGAIgASgOMh0udHJvdXBlLmNvbW1vbi52MS5WYWx1ZU9yaWdpbjoCOAFCEQoPX3Jlc3VsdF9yZXBhaXJzInAKC1NwYXduRmFpbGVkEhgKEHBhcmVudF90aHJlYWRfaWQYASABKAkSEgoKYWdlbnRfdHlwZRgCIAEoCRISCgphZ2VudF9uYW1lGAMgASgJEg4KBnJlYXNvbhgEIAEoCRIPCgdtZXNzYWdlGAUgASgJIhAKDlRocmVhZEFkbWl0dGVkIjUKDFRocmVhZFBsYWNlZBIRCglydW5uZXJfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDSKcAQoLSW5wdXRRdWV1ZWQSDgoGbnVtYmVyGAEgASgNEi8KBWlucHV0GAIgASgLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuQ29udGVudFJlZhIMCgRmcm9tGAMgASgJEg4KBnN0ZWVycxgEIAEoCBIbCg5yZXN1bHRfcmVwYWlycxgFIAEoDUgAiAEBQhEKD19yZXN1bHRfcmVwYWlycyJoCghCbG9ja1JlZhIpCgRraW5kGAEgASgOMhsudHJvdXBlLmNvbW1vbi52MS5CbG9ja0tpbmQSMQoHY29udGVudBgCIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbnRlbnRSZWYiygEKDlR1cm5EaXNwYXRjaGVkEgwKBHR1cm4YASABKA0SEgoKZ2VuZXJhdGlvbhgCIAEoDRIOCgZpbnB1dHMYAyADKA0SLgoGYmxvY2tzGAQgAygLMh4udHJvdXBlLnN1cGVydmlzb3IudjEuQmxvY2tSZWYSMgoGZXh0ZW50GAUgASgOMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUHJvbXB0RXh0ZW50EhIKCm1haWxfdXBfdG8YBiABKAQSDgoGc2hhMjU2GAcgASgJIkgKC1R1cm5TdGFydGVkEgwKBHR1cm4YASABKA0SEgoKZ2VuZXJhdGlvbhgCIAEoDRIXCg9yZXBvcnRfc2VxdWVuY2UYAyABKAQiWwoOSW5wdXREZWxpdmVyZWQSDgoGbnVtYmVyGAEgASgNEgwKBHR1cm4YAiABKA0SEgoKZ2VuZXJhdGlvbhgDIAEoDRIXCg9yZXBvcnRfc2VxdWVuY2UYBCABKAQiMgoSSW50ZXJydXB0UmVxdWVzdGVkEgwKBHR1cm4YASABKA0SDgoGcmVhc29uGAIgASgJIr0CCglUdXJuRW5kZWQSDAoEdHVybhgBIAEoDRISCgpnZW5lcmF0aW9uGAIgASgNEjIKB291dGNvbWUYAyABKA4yIS50cm91cGUuc3VwZXJ2aXNvci52MS5UdXJuT3V0Y29tZRIPCgdtZXNzYWdlGAQgASgJEjEKB2NvbnRlbnQYBSABKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5Db250ZW50UmVmEioKBXVzYWdlGAYgASgLMhsudHJvdXBlLnN1cGVydmlzb3IudjEuVXNhZ2USFQoNb3V0cHV0X3NoYTI1NhgHIAEoCRIXCg9yZXBvcnRfc2VxdWVuY2UYCCABKAQSDgoGcmVhc29uGAkgASgJEhMKC2RpZmZfc2hhMjU2GAogASgJEhUKDXJlc3VsdF9yZXBhaXIYCyABKAgiUAoOUmVzdWx0UmVwb3J0ZWQSDAoEdHVybhgBIAEoDRIwCgZyZXN1bHQYAiABKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5Db250ZW50UmVmIh4KB05vdGVTZXQSEwoLdGhyZWFkX25vdGUYASABKAkiZQoQQ29uZGl0aW9uQ2hhbmdlZBIxCgRraW5kGAEgASgOMiMudHJvdXBlLnN1cGVydmlzb3IudjEuQ29uZGl0aW9uS2luZBIOCgZhY3RpdmUYAiABKAgSDgoGcmVhc29uGAMgASgJIk8KDVVzYWdlUmVjb3JkZWQSEgoKZ2VuZXJhdGlvbhgBIAEoDRIqCgV1c2FnZRgCIAEoCzIbLnRyb3VwZS5zdXBlcnZpc29yLnYxLlVzYWdlIj0KDUJ1ZGdldFVwZGF0ZWQSLAoGYnVkZ2V0GAEgASgLMhwudHJvdXBlLnN1cGVydmlzb3IudjEuQnVkZ2V0IsUBChBBcnRpZmFjdFJlY29yZGVkEhMKC2FydGlmYWN0X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEa2luZBgDIAEoCRISCgptZWRpYV90eXBlGAQgASgJEjEKB2NvbnRlbnQYBSABKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5Db250ZW50UmVmEgwKBHR1cm4YBiABKA0SEgoKZ2VuZXJhdGlvbhgHIAEoDRIXCg9yZXBvcnRfc2VxdWVuY2UYCCABKAQiOQoKVG9vbERlbmllZBIMCgR0b29sGAEgASgJEg4KBnJlYXNvbhgCIAEoCRINCgVjb3VudBgDIAEoDSLPAQoOQ2xvc2VSZXF1ZXN0ZWQSDgoGcmVhc29uGAEgASgJEg0KBWNhdXNlGAIgASgJEjcKDXN0YXR1c19iZWZvcmUYAyABKA4yIC50cm91cGUuc3VwZXJ2aXNvci52MS5TdGF0dXNLaW5kEiwKCGRlYWRsaW5lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI3CgxjbG9zZV9wb2xpY3kYBSABKA4yIS50cm91cGUuc3VwZXJ2aXNvci52MS5DbG9zZVBvbGljeSIuCgxUaHJlYWRDbG9zZWQSDgoGZm9yY2VkGAEgASgIEg4KBnJlYXNvbhgCIAEoCSLdAQoNVGhyZWFkUmVzdW1lZBISCgpnZW5lcmF0aW9uGAEgASgNEiwKBnN0YXR1cxgCIAEoCzIcLnRyb3VwZS5zdXBlcnZpc29yLnYxLlN0YXR1cxIxCgt0b29sX3BvbGljeRgDIAEoCzIcLnRyb3VwZS5jb21tb24udjEuVG9vbFBvbGljeRIrCgVncmFudBgEIAEoCzIcLnRyb3VwZS5jb21tb24udjEuVG9vbFBvbGljeRIqCgdzYW5kYm94GAUgASgOMhkudHJvdXBlLmNvbW1vbi52MS5TYW5kYm94IpkBCgRFZGdlEg8KB2VkZ2VfaWQYASABKAkSFgoOZnJvbV90aHJlYWRfaWQYAiABKAkSFAoMdG9fdGhyZWFkX2lkGAMgASgJEhUKDWJpZGlyZWN0aW9uYWwYBCABKAgSLAoEa2luZBgFIAEoDjIeLnRyb3VwZS5zdXBlcnZpc29yLnYxLkVkZ2VLaW5kEg0KBWxhYmVsGAYgASgJIjcKC0VkZ2VDcmVhdGVkEigKBGVkZ2UYASABKAsyGi50cm91cGUuc3VwZXJ2aXNvci52MS5FZGdlIh4KC0VkZ2VEZWxldGVkEg8KB2VkZ2VfaWQYASABKAkiKAoLQXJ0aWZhY3RSZWYSDAoEdHlwZRgBIAEoCRILCgNyZWYYAiABKAkihgMKB0hhbmRvZmYSEgoKaGFuZG9mZl9pZBgBIAEoCRIWCg5mcm9tX3RocmVhZF9pZBgCIAEoCRIUCgx0b190aHJlYWRfaWQYAyABKAkSMQoHbWVzc2FnZRgEIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbnRlbnRSZWYSNAoKc3RydWN0dXJlZBgFIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbnRlbnRSZWYSNAoJYXJ0aWZhY3RzGAYgAygLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuQXJ0aWZhY3RSZWYSDwoCb2sYByABKAhIAIgBARIRCglva19yZWFzb24YCCABKAkSPgoLZXhwZWN0YXRpb24YCSABKA4yKS50cm91cGUuc3VwZXJ2aXNvci52MS5SZXNwb25zZUV4cGVjdGF0aW9uEhoKEnJlcGx5X3RvX3RocmVhZF9pZBgKIAEoCRITCgtjb250ZXh0X3JlZhgLIAEoCUIFCgNfb2siPQoLSGFuZG9mZlNlbnQSLgoHaGFuZG9mZhgBIAEoCzIdLnRyb3VwZS5zdXBlcnZpc29yLnYxLkhhbmRvZmYiKgoQTWFpbEFja25vd2xlZGdlZBIWCg51cF90b19zZXF1ZW5jZRgBIAEoBCKLAgoRQXBwcm92YWxSZXF1ZXN0ZWQSEwoLYXBwcm92YWxfaWQYASABKAkSMAoEa2luZBgCIAEoDjIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLkFwcHJvdmFsS2luZBIPCgdzdWJqZWN0GAMgASgJEiwKCGRlYWRsaW5lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIoCgRlZGdlGAUgASgLMhoudHJvdXBlLnN1cGVydmlzb3IudjEuRWRnZRITCgtjYWxsX3NoYTI1NhgGIAEoCRIxCgdjb250ZW50GAcgASgLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuQ29udGVudFJlZiJ9ChBBcHByb3ZhbFJlc29sdmVkEhMKC2FwcHJvdmFsX2lkGAEgASgJEjgKCGRlY2lzaW9uGAIgASgOMiYudHJvdXBlLnN1cGVydmlzb3IudjEuQXBwcm92YWxEZWNpc2lvbhIKCgJieRgDIAEoCRIOCgZyZWFzb24YBCABKAkiugIKCVRlbGVtZXRyeRIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIqCgV1c2FnZRgDIAEoCzIbLnRyb3VwZS5zdXBlcnZpc29yLnYxLlVzYWdlEiEKFGNvbnRleHRfbGVmdF9wZXJjZW50GAQgASgNSACIAQESMAoJbGFzdF90b29sGAUgASgLMh0udHJvdXBlLnN1cGVydmlzb3IudjEuVG9vbFVzZRIQCghhY3Rpdml0eRgGIAEoCRIsCgRwbGFuGAcgAygLMh4udHJvdXBlLnN1cGVydmlzb3IudjEuUGxhblN0ZXASLAoJdHVybl90aW1lGAggASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhcKFV9jb250ZXh0X2xlZnRfcGVyY2VudCJSCgxHcm91cENyZWF0ZWQSLQoEc3BlYxgBIAEoCzIfLnRyb3VwZS5zdXBlcnZpc29yLnYxLkdyb3VwU3BlYxITCgthcHByb3ZhbF9pZBgCIAEoCSJTCgxHcm91cFVwZGF0ZWQSEAoIZ3JvdXBfaWQYASABKAkSMQoGbGltaXRzGAIgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuR3JvdXBMaW1pdHMieQoOR3JvdXBJdGVtRW5kZWQSEAoIZ3JvdXBfaWQYASABKAkSDAoEaXRlbRgCIAEoDRI3CgdvdXRjb21lGAMgASgOMiYudHJvdXBlLnN1cGVydmlzb3IudjEuR3JvdXBJdGVtT3V0Y29tZRIOCgZyZWFzb24YBCABKAkiYgoLR3JvdXBFbmRpbmcSEAoIZ3JvdXBfaWQYASABKAkSMQoHb3V0Y29tZRgCIAEoDjIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkdyb3VwU3RhdGUSDgoGcmVhc29uGAMgASgJIqcBCgpHcm91cEVuZGVkEhAKCGdyb3VwX2lkGAEgASgJEjEKB291dGNvbWUYAiABKA4yIC50cm91cGUuc3VwZXJ2aXNvci52MS5Hcm91cFN0YXRlEg4KBnJlYXNvbhgDIAEoCRITCgthcnRpZmFjdF9pZBgEIAEoCRIvCgV0YWJsZRgFIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbnRlbnRSZWYiIAoMR3JvdXBSZXRyaWVkEhAKCGdyb3VwX2lkGAEgASgJKl4KDFByb21wdEV4dGVudBIdChlQUk9NUFRfRVhURU5UX1VOU1BFQ0lGSUVEEAASFgoSUFJPTVBUX0VYVEVOVF9GVUxMEAESFwoTUFJPTVBUX0VYVEVOVF9ERUxUQRACKn8KC1R1cm5PdXRjb21lEhwKGFRVUk5fT1VUQ09NRV9VTlNQRUNJRklFRBAAEhoKFlRVUk5fT1VUQ09NRV9DT01QTEVURUQQARIYChRUVVJOX09VVENPTUVfRVJST1JFRBACEhwKGFRVUk5fT1VUQ09NRV9JTlRFUlJVUFRFRBADKlIKCEVkZ2VLaW5kEhkKFUVER0VfS0lORF9VTlNQRUNJRklFRBAAEhUKEUVER0VfS0lORF9IQU5ET0ZGEAESFAoQRURHRV9LSU5EX1JFUE9SVBACKqABChNSZXNwb25zZUV4cGVjdGF0aW9uEiQKIFJFU1BPTlNFX0VYUEVDVEFUSU9OX1VOU1BFQ0lGSUVEEAASHQoZUkVTUE9OU0VfRVhQRUNUQVRJT05fTk9ORRABEiEKHVJFU1BPTlNFX0VYUEVDVEFUSU9OX09QVElPTkFMEAISIQodUkVTUE9OU0VfRVhQRUNUQVRJT05fUkVRVUlSRUQQAyqPAQoMQXBwcm92YWxLaW5kEh0KGUFQUFJPVkFMX0tJTkRfVU5TUEVDSUZJRUQQABIXChNBUFBST1ZBTF9LSU5EX1NQQVdOEAESFgoSQVBQUk9WQUxfS0lORF9UT09MEAISFgoSQVBQUk9WQUxfS0lORF9FREdFEAMSFwoTQVBQUk9WQUxfS0lORF9HUk9VUBAEKq0BChBBcHByb3ZhbERlY2lzaW9uEiEKHUFQUFJPVkFMX0RFQ0lTSU9OX1VOU1BFQ0lGSUVEEAASHQoZQVBQUk9WQUxfREVDSVNJT05fR1JBTlRFRBABEhwKGEFQUFJPVkFMX0RFQ0lTSU9OX0RFTklFRBACEh0KGUFQUFJPVkFMX0RFQ0lTSU9OX0VYUElSRUQQAxIaChZBUFBST1ZBTF9ERUNJU0lPTl9NT09UEARCWQoYZGV2LnRyb3VwZS5zdXBlcnZpc29yLnYxUAFaO2dpdGh1Yi5jb20vdHJvdXBlLWRldi90cm91cGUvZ2VuL3N1cGVydmlzb3IvdjE7c3VwZXJ2aXNvcnYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_troupe_common_v1_common, file_troupe_supervisor_v1_group, file_troupe_supervisor_v1_session, file_troupe_supervisor_v1_thread]);
 
 /**
  * One change of state.
@@ -183,6 +185,14 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "turnEnded";
   } | {
     /**
+     * The agent reported the result that its input asks for.
+     *
+     * @generated from field: troupe.supervisor.v1.ResultReported result_reported = 37;
+     */
+    value: ResultReported;
+    case: "resultReported";
+  } | {
+    /**
      * The thread's note changed.
      *
      * @generated from field: troupe.supervisor.v1.NoteSet note_set = 40;
@@ -301,6 +311,54 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
      */
     value: ApprovalResolved;
     case: "approvalResolved";
+  } | {
+    /**
+     * A group exists whose items run below the thread.
+     *
+     * @generated from field: troupe.supervisor.v1.GroupCreated group_created = 80;
+     */
+    value: GroupCreated;
+    case: "groupCreated";
+  } | {
+    /**
+     * The limits of a group changed.
+     *
+     * @generated from field: troupe.supervisor.v1.GroupUpdated group_updated = 81;
+     */
+    value: GroupUpdated;
+    case: "groupUpdated";
+  } | {
+    /**
+     * An attempt at an item of a group ended.
+     *
+     * @generated from field: troupe.supervisor.v1.GroupItemEnded group_item_ended = 82;
+     */
+    value: GroupItemEnded;
+    case: "groupItemEnded";
+  } | {
+    /**
+     * The outcome of a group is certain.
+     *
+     * @generated from field: troupe.supervisor.v1.GroupEnding group_ending = 83;
+     */
+    value: GroupEnding;
+    case: "groupEnding";
+  } | {
+    /**
+     * All items of a group have ended.
+     *
+     * @generated from field: troupe.supervisor.v1.GroupEnded group_ended = 84;
+     */
+    value: GroupEnded;
+    case: "groupEnded";
+  } | {
+    /**
+     * Items of an ended group are pending again.
+     *
+     * @generated from field: troupe.supervisor.v1.GroupRetried group_retried = 85;
+     */
+    value: GroupRetried;
+    case: "groupRetried";
   } | { case: undefined; value?: undefined };
 };
 
@@ -625,6 +683,27 @@ export type ThreadSpawned = Message<"troupe.supervisor.v1.ThreadSpawned"> & {
    * @generated from field: bool client_owned = 27;
    */
   clientOwned: boolean;
+
+  /**
+   * The number of repair turns, if its first input has a result schema; otherwise absent.
+   *
+   * @generated from field: optional uint32 result_repairs = 28;
+   */
+  resultRepairs?: number | undefined;
+
+  /**
+   * The group that it works for; empty: none.
+   *
+   * @generated from field: string group_id = 29;
+   */
+  groupId: string;
+
+  /**
+   * The index of its item in the group, from 0.
+   *
+   * @generated from field: uint32 group_item = 30;
+   */
+  groupItem: number;
 };
 
 /**
@@ -759,6 +838,13 @@ export type InputQueued = Message<"troupe.supervisor.v1.InputQueued"> & {
    * @generated from field: bool steers = 4;
    */
   steers: boolean;
+
+  /**
+   * The number of repair turns, if the input has a result schema; otherwise absent.
+   *
+   * @generated from field: optional uint32 result_repairs = 5;
+   */
+  resultRepairs?: number | undefined;
 };
 
 /**
@@ -1040,6 +1126,14 @@ export type TurnEnded = Message<"troupe.supervisor.v1.TurnEnded"> & {
    * @generated from field: string diff_sha256 = 10;
    */
   diffSha256: string;
+
+  /**
+   * Whether the turn's result was missing or invalid and a repair turn follows. Then the end causes no mail and no
+   * notification.
+   *
+   * @generated from field: bool result_repair = 11;
+   */
+  resultRepair: boolean;
 };
 
 /**
@@ -1048,6 +1142,34 @@ export type TurnEnded = Message<"troupe.supervisor.v1.TurnEnded"> & {
  */
 export const TurnEndedSchema: GenMessage<TurnEnded> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 14);
+
+/**
+ * The agent reported the result that its input asks for. A later result of the same turn replaces an earlier one.
+ *
+ * @generated from message troupe.supervisor.v1.ResultReported
+ */
+export type ResultReported = Message<"troupe.supervisor.v1.ResultReported"> & {
+  /**
+   * The turn.
+   *
+   * @generated from field: uint32 turn = 1;
+   */
+  turn: number;
+
+  /**
+   * The result, a JSON document that matches the schema of the input.
+   *
+   * @generated from field: troupe.supervisor.v1.ContentRef result = 2;
+   */
+  result?: ContentRef | undefined;
+};
+
+/**
+ * Describes the message troupe.supervisor.v1.ResultReported.
+ * Use `create(ResultReportedSchema)` to create a new message.
+ */
+export const ResultReportedSchema: GenMessage<ResultReported> = /*@__PURE__*/
+  messageDesc(file_troupe_supervisor_v1_event, 15);
 
 /**
  * The thread's note changed.
@@ -1068,7 +1190,7 @@ export type NoteSet = Message<"troupe.supervisor.v1.NoteSet"> & {
  * Use `create(NoteSetSchema)` to create a new message.
  */
 export const NoteSetSchema: GenMessage<NoteSet> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 15);
+  messageDesc(file_troupe_supervisor_v1_event, 16);
 
 /**
  * A condition began or ended.
@@ -1103,7 +1225,7 @@ export type ConditionChanged = Message<"troupe.supervisor.v1.ConditionChanged"> 
  * Use `create(ConditionChangedSchema)` to create a new message.
  */
 export const ConditionChangedSchema: GenMessage<ConditionChanged> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 16);
+  messageDesc(file_troupe_supervisor_v1_event, 17);
 
 /**
  * A checkpoint of usage.
@@ -1131,7 +1253,7 @@ export type UsageRecorded = Message<"troupe.supervisor.v1.UsageRecorded"> & {
  * Use `create(UsageRecordedSchema)` to create a new message.
  */
 export const UsageRecordedSchema: GenMessage<UsageRecorded> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 17);
+  messageDesc(file_troupe_supervisor_v1_event, 18);
 
 /**
  * What the thread and its descendants may spend changed, by UpdateThreadBudget. UpdateSession changes the root's in
@@ -1153,7 +1275,7 @@ export type BudgetUpdated = Message<"troupe.supervisor.v1.BudgetUpdated"> & {
  * Use `create(BudgetUpdatedSchema)` to create a new message.
  */
 export const BudgetUpdatedSchema: GenMessage<BudgetUpdated> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 18);
+  messageDesc(file_troupe_supervisor_v1_event, 19);
 
 /**
  * An artifact was stored.
@@ -1224,7 +1346,7 @@ export type ArtifactRecorded = Message<"troupe.supervisor.v1.ArtifactRecorded"> 
  * Use `create(ArtifactRecordedSchema)` to create a new message.
  */
 export const ArtifactRecordedSchema: GenMessage<ArtifactRecorded> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 19);
+  messageDesc(file_troupe_supervisor_v1_event, 20);
 
 /**
  * Tool calls were refused. Equal refusals in a row are one event.
@@ -1259,7 +1381,7 @@ export type ToolDenied = Message<"troupe.supervisor.v1.ToolDenied"> & {
  * Use `create(ToolDeniedSchema)` to create a new message.
  */
 export const ToolDeniedSchema: GenMessage<ToolDenied> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 20);
+  messageDesc(file_troupe_supervisor_v1_event, 21);
 
 /**
  * The subtree of the thread is fenced: nothing can start in it, and it will be closed leaf first.
@@ -1308,7 +1430,7 @@ export type CloseRequested = Message<"troupe.supervisor.v1.CloseRequested"> & {
  * Use `create(CloseRequestedSchema)` to create a new message.
  */
 export const CloseRequestedSchema: GenMessage<CloseRequested> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 21);
+  messageDesc(file_troupe_supervisor_v1_event, 22);
 
 /**
  * The thread is closed.
@@ -1336,7 +1458,7 @@ export type ThreadClosed = Message<"troupe.supervisor.v1.ThreadClosed"> & {
  * Use `create(ThreadClosedSchema)` to create a new message.
  */
 export const ThreadClosedSchema: GenMessage<ThreadClosed> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 22);
+  messageDesc(file_troupe_supervisor_v1_event, 23);
 
 /**
  * The thread is open again, with a new generation.
@@ -1385,7 +1507,7 @@ export type ThreadResumed = Message<"troupe.supervisor.v1.ThreadResumed"> & {
  * Use `create(ThreadResumedSchema)` to create a new message.
  */
 export const ThreadResumedSchema: GenMessage<ThreadResumed> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 23);
+  messageDesc(file_troupe_supervisor_v1_event, 24);
 
 /**
  * A way on which two threads may talk. Between each parent and child there is one, both ways and without an event, as
@@ -1442,7 +1564,7 @@ export type Edge = Message<"troupe.supervisor.v1.Edge"> & {
  * Use `create(EdgeSchema)` to create a new message.
  */
 export const EdgeSchema: GenMessage<Edge> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 24);
+  messageDesc(file_troupe_supervisor_v1_event, 25);
 
 /**
  * An edge exists. It ends with EdgeDeleted, or with ThreadClosed of either end; ThreadResumed does not bring it back.
@@ -1463,7 +1585,7 @@ export type EdgeCreated = Message<"troupe.supervisor.v1.EdgeCreated"> & {
  * Use `create(EdgeCreatedSchema)` to create a new message.
  */
 export const EdgeCreatedSchema: GenMessage<EdgeCreated> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 25);
+  messageDesc(file_troupe_supervisor_v1_event, 26);
 
 /**
  * An edge is gone.
@@ -1484,7 +1606,7 @@ export type EdgeDeleted = Message<"troupe.supervisor.v1.EdgeDeleted"> & {
  * Use `create(EdgeDeletedSchema)` to create a new message.
  */
 export const EdgeDeletedSchema: GenMessage<EdgeDeleted> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 26);
+  messageDesc(file_troupe_supervisor_v1_event, 27);
 
 /**
  * A reference that is attached to a handoff.
@@ -1512,7 +1634,7 @@ export type ArtifactRef = Message<"troupe.supervisor.v1.ArtifactRef"> & {
  * Use `create(ArtifactRefSchema)` to create a new message.
  */
 export const ArtifactRefSchema: GenMessage<ArtifactRef> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 27);
+  messageDesc(file_troupe_supervisor_v1_event, 28);
 
 /**
  * A message from one thread to another along an edge.
@@ -1603,7 +1725,7 @@ export type Handoff = Message<"troupe.supervisor.v1.Handoff"> & {
  * Use `create(HandoffSchema)` to create a new message.
  */
 export const HandoffSchema: GenMessage<Handoff> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 28);
+  messageDesc(file_troupe_supervisor_v1_event, 29);
 
 /**
  * A handoff was sent.
@@ -1624,7 +1746,7 @@ export type HandoffSent = Message<"troupe.supervisor.v1.HandoffSent"> & {
  * Use `create(HandoffSentSchema)` to create a new message.
  */
 export const HandoffSentSchema: GenMessage<HandoffSent> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 29);
+  messageDesc(file_troupe_supervisor_v1_event, 30);
 
 /**
  * A thread acknowledged its mail.
@@ -1645,7 +1767,7 @@ export type MailAcknowledged = Message<"troupe.supervisor.v1.MailAcknowledged"> 
  * Use `create(MailAcknowledgedSchema)` to create a new message.
  */
 export const MailAcknowledgedSchema: GenMessage<MailAcknowledged> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 30);
+  messageDesc(file_troupe_supervisor_v1_event, 31);
 
 /**
  * Something waits for an operator.
@@ -1708,7 +1830,7 @@ export type ApprovalRequested = Message<"troupe.supervisor.v1.ApprovalRequested"
  * Use `create(ApprovalRequestedSchema)` to create a new message.
  */
 export const ApprovalRequestedSchema: GenMessage<ApprovalRequested> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 31);
+  messageDesc(file_troupe_supervisor_v1_event, 32);
 
 /**
  * It was decided.
@@ -1750,7 +1872,7 @@ export type ApprovalResolved = Message<"troupe.supervisor.v1.ApprovalResolved"> 
  * Use `create(ApprovalResolvedSchema)` to create a new message.
  */
 export const ApprovalResolvedSchema: GenMessage<ApprovalResolved> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 32);
+  messageDesc(file_troupe_supervisor_v1_event, 33);
 
 /**
  * The latest values about a running thread. Not in the log and without a sequence; a resumed watcher gets the latest.
@@ -1820,7 +1942,210 @@ export type Telemetry = Message<"troupe.supervisor.v1.Telemetry"> & {
  * Use `create(TelemetrySchema)` to create a new message.
  */
 export const TelemetrySchema: GenMessage<Telemetry> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_event, 33);
+  messageDesc(file_troupe_supervisor_v1_event, 34);
+
+/**
+ * A group exists whose items run below the thread of the event.
+ *
+ * @generated from message troupe.supervisor.v1.GroupCreated
+ */
+export type GroupCreated = Message<"troupe.supervisor.v1.GroupCreated"> & {
+  /**
+   * The properties that the creation fixed.
+   *
+   * @generated from field: troupe.supervisor.v1.GroupSpec spec = 1;
+   */
+  spec?: GroupSpec | undefined;
+
+  /**
+   * The approval that it waits for; empty: items start at once.
+   *
+   * @generated from field: string approval_id = 2;
+   */
+  approvalId: string;
+};
+
+/**
+ * Describes the message troupe.supervisor.v1.GroupCreated.
+ * Use `create(GroupCreatedSchema)` to create a new message.
+ */
+export const GroupCreatedSchema: GenMessage<GroupCreated> = /*@__PURE__*/
+  messageDesc(file_troupe_supervisor_v1_event, 35);
+
+/**
+ * The limits of a group changed.
+ *
+ * @generated from message troupe.supervisor.v1.GroupUpdated
+ */
+export type GroupUpdated = Message<"troupe.supervisor.v1.GroupUpdated"> & {
+  /**
+   * The group.
+   *
+   * @generated from field: string group_id = 1;
+   */
+  groupId: string;
+
+  /**
+   * The new limits.
+   *
+   * @generated from field: troupe.supervisor.v1.GroupLimits limits = 2;
+   */
+  limits?: GroupLimits | undefined;
+};
+
+/**
+ * Describes the message troupe.supervisor.v1.GroupUpdated.
+ * Use `create(GroupUpdatedSchema)` to create a new message.
+ */
+export const GroupUpdatedSchema: GenMessage<GroupUpdated> = /*@__PURE__*/
+  messageDesc(file_troupe_supervisor_v1_event, 36);
+
+/**
+ * An attempt at an item of a group ended. The last outcome of an item other than RETRIED is final.
+ *
+ * @generated from message troupe.supervisor.v1.GroupItemEnded
+ */
+export type GroupItemEnded = Message<"troupe.supervisor.v1.GroupItemEnded"> & {
+  /**
+   * The group.
+   *
+   * @generated from field: string group_id = 1;
+   */
+  groupId: string;
+
+  /**
+   * The item's index in the group, from 0.
+   *
+   * @generated from field: uint32 item = 2;
+   */
+  item: number;
+
+  /**
+   * How the attempt ended.
+   *
+   * @generated from field: troupe.supervisor.v1.GroupItemOutcome outcome = 3;
+   */
+  outcome: GroupItemOutcome;
+
+  /**
+   * Why it did not succeed, at most 1 KiB.
+   *
+   * @generated from field: string reason = 4;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message troupe.supervisor.v1.GroupItemEnded.
+ * Use `create(GroupItemEndedSchema)` to create a new message.
+ */
+export const GroupItemEndedSchema: GenMessage<GroupItemEnded> = /*@__PURE__*/
+  messageDesc(file_troupe_supervisor_v1_event, 37);
+
+/**
+ * The outcome of a group is certain. Its pending items are cancelled, and its running threads are being closed.
+ *
+ * @generated from message troupe.supervisor.v1.GroupEnding
+ */
+export type GroupEnding = Message<"troupe.supervisor.v1.GroupEnding"> & {
+  /**
+   * The group.
+   *
+   * @generated from field: string group_id = 1;
+   */
+  groupId: string;
+
+  /**
+   * GROUP_STATE_SUCCEEDED, GROUP_STATE_FAILED or GROUP_STATE_CANCELLED.
+   *
+   * @generated from field: troupe.supervisor.v1.GroupState outcome = 2;
+   */
+  outcome: GroupState;
+
+  /**
+   * Why.
+   *
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message troupe.supervisor.v1.GroupEnding.
+ * Use `create(GroupEndingSchema)` to create a new message.
+ */
+export const GroupEndingSchema: GenMessage<GroupEnding> = /*@__PURE__*/
+  messageDesc(file_troupe_supervisor_v1_event, 38);
+
+/**
+ * All items of a group have ended. The parent receives mail.
+ *
+ * @generated from message troupe.supervisor.v1.GroupEnded
+ */
+export type GroupEnded = Message<"troupe.supervisor.v1.GroupEnded"> & {
+  /**
+   * The group.
+   *
+   * @generated from field: string group_id = 1;
+   */
+  groupId: string;
+
+  /**
+   * GROUP_STATE_SUCCEEDED, GROUP_STATE_FAILED or GROUP_STATE_CANCELLED.
+   *
+   * @generated from field: troupe.supervisor.v1.GroupState outcome = 2;
+   */
+  outcome: GroupState;
+
+  /**
+   * Why.
+   *
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+
+  /**
+   * The artifact with the table of the results.
+   *
+   * @generated from field: string artifact_id = 4;
+   */
+  artifactId: string;
+
+  /**
+   * The table as content.
+   *
+   * @generated from field: troupe.supervisor.v1.ContentRef table = 5;
+   */
+  table?: ContentRef | undefined;
+};
+
+/**
+ * Describes the message troupe.supervisor.v1.GroupEnded.
+ * Use `create(GroupEndedSchema)` to create a new message.
+ */
+export const GroupEndedSchema: GenMessage<GroupEnded> = /*@__PURE__*/
+  messageDesc(file_troupe_supervisor_v1_event, 39);
+
+/**
+ * The failed and cancelled items of an ended group are pending again.
+ *
+ * @generated from message troupe.supervisor.v1.GroupRetried
+ */
+export type GroupRetried = Message<"troupe.supervisor.v1.GroupRetried"> & {
+  /**
+   * The group.
+   *
+   * @generated from field: string group_id = 1;
+   */
+  groupId: string;
+};
+
+/**
+ * Describes the message troupe.supervisor.v1.GroupRetried.
+ * Use `create(GroupRetriedSchema)` to create a new message.
+ */
+export const GroupRetriedSchema: GenMessage<GroupRetried> = /*@__PURE__*/
+  messageDesc(file_troupe_supervisor_v1_event, 40);
 
 /**
  * How much of the prompt the runner was given.
@@ -2005,6 +2330,13 @@ export enum ApprovalKind {
    * @generated from enum value: APPROVAL_KIND_EDGE = 3;
    */
   EDGE = 3,
+
+  /**
+   * A group.
+   *
+   * @generated from enum value: APPROVAL_KIND_GROUP = 4;
+   */
+  GROUP = 4,
 }
 
 /**
