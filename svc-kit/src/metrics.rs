@@ -15,11 +15,11 @@ use prometheus::{Encoder as _, Registry, TextEncoder};
 
 use crate::collector::{Signal, TelemetryError};
 
-/// The bucket boundaries of duration histograms in seconds. They range from a response out of memory to a call that
-/// waits for its deadline.
+/// The bucket boundaries of duration histograms in seconds. They range from a response out of memory to a long turn of
+/// an agent.
 const SECONDS: &[f64] = &[
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
-    60.0,
+    60.0, 300.0, 1_800.0,
 ];
 
 /// The media type of [`text`].

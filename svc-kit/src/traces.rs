@@ -12,6 +12,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
+    time::SystemTime,
 };
 
 use futures::future::{BoxFuture, Either};
@@ -71,11 +72,27 @@ impl WorkSpan {
     /// Begins a span as a child of `asked`.
     #[must_use]
     pub fn begin(name: String, attributes: Vec<KeyValue>, asked: Option<&TraceParent>) -> Self {
+        Self::start(name, attributes, asked, None)
+    }
+
+    /// Records work that began earlier and ends now, as a child of `asked`. `failure` is the reason if it failed.
+    pub fn record(
+        name: String,
+        attributes: Vec<KeyValue>,
+        asked: Option<&TraceParent>,
+        began: SystemTime,
+        failure: Option<&'static str>,
+    ) {
+        Self::start(name, attributes, asked, Some(began)).end(Vec::new(), failure);
+    }
+
+    fn start(name: String, attributes: Vec<KeyValue>, asked: Option<&TraceParent>, began: Option<SystemTime>) -> Self {
         let tracer = global::tracer(TRACER);
-        let builder = tracer
+        let mut builder = tracer
             .span_builder(name)
             .with_kind(SpanKind::Internal)
             .with_attributes(attributes);
+        builder.start_time = began;
         let parent = asked.map(TraceParent::context).unwrap_or_default();
         Self(tracer.build_with_context(builder, &parent))
     }

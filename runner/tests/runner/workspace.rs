@@ -8,7 +8,7 @@ use std::{
 
 use troupe_proto::{
     common::v1::{ResolvedSpawn, Sandbox},
-    supervisor::v1::{ClosePolicy, HeldThreadVerdict, StartThread, TurnOutcome},
+    supervisor::v1::{ClosePolicy, HeldThreadVerdict, StartThread, ToolVerdict, TurnOutcome},
 };
 use troupe_runner::{RunnerConfig, WorktreeCleanup};
 
@@ -287,6 +287,19 @@ async fn writes_in_read_only_thread_are_refused() {
         r#""result":{"entries":[]}"#,
     ] {
         assert!(answers.contains(text), "{text} is in {answers}");
+    }
+    let entries = supervisor.transcript.iter().flat_map(|batch| &batch.entries);
+    let calls = entries.filter_map(|entry| entry.tool_call.as_ref());
+    let calls: Vec<_> = calls
+        .map(|call| (call.native_tool.as_str(), call.verdict(), call.reason.as_str()))
+        .collect();
+    for (tool, verdict, reason) in [
+        ("write_file", ToolVerdict::Denied, "writeCode capability is disabled"),
+        ("delete_file", ToolVerdict::Denied, "writeDocs capability is disabled"),
+        ("command", ToolVerdict::Denied, "runCommands capability is disabled"),
+        ("list_files", ToolVerdict::Allowed, ""),
+    ] {
+        assert!(calls.contains(&(tool, verdict, reason)), "{tool} is in {calls:?}");
     }
     runner.shut_down().await.unwrap();
 }

@@ -81,6 +81,7 @@ pub(super) async fn create_group(
     let plan = GroupPlan {
         template: Some(template),
         items: std::mem::take(&mut request.items),
+        traceparent: call.trace.to_string(),
     };
     let item_count = item_count(&plan, service.config.max_group_items)?;
     let first = checked_plan(parent, &plan)?;

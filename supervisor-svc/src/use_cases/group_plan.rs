@@ -184,6 +184,7 @@ mod tests {
                 ..SpawnAgentRequest::default()
             }),
             items: items.iter().map(item).collect(),
+            traceparent: String::new(),
         }
     }
 

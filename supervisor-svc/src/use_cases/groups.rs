@@ -4,16 +4,17 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError, RwLock},
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
+use opentelemetry::KeyValue;
 use serde_json::json;
 use supervisor_log::{
     codec::group::{TABLE_KIND, TABLE_MEDIA_TYPE, TABLE_NAME},
     store::{Content, EventStore},
 };
-use svc_kit::trace_context::TraceParent;
+use svc_kit::{trace_context::TraceParent, traces::WorkSpan};
 use tokio::{sync::OnceCell, time::Instant};
 use tonic::{Code, Status};
 use troupe_proto::{fault::reason_of, reason::Reason, store::v1::GroupPlan, supervisor::v1::SpawnAgentRequest};
@@ -29,12 +30,12 @@ use crate::{
         command::Command,
         content::truncate,
         event::Artifact,
-        group::ItemRef,
+        group::{GroupOutcome, ItemRef},
         ids::{GroupId, ThreadId, Turn},
         principal::{Actor, Caller},
         settings::OnLimit,
         state::{
-            group::{Group, ItemState},
+            group::{Group, GroupStage, ItemState},
             session::Session,
         },
     },
@@ -283,9 +284,10 @@ impl Job {
         arguments.on_limit = OnLimit::Queue;
         arguments.item = Some(item);
         let caller = caller(&self.session, &self.group)?;
-        let trace = TraceParent::root();
+        let trace = TraceParent::parse(&plan.traceparent).unwrap_or_else(TraceParent::root);
         let origin = Origin {
             actor: caller.actor(),
+            traceparent: Some(Arc::from(trace.as_str())),
             ..Origin::service()
         };
         let Begun::New(in_flight) = self.handle.begin(None).await? else {
@@ -325,7 +327,41 @@ impl Job {
         self.handle
             .execute(command, Origin::service(), None, vec![content])
             .await?;
+        self.record_span(self.plan().await?);
         Ok(())
+    }
+
+    /// Records the group as a span from its creation until now, following OpenTelemetry's conventions for generative AI.
+    fn record_span(&self, plan: &GroupPlan) {
+        let group = &self.group;
+        let name = &group.spec.name;
+        let mut attributes = vec![
+            KeyValue::new("gen_ai.operation.name", "invoke_workflow"),
+            KeyValue::new("gen_ai.conversation.id", self.session.id.to_string()),
+            KeyValue::new("troupe.group.id", group.spec.id.to_string()),
+        ];
+        for state in [ItemState::Succeeded, ItemState::Failed, ItemState::Cancelled] {
+            let key = format!("troupe.group.{}", state_name(state));
+            attributes.push(KeyValue::new(key, i64::from(group.count_of(state))));
+        }
+        let mut span = String::from("invoke_workflow");
+        if !name.is_empty() {
+            attributes.push(KeyValue::new("gen_ai.workflow.name", name.clone()));
+            span = format!("{span} {name}");
+        }
+        let failure = match &group.stage {
+            GroupStage::Ending(GroupOutcome::Failed, _) => Some("the group failed"),
+            GroupStage::Ending(GroupOutcome::Succeeded | GroupOutcome::Cancelled, _)
+            | GroupStage::AwaitingApproval(_)
+            | GroupStage::Running
+            | GroupStage::Ended(..) => None,
+        };
+        if failure.is_some() {
+            attributes.push(KeyValue::new("error.type", "group"));
+        }
+        let asked = TraceParent::parse(&plan.traceparent);
+        let began = UNIX_EPOCH + Duration::from_millis(group.created.get());
+        WorkSpan::record(span, attributes, asked.as_ref(), began, failure);
     }
 
     /// Returns the results of all items as a JSON array.

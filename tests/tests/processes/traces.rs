@@ -11,8 +11,9 @@ use serde_json::json;
 use tokio::process::{Child, Command};
 use tonic::Request;
 use troupe_proto::{
+    common::v1::Sandbox,
     registry::v1::ListAgentsRequest,
-    supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, StatusKind, event::Kind},
+    supervisor::v1::{CreateGroupRequest, CreateSessionRequest, GroupItem, SpawnAgentRequest, StatusKind, event::Kind},
 };
 use troupe_tests::{
     agents::settled,
@@ -72,7 +73,12 @@ async fn a_spawn_is_one_trace_through_all_processes() {
     let _runner = collector.hears(&mut command).spawn().unwrap();
 
     let mut client = client::supervisor(supervisor.parse().unwrap(), None);
-    let tree = Tree::open(client.clone(), CreateSessionRequest::default()).await;
+    let mut session = CreateSessionRequest {
+        cwd: home.path().display().to_string(),
+        ..CreateSessionRequest::default()
+    };
+    session.set_sandbox(Sandbox::ReadOnly);
+    let tree = Tree::open(client.clone(), session).await;
     let mut request = Request::new(SpawnAgentRequest {
         // What the sample agent does: a call of the supervisor's, by its runner.
         message: Some(json!({"tool_call": {"name": "set_thread_note", "args": {"note": "a secret plan"}}}).to_string()),
@@ -88,6 +94,7 @@ async fn a_spawn_is_one_trace_through_all_processes() {
         ("supervisor-svc", "/ResolveSpawn"),
         ("registry-svc", "/ResolveSpawn"),
         ("troupe-runner", "invoke_agent worker"),
+        ("troupe-runner", "execute_tool set_thread_note"),
         ("supervisor-svc", "/SetThreadNote"),
     ] {
         found.push(
@@ -96,8 +103,8 @@ async fn a_spawn_is_one_trace_through_all_processes() {
                 .await,
         );
     }
-    let [spawn, ask, resolve, turn, note] = &found[..] else {
-        panic!("five spans");
+    let [spawn, ask, resolve, turn, tool, note] = &found[..] else {
+        panic!("six spans");
     };
     for (span, kind) in [
         (spawn, SpanKind::Server),
@@ -116,13 +123,22 @@ async fn a_spawn_is_one_trace_through_all_processes() {
     }
     assert_eq!(spawn.name, "troupe.supervisor.v1.AgentSupervisorService/SpawnAgent");
     assert_eq!(hexadecimal(&spawn.parent_span_id), CLIENT);
-    for (child, parent) in [(ask, spawn), (resolve, ask), (turn, spawn), (note, turn)] {
+    for (child, parent) in [(ask, spawn), (resolve, ask), (turn, spawn), (tool, turn), (note, tool)] {
         assert_eq!(
             child.parent_span_id, parent.span_id,
             "{} is below {}",
             child.name, parent.name
         );
     }
+    for (span, key, value) in [
+        (turn, "gen_ai.operation.name", "invoke_agent"),
+        (turn, "gen_ai.agent.name", "worker"),
+        (tool, "gen_ai.operation.name", "execute_tool"),
+        (tool, "gen_ai.tool.name", "set_thread_note"),
+    ] {
+        assert_eq!(said(span, key), Some(value), "{}", span.name);
+    }
+    group_is_in_trace(&mut collector, &tree).await;
     let text = format!("{:?}", collector.seen);
     assert!(!text.contains("secret plan"), "spans contain no texts");
 
@@ -136,6 +152,58 @@ async fn a_spawn_is_one_trace_through_all_processes() {
         .collect();
     let expected = format!("00-{TRACE}-{}-01", hexadecimal(&spawn.span_id));
     assert_eq!(traces, [expected.clone(), expected.clone(), expected]);
+}
+
+/// Creates a group whose only item calls a tool without permission.
+async fn group_is_in_trace(collector: &mut Collector, tree: &Tree) {
+    let write = json!({"name": "write_file", "args": {"path": "plan.txt", "content": "a secret plan"}});
+    let mut request = Request::new(CreateGroupRequest {
+        session_id: tree.session.clone(),
+        name: String::from("review"),
+        template: Some(SpawnAgentRequest {
+            agent_type: String::from("explorer"),
+            ..SpawnAgentRequest::default()
+        }),
+        items: vec![GroupItem {
+            key: String::from("one"),
+            message: json!({"tool_call": write}).to_string(),
+            ..GroupItem::default()
+        }],
+        ..CreateGroupRequest::default()
+    });
+    let parent = format!("00-{TRACE}-{CLIENT}-01");
+    request.metadata_mut().insert("traceparent", parent.parse().unwrap());
+    tree.client().create_group(request).await.unwrap();
+
+    let mut found = Vec::new();
+    for (process, name) in [
+        ("supervisor-svc", "/CreateGroup"),
+        ("troupe-runner", "invoke_agent explorer"),
+        ("troupe-runner", "execute_tool write_file"),
+        ("supervisor-svc", "invoke_workflow review"),
+    ] {
+        found.push(
+            collector
+                .until(name, |collector| of_trace(collector, process, name))
+                .await,
+        );
+    }
+    let [create, turn, tool, group] = &found[..] else {
+        panic!("four spans");
+    };
+    for (child, parent) in [(group, create), (turn, create), (tool, turn)] {
+        assert_eq!(
+            child.parent_span_id, parent.span_id,
+            "{} is below {}",
+            child.name, parent.name
+        );
+    }
+    assert_eq!(said(tool, "troupe.tool.decision"), Some("denied"));
+    assert_eq!(said(tool, "error.type"), Some("denied"));
+    assert_eq!(said(group, "gen_ai.workflow.name"), Some("review"));
+    assert!(
+        group.start_time_unix_nano <= turn.start_time_unix_nano && group.end_time_unix_nano >= turn.end_time_unix_nano
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tool_policy::{Effect, NativeTools};
@@ -18,7 +18,7 @@ use crate::{
     },
     tool_line::{ToolCall, WorkspaceTool},
     tools::{ToolAnswer, ToolFailure, Toolbox},
-    workspace::{FileContent, Workspace},
+    workspace::{FileContent, Prepared, Workspace},
     worktree::Worktree,
 };
 
@@ -81,11 +81,15 @@ impl ToolExecutor {
     }
 
     async fn work(self, tool: WorkspaceTool, call: ToolCall, id: &str, before: &mut Vec<FileContent>) -> ToolAnswer {
-        let native = call.name.clone();
-        let call = tool
-            .read(call.args)
-            .map_err(|error| ToolFailure::bad_arguments(error.to_string()))?;
-        let prepared = self.workspace.prepare(call).await?;
+        let (native, given) = (call.name, call.args.clone());
+        let prepared = match self.prepare(tool, call.args).await {
+            Ok(prepared) => prepared,
+            Err(failure) => {
+                self.record(id, native, Value::Object(given), failure.clone().into())
+                    .await;
+                return Err(failure);
+            }
+        };
         let arguments = prepared.arguments();
         let asked = JudgedCall {
             kind: NativeTools::PROCESS.kind(),
@@ -98,17 +102,28 @@ impl ToolExecutor {
         };
         let judgement = self.reporter.ask(asked, &self.secrets).await;
         let verdict = judgement.verdict.clone();
+        self.record(id, native, arguments, judgement).await;
+        verdict?;
+        *before = self.workspace.read_files(prepared.written()).await;
+        prepared.perform().await
+    }
+
+    async fn prepare(&self, tool: WorkspaceTool, args: Map<String, Value>) -> Result<Prepared, ToolFailure> {
+        let call = tool
+            .read(args)
+            .map_err(|error| ToolFailure::bad_arguments(error.to_string()))?;
+        self.workspace.prepare(call).await
+    }
+
+    async fn record(&self, id: &str, tool: String, arguments: Value, judgement: Judgement) {
         let decided = DecidedCall {
             id: id.to_owned(),
-            tool: native,
+            tool,
             arguments,
             judgement,
         };
         // The thread may have ended.
         let _ = self.decided.send(decided).await;
-        verdict?;
-        *before = self.workspace.read_files(prepared.written()).await;
-        prepared.perform().await
     }
 }
 
@@ -176,7 +191,7 @@ impl ThreadTask {
         self.meter.show(|shown| shown.last_tool = Some(used));
         // The supervisor decides on its own tools when they are called.
         if WorkspaceTool::named(&call.name).is_none() {
-            self.transcript.call(&RecordedCall {
+            self.record_call(&RecordedCall {
                 id: &call.id,
                 tool: &call.name,
                 arguments: &Value::Object(call.args.clone()),
@@ -185,7 +200,10 @@ impl ThreadTask {
                 approval_id: "",
             });
         }
-        let executor = self.executor.clone();
+        let mut executor = self.executor.clone();
+        if let Some(turn) = &self.turn {
+            executor.toolbox.trace(turn.span.context_of(&call.id));
+        }
         if call.keeps_order() {
             let (before, done) = self.queue.take_place();
             // Created here, so that it also fires if the call is dropped before it begins.
@@ -255,7 +273,7 @@ impl ThreadTask {
         if self.refusal().is_some() {
             return;
         }
-        self.transcript.call(&RecordedCall {
+        self.record_call(&RecordedCall {
             id: "",
             tool: &tool,
             arguments: &arguments,
@@ -303,7 +321,7 @@ impl ThreadTask {
                     Ok(value) => (false, value.to_string()),
                     Err(failure) => (true, failure.to_json().to_string()),
                 };
-                self.transcript.result(&id, failed, &text, text.len());
+                self.record_result(&id, failed, &text, text.len());
                 self.answer(&id, &answer);
             }
             Answered::Unoffered(text) => {
@@ -326,7 +344,7 @@ impl ThreadTask {
     /// Records a decided call of a tool of the program's own, or of a workspace tool.
     pub(super) fn decided(&mut self, call: &DecidedCall) {
         let failure = call.judgement.verdict.as_ref().err();
-        self.transcript.call(&RecordedCall {
+        self.record_call(&RecordedCall {
             id: &call.id,
             tool: &call.tool,
             arguments: &call.arguments,
@@ -344,7 +362,7 @@ impl ThreadTask {
         if self.transcript.has_call(&started.id) {
             return;
         }
-        self.transcript.call(&RecordedCall {
+        self.record_call(&RecordedCall {
             id: &started.id,
             tool: &started.tool,
             arguments: &started.arguments,
@@ -352,6 +370,20 @@ impl ThreadTask {
             reason: "",
             approval_id: "",
         });
+    }
+
+    fn record_call(&mut self, call: &RecordedCall<'_>) {
+        if let Some(turn) = &mut self.turn {
+            turn.span.call(self.transcript.canonical(call.tool), call);
+        }
+        self.transcript.call(call);
+    }
+
+    pub(super) fn record_result(&mut self, id: &str, failed: bool, text: &str, size: usize) {
+        if let Some(turn) = &mut self.turn {
+            turn.span.result(id, failed);
+        }
+        self.transcript.result(id, failed, text, size);
     }
 
     fn answer(&mut self, id: &str, answer: &ToolAnswer) {

@@ -44,7 +44,7 @@ impl ThreadTask {
             AgentEvent::MessageEnd => self.transcript.close(),
             AgentEvent::Reasoning(text) => self.transcript.piece(TranscriptKind::Reasoning, &text),
             AgentEvent::ToolStarted(started) => self.started(&started),
-            AgentEvent::ToolEnded { id, failed, text, size } => self.transcript.result(&id, failed, &text, size),
+            AgentEvent::ToolEnded { id, failed, text, size } => self.record_result(&id, failed, &text, size),
             AgentEvent::ToolCalled(call) => self.call(call),
             AgentEvent::ToolAsked(asked) => self.ask(asked),
             AgentEvent::UnofferedCall { tool, arguments } => self.refuse_unoffered(tool, arguments),

@@ -29,7 +29,7 @@ const FULL_BYTES: usize = 256 * 1024;
 const MAX_TEXT_BYTES: usize = 1024 * 1024;
 const MAX_RESULT_BYTES: usize = 4 * 1024;
 /// Maximum number of calls whose results are awaited, and the maximum length of a call's id, in bytes.
-const MAX_CALLS: usize = 1024;
+pub(super) const MAX_CALLS: usize = 1024;
 const MAX_ID_BYTES: usize = 256;
 /// Maximum number of changed files of a turn.
 const MAX_FILES: usize = 1000;
@@ -187,6 +187,11 @@ impl Transcript {
         }
     }
 
+    /// Returns the canonical name of a tool of the program.
+    pub(super) fn canonical<'a>(&'a self, tool: &'a str) -> &'a str {
+        self.names.canonical(tool).unwrap_or(tool)
+    }
+
     /// Returns whether a call with this id waits for its result.
     pub(super) fn has_call(&self, id: &str) -> bool {
         self.calls.contains_key(id)
@@ -204,7 +209,7 @@ impl Transcript {
             text: cut(arguments, MAX_TEXT_BYTES),
             tool_call: Some(TranscriptToolCall {
                 call_id: cut(call.id.to_owned(), MAX_ID_BYTES),
-                tool: self.names.canonical(call.tool).unwrap_or(call.tool).to_owned(),
+                tool: self.canonical(call.tool).to_owned(),
                 native_tool: call.tool.to_owned(),
                 verdict: call.verdict.into(),
                 reason: self.shown(call.reason),

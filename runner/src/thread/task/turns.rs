@@ -269,8 +269,9 @@ impl ThreadTask {
         self.transcript
             .end_turn(kind, ending.trim_end_matches([' ', ':']), &diff);
         self.transcribe().await;
-        self.usage.turn_ended(turn.since.elapsed());
-        turn.span.end(outcome, self.usage.of_turn());
+        let took = turn.since.elapsed();
+        self.usage.turn_ended(took);
+        turn.span.end(outcome, took, self.usage.of_turn());
         self.show().await;
         let report = TurnEndedReport {
             output_sha256: lower::encode_string(&turn.output.finalize()),
