@@ -4,6 +4,7 @@
 mod comments;
 mod declarations;
 mod errors;
+mod export_schema;
 mod names;
 mod pages;
 mod services;

@@ -1,4 +1,5 @@
-//! Every page of the reference: one for each proto file of the API, one for the reasons of errors, and the index.
+//! Every file of the reference: a page for each proto file of the API, one for the reasons of errors, the index, and the
+//! schema of exports.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use troupe_proto::FILE_DESCRIPTOR_SET_WITH_COMMENTS;
 use crate::{
     comments::step,
     declarations::Declarations,
-    errors,
+    errors, export_schema,
     names::{Names, page_of},
     services::service,
     source::Source,
@@ -40,6 +41,7 @@ pub fn pages() -> BTreeMap<String, String> {
     }
     pages.insert("errors.md".to_owned(), errors::page(&names));
     pages.insert("README.md".to_owned(), index(&sources));
+    pages.insert(export_schema::FILE.to_owned(), export_schema::text());
     pages
 }
 
@@ -87,6 +89,11 @@ fn index(sources: &[Source<'_>]) -> String {
         "[Error reasons](errors.md)".to_owned(),
         String::new(),
         "Why a call failed, stable across releases.".to_owned(),
+    ]);
+    rows.push([
+        format!("[{file}]({file})", file = export_schema::FILE),
+        String::new(),
+        "The JSON Schema of each line that `troupe export -o jsonl` writes.".to_owned(),
     ]);
     format!(
         "\

@@ -91,7 +91,10 @@ fn field_type(source: &Source<'_>, message: &DescriptorProto, field: &FieldDescr
 
 /// The key and the value of a map; `None` for any other field. The message of a map's entries lies in the message that
 /// has the map.
-fn map_entry<'a>(message: &'a DescriptorProto, field: &FieldDescriptorProto) -> Option<&'a [FieldDescriptorProto; 2]> {
+pub fn map_entry<'a>(
+    message: &'a DescriptorProto,
+    field: &FieldDescriptorProto,
+) -> Option<&'a [FieldDescriptorProto; 2]> {
     let (_, name) = field.type_name().rsplit_once('.')?;
     let entry = message
         .nested_type

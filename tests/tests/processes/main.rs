@@ -3,6 +3,7 @@
 
 mod audit;
 mod desktop_notifications;
+mod export;
 mod mcp;
 mod metrics;
 mod pair_process;
