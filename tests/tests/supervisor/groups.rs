@@ -132,7 +132,7 @@ async fn every_item_runs_once_and_the_parent_is_told_once() {
     .await;
     let ended = group(&tree, &id, true).await;
     assert_eq!((ended.state(), ended.succeeded), (G::Succeeded, 7));
-    assert_eq!(ended.reason, "7 items succeeded");
+    assert_eq!(ended.reason, "7 of 7 items succeeded");
 
     let items = listed(tree.client(), &tree, &id).await;
     let keys: Vec<&str> = items.iter().map(|item| item.key.as_str()).collect();
@@ -225,7 +225,7 @@ async fn failed_items_are_retried_and_can_run_again() {
     work(&mut runner, 3, fails).await;
     let ended = group(&tree, &id, true).await;
     assert_eq!((ended.state(), ended.succeeded, ended.failed), (G::Failed, 1, 1));
-    assert_eq!(ended.reason, "1 items failed, and 0 failures are tolerated");
+    assert_eq!(ended.reason, "1 of 2 items failed, and 0 may fail");
     let items = listed(tree.client(), &tree, &id).await;
     assert_eq!((items[0].state(), items[0].attempts), (I::Failed, 2));
     assert_eq!(items[0].error, "no such file");

@@ -198,21 +198,25 @@ impl Group {
             return Some((GroupOutcome::Failed, reason));
         }
         let tolerated = self.limits.tolerated_failures;
-        let failures = || format!("{} items failed, and {tolerated} failures are tolerated", self.failed);
+        let count = self.spec.item_count;
+        let failures = || format!("{} of {count} items failed, and {tolerated} may fail", self.failed);
         let is_over = self.pending.is_empty() && self.running.is_empty();
         match self.spec.join {
             Join::Quorum(wanted) if self.succeeded >= wanted => {
-                Some((GroupOutcome::Succeeded, format!("{wanted} items succeeded")))
+                Some((GroupOutcome::Succeeded, format!("a quorum of {wanted} succeeded")))
             }
             _ if self.failed > tolerated && self.spec.on_failure == OnFailure::CancelRest => {
                 Some((GroupOutcome::Failed, failures()))
             }
             Join::Quorum(wanted) if is_over => {
-                let reason = format!("{} of {wanted} items succeeded", self.succeeded);
+                let reason = format!("{} of a quorum of {wanted} succeeded", self.succeeded);
                 Some((GroupOutcome::Failed, reason))
             }
             Join::All if is_over && self.failed > tolerated => Some((GroupOutcome::Failed, failures())),
-            Join::All if is_over => Some((GroupOutcome::Succeeded, format!("{} items succeeded", self.succeeded))),
+            Join::All if is_over => Some((
+                GroupOutcome::Succeeded,
+                format!("{} of {count} items succeeded", self.succeeded),
+            )),
             Join::Quorum(_) | Join::All => None,
         }
     }
