@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use supervisor_core::{
     command::{Command, NewGroup, Report},
     content::ContentRef,
+    decide::group::MAX_OPEN_GROUPS,
     event::{Artifact, ConditionKind, Spawned},
     group::{GroupLimits, GroupLimitsChange, GroupOutcome, GroupSpec, ItemRef, Join, OnFailure},
     ids::{ArtifactId, GroupId, ThreadId, Turn},
@@ -352,8 +353,44 @@ fn approval_starts_or_cancels_the_group() {
         } else {
             assert_eq!(outcome(&world), Some(GroupOutcome::Cancelled));
             assert_eq!(group(&world).count_of(ItemState::Cancelled), 3);
+            end(&mut world);
+            let retry = |caller| Command::RetryGroup { caller, group: GROUP };
+            let error = world.rejection(&retry(world.caller(world.root())));
+            assert_eq!(
+                error,
+                format!(
+                    "group {GROUP} was cancelled before an item ran; create another one, or ask an operator to retry it"
+                )
+            );
+            world.run(&retry(operator()));
+            assert_eq!(startable(&world), [0, 1, 2]);
         }
     }
+}
+
+#[test]
+fn ended_groups_beyond_the_limit_of_open_groups_cannot_be_retried() {
+    let mut world = with_group(spec(1, 1));
+    let thread = start(&mut world, 0);
+    world.end(thread, settled(Errored));
+    world.wind_down();
+    end(&mut world);
+    for number in 0..MAX_OPEN_GROUPS {
+        let more = GroupSpec {
+            id: GroupId::from_uuid(Uuid::from_u128(1_000 + number as u128)),
+            name: String::new(),
+            ..spec(1, 1)
+        };
+        create(&mut world, more);
+    }
+    let error = world.rejection(&Command::RetryGroup {
+        caller: operator(),
+        group: GROUP,
+    });
+    assert_eq!(
+        error,
+        "the session has 32 groups that have not ended; at most 32 are allowed"
+    );
 }
 
 #[test]

@@ -33,15 +33,7 @@ pub fn check(session: &Session, new: &NewGroup) -> Result<(), Rejection> {
     let parent = authority::authorize(session, &new.caller, "CreateGroup", new.parent)?;
     start::may_start_in(session, parent)?;
     limits::child_depth(session, parent)?;
-    let open = session.open_groups().count();
-    if open >= MAX_OPEN_GROUPS {
-        return Err(Rejection::LimitExceeded {
-            limit: "open groups",
-            message: format!(
-                "the session has {open} groups that have not ended; at most {MAX_OPEN_GROUPS} are allowed"
-            ),
-        });
-    }
+    may_open(session)?;
     if let Some(taken) = session.group_by_name(&new.spec.name) {
         let is_visible = |own| session.is_within(taken.parent, own);
         let id = match new.caller.thread().is_none_or(is_visible) {
@@ -58,6 +50,17 @@ pub fn check(session: &Session, new: &NewGroup) -> Result<(), Rejection> {
     }
     let most = most_spent(&new.spec, &new.item_budget);
     budget::carve(session, new.parent, None, &most).map_err(Rejection::OverBudget)
+}
+
+fn may_open(session: &Session) -> Result<(), Rejection> {
+    let open = session.open_groups().count();
+    if open < MAX_OPEN_GROUPS {
+        return Ok(());
+    }
+    Err(Rejection::LimitExceeded {
+        limit: "open groups",
+        message: format!("the session has {open} groups that have not ended; at most {MAX_OPEN_GROUPS} are allowed"),
+    })
 }
 
 /// Returns the budget that the group can spend at most. A resource that neither the group nor its items limit is
@@ -196,6 +199,14 @@ pub(super) fn retry(session: &Session, caller: &Caller, id: GroupId) -> Result<V
     if group.count_of(ItemState::Failed) + group.count_of(ItemState::Cancelled) == 0 {
         return Ok(Vec::new());
     }
+    // It may be one that an operator did not approve, and only an operator may start that.
+    let is_cancelled = matches!(group.stage, GroupStage::Ended(GroupOutcome::Cancelled, _));
+    if caller.thread().is_some() && is_cancelled && group.items.iter().all(|item| item.thread.is_none()) {
+        return Err(Rejection::IllegalState(format!(
+            "group {id} was cancelled before an item ran; create another one, or ask an operator to retry it"
+        )));
+    }
+    may_open(session)?;
     Ok(vec![Event::Thread(group.parent, ThreadEvent::GroupRetried(id))])
 }
 
