@@ -325,8 +325,9 @@ pub struct NewGroup {
     pub item_budget: Budget,
     /// The role, for the operator.
     pub role: String,
-    /// Whether an operator must approve the group, regardless of the rules.
-    pub needs_approval: bool,
+    /// The number of items above which an operator must approve the group, regardless of the rules. For a thread, the
+    /// items of all open groups that threads created count too.
+    pub approval_above: Option<u32>,
     /// The id of the approval, if one is required.
     pub approval: ApprovalId,
 }

@@ -117,7 +117,7 @@ pub(super) async fn create_group(
         spec: Arc::new(spec),
         item_budget,
         role,
-        needs_approval: approval_above.is_some_and(|above| item_count > above),
+        approval_above,
         approval: clock.new_approval_id(),
     };
     if request.dry_run {

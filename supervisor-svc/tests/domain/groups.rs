@@ -51,7 +51,7 @@ fn new(world: &mut World, spec: GroupSpec) -> NewGroup {
         spec: Arc::new(spec),
         item_budget: Budget::default(),
         role: String::from("worker"),
-        needs_approval: false,
+        approval_above: None,
         approval: world.new_approval_id(),
     }
 }
@@ -341,7 +341,7 @@ fn approval_starts_or_cancels_the_group() {
     for grant in [true, false] {
         let mut world = World::with_slots(10);
         let mut asked = new(&mut world, spec(3, 3));
-        asked.needs_approval = true;
+        asked.approval_above = Some(2);
         assert_eq!(
             world.run(&Command::CreateGroup(Box::new(asked.clone()))),
             ["GroupCreated", "ApprovalRequested"]
@@ -366,6 +366,29 @@ fn approval_starts_or_cancels_the_group() {
             assert_eq!(startable(&world), [0, 1, 2]);
         }
     }
+}
+
+#[test]
+fn small_groups_of_threads_need_an_approval_together() {
+    let mut world = World::with_slots(10);
+    let caller = world.caller(world.root());
+    let mut group_of = |number: u128, items: u32| {
+        let spec = GroupSpec {
+            id: GroupId::from_uuid(Uuid::from_u128(number)),
+            name: String::new(),
+            creator: caller.actor(),
+            ..spec(items, 1)
+        };
+        let asked = NewGroup {
+            caller: caller.clone(),
+            approval_above: Some(50),
+            ..new(&mut world, spec)
+        };
+        world.run(&Command::CreateGroup(Box::new(asked)))
+    };
+    assert_eq!(group_of(1, 30), ["GroupCreated"]);
+    assert_eq!(group_of(2, 20), ["GroupCreated"]);
+    assert_eq!(group_of(3, 1), ["GroupCreated", "ApprovalRequested"]);
 }
 
 #[test]

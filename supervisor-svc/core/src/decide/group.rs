@@ -9,7 +9,7 @@ use crate::{
     event::{ApprovalKind, Artifact, CloseCause, ConditionKind, Event, ThreadEvent},
     group::{GroupLimits, GroupLimitsChange, GroupOutcome, GroupSpec, ItemOutcome, ItemRef},
     ids::{GroupId, ThreadId},
-    principal::Caller,
+    principal::{Actor, Caller},
     rejection::Rejection,
     rules::{approval, authority, budget, cascade::CASCADE_DEADLINE, limits, start},
     settings::Budget,
@@ -96,7 +96,10 @@ pub(super) fn create(session: &Session, new: &NewGroup, now: UnixMillis) -> Resu
     let asking = new.caller.thread().and_then(|id| session.thread(id));
     let is_needed = |method| asking.is_some_and(|asking| approval::is_needed(session, asking, method));
     let must_ask = is_needed("SpawnAgent") || is_needed("CreateGroup");
-    let needs_approval = new.needs_approval || must_ask;
+    let is_large = new
+        .approval_above
+        .is_some_and(|above| counted_items(session, new) > above);
+    let needs_approval = is_large || must_ask;
     let created = ThreadEvent::GroupCreated {
         spec: Arc::clone(&new.spec),
         approval: needs_approval.then_some(new.approval),
@@ -111,6 +114,19 @@ pub(super) fn create(session: &Session, new: &NewGroup, now: UnixMillis) -> Resu
     });
     let events = [Some(created), request].into_iter().flatten();
     Ok(events.map(|event| Event::Thread(new.parent, event)).collect())
+}
+
+/// Returns the number of items that counts for the approval. Without the other groups, a thread could split a large
+/// group into small ones.
+fn counted_items(session: &Session, new: &NewGroup) -> u32 {
+    let own = new.spec.item_count;
+    if new.caller.thread().is_none() {
+        return own;
+    }
+    let open = session
+        .open_groups()
+        .filter(|group| matches!(group.spec.creator, Actor::Thread(_)));
+    open.fold(own, |sum, group| sum.saturating_add(group.spec.item_count))
 }
 
 fn subject(new: &NewGroup) -> String {

@@ -1,7 +1,7 @@
 //! The state of a group: many spawns from one template, with one outcome. Folded from the group's events and from those
 //! of its threads.
 //!
-//! Invariant: `pending`, `running`, `deadlines` and the counts are functions of `items`.
+//! Invariant: `pending`, `running` and the counts are functions of `items`, and `deadlines` has running items only.
 
 use std::sync::Arc;
 

@@ -1791,7 +1791,7 @@ class CreateGroupRequest(_message.Message):
     """How often a failed item is tried again, at most 10. Default 0."""
     approval_above: _builtins.int
     """An operator must approve a group with more items than this. Default: none for operators, 50 for threads; threads may
-    only lower it.
+    only lower it, and the items of all open groups of threads count.
     """
     dry_run: _builtins.bool
     """Whether to validate the request and to resolve the role without creating the group."""

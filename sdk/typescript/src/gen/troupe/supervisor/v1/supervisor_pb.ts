@@ -1882,7 +1882,7 @@ export type CreateGroupRequest = Message<"troupe.supervisor.v1.CreateGroupReques
 
   /**
    * An operator must approve a group with more items than this. Default: none for operators, 50 for threads; threads may
-   * only lower it.
+   * only lower it, and the items of all open groups of threads count.
    *
    * @generated from field: optional uint32 approval_above = 15;
    */
