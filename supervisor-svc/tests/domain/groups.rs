@@ -392,7 +392,7 @@ fn small_groups_of_threads_need_an_approval_together() {
 }
 
 #[test]
-fn ended_groups_beyond_the_limit_of_open_groups_cannot_be_retried() {
+fn the_limit_of_open_groups_includes_retried_groups() {
     let mut world = with_group(spec(1, 1));
     let thread = start(&mut world, 0);
     world.end(thread, settled(Errored));
