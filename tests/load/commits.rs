@@ -1,6 +1,9 @@
 //! What a durable commit costs by SQLite alone, on the disk where a supervisor has its log.
 
-use std::{path::Path, time::Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use rusqlite::{Connection, params};
 
@@ -40,5 +43,22 @@ impl Commits {
             start.elapsed()
         });
         Samples(times.collect())
+    }
+
+    /// Inserts so many rows of that size, so many of them in a commit, and returns how long that took.
+    ///
+    /// Blocks. Nothing else runs in the meantime.
+    pub(crate) fn insert(&self, rows: usize, size: usize, in_commit: usize) -> Duration {
+        let mut insert = self.0.prepare_cached("INSERT INTO rows (bytes) VALUES (?1)").unwrap();
+        let row = vec![b'x'; size];
+        let start = Instant::now();
+        for first in (0..rows).step_by(in_commit) {
+            let commit = self.0.unchecked_transaction().unwrap();
+            for _ in first..rows.min(first + in_commit) {
+                insert.execute(params![row]).unwrap();
+            }
+            commit.commit().unwrap();
+        }
+        start.elapsed()
     }
 }

@@ -27,11 +27,21 @@ pub(crate) struct Against {
     pub(crate) value: f64,
 }
 
-/// The target of a figure: its ratio to the baseline or, without a baseline, the figure itself.
+/// The target of a figure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bar {
+    pub(crate) of: Of,
     pub(crate) side: Side,
     pub(crate) limit: f64,
+}
+
+/// What a bar limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// The ratio to the baseline or, without a baseline, the figure itself.
+    Ratio,
+    /// The figure itself.
+    Value,
 }
 
 /// On which side of a bar it is good to be.
@@ -61,16 +71,20 @@ impl Figure {
     }
 
     pub(crate) fn at_most(self, limit: f64) -> Self {
-        self.bar(Side::AtMost, limit)
+        self.bar(Of::Ratio, Side::AtMost, limit)
     }
 
     pub(crate) fn at_least(self, limit: f64) -> Self {
-        self.bar(Side::AtLeast, limit)
+        self.bar(Of::Ratio, Side::AtLeast, limit)
     }
 
-    fn bar(self, side: Side, limit: f64) -> Self {
+    pub(crate) fn value_at_least(self, limit: f64) -> Self {
+        self.bar(Of::Value, Side::AtLeast, limit)
+    }
+
+    fn bar(self, of: Of, side: Side, limit: f64) -> Self {
         Self {
-            bar: Some(Bar { side, limit }),
+            bar: Some(Bar { of, side, limit }),
             ..self
         }
     }
@@ -82,10 +96,15 @@ impl Figure {
 
     /// Whether it is what it has to be; `None` if it may be anything.
     pub(crate) fn is_met(&self) -> Option<bool> {
-        let measured = self.ratio().unwrap_or(self.value);
-        self.bar.map(|bar| match bar.side {
-            Side::AtMost => measured <= bar.limit,
-            Side::AtLeast => measured >= bar.limit,
+        self.bar.map(|bar| {
+            let measured = match bar.of {
+                Of::Ratio => self.ratio().unwrap_or(self.value),
+                Of::Value => self.value,
+            };
+            match bar.side {
+                Side::AtMost => measured <= bar.limit,
+                Side::AtLeast => measured >= bar.limit,
+            }
         })
     }
 }

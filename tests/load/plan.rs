@@ -29,6 +29,10 @@ pub(crate) struct Plan {
     pub(crate) levels: &'static [u32],
     /// Items of the groups.
     pub(crate) groups: &'static [usize],
+    /// Threads whose transcripts are written at once.
+    pub(crate) writing: usize,
+    /// Entries of transcripts that are written and read; a thread keeps 100,000.
+    pub(crate) entries: usize,
     /// Threads of the restored sessions, each with [`Self::turns`].
     pub(crate) histories: &'static [usize],
     /// Turns of each of these threads; each turn is five events.
@@ -63,6 +67,8 @@ impl Plan {
         backlog: 500,
         levels: &[2, 3, 4],
         groups: &[100, 1_000, 10_000],
+        writing: 100,
+        entries: 100_000,
         histories: &[10, 100, 1_000],
         turns: 20,
         sessions: 5_000,
@@ -87,6 +93,8 @@ impl Plan {
         backlog: 8,
         levels: &[1, 2],
         groups: &[4],
+        writing: 4,
+        entries: 400,
         histories: &[1, 2],
         turns: 2,
         sessions: 10,

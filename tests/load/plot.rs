@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::figure::{Chapter, shown};
+use crate::figure::{Chapter, Of, shown};
 
 /// One bar.
 pub(crate) struct Row {
@@ -36,7 +36,7 @@ text { font: 12px sans-serif; fill: #1f2328; }
   .mark { stroke: #e6edf3; }
 }";
 
-/// The figures that are compared with something, by their ratio; and the others that have a bar, as parts of it.
+/// The figures that are compared with something, by their ratio; and the figures whose value has a bar, as parts of it.
 pub(crate) fn rows(chapters: &[Chapter]) -> (Vec<Row>, Vec<Row>) {
     let (mut ratios, mut values) = (Vec::new(), Vec::new());
     for chapter in chapters {
@@ -48,6 +48,7 @@ pub(crate) fn rows(chapters: &[Chapter]) -> (Vec<Row>, Vec<Row>) {
                 is_met: figure.is_met(),
             };
             match (figure.ratio(), figure.bar) {
+                (_, Some(bar)) if bar.of == Of::Value => values.push(row(figure.value / bar.limit, Some(1.0))),
                 (Some(ratio), bar) => ratios.push(row(ratio, bar.map(|bar| bar.limit))),
                 (None, Some(bar)) => values.push(row(figure.value / bar.limit, Some(1.0))),
                 (None, None) => {}

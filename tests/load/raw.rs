@@ -18,15 +18,13 @@ use tonic::{
     transport::{Channel, Server, server::TcpIncoming},
 };
 use tonic_prost::ProstCodec;
-use troupe_proto::supervisor::v1::WatchThreadsResponse;
+use troupe_proto::supervisor::v1::{WatchThreadsResponse, WatchTranscriptResponse};
 use troupe_tests::client::endpoint;
 
 use crate::opaque;
 
 /// Any call but the two below.
 pub(crate) const CALL: &str = "/troupe.load.Raw/Call";
-/// A stream of the request, once streams begin.
-const REPEAT: &str = "/troupe.load.Raw/Repeat";
 /// Starts streams from now on, including streams that were requested before.
 const BEGIN: &str = "/troupe.load.Raw/Begin";
 
@@ -34,6 +32,20 @@ const BEGIN: &str = "/troupe.load.Raw/Begin";
 pub(crate) const STREAMS_PER_CONNECTION: usize = 100;
 /// Of a stream: how many messages it has.
 const LENGTH: &str = "troupe-length";
+
+/// A message of which a stream can have many: the request, once streams begin.
+pub(crate) trait Repeated: prost::Message + Clone + Default + 'static {
+    /// The method.
+    const REPEAT: &str;
+}
+
+impl Repeated for WatchThreadsResponse {
+    const REPEAT: &str = "/troupe.load.Raw/RepeatEvent";
+}
+
+impl Repeated for WatchTranscriptResponse {
+    const REPEAT: &str = "/troupe.load.Raw/RepeatEntries";
+}
 
 /// Whom it asks before it answers.
 #[derive(Clone, Debug)]
@@ -80,6 +92,16 @@ struct Raw {
     begun: watch::Sender<bool>,
 }
 
+impl Raw {
+    async fn repeat<M: Repeated>(&self, request: http::Request<Body>) -> http::Response<Body> {
+        let repeat = Repeat {
+            begun: self.begun.subscribe(),
+        };
+        let mut grpc = Grpc::new(ProstCodec::<M, M>::default());
+        grpc.server_streaming(repeat, request).await
+    }
+}
+
 impl UnaryService<Bytes> for Raw {
     type Response = Bytes;
     type Future = BoxFuture<Response<Bytes>, Status>;
@@ -100,12 +122,12 @@ struct Repeat {
     begun: watch::Receiver<bool>,
 }
 
-impl ServerStreamingService<WatchThreadsResponse> for Repeat {
-    type Response = WatchThreadsResponse;
-    type ResponseStream = Pin<Box<dyn Stream<Item = Result<WatchThreadsResponse, Status>> + Send>>;
+impl<M: Repeated> ServerStreamingService<M> for Repeat {
+    type Response = M;
+    type ResponseStream = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
     type Future = BoxFuture<Response<Self::ResponseStream>, Status>;
 
-    fn call(&mut self, request: Request<WatchThreadsResponse>) -> Self::Future {
+    fn call(&mut self, request: Request<M>) -> Self::Future {
         let mut begun = self.begun.clone();
         let length = request
             .metadata()
@@ -121,7 +143,7 @@ impl ServerStreamingService<WatchThreadsResponse> for Repeat {
             let _ = begun.wait_for(|has_begun| *has_begun).await;
             tokio_stream::iter(repeat_n(message, length).map(Ok::<_, Status>))
         });
-        let stream: Self::ResponseStream = Box::pin(messages.flatten());
+        let stream: Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>> = Box::pin(messages.flatten());
         Box::pin(async move { Ok(Response::new(stream)) })
     }
 }
@@ -138,15 +160,11 @@ impl Service<http::Request<Body>> for Raw {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let raw = self.clone();
         Box::pin(async move {
-            if request.uri().path() == REPEAT {
-                let repeat = Repeat {
-                    begun: raw.begun.subscribe(),
-                };
-                let mut grpc = Grpc::new(ProstCodec::<WatchThreadsResponse, WatchThreadsResponse>::default());
-                return Ok(grpc.server_streaming(repeat, request).await);
-            }
-            if request.uri().path() == BEGIN {
-                raw.begun.send_replace(true);
+            match request.uri().path() {
+                WatchThreadsResponse::REPEAT => return Ok(raw.repeat::<WatchThreadsResponse>(request).await),
+                WatchTranscriptResponse::REPEAT => return Ok(raw.repeat::<WatchTranscriptResponse>(request).await),
+                BEGIN => drop(raw.begun.send_replace(true)),
+                _ => {}
             }
             let mut grpc = Grpc::new(ProstCodec::<Bytes, Bytes>::default());
             Ok(grpc.unary(raw, request).await)
@@ -159,12 +177,12 @@ impl NamedService for Raw {
 }
 
 /// Opens so many streams of that message, as long as that. They begin with [`begin`].
-pub(crate) async fn streams(
+pub(crate) async fn streams<M: Repeated>(
     address: SocketAddr,
-    message: &WatchThreadsResponse,
+    message: &M,
     count: usize,
     length: usize,
-) -> Vec<Streaming<WatchThreadsResponse>> {
+) -> Vec<Streaming<M>> {
     let mut streams = Vec::with_capacity(count);
     let mut channel = endpoint(address).connect_lazy();
     for number in 0..count {
@@ -173,8 +191,8 @@ pub(crate) async fn streams(
         }
         let mut grpc = tonic::client::Grpc::new(channel.clone());
         grpc.ready().await.unwrap();
-        let codec = ProstCodec::<WatchThreadsResponse, WatchThreadsResponse>::default();
-        let path = PathAndQuery::from_static(REPEAT);
+        let codec = ProstCodec::<M, M>::default();
+        let path = PathAndQuery::from_static(M::REPEAT);
         let mut request = Request::new(message.clone());
         request.metadata_mut().insert(LENGTH, length.into());
         let answer = grpc.server_streaming(request, path, codec).await;

@@ -3,7 +3,7 @@
 use std::{env, fmt::Write as _, fs, path::Path, thread};
 
 use crate::{
-    figure::{Chapter, Figure, Side, shown},
+    figure::{Chapter, Figure, Of, Side, shown},
     plot,
 };
 
@@ -25,9 +25,16 @@ fn row(figure: &Figure) -> String {
     let Figure { name, value, unit, .. } = figure;
     let against = figure.against.as_ref();
     let against = against.map(|against| format!("{} {unit}, {}", shown(against.value), against.name));
-    let bar = figure.bar.map(|bar| match bar.side {
-        Side::AtMost => format!("at most {}", shown(bar.limit)),
-        Side::AtLeast => format!("at least {}", shown(bar.limit)),
+    let bar = figure.bar.map(|bar| {
+        let limit = shown(bar.limit);
+        let unit = match bar.of {
+            Of::Ratio => String::new(),
+            Of::Value => format!(" {unit}"),
+        };
+        match bar.side {
+            Side::AtMost => format!("at most {limit}{unit}"),
+            Side::AtLeast => format!("at least {limit}{unit}"),
+        }
     });
     let is_met = figure.is_met().map(|is_met| if is_met { "met" } else { "**missed**" });
     format!(

@@ -13,6 +13,7 @@ mod recovery;
 mod resolve;
 mod spawn;
 mod templates;
+mod transcripts;
 
 use futures::future::LocalBoxFuture;
 
@@ -27,6 +28,7 @@ pub(crate) enum Measure {
     FanOut,
     Delay,
     Groups,
+    Transcripts,
     Cascade,
     Recovery,
     Memory,
@@ -37,13 +39,14 @@ pub(crate) enum Measure {
 
 impl Measure {
     /// In the order of the documentation.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Spawn,
         Self::Resolve,
         Self::Authorize,
         Self::FanOut,
         Self::Delay,
         Self::Groups,
+        Self::Transcripts,
         Self::Cascade,
         Self::Recovery,
         Self::Memory,
@@ -60,6 +63,7 @@ impl Measure {
             Self::FanOut => "fan-out",
             Self::Delay => "delay",
             Self::Groups => "groups",
+            Self::Transcripts => "transcripts",
             Self::Cascade => "cascade",
             Self::Recovery => "recovery",
             Self::Memory => "memory",
@@ -88,6 +92,7 @@ impl Measure {
             Self::FanOut => Box::pin(fan_out::run(plan)),
             Self::Delay => Box::pin(delay::run(plan)),
             Self::Groups => Box::pin(groups::run(plan)),
+            Self::Transcripts => Box::pin(transcripts::run(plan)),
             Self::Cascade => Box::pin(cascade::run(plan)),
             Self::Recovery => Box::pin(recovery::run(plan)),
             Self::Memory => Box::pin(memory::run(plan)),

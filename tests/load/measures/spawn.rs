@@ -37,7 +37,7 @@ const ROLE: &str = "worker";
 /// Spawns per second in the open loops. The rates do not depend on the speed of the service.
 const RATES: [u32; 4] = [250, 500, 1_000, 2_000];
 /// The rate that has targets. At this rate calls seldom wait for one another.
-const BARRED: u32 = 500;
+pub(super) const BARRED: u32 = 500;
 
 pub(crate) async fn run(plan: Plan) -> Chapter {
     let registry = Served::registry(None).await;
@@ -167,11 +167,11 @@ fn request(tree: &Tree, number: usize) -> SpawnAgentRequest {
 }
 
 /// Spawns in new sessions, one for each connection. Authentication costs the same as for calls of the echo.
-struct Spawns {
-    supervisor: SocketAddr,
-    connections: usize,
+pub(super) struct Spawns {
+    pub(super) supervisor: SocketAddr,
+    pub(super) connections: usize,
     /// Whether a spawn is done when its event is at a watcher, or when it is answered.
-    is_watched: bool,
+    pub(super) is_watched: bool,
 }
 
 impl Target for Spawns {
