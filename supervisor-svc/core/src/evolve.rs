@@ -171,7 +171,31 @@ fn groups(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &R
                 });
             }
         }
-        _ => {}
+        ThreadEvent::Spawned(_)
+        | ThreadEvent::SpawnFailed { .. }
+        | ThreadEvent::Admitted
+        | ThreadEvent::Placed { .. }
+        | ThreadEvent::InputQueued { .. }
+        | ThreadEvent::TurnDispatched { .. }
+        | ThreadEvent::TurnStarted { .. }
+        | ThreadEvent::InputDelivered { .. }
+        | ThreadEvent::InterruptRequested { .. }
+        | ThreadEvent::TurnEnded { .. }
+        | ThreadEvent::ResultReported { .. }
+        | ThreadEvent::NoteSet(_)
+        | ThreadEvent::ConditionChanged { .. }
+        | ThreadEvent::UsageRecorded { .. }
+        | ThreadEvent::BudgetUpdated(_)
+        | ThreadEvent::ArtifactRecorded { .. }
+        | ThreadEvent::ToolDenied { .. }
+        | ThreadEvent::CloseRequested(_)
+        | ThreadEvent::Closed { .. }
+        | ThreadEvent::Resumed(_)
+        | ThreadEvent::EdgeCreated(_)
+        | ThreadEvent::EdgeDeleted(_)
+        | ThreadEvent::HandoffSent(_)
+        | ThreadEvent::MailAcknowledged(_)
+        | ThreadEvent::ApprovalRequested { .. } => {}
     }
 }
 

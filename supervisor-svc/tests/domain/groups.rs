@@ -369,6 +369,24 @@ fn approval_starts_or_cancels_the_group() {
 }
 
 #[test]
+fn group_without_approval_can_be_cancelled() {
+    let mut world = World::with_slots(10);
+    let mut asked = new(&mut world, spec(3, 3));
+    asked.approval_above = Some(2);
+    world.run(&Command::CreateGroup(Box::new(asked.clone())));
+    let cancel = Command::CancelGroup {
+        caller: operator(),
+        group: GROUP,
+        reason: String::from("not needed"),
+    };
+    assert_eq!(world.run(&cancel), ["ApprovalResolved"]);
+    assert_eq!(outcome(&world), Some(GroupOutcome::Cancelled));
+    assert_eq!(group(&world).count_of(ItemState::Cancelled), 3);
+    let late = world.rejection(&decision(asked.approval, true));
+    assert!(late.contains("was decided before: moot by"), "{late}");
+}
+
+#[test]
 fn small_groups_of_threads_need_an_approval_together() {
     let mut world = World::with_slots(10);
     let caller = world.caller(world.root());

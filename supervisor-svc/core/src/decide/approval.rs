@@ -100,6 +100,13 @@ pub(super) fn moot(session: &Session) -> Vec<Event> {
     )
 }
 
+/// Makes the approval of a cancelled group moot. Folding the decision cancels the group.
+pub(super) fn withdraw(session: &Session, id: ApprovalId, reason: &str) -> Vec<Event> {
+    let approval = session.approvals.get(&id);
+    let verdict = by_service(ApprovalDecision::Moot, reason.to_owned());
+    decided(session, approval.map(|approval| (&**approval, verdict)))
+}
+
 fn by_service(decision: ApprovalDecision, reason: String) -> Verdict {
     Verdict {
         decision,

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::close::{self, NewFence};
+use super::{
+    approval::withdraw,
+    close::{self, NewFence},
+};
 use crate::{
     command::NewGroup,
     content::{preview, truncate},
@@ -195,9 +198,7 @@ pub(super) fn cancel(session: &Session, caller: &Caller, id: GroupId, reason: &s
     let group = authorize(session, caller, "CancelGroup", id)?;
     match group.stage {
         GroupStage::Running => Ok(ending(session, group, GroupOutcome::Cancelled, reason)),
-        GroupStage::AwaitingApproval(_) => Err(Rejection::IllegalState(format!(
-            "group {id} waits for an operator's approval; deny it with ResolveApproval"
-        ))),
+        GroupStage::AwaitingApproval(approval) => Ok(withdraw(session, approval, reason)),
         GroupStage::Ending(..) | GroupStage::Ended(..) => Ok(Vec::new()),
     }
 }

@@ -258,6 +258,7 @@ impl Group {
 
     /// Ends an attempt at an item.
     pub(crate) fn end(&mut self, index: u32, outcome: ItemOutcome, reason: &str) {
+        let was_running = self.running.contains_key(&index);
         self.change(index, |item| {
             item.state = match outcome {
                 ItemOutcome::Succeeded => ItemState::Succeeded,
@@ -267,14 +268,9 @@ impl Group {
             };
             item.reason = reason.into();
         });
-        let late: Vec<_> = self
-            .deadlines
-            .iter()
-            .filter(|(_, late)| *late == index)
-            .copied()
-            .collect();
-        for deadline in late {
-            self.deadlines.remove(&deadline);
+        if was_running {
+            let deadline = self.deadlines.iter().find(|(_, item)| *item == index).copied();
+            deadline.map(|deadline| self.deadlines.remove(&deadline));
         }
     }
 
