@@ -3,6 +3,7 @@
 /// Each RPC of the API with the command that calls it. A test compares the list with the descriptors.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("AcknowledgeMailbox", "mail"),
+    ("AppendTranscript", "thread record"),
     ("AskParent", "thread ask"),
     ("Attach", "run"),
     ("AuthorizeTool", "tools check"),

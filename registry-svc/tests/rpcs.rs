@@ -142,6 +142,7 @@ async fn tool_descriptions_include_catalogue_roles() {
             "spawn_group",
             "list_agents",
             "list_active_agents",
+            "read_transcript",
             "send_input",
             "wait",
             "close_agent",
@@ -184,7 +185,7 @@ async fn hint_can_be_limited_to_some_roles() {
     assert!(!described.hint.contains("worker"), "{}", described.hint);
     let none = describe(&site, &["ghost"]).await.unwrap();
     assert_eq!(none.hint, "");
-    assert_eq!(none.tools.len(), 14);
+    assert_eq!(none.tools.len(), 15);
     assert_fault(
         &describe(&site, &["no name"]).await.unwrap_err(),
         Code::InvalidArgument,

@@ -51,6 +51,7 @@ mod prompt;
 mod provider_access;
 mod provider_proxy;
 mod questions;
+mod recorder;
 mod redact;
 mod runner;
 mod runner_state;

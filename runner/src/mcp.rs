@@ -23,6 +23,7 @@ use troupe_proto::{MAX_MESSAGE_BYTES, reason::Reason, supervisor::v1::ToolDescri
 
 use crate::{
     bearer::Bearer,
+    recorder::Recorder,
     text::one_line,
     tool_hints,
     tool_line::ToolCall,
@@ -87,6 +88,8 @@ pub struct ToolServer {
     /// Whether the caller has more permissions than the thread.
     is_operator: bool,
     thread_id: String,
+    /// Records the calls while the server serves.
+    recorder: Option<Recorder>,
 }
 
 impl ToolServer {
@@ -109,6 +112,7 @@ impl ToolServer {
                     toolbox: toolbox(own.thread_id.clone()),
                     is_operator: false,
                     thread_id: own.thread_id,
+                    recorder: None,
                 })
             }
             Caller::Operator {
@@ -121,6 +125,7 @@ impl ToolServer {
                     toolbox: Toolbox::new(supervisor, bearer, thread_id.clone()).on_behalf(session_id),
                     is_operator: true,
                     thread_id,
+                    recorder: None,
                 })
             }
         }
@@ -138,7 +143,19 @@ impl ToolServer {
     /// # Errors
     ///
     /// The client does not speak MCP. A disconnected client is not an error.
-    pub async fn serve<R, W>(self, input: R, output: W, stop: CancellationToken) -> Result<(), McpError>
+    pub async fn serve<R, W>(mut self, input: R, output: W, stop: CancellationToken) -> Result<(), McpError>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let (recorder, recording) = Recorder::start(self.toolbox.clone());
+        self.recorder = Some(recorder);
+        let served = self.exchange(input, output, stop).await;
+        recording.finish().await;
+        served
+    }
+
+    async fn exchange<R, W>(self, input: R, output: W, stop: CancellationToken) -> Result<(), McpError>
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
@@ -164,6 +181,16 @@ impl ToolServer {
     }
 
     async fn answer(&self, call: ToolCall) -> ToolAnswer {
+        let Some(recorder) = &self.recorder else {
+            return self.execute(call).await;
+        };
+        let recorded = recorder.call(&call).await;
+        let answer = self.execute(call).await;
+        recorder.result(recorded, &answer).await;
+        answer
+    }
+
+    async fn execute(&self, call: ToolCall) -> ToolAnswer {
         if self.is_operator {
             let offered = self.toolbox.offered().await?;
             if !offered.iter().any(|tool| tool.name == call.name) {
@@ -254,6 +281,7 @@ mod tests {
             toolbox: Toolbox::new(channel, None, "t".to_owned()),
             is_operator: false,
             thread_id: "t".to_owned(),
+            recorder: None,
         }
     }
 

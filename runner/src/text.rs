@@ -54,7 +54,7 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
 }
 
 /// Returns the beginning of the text, at most `max` bytes of whole characters.
-fn start(text: &str, max: usize) -> &str {
+pub(crate) fn start(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max.min(text.len()))]
 }
 

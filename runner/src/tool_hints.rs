@@ -31,6 +31,7 @@ enum Effect {
 const TOOLS: &[Hints] = &[
     Hints::of("list_agents", "List roles", Effect::Reads, true),
     Hints::of("list_active_agents", "List agents", Effect::Reads, true),
+    Hints::of("read_transcript", "Read a transcript", Effect::Reads, true),
     Hints::of("wait", "Wait for agents", Effect::Reads, true),
     Hints::of("spawn_agent", "Spawn an agent", Effect::Adds, false),
     Hints::of("spawn_group", "Spawn a group of agents", Effect::Adds, false),

@@ -19,8 +19,11 @@ use troupe_proto::supervisor::v1 as pb;
 
 use crate::domain::{
     content::{ContentRef, preview, truncate},
-    ids::{Generation, ThreadId},
+    event::{ConditionKind, Event, Recorded, ThreadEvent},
+    ids::{Generation, ReportSequence, ThreadId},
     settings::TranscriptLog,
+    state::session::Session,
+    status::Settled,
     time::UnixMillis,
     transcript::{TranscriptKind, TranscriptSource},
 };
@@ -79,6 +82,27 @@ impl Transcripts {
                 false => Some(self.store.append_transcript(source, entries, self.session_bytes).await),
             },
         }
+    }
+
+    /// Stores a batch of a client. Returns the number of the last entry; `None` if nothing was stored, because the batch is
+    /// an old one or has no entries.
+    ///
+    /// # Errors
+    /// See [`PendingEntries::durable`].
+    pub async fn append_now(
+        &self,
+        source: TranscriptSource,
+        entries: Vec<NewEntry>,
+    ) -> Result<Option<u64>, WriteError> {
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        let pending = self.store.append_transcript(source, entries, self.session_bytes).await;
+        let last = pending.durable().await?;
+        if last.is_some() {
+            self.announce(source.thread);
+        }
+        Ok(last)
     }
 
     /// Returns a receiver that changes after every new entry of a thread. Subscribe first, then read the entries.
@@ -250,6 +274,54 @@ fn notice_of_loss(lost: usize, generation: Generation, now: UnixMillis) -> NewEn
     };
     let text = format!("{lost} entries are missing: the supervisor could not store them");
     to_stored(TranscriptKind::Notice, generation, entry, text, now)
+}
+
+/// Returns the entry that an event adds to the transcript of its thread: a condition changed, or an attempt began or
+/// ended without its runner. Other entries come from runners.
+#[must_use]
+pub fn notice(recorded: &Recorded, session: &Session) -> Option<(ThreadId, NewEntry)> {
+    let Event::Thread(id, event) = &recorded.event else {
+        return None;
+    };
+    let text = match event {
+        ThreadEvent::ConditionChanged {
+            kind,
+            active: true,
+            reason,
+        } => match reason.as_str() {
+            "" => condition_name(*kind).to_owned(),
+            reason => format!("{}: {reason}", condition_name(*kind)),
+        },
+        ThreadEvent::ConditionChanged {
+            kind, active: false, ..
+        } => format!("no longer {}", condition_name(*kind)),
+        ThreadEvent::Placed { runner, generation } if generation.get() > 1 => {
+            format!("attempt {generation} begins on runner {runner}")
+        }
+        // The runner records how a turn ends, unless it is lost.
+        ThreadEvent::TurnEnded { outcome, report, .. } if *report == ReportSequence::ZERO => match outcome {
+            Settled::Completed { .. } => return None,
+            Settled::Errored { message, .. } => format!("the attempt ended: {message}"),
+            Settled::Interrupted { reason } => format!("the attempt was interrupted: {reason}"),
+        },
+        _ => return None,
+    };
+    if session.settings.transcript == TranscriptLog::Off {
+        return None;
+    }
+    let thread = session.thread(*id)?;
+    let entry = pb::TranscriptEntry {
+        kind: pb::TranscriptKind::Notice.into(),
+        turn: thread.turn.number().get(),
+        ..pb::TranscriptEntry::default()
+    };
+    let new = to_stored(TranscriptKind::Notice, thread.generation, entry, text, recorded.time);
+    Some((*id, new))
+}
+
+fn condition_name(kind: ConditionKind) -> &'static str {
+    let name = kind.wire().as_str_name();
+    name.strip_prefix("CONDITION_KIND_").unwrap_or(name)
 }
 
 /// Returns a stored entry as clients receive it.

@@ -22,6 +22,7 @@ pub const CANONICAL_TOOLS: &[&str] = &[
     "resume_agent",
     "list_active_agents",
     "list_agents",
+    "read_transcript",
     "set_thread_note",
     "create_edge",
     "send_handoff",

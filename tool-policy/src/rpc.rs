@@ -116,13 +116,16 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_ones_own_need_no_tool() {
+    fn reads_and_records_need_no_tool() {
         let nothing = denying(&["*"]);
         for method in [
             "GetThread",
             "WatchThreads",
             "GetQuota",
             "ListMailbox",
+            "ListTranscript",
+            "WatchTranscript",
+            "AppendTranscript",
             "DescribeTools",
             "AuthorizeTool",
             "ReportResult",

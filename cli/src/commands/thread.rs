@@ -1,17 +1,19 @@
 //! `troupe thread`: all verbs of threads.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use clap::Subcommand;
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tonic::Request;
 use troupe_proto::supervisor::v1::{
-    AskParentRequest, InterruptAgentRequest, OnLimit, ReportResultRequest, ResumeAgentRequest, SetActiveThreadRequest,
-    SetThreadNoteRequest, Thread,
+    AppendTranscriptRequest, AskParentRequest, InterruptAgentRequest, OnLimit, ReportResultRequest, ResumeAgentRequest,
+    SetActiveThreadRequest, SetThreadNoteRequest, Thread, TranscriptEntry, TranscriptKind,
 };
 
 use super::{budget, close, ps, send, show, spawn, wait};
 use crate::{
-    client, complete,
+    choices, client, complete,
     context::Context,
     error::{Error, Result},
     ids, json,
@@ -64,6 +66,8 @@ enum Action {
     Report(ReportArgs),
     /// Ask the parent of a running thread a question
     Ask(AskArgs),
+    /// Append an entry to the transcript of a root that a client executes
+    Record(RecordArgs),
     /// Suppress turn notifications of the thread that a client displays
     #[command(after_help = "Example: troupe thread focus scout ")]
     Focus(FocusArgs),
@@ -145,6 +149,25 @@ struct AskArgs {
     text: TextArgs,
 }
 
+/// The arguments of `thread record`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  troupe thread record 0000aa01 'Now I compare both designs.'
+  git log -1 | troupe thread record 0000aa01 - --kind notice
+
+The root of a session from `troupe session create` is executed by a client. Runners record what other threads do.")]
+struct RecordArgs {
+    /// Thread: an id, the beginning or the end of one, an alias, or @last
+    #[arg(value_name = "THREAD", add = ArgValueCompleter::new(complete::threads))]
+    thread: String,
+    /// Kind of the entry
+    #[arg(long, value_name = "KIND", default_value = "message", value_parser = choices::transcript_kind())]
+    kind: TranscriptKind,
+    /// The text.
+    #[command(flatten)]
+    text: TextArgs,
+}
+
 /// The arguments of `thread focus`.
 #[derive(Debug, clap::Args)]
 struct FocusArgs {
@@ -178,6 +201,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         Action::Budget(args) => budget::run(args, context).await,
         Action::Report(args) => report(args, context).await,
         Action::Ask(args) => ask(args, context).await,
+        Action::Record(args) => record(args, context).await,
         Action::Focus(args) => focus(args, context).await,
     }
 }
@@ -259,6 +283,31 @@ async fn ask(args: AskArgs, context: &Context) -> Result<()> {
     let answer = supervisor.ask_parent(Request::new(request)).await?.into_inner();
     let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
     context.ui.answer(|| json::message(&answer), || line(thread))
+}
+
+async fn record(args: RecordArgs, context: &Context) -> Result<()> {
+    let mut supervisor = context.supervisor().await?;
+    let thread = ids::thread(&mut supervisor, &args.thread, None).await?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let request = AppendTranscriptRequest {
+        thread_id: thread,
+        batch: u64::try_from(now.as_micros()).unwrap_or(u64::MAX),
+        entries: vec![TranscriptEntry {
+            time: Some(SystemTime::now().into()),
+            kind: args.kind.into(),
+            text: args.text.read()?,
+            ..TranscriptEntry::default()
+        }],
+        ..AppendTranscriptRequest::default()
+    };
+    let answer = supervisor.append_transcript(Request::new(request)).await?.into_inner();
+    context.ui.answer(
+        || json::message(&answer),
+        || match answer.last_number {
+            0 => Line::default().word(style::PLAIN, "the session keeps no entries of this kind"),
+            number => Line::default().word(style::PLAIN, format!("entry {number}")),
+        },
+    )
 }
 
 async fn focus(args: FocusArgs, context: &Context) -> Result<()> {

@@ -78,6 +78,7 @@ pub fn tools(roles: &[Listed<'_>]) -> Vec<Tool> {
         spawn_group(),
         list_agents(),
         list_active_agents(),
+        read_transcript(),
         send_input(),
         wait(),
         close_agent(),
@@ -192,6 +193,39 @@ fn list_active_agents() -> Tool {
             },
             "include_tree": boolean("Whether to show parent and depth. Default: false."),
             "include_closed": boolean("Whether to list closed agents too. Default: false."),
+        }),
+    )
+}
+
+fn read_transcript() -> Tool {
+    tool(
+        "read_transcript",
+        "Reads what an agent below you, or you yourself, received, said and did. Long texts are cut.",
+        &[],
+        json!({
+            "id": string("The id of the agent; left out: you."),
+            "kinds": {
+                "type": "array",
+                "items": {
+                    "type": "string",
+                    "enum": [
+                        "input", "message", "reasoning", "tool_call", "tool_result", "plan", "file_change", "error",
+                        "notice",
+                    ],
+                },
+                "description": "Only entries of these kinds. Default: all.",
+            },
+            "tail": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 200,
+                "description": "Only so many of the last entries. Default: 50, or all that follow `after`.",
+            },
+            "after": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "Only entries with a higher number. To continue, pass `next_after` of the answer before.",
+            },
         }),
     )
 }
@@ -516,6 +550,7 @@ mod tests {
                 "spawn_group",
                 "list_agents",
                 "list_active_agents",
+                "read_transcript",
                 "send_input",
                 "wait",
                 "close_agent",

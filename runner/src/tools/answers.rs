@@ -4,12 +4,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 use troupe_proto::supervisor::v1::{
-    CreateEdgeResponse, Group, GroupItemStatus, GroupState, SendInputResponse, SpawnAgentResponse, SpawnableAgent,
-    SpawnablePersona, Status, StatusKind, Thread, ThreadResult, WaitAgentsResponse,
+    CreateEdgeResponse, Group, GroupItemStatus, GroupState, ListTranscriptResponse, SendInputResponse,
+    SpawnAgentResponse, SpawnableAgent, SpawnablePersona, Status, StatusKind, Thread, ThreadResult, ToolVerdict,
+    TranscriptEntry, WaitAgentsResponse,
 };
+
+use crate::text::start;
 
 /// The label of a spawn that waits for an operator's approval.
 const AWAITING_APPROVAL: &str = "awaiting_approval";
+
+/// Maximum length of the text of a transcript's entry, in bytes.
+const ENTRY_BYTES: usize = 2 * 1_024;
+/// Maximum size of the entries in an answer, in bytes. The first entry is always complete.
+const TRANSCRIPT_BYTES: usize = 64 * 1_024;
 
 /// Returns the id of the thread under `key`, with its status if an operator has to approve it, and the queue position
 /// and warnings if present.
@@ -113,6 +121,71 @@ fn thread(thread: &Thread, tree: bool, now: i64) -> Value {
         }
     }
     value
+}
+
+/// `{"entries": [{"number", "turn", "kind", "text", ...}]}`, with `next_after` if more entries follow.
+pub(super) fn transcript(page: &ListTranscriptResponse) -> Value {
+    let mut room = TRANSCRIPT_BYTES;
+    let mut entries = Vec::new();
+    let mut last = 0;
+    for found in &page.entries {
+        let (entry, size) = transcript_entry(found);
+        if size > room && !entries.is_empty() {
+            break;
+        }
+        room = room.saturating_sub(size);
+        entries.push(entry);
+        last = found.number;
+    }
+    let is_cut = entries.len() < page.entries.len() || !page.next_page_token.is_empty();
+    let mut value = json!({"entries": entries});
+    if is_cut {
+        value["next_after"] = last.into();
+    }
+    value
+}
+
+/// Returns an entry and the size of its texts.
+fn transcript_entry(entry: &TranscriptEntry) -> (Value, usize) {
+    let mut value = json!({
+        "number": entry.number,
+        "turn": entry.turn,
+        "kind": short(entry.kind().as_str_name(), "TRANSCRIPT_KIND_"),
+    });
+    let whole = entry
+        .content
+        .as_ref()
+        .map_or(entry.text.as_str(), |content| &content.preview);
+    let text = start(whole, ENTRY_BYTES);
+    if !text.is_empty() {
+        value["text"] = text.into();
+    }
+    if entry.text_left_out || entry.content.is_some() || text.len() < whole.len() {
+        value["cut"] = true.into();
+    }
+    if let Some(call) = &entry.tool_call {
+        value["tool"] = call.tool.as_str().into();
+        if call.verdict() == ToolVerdict::Denied {
+            value["denied"] = call.reason.as_str().into();
+        }
+    }
+    if let Some(result) = &entry.tool_result {
+        value["failed"] = result.failed.into();
+    }
+    if let Some(change) = &entry.file_change {
+        value["path"] = change.path.as_str().into();
+        value["added"] = change.added.into();
+        value["removed"] = change.removed.into();
+    }
+    let steps = entry.plan.iter().map(|step| {
+        let state = short(step.state().as_str_name(), "STATE_");
+        json!({"step": step.step, "state": state})
+    });
+    if !entry.plan.is_empty() {
+        value["plan"] = steps.collect();
+    }
+    let size = value.to_string().len();
+    (value, size)
 }
 
 /// `{"submission_id": ...}`, with the queue position if present.
@@ -270,7 +343,10 @@ fn label(status: Option<&Status>) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use troupe_proto::supervisor::v1::{Edge, ThreadStatus};
+    use troupe_proto::supervisor::v1::{
+        Edge, PlanStep, ThreadStatus, TranscriptFileChange, TranscriptKind, TranscriptToolCall, TranscriptToolResult,
+        plan_step::State,
+    };
 
     use super::*;
 
@@ -280,6 +356,85 @@ mod tests {
             message: message.to_owned(),
             ..Default::default()
         }
+    }
+
+    #[test]
+    fn transcript_answer_is_bounded() {
+        let entry = |number, text: &str| TranscriptEntry {
+            number,
+            turn: 2,
+            kind: TranscriptKind::Message.into(),
+            text: text.to_owned(),
+            ..Default::default()
+        };
+        let long = "é".repeat(ENTRY_BYTES);
+        let page = |entries, token: &str| ListTranscriptResponse {
+            entries,
+            next_page_token: token.to_owned(),
+        };
+        assert_eq!(
+            transcript(&page(vec![entry(1, "I look.")], "")),
+            json!({"entries": [{"number": 1, "turn": 2, "kind": "message", "text": "I look."}]})
+        );
+        let many = transcript(&page((1..=200).map(|number| entry(number, &long)).collect(), ""));
+        let entries = many["entries"].as_array().unwrap();
+        assert!(many.to_string().len() < TRANSCRIPT_BYTES + 1_024);
+        assert_eq!(many["next_after"], json!(entries.len()));
+        assert_eq!(
+            (&entries[0]["cut"], entries[0]["text"].as_str().unwrap().len()),
+            (&json!(true), ENTRY_BYTES)
+        );
+        assert_eq!(transcript(&page(vec![entry(7, "")], "more"))["next_after"], json!(7));
+    }
+
+    #[test]
+    fn transcript_answer_shows_calls_results_files_and_plans() {
+        let of = |entry: TranscriptEntry| transcript_entry(&entry).0;
+        let denied = TranscriptEntry {
+            kind: TranscriptKind::ToolCall.into(),
+            text: "{\"command\": \"rm\"}".to_owned(),
+            tool_call: Some(TranscriptToolCall {
+                tool: "exec_command".to_owned(),
+                verdict: ToolVerdict::Denied.into(),
+                reason: "not allowed".to_owned(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let denied = of(denied);
+        assert_eq!(
+            (&denied["tool"], &denied["denied"]),
+            (&json!("exec_command"), &json!("not allowed"))
+        );
+        let failed = of(TranscriptEntry {
+            tool_result: Some(TranscriptToolResult {
+                failed: true,
+                ..Default::default()
+            }),
+            text_left_out: true,
+            ..Default::default()
+        });
+        assert_eq!((&failed["failed"], &failed["cut"]), (&json!(true), &json!(true)));
+        let changed = of(TranscriptEntry {
+            file_change: Some(TranscriptFileChange {
+                path: "a.rs".to_owned(),
+                added: 2,
+                removed: 1,
+            }),
+            ..Default::default()
+        });
+        assert_eq!(
+            (&changed["path"], &changed["added"], &changed["removed"]),
+            (&json!("a.rs"), &json!(2), &json!(1))
+        );
+        let planned = of(TranscriptEntry {
+            plan: vec![PlanStep {
+                step: "look".to_owned(),
+                state: State::InProgress.into(),
+            }],
+            ..Default::default()
+        });
+        assert_eq!(planned["plan"], json!([{"step": "look", "state": "in_progress"}]));
     }
 
     #[test]

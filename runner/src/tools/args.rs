@@ -9,8 +9,9 @@ use serde_json::Value;
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
-        ArtifactRef, CreateEdgeRequest, CreateGroupRequest, EdgeKind, GroupItem, InputItem, ListScope, OnLimit,
-        ResponseExpectation, SendHandoffRequest, SendInputRequest, SpawnAgentRequest,
+        ArtifactRef, CreateEdgeRequest, CreateGroupRequest, EdgeKind, GroupItem, InputItem, ListScope,
+        ListTranscriptRequest, OnLimit, ResponseExpectation, SendHandoffRequest, SendInputRequest, SpawnAgentRequest,
+        TranscriptKind,
     },
 };
 
@@ -21,6 +22,10 @@ use crate::input::JsonItem;
 const DEFAULT_WAIT: Duration = Duration::from_secs(5 * 60);
 const SHORTEST_WAIT: Duration = Duration::from_secs(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 60);
+
+/// The default and maximum number of entries of a transcript in an answer.
+const DEFAULT_ENTRIES: u32 = 50;
+const MAX_ENTRIES: u32 = 200;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -241,6 +246,44 @@ pub(super) struct SetThreadNote {
     /// The thread; `None`: the caller's own.
     pub(super) id: Option<String>,
     pub(super) note: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ReadTranscript {
+    /// The thread; `None`: the caller's own.
+    pub(super) id: Option<String>,
+    kinds: Vec<String>,
+    /// How many of the last entries; `None`: the default, or all that follow `after`.
+    tail: Option<u32>,
+    after: u64,
+}
+
+impl ReadTranscript {
+    pub(super) fn into_request(self) -> Result<ListTranscriptRequest, ToolFailure> {
+        let kind = |name: &String| {
+            let known = TranscriptKind::from_str_name(&format!("TRANSCRIPT_KIND_{}", name.to_ascii_uppercase()));
+            match known {
+                Some(kind) if kind != TranscriptKind::Unspecified => Ok(kind.into()),
+                Some(_) | None => Err(ToolFailure::bad_arguments(format!(
+                    "unsupported kind {name:?}; expected some of: input, message, reasoning, tool_call, tool_result, \
+                     plan, file_change, error, notice"
+                ))),
+            }
+        };
+        Ok(ListTranscriptRequest {
+            thread_id: self.id.unwrap_or_default(),
+            kinds: self.kinds.iter().map(kind).collect::<Result<_, _>>()?,
+            tail: match (self.tail, self.after) {
+                (Some(tail), _) => tail.clamp(1, MAX_ENTRIES),
+                (None, 0) => DEFAULT_ENTRIES,
+                (None, _) => 0,
+            },
+            after_number: self.after,
+            page_size: MAX_ENTRIES.cast_signed(),
+            ..Default::default()
+        })
+    }
 }
 
 /// In the spelling of graph templates.

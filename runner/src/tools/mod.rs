@@ -20,11 +20,12 @@ use troupe_proto::{
     fault::{metadata_of, reason_of, retry_after},
     reason::Reason,
     supervisor::v1::{
-        AskParentRequest, CloseAgentRequest, CreateEdgeRequest, CreateGroupRequest, DescribeToolsRequest,
-        GetGroupRequest, GetThreadRequest, ListActiveAgentsRequest, ListGroupItemsRequest, ListScope,
-        ListSpawnableAgentsRequest, ReportResultRequest, ResumeAgentRequest, SendHandoffRequest, SendInputRequest,
-        SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, Thread, ToolDescription, WaitAgentsRequest,
-        WaitMode, agent_supervisor_service_client::AgentSupervisorServiceClient,
+        AppendTranscriptRequest, AskParentRequest, CloseAgentRequest, CreateEdgeRequest, CreateGroupRequest,
+        DescribeToolsRequest, GetGroupRequest, GetThreadRequest, ListActiveAgentsRequest, ListGroupItemsRequest,
+        ListScope, ListSpawnableAgentsRequest, ListTranscriptRequest, ReportResultRequest, ResumeAgentRequest,
+        SendHandoffRequest, SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, Thread,
+        ToolDescription, TranscriptEntry, WaitAgentsRequest, WaitMode,
+        agent_supervisor_service_client::AgentSupervisorServiceClient,
     },
 };
 use uuid::Uuid;
@@ -85,6 +86,11 @@ impl ToolFailure {
     /// Returns the text for the agent.
     pub(crate) fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Returns the stable reason, if the API defines one.
+    pub(crate) const fn reason(&self) -> Option<Reason> {
+        self.reason
     }
 
     pub(crate) fn with_output(mut self, output: String) -> Self {
@@ -259,6 +265,25 @@ impl Toolbox {
         Ok(answer.tools)
     }
 
+    /// Appends entries to the thread's transcript.
+    ///
+    /// # Errors
+    ///
+    /// A runner executes the thread, or the supervisor is not available.
+    pub(crate) async fn append_transcript(&self, batch: u64, entries: Vec<TranscriptEntry>) -> Result<(), ToolFailure> {
+        let request = AppendTranscriptRequest {
+            session_id: self.named.session_id.clone(),
+            thread_id: self.named.thread_id.clone(),
+            batch,
+            entries,
+        };
+        self.send(&request, CALL_LIMIT, |mut client, request| async move {
+            client.append_transcript(request).await
+        })
+        .await?;
+        Ok(())
+    }
+
     /// Executes a call.
     pub(crate) async fn call(&self, call: ToolCall) -> ToolAnswer {
         let args = Value::Object(call.args);
@@ -267,6 +292,7 @@ impl Toolbox {
             "spawn_node" => self.spawn_node(read(args)?).await,
             "list_agents" => self.list_agents(read(args)?).await,
             "list_active_agents" => self.list_active_agents(read(args)?).await,
+            "read_transcript" => self.read_transcript(read(args)?).await,
             "send_input" => self.send_input(read(args)?).await,
             "wait" => self.wait(read(args)?).await,
             "close_agent" => self.close_agent(read(args)?).await,
@@ -358,6 +384,25 @@ impl Toolbox {
             }
         }
         Ok(answers::threads(&threads, args.include_tree))
+    }
+
+    async fn read_transcript(&self, args: args::ReadTranscript) -> ToolAnswer {
+        if let Some(id) = &args.id {
+            self.check_subtree(ACT_ON, &[id.as_str()]).await?;
+        }
+        let request = args.into_request()?;
+        let own = self.named.thread_id.clone();
+        let request = ListTranscriptRequest {
+            session_id: self.named.session_id.clone(),
+            thread_id: Some(request.thread_id).filter(|id| !id.is_empty()).unwrap_or(own),
+            ..request
+        };
+        let page = self
+            .send(&request, CALL_LIMIT, |mut client, request| async move {
+                client.list_transcript(request).await
+            })
+            .await?;
+        Ok(answers::transcript(&page))
     }
 
     async fn send_input(&self, args: args::SendInput) -> ToolAnswer {

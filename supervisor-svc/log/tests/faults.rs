@@ -50,6 +50,7 @@ fn batch(session: SessionId, expected: u64, content_bytes: usize) -> Batch {
         }],
         contents: vec![Content::new(bytes)],
         marks: Vec::new(),
+        entries: Vec::new(),
         new_threads: Vec::new(),
         requests: Vec::new(),
         due: None,

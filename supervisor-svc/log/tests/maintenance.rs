@@ -162,6 +162,7 @@ fn batch(records: Vec<NewRecord>, contents: Vec<Content>) -> Batch {
         records,
         contents,
         marks: Vec::new(),
+        entries: Vec::new(),
         new_threads: Vec::new(),
         requests: Vec::new(),
         due: None,

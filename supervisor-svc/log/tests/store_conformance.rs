@@ -53,6 +53,7 @@ fn batch(session: SessionId, expected: u64, count: u64) -> Batch {
         records: records.collect(),
         contents: Vec::new(),
         marks: Vec::new(),
+        entries: Vec::new(),
         new_threads: Vec::new(),
         requests: Vec::new(),
         due: None,
@@ -876,6 +877,26 @@ async fn transcript_entries_are_numbered_and_stored_once(store: Store) {
     );
 }
 
+async fn records_add_entries_to_transcripts(store: Store) {
+    created(&store, session(1), 1).await;
+    let notice = |expected, text: &'static str| Batch {
+        entries: vec![(thread(1), entry(TranscriptKind::Notice, text))],
+        ..batch(session(1), expected, 1)
+    };
+    store.append(notice(1, "first")).await.unwrap();
+    let message = vec![entry(TranscriptKind::Message, "second")];
+    let appended = store.append_transcript(source(1, 1), message, ROOM).await;
+    assert_eq!(appended.durable().await, Ok(Some(2)));
+    assert!(store.append(notice(1, "rejected with its records")).await.is_err());
+    store.append(notice(2, "third")).await.unwrap();
+    // The number of the last batch is that of the attempt.
+    let repeated = store.append_transcript(source(1, 1), Vec::new(), ROOM).await;
+    assert_eq!(repeated.durable().await, Ok(None));
+    let expected = [(1, "first"), (2, "second"), (3, "third")];
+    let expected = expected.map(|(number, text)| (number, Some(text.to_owned())));
+    assert_eq!(entries(&store, ENTRIES).await, expected);
+}
+
 async fn transcripts_are_read_by_kind_and_position(store: Store) {
     created(&store, session(1), 1).await;
     let kinds = [TranscriptKind::Message, TranscriptKind::ToolCall];
@@ -1066,6 +1087,7 @@ conformance!(
     contents_count_once,
     a_summary_counts_for_its_record_only,
     transcript_entries_are_numbered_and_stored_once,
+    records_add_entries_to_transcripts,
     transcripts_are_read_by_kind_and_position,
     long_texts_of_transcripts_are_read_by_digest,
     many_writers_keep_every_sessions_order,

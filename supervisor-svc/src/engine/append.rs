@@ -15,15 +15,18 @@ use super::{
     requests::{self, Requests},
     stored_contents::StoredContents,
 };
-use crate::domain::{
-    command::{Command, Report},
-    decide::{self, tick},
-    event::{Event, EventMetadata, Recorded, ThreadEvent},
-    evolve,
-    ids::{Digest, Epoch, Generation, ReportSequence, ThreadId},
-    rules::{graph, rate::EventRates},
-    state::{session::Session, wait::Waits},
-    time::UnixMillis,
+use crate::{
+    domain::{
+        command::{Command, Report},
+        decide::{self, tick},
+        event::{Event, EventMetadata, Recorded, ThreadEvent},
+        evolve,
+        ids::{Digest, Epoch, Generation, ReportSequence, ThreadId},
+        rules::{graph, rate::EventRates},
+        state::{session::Session, wait::Waits},
+        time::UnixMillis,
+    },
+    transcripts,
 };
 
 type Reply = oneshot::Sender<Result<Done, Failure>>;
@@ -71,6 +74,8 @@ pub(super) struct AppendBuilder {
     stored: Vec<Digest>,
     quota: ContentQuota,
     marks: Vec<store::Mark>,
+    /// Notices for the transcripts of threads.
+    entries: Vec<(ThreadId, store::NewEntry)>,
     new_threads: Vec<ThreadId>,
     remembered: Vec<(Remember, Outcome)>,
     reports: Vec<(ThreadId, Generation, ReportSequence)>,
@@ -105,6 +110,7 @@ impl AppendBuilder {
             stored: Vec::new(),
             quota,
             marks: Vec::new(),
+            entries: Vec::new(),
             new_threads: Vec::new(),
             remembered: Vec::new(),
             reports: Vec::new(),
@@ -200,7 +206,8 @@ impl AppendBuilder {
     /// Records events and their follow-up events, or none of them.
     fn record_all(&mut self, mut events: Vec<Event>, metadata: &EventMetadata) -> Result<(), record::EncodeError> {
         let waits = self.working.waits.clone();
-        let (recorded, new_threads, marks) = (self.recorded.len(), self.new_threads.len(), self.marks.len());
+        let (recorded, new_threads) = (self.recorded.len(), self.new_threads.len());
+        let (marks, entries) = (self.marks.len(), self.entries.len());
         let mut metadata = metadata.clone();
         while !events.is_empty() {
             for event in events {
@@ -211,6 +218,7 @@ impl AppendBuilder {
                         self.encoded.truncate(recorded);
                         self.new_threads.truncate(new_threads);
                         self.marks.truncate(marks);
+                        self.entries.truncate(entries);
                         self.fold_again(waits);
                     }
                     return Err(error);
@@ -249,7 +257,37 @@ impl AppendBuilder {
             }
             | Command::EndGroup { .. } => return Ok(true),
             Command::Dispatch(_) | Command::Report { .. } => {}
-            _ => return Err(rejection.into()),
+            Command::Spawn(_)
+            | Command::FailSpawn { .. }
+            | Command::SendInput { .. }
+            | Command::Interrupt { .. }
+            | Command::Close { .. }
+            | Command::Resume { .. }
+            | Command::ReportResult { .. }
+            | Command::AskParent { .. }
+            | Command::SetNote { .. }
+            | Command::LoseRunner { .. }
+            | Command::RefuseStart { .. }
+            | Command::RefuseTurn { .. }
+            | Command::FinishClose { .. }
+            | Command::UpdateSession(_)
+            | Command::UpdateBudget { .. }
+            | Command::CreateEdge { .. }
+            | Command::DeleteEdge { .. }
+            | Command::SendHandoff { .. }
+            | Command::AcknowledgeMail { .. }
+            | Command::CreateGroup(_)
+            | Command::UpdateGroup { .. }
+            | Command::CancelGroup { .. }
+            | Command::RetryGroup { .. }
+            | Command::FailItem { .. }
+            | Command::ResolveApproval { .. }
+            | Command::RequestToolApproval { .. }
+            | Command::DenyTool { .. }
+            | Command::SetCondition { .. }
+            | Command::RecordUsage { .. }
+            | Command::AutoTurn { .. }
+            | Command::Tick => return Err(rejection.into()),
         }
         if self.quota.leave_out() {
             tracing::warn!(session = %self.working.id, %rejection, "prompts and results are stored without their content");
@@ -290,6 +328,7 @@ impl AppendBuilder {
             self.new_threads.push(*id);
         }
         self.marks.extend(mark(&recorded));
+        self.entries.extend(transcripts::notice(&recorded, &self.working));
         self.encoded.push(store::NewRecord {
             sequence: recorded.sequence,
             bytes,
@@ -375,6 +414,7 @@ impl AppendBuilder {
             records: self.encoded,
             contents: self.contents,
             marks: self.marks,
+            entries: self.entries,
             new_threads: self.new_threads,
             requests,
             due,

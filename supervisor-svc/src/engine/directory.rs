@@ -315,6 +315,7 @@ fn first_batch(new: &NewSession, epoch: Epoch, now: UnixMillis) -> Result<(Sessi
         records,
         contents: new.contents.clone(),
         marks: Vec::new(),
+        entries: Vec::new(),
         new_threads,
         requests: Vec::new(),
         due: due(&session),

@@ -2,7 +2,7 @@
 
 use supervisor_log::{
     codec::record::{DecodeError, EncodeError},
-    store::{AppendError, ReadError},
+    store::{AppendError, ReadError, WriteError},
 };
 
 use crate::domain::{ids::SessionId, rejection::Rejection};
@@ -54,6 +54,17 @@ impl From<ReadError> for Failure {
             ReadError::Compacted { oldest, head, .. } => Self::Refused(Rejection::HistoryCompacted { oldest, head }),
             ReadError::Corrupt { .. } | ReadError::CorruptSide { .. } => Self::Corrupt(error.to_string()),
             ReadError::Engine(_) => Self::StoreUnavailable(error.to_string()),
+        }
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::NotFound { session } => Self::SessionNotFound(session),
+            WriteError::Invalid(invalid) => Self::TooLarge(invalid.to_string()),
+            WriteError::Refused(refusal) => Self::StoreUnavailable(refusal.to_string()),
+            WriteError::Stopped | WriteError::Unknown(_) => Self::OutcomeUnknown,
         }
     }
 }

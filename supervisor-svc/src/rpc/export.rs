@@ -12,7 +12,7 @@ use troupe_proto::{
     supervisor::v1::{self as pb, export_session_response::Record},
 };
 
-use super::{call::Call, content::PART_WITHIN, service::SupervisorService, transcripts::Reader};
+use super::{call::Call, content::PART_WITHIN, prompts::Sent, service::SupervisorService, transcripts::Reader};
 use crate::{
     convert::{self, View},
     domain::{event::Recorded, ids::Sequence, state::session::Session},
@@ -31,7 +31,8 @@ pub(super) async fn export_session(
     request: Request<pb::ExportSessionRequest>,
 ) -> Result<ReceiverStream<Result<pb::ExportSessionResponse, Status>>, Status> {
     let call = Call::of(&request)?;
-    let handle = service.own_or_named(&call, &request.into_inner().session_id).await?;
+    let request = request.into_inner();
+    let handle = service.own_or_named(&call, &request.session_id).await?;
     // The last place is for the reason of an early end.
     let (outbox, records) = mpsc::channel(OUTBOX + 1);
     let Ok(reserved) = outbox.clone().reserve_owned().await else {
@@ -42,6 +43,7 @@ pub(super) async fn export_session(
         session: handle.state(),
         handle,
         call,
+        has_prompt_texts: request.prompt_texts,
         outbox,
     };
     tokio::spawn(async move {
@@ -59,6 +61,7 @@ struct Export {
     session: Arc<Session>,
     handle: Handle,
     call: Call,
+    has_prompt_texts: bool,
     outbox: mpsc::Sender<Result<pb::ExportSessionResponse, Status>>,
 }
 
@@ -140,8 +143,11 @@ impl Export {
     async fn send_event(&self, recorded: &Recorded) -> Result<(), End> {
         let event = self.call.redaction.event(event_to_pb(self.session.id, recorded));
         self.send(Record::Event(event)).await?;
-        if let Some(prompt) = convert::marked::prompt(recorded) {
-            self.send(Record::Prompt(prompt)).await?;
+        if let Some(mut sent) = Sent::of(recorded) {
+            if self.has_prompt_texts {
+                self.service.add_texts(&self.call, &self.handle, &mut sent).await?;
+            }
+            self.send(Record::Prompt(sent.shown)).await?;
         }
         if let Some(artifact) = convert::marked::artifact(recorded) {
             self.send(Record::Artifact(artifact)).await?;

@@ -218,6 +218,13 @@ impl AgentSupervisorService for SupervisorService {
         transcripts::watch_transcript(self, request).await.map(Response::new)
     }
 
+    async fn append_transcript(
+        &self,
+        request: Request<pb::AppendTranscriptRequest>,
+    ) -> Reply<pb::AppendTranscriptResponse> {
+        transcripts::append_transcript(self, request).await.map(Response::new)
+    }
+
     async fn export_session(&self, request: Request<pb::ExportSessionRequest>) -> Reply<Self::ExportSessionStream> {
         export::export_session(self, request).await.map(Response::new)
     }

@@ -26,13 +26,13 @@ pub(crate) const TEXT_BYTES: u64 = 3 * 1_024 * 1_024;
 pub(crate) const DIFF_BYTES: u64 = 1_024 * 1_024;
 
 /// A prompt in the log.
-struct Sent {
-    shown: pb::Prompt,
+pub(super) struct Sent {
+    pub(super) shown: pb::Prompt,
     blocks: Vec<BlockRef>,
 }
 
 impl Sent {
-    fn of(recorded: &Recorded) -> Option<Self> {
+    pub(super) fn of(recorded: &Recorded) -> Option<Self> {
         let Event::Thread(_, ThreadEvent::TurnDispatched { blocks, .. }) = &recorded.event else {
             return None;
         };
@@ -80,21 +80,15 @@ pub(super) async fn get_prompt(
         .await?;
     let marks = service.prompts_of(handle.id(), target);
     let mut sent = sent_for(&marks, request.turn).await?;
-    let keeps_texts = match handle.state().settings.prompt_log {
-        PromptLog::Full => true,
-        PromptLog::Hashes | PromptLog::Off => false,
-    };
     let diff = match request.diff_with_turn {
         0 => String::new(),
         turn => {
-            may_compare(&call, keeps_texts).map_err(refused)?;
+            may_compare(&call, keeps_texts(&handle)).map_err(refused)?;
             let earlier = sent_for(&marks, turn).await?;
             service.compare(handle.id(), &earlier, &sent).await?
         }
     };
-    if keeps_texts && call.redaction.has_texts() {
-        service.add_texts(handle.id(), &mut sent).await?;
-    }
+    service.add_texts(&call, &handle, &mut sent).await?;
     Ok(pb::GetPromptResponse {
         prompt: Some(sent.shown),
         diff,
@@ -126,14 +120,17 @@ impl SupervisorService {
         }
     }
 
-    /// Adds the stored texts to a prompt, as far as they fit into the response.
-    async fn add_texts(&self, session: SessionId, sent: &mut Sent) -> Result<(), Failure> {
+    /// Adds the stored texts to a prompt, as far as the caller may read them and they fit into the response.
+    pub(super) async fn add_texts(&self, call: &Call, handle: &Handle, sent: &mut Sent) -> Result<(), Failure> {
+        if !keeps_texts(handle) || !call.redaction.has_texts() {
+            return Ok(());
+        }
         let mut room = TEXT_BYTES;
         let left_out = sent.shown.texts_left_out;
         for (shown, block) in sent.shown.blocks.iter_mut().zip(&sent.blocks) {
             if let Some(left) = room.checked_sub(block.content.size) {
                 room = left;
-                shown.text = self.text(session, block, left_out).await?.unwrap_or_default();
+                shown.text = self.text(handle.id(), block, left_out).await?.unwrap_or_default();
             }
         }
         Ok(())
@@ -189,6 +186,13 @@ impl SupervisorService {
         let text = String::from_utf8(bytes.into());
         text.map(Some)
             .map_err(|error| Failure::Corrupt(format!("content {digest}: {error}")))
+    }
+}
+
+fn keeps_texts(handle: &Handle) -> bool {
+    match handle.state().settings.prompt_log {
+        PromptLog::Full => true,
+        PromptLog::Hashes | PromptLog::Off => false,
     }
 }
 

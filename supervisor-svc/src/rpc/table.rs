@@ -72,6 +72,7 @@ rows! {
         "GetPrompt" => Reads READS,
         "ListTranscript" => Reads READS,
         "WatchTranscript" => Reads READS,
+        "AppendTranscript" => Changes VERBS,
         "ExportSession" => Reads OBSERVERS,
         "ListArtifacts" => Reads READS,
         "GetContent" => Reads READS,

@@ -1,4 +1,4 @@
-//! Transcripts of threads: listed in pages, and followed.
+//! Transcripts of threads: listed in pages, followed, and written by clients.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -18,13 +18,16 @@ use crate::{
         status::{RESUME, draining, refused},
     },
     domain::{
-        ids::ThreadId,
-        rules::authority,
+        event::ConditionKind,
+        ids::{Generation, ThreadId},
+        rejection::Rejection,
+        rules::{authority, start},
         state::session::Session,
-        transcript::{TranscriptKind, TranscriptKinds},
+        time::UnixMillis,
+        transcript::{TranscriptKind, TranscriptKinds, TranscriptSource},
     },
     engine::{Failure, Handle},
-    transcripts::shown,
+    transcripts::{BATCH_ENTRIES, BATCH_TEXT_BYTES, shown, stored},
 };
 
 /// Maximum number of the last entries that a request may ask for.
@@ -80,6 +83,69 @@ pub(super) async fn watch_transcript(
     Ok(ReceiverStream::new(messages))
 }
 
+pub(super) async fn append_transcript(
+    service: &SupervisorService,
+    request: Request<pb::AppendTranscriptRequest>,
+) -> Result<pb::AppendTranscriptResponse, Status> {
+    let call = Call::of(&request)?;
+    let request = request.into_inner();
+    let (handle, target) = service
+        .read_target(&call, &request.session_id, &request.thread_id, "AppendTranscript")
+        .await?;
+    let session = handle.state();
+    let thread = authority::authorize(&session, &call.caller, "AppendTranscript", target).map_err(refused)?;
+    start::takes_part(&session, thread).map_err(refused)?;
+    if !thread.spawned.client_owned {
+        return Err(refused(Rejection::IllegalTransition {
+            thread: target,
+            status: thread.status.kind(),
+            wanted: "take entries from a client: a runner writes its transcript",
+        }));
+    }
+    check_entries(&request)?;
+    let source = TranscriptSource {
+        session: handle.id(),
+        thread: target,
+        generation: thread.generation,
+        batch: request.batch,
+    };
+    let now = service.clock().now();
+    let entries = stored(thread.generation, request.entries, session.settings.transcript, now);
+    let last = service
+        .transcripts
+        .append_now(source, entries)
+        .await
+        .map_err(Failure::from)?;
+    Ok(pb::AppendTranscriptResponse {
+        last_number: last.unwrap_or_default(),
+    })
+}
+
+fn check_entries(request: &pb::AppendTranscriptRequest) -> Result<(), Status> {
+    let count = request.entries.len();
+    if request.batch == 0 {
+        return Err(parse::bad("batch", "batch is required: a number above 0"));
+    }
+    if count == 0 || count > BATCH_ENTRIES {
+        let text = format!("entries has {count} entries; 1 to {BATCH_ENTRIES} are allowed");
+        return Err(parse::bad("entries", text));
+    }
+    let bytes: usize = request.entries.iter().map(|entry| entry.text.len()).sum();
+    if bytes > BATCH_TEXT_BYTES {
+        let text = format!("entries has {bytes} bytes of text; at most {BATCH_TEXT_BYTES} are allowed");
+        return Err(parse::bad("entries", text));
+    }
+    let unknown = |entry: &&pb::TranscriptEntry| TranscriptKind::from_number(entry.kind).is_err();
+    match request.entries.iter().find(unknown) {
+        Some(entry) => Err(no_kind("entries.kind", entry.kind)),
+        None => Ok(()),
+    }
+}
+
+fn no_kind(field: &'static str, kind: i32) -> Status {
+    parse::bad(field, format!("{kind} is no kind of transcript entries"))
+}
+
 /// Reads the transcript of one thread for one caller.
 pub(super) struct Reader {
     service: SupervisorService,
@@ -100,10 +166,7 @@ impl Reader {
         let kinds = if kinds.is_empty() {
             TranscriptKinds::ALL
         } else {
-            let read = |kind: &i32| {
-                TranscriptKind::from_number(*kind)
-                    .map_err(|_| parse::bad("kinds", format!("{kind} is no kind of transcript entries")))
-            };
+            let read = |kind: &i32| TranscriptKind::from_number(*kind).map_err(|_| no_kind("kinds", *kind));
             kinds.iter().map(read).collect::<Result<_, _>>()?
         };
         Ok(Self {
@@ -160,6 +223,9 @@ struct Watch {
     call: Call,
 }
 
+/// The conditions of a thread, its attempt, and whether it has no turn; `None`: there is no such thread.
+type Noted = Option<(Vec<(ConditionKind, (UnixMillis, String))>, Generation, bool)>;
+
 type Outbox = mpsc::Sender<Result<pb::WatchTranscriptResponse, Status>>;
 
 /// The reason why a watch ends.
@@ -207,7 +273,10 @@ impl Watch {
         loop {
             // Marked before the entries are read, so that no later change is missed.
             changes.mark_unchanged();
-            let is_over = self.is_over(&states.borrow_and_update());
+            let (is_over, noted) = {
+                let session = states.borrow_and_update();
+                (self.is_over(&session), self.noted(&session))
+            };
             self.check_caller()?;
             let entries = self.reader.entries(after, WATCHED_ENTRIES).await?;
             if let Some(last) = entries.last() {
@@ -228,7 +297,7 @@ impl Watch {
             tokio::select! {
                 changed = changes.changed() => changed.map_err(|_| End::Planned)?,
                 // The session is passivated or moved: the client watches again.
-                over = self.over(&mut states) => over?,
+                over = self.over(&noted, &mut states) => over?,
                 _ = idle.tick() => self.send(outbox, Vec::new(), after).await?,
             }
         }
@@ -243,10 +312,19 @@ impl Watch {
         outbox.send(Ok(message)).await.map_err(|_| End::Gone)
     }
 
-    /// Waits until the thread is closed or the caller's token is no longer valid. Fails if the session's actor ends.
-    async fn over(&self, states: &mut watch::Receiver<Arc<Session>>) -> Result<(), End> {
-        let over = states.wait_for(|session| self.is_over(session) || self.is_stale(session));
-        over.await.map(drop).map_err(|_| End::Planned)
+    /// Waits until the thread is closed, an event may have added a notice to its transcript, or the caller's token is no
+    /// longer valid. Fails if the session's actor ends.
+    async fn over(&self, noted: &Noted, states: &mut watch::Receiver<Arc<Session>>) -> Result<(), End> {
+        let is_over =
+            |session: &Arc<Session>| self.is_over(session) || self.is_stale(session) || self.noted(session) != *noted;
+        states.wait_for(is_over).await.map(drop).map_err(|_| End::Planned)
+    }
+
+    /// Returns the parts of the thread's state whose changes may be [notices](crate::transcripts::notice).
+    fn noted(&self, session: &Session) -> Noted {
+        let thread = session.thread(self.reader.thread)?;
+        let conditions = thread.conditions.iter().map(|(kind, since)| (*kind, since.clone()));
+        Some((conditions.collect(), thread.generation, thread.turn.awaits_dispatch()))
     }
 
     /// Returns whether the thread is closed.

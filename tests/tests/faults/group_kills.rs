@@ -1,20 +1,31 @@
 //! `kill -9` of the supervisor, the runner and both during a group: every item has one final outcome, no item runs twice
-//! without a recorded retry, and the concurrency is never exceeded.
+//! without a recorded retry, the concurrency is never exceeded, transcripts have every acknowledged entry once and in order,
+//! and a cancelled group leaves no agent process.
 //!
 //! `TROUPE_GROUP_KILLS` sets the number of kills (6 by default), and `TROUPE_GROUP_ITEMS` the number of items (60).
 
-use std::{collections::BTreeMap, env, net::SocketAddr, path::Path, process::Stdio, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    net::SocketAddr,
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    process::Stdio,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use tokio::{
     process::{Child, Command},
     time::sleep,
 };
 use troupe_proto::supervisor::v1::{
-    CreateGroupRequest, CreateSessionRequest, GetGroupRequest, Group, GroupItem, GroupItemOutcome, GroupState,
-    ListTranscriptRequest, RestartPolicy, SpawnAgentRequest, StatusKind, event::Kind,
+    AppendTranscriptRequest, CancelGroupRequest, CreateGroupRequest, CreateSessionRequest, GetGroupRequest, Group,
+    GroupItem, GroupItemOutcome, GroupState, ListTranscriptRequest, RestartPolicy, SpawnAgentRequest, StatusKind,
+    TranscriptEntry, TranscriptKind, event::Kind,
 };
 use troupe_tests::{
-    client::Supervisor,
+    client::{self, Supervisor},
     process::troupe,
     rng::Rng,
     service::{Ground, Service},
@@ -62,10 +73,10 @@ fn given(variable: &str, default: usize) -> usize {
 }
 
 /// Reads a group across restarts of the service.
-async fn group(client: &Supervisor, session: &str) -> Option<Group> {
+async fn group(client: &Supervisor, session: &str, name: &str) -> Option<Group> {
     let request = GetGroupRequest {
         session_id: session.to_owned(),
-        name: String::from("g"),
+        name: name.to_owned(),
         ..GetGroupRequest::default()
     };
     let answer = client.clone().get_group(request).await.ok()?;
@@ -79,22 +90,40 @@ fn has_ended(group: &Group) -> bool {
     )
 }
 
-async fn create(service: &Service, items: usize) -> Tree {
+/// Returns the group when it is as expected.
+async fn group_that(client: &Supervisor, session: &str, name: &str, is_expected: impl Fn(&Group) -> bool) -> Group {
+    let found = async {
+        loop {
+            match group(client, session, name).await {
+                Some(group) if is_expected(&group) => return group,
+                _ => sleep(Duration::from_millis(100)).await,
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), found)
+        .await
+        .expect("the group comes to that")
+}
+
+async fn open(service: &Service) -> Tree {
     let request = CreateSessionRequest {
         restart_policy: RestartPolicy::OnLost.into(),
         ..CreateSessionRequest::default()
     };
-    let tree = Tree::open(service.client(), request).await;
+    Tree::open(service.client(), request).await
+}
+
+async fn create(tree: &Tree, name: &str, message: &str, items: usize) {
     let item = |number: usize| GroupItem {
         key: number.to_string(),
         ..GroupItem::default()
     };
     let request = CreateGroupRequest {
         session_id: tree.session.clone(),
-        name: String::from("g"),
+        name: name.to_owned(),
         template: Some(SpawnAgentRequest {
             agent_type: String::from("worker"),
-            message: Some(String::from("Do {key}.")),
+            message: Some(message.to_owned()),
             ..SpawnAgentRequest::default()
         }),
         items: (0..items).map(item).collect(),
@@ -105,7 +134,63 @@ async fn create(service: &Service, items: usize) -> Tree {
     within("CreateGroup", tree.client().create_group(request))
         .await
         .unwrap();
-    tree
+}
+
+/// Appends numbered entries to the transcript of the root, each until it is acknowledged. Returns their number when
+/// `address` is empty.
+async fn append_entries(address: Arc<Mutex<Option<SocketAddr>>>, session: String) -> u64 {
+    let mut batch = 0;
+    loop {
+        let Some(address) = *address.lock().unwrap() else {
+            return batch;
+        };
+        let request = AppendTranscriptRequest {
+            session_id: session.clone(),
+            batch: batch + 1,
+            entries: vec![TranscriptEntry {
+                kind: TranscriptKind::Message.into(),
+                text: (batch + 1).to_string(),
+                ..TranscriptEntry::default()
+            }],
+            ..AppendTranscriptRequest::default()
+        };
+        match client::supervisor(address, None).append_transcript(request).await {
+            Ok(_) => batch += 1,
+            // The service is being restarted.
+            Err(_) => sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+async fn transcript(tree: &Tree, thread: &str) -> Vec<TranscriptEntry> {
+    let mut request = ListTranscriptRequest {
+        session_id: tree.session.clone(),
+        thread_id: thread.to_owned(),
+        page_size: 1_000,
+        ..ListTranscriptRequest::default()
+    };
+    let mut entries = Vec::new();
+    loop {
+        let page = within("ListTranscript", tree.client().list_transcript(request.clone())).await;
+        let page = page.unwrap().into_inner();
+        entries.extend(page.entries);
+        if page.next_page_token.is_empty() {
+            return entries;
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+/// The processes of a home that are not the runner itself.
+fn agents(home: &Path, runner: Option<u32>) -> Vec<u32> {
+    let is_of_home = |process: &u32| {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        let home = home.as_os_str().as_bytes();
+        environment.windows(home.len()).any(|part| part == home)
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter(is_of_home).filter(|id| Some(*id) != runner).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,13 +201,16 @@ async fn group_survives_kills_of_supervisor_and_runner() {
     let home = tempfile::tempdir().unwrap();
     let mut service = ground.start(LIMITS).await;
     let mut runner = Runner::start(service.address(), home.path());
-    let tree = create(&service, items).await;
+    let tree = open(&service).await;
+    create(&tree, "g", "Do {key}.", items).await;
     let session = tree.session.clone();
+    let address = Arc::new(Mutex::new(Some(service.address())));
+    let appending = tokio::spawn(append_entries(Arc::clone(&address), session.clone()));
     let mut rng = Rng::new(7, "kills");
     let mut done = 0;
     while done < kills {
         sleep(Duration::from_millis(100 + rng.below(300))).await;
-        if group(&service.client(), &session)
+        if group(&service.client(), &session, "g")
             .await
             .is_some_and(|group| has_ended(&group))
         {
@@ -145,17 +233,7 @@ async fn group_survives_kills_of_supervisor_and_runner() {
     println!("{done} kills");
     assert!(done > 0, "the group ended before the first kill");
     let client = service.client();
-    let ended = async {
-        loop {
-            match group(&client, &session).await {
-                Some(group) if has_ended(&group) => return group,
-                _ => sleep(Duration::from_millis(100)).await,
-            }
-        }
-    };
-    let ended = tokio::time::timeout(Duration::from_secs(120), ended)
-        .await
-        .expect("the group ends");
+    let ended = group_that(&client, &session, "g", has_ended).await;
     let total = u32::try_from(items).unwrap();
     assert_eq!(ended.succeeded + ended.failed, total, "{ended:?}");
 
@@ -194,17 +272,70 @@ async fn group_survives_kills_of_supervisor_and_runner() {
     let threads = tree.threads().await;
     let open = threads.iter().filter(|thread| kind(thread) != StatusKind::Shutdown);
     assert_eq!(open.count(), 1, "only the root is open");
-    for thread in threads.iter().filter(|thread| thread.depth == 1).step_by(10) {
-        let request = ListTranscriptRequest {
-            thread_id: thread.thread_id.clone(),
-            page_size: 1_000,
-            ..ListTranscriptRequest::default()
-        };
-        let page = within("ListTranscript", tree.client().list_transcript(request)).await;
-        let entries = page.unwrap().into_inner().entries;
-        let numbers: Vec<u64> = entries.iter().map(|entry| entry.number).collect();
-        assert!(numbers.iter().copied().eq(1..=entries.len() as u64), "{numbers:?}");
+    for thread in threads.iter().filter(|thread| thread.depth == 1) {
+        let entries = transcript(&tree, &thread.thread_id).await;
+        assert!(
+            entries.iter().map(|entry| entry.number).eq(1..=entries.len() as u64),
+            "{entries:?}"
+        );
+        let of_runner = entries.iter().filter(|entry| entry.kind() != TranscriptKind::Notice);
+        let identities = of_runner.map(|entry| (entry.generation, entry.turn, entry.kind, &entry.text));
+        let (all, distinct): (Vec<_>, BTreeSet<_>) = identities.map(|identity| (identity, identity)).unzip();
+        assert_eq!(all.len(), distinct.len(), "an entry is stored twice: {entries:?}");
     }
+    *address.lock().unwrap() = None;
+    let appended = within("the last append", appending).await.unwrap();
+    let texts = transcript(&tree, &tree.root).await.into_iter().map(|entry| entry.text);
+    assert!(
+        texts.eq((1..=appended).map(|number| number.to_string())),
+        "{appended} entries"
+    );
+
+    leave_no_agent(&ground, service, runner, &tree, home.path()).await;
+}
+
+/// Cancels a group while its agents work, and kills the runner and the supervisor in the meantime.
+async fn leave_no_agent(ground: &Ground, mut service: Service, mut runner: Runner, tree: &Tree, home: &Path) {
+    create(tree, "h", "hold", 40).await;
+    let running = group_that(&service.client(), &tree.session, "h", |group| {
+        group.running == CONCURRENCY
+    })
+    .await;
+    let of_home = |is_expected: fn(usize) -> bool, process| async move {
+        while !is_expected(agents(home, process).len()) {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within(
+        "the agents",
+        of_home(|agents| agents >= CONCURRENCY as usize, runner.process.id()),
+    )
+    .await;
+    runner.kill().await;
+    let request = CancelGroupRequest {
+        request_id: String::from("cancel"),
+        session_id: tree.session.clone(),
+        group_id: running.spec.unwrap().group_id,
+        ..CancelGroupRequest::default()
+    };
+    within("CancelGroup", service.client().cancel_group(request))
+        .await
+        .unwrap();
+    let address = service.address().to_string();
+    service.kill().await;
+    service = ground.start_at(&address, LIMITS).await;
+    runner.start_again();
+    let ended = group_that(&service.client(), &tree.session, "h", has_ended).await;
+    assert_eq!(
+        (ended.state(), ended.cancelled),
+        (GroupState::Cancelled, 40),
+        "{ended:?}"
+    );
+    within(
+        "the end of the agents",
+        of_home(|agents| agents == 0, runner.process.id()),
+    )
+    .await;
     runner.kill().await;
     service.kill().await;
 }

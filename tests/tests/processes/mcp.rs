@@ -172,7 +172,8 @@ async fn mcp_session_ends_with_its_client() {
             assert!(hints[hint].is_boolean(), "{hint} of {tool}");
         }
         assert!(hints["title"].is_string() && hints["openWorldHint"] == false, "{tool}");
-        let reads = ["list_agents", "list_active_agents", "wait"].contains(&tool["name"].as_str().unwrap());
+        let reads =
+            ["list_agents", "list_active_agents", "read_transcript", "wait"].contains(&tool["name"].as_str().unwrap());
         assert_eq!(hints["readOnlyHint"], reads, "{tool}");
         assert_eq!(hints["destructiveHint"], tool["name"] == "close_agent", "{tool}");
     }
@@ -231,6 +232,26 @@ async fn mcp_session_ends_with_its_client() {
         .unwrap();
     let message = waited["status"][id]["completed"].as_str().unwrap();
     assert!(message.contains("hello"), "{waited}");
+    let read = async |client: &mut Client, arguments| client.call("read_transcript", arguments).await;
+    let whole = read(&mut client, json!({"id": id})).await.unwrap();
+    let entries = whole["entries"].as_array().unwrap();
+    assert_eq!(entries[0]["kind"], "input", "{whole}");
+    let says_hello = |entry: &Value| entry["kind"] == "message" && entry.to_string().contains("hello");
+    assert!(entries.iter().any(says_hello), "{whole}");
+    let rest = read(&mut client, json!({"id": id, "after": 1})).await.unwrap();
+    assert_eq!(rest["entries"].as_array().unwrap()[..], entries[1..]);
+    let inputs = read(&mut client, json!({"id": id, "kinds": ["input"]})).await.unwrap();
+    assert_eq!(inputs["entries"].as_array().unwrap().len(), 1, "{inputs}");
+    // A client executes the root, and the server records its calls.
+    let own = read(&mut client, json!({"kinds": ["tool_call", "tool_result"]}))
+        .await
+        .unwrap();
+    let calls: Vec<&Value> = own["entries"].as_array().unwrap().iter().collect();
+    let spawn = calls.iter().position(|entry| entry["tool"] == "spawn_agent").unwrap();
+    assert!(calls[spawn]["text"].as_str().unwrap().contains("say: hello"), "{own}");
+    assert!(calls[spawn + 1]["text"].as_str().unwrap().contains(id), "{own}");
+    let refused = read(&mut client, json!({"kinds": ["thoughts"]})).await.unwrap_err();
+    assert_eq!(refused["reason"], "INVALID_ARGUMENT", "{refused}");
 
     let refused = client
         .call("spawn_agent", json!({"agent_type": "worker", "message": " "}))
@@ -345,6 +366,8 @@ async fn thread_option_restricts_calls_to_its_subtree() {
         ("send_input", json!({"id": tree.root, "message": "Stop."})),
         ("set_thread_note", json!({"id": sibling.id, "note": "theirs"})),
         ("wait", json!({"ids": [below.id, sibling.id], "timeout_ms": 10_000})),
+        ("read_transcript", json!({"id": sibling.id})),
+        ("read_transcript", json!({"id": nobody})),
         ("close_agent", json!({"id": nobody})),
         ("send_input", json!({"id": nobody, "message": "Stop."})),
         ("wait", json!({"ids": [below.id, nobody], "timeout_ms": 10_000})),

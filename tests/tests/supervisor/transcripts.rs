@@ -1,12 +1,15 @@
 //! Transcripts: entries are stored once and in order, listed, followed, and displayed only to authorized callers.
 
+use std::time::Duration;
+
 use tonic::{Code, Status};
-use troupe_proto::reason::Reason;
 use troupe_proto::supervisor::v1::{
-    CloseAgentRequest, CreateSessionRequest, DeleteSessionRequest, ExportSessionRequest, ListTranscriptRequest,
-    ListTranscriptResponse, ToolVerdict, TranscriptEntry, TranscriptKind as K, TranscriptLog, TranscriptToolCall,
-    TranscriptToolResult, WatchTranscriptRequest, WatchTranscriptResponse, export_session_response::Record,
+    AppendTranscriptRequest, CloseAgentRequest, CreateSessionRequest, DeleteSessionRequest, ExportSessionRequest,
+    ListTranscriptRequest, ListTranscriptResponse, PolicyGapReport, ToolVerdict, TranscriptEntry, TranscriptKind as K,
+    TranscriptLog, TranscriptToolCall, TranscriptToolResult, WatchTranscriptRequest, WatchTranscriptResponse,
+    export_session_response::Record, runner_report::Kind,
 };
+use troupe_proto::{fault::reason_of, reason::Reason};
 use troupe_tests::{
     client::Supervisor,
     content::read,
@@ -339,10 +342,129 @@ async fn thread_reads_its_subtree_and_viewer_reads_no_texts() {
     assert!(read(&viewer, &tree.session, &digest).await.is_err());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_writes_the_transcript_of_its_root() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let root = pair.with_token(&tree.root_token);
+    let batch = |batch, entries: Vec<TranscriptEntry>| AppendTranscriptRequest {
+        batch,
+        entries,
+        ..AppendTranscriptRequest::default()
+    };
+    let append = async |client: &Supervisor, request: AppendTranscriptRequest| {
+        let answer = within("an append", client.clone().append_transcript(request)).await?;
+        Ok::<u64, Status>(answer.into_inner().last_number)
+    };
+    let first = || batch(7, vec![entry(K::Input, "Ship it."), entry(K::Message, "I look.")]);
+    assert_eq!(append(&root, first()).await.unwrap(), 2);
+    assert_eq!(append(&root, first()).await.unwrap(), 0, "a retry");
+    assert_eq!(
+        append(&root, batch(8, vec![entry(K::Message, "Done.")])).await.unwrap(),
+        3
+    );
+    let by_operator = AppendTranscriptRequest {
+        session_id: tree.session.clone(),
+        ..batch(9, vec![entry(K::Notice, "seen")])
+    };
+    assert_eq!(append(&tree.client(), by_operator).await.unwrap(), 4);
+    let found = page(&root, of("")).await.unwrap();
+    assert_eq!(
+        shown(&found),
+        [(1, "Ship it."), (2, "I look."), (3, "Done."), (4, "seen")]
+    );
+
+    let worker = tree.spawn("worker").await;
+    let by_worker = append(
+        &pair.with_token(&worker.token),
+        batch(1, vec![entry(K::Message, "Me too.")]),
+    )
+    .await;
+    assert_eq!(reason_of(&by_worker.unwrap_err()), Some(Reason::IllegalTransition));
+    let text = "x".repeat(1_024 * 1_024);
+    for (bad, field) in [
+        (batch(0, vec![entry(K::Message, "x")]), "batch"),
+        (batch(10, Vec::new()), "entries"),
+        (batch(10, vec![entry(K::Message, "x"); 257]), "entries"),
+        (
+            batch(
+                10,
+                vec![
+                    entry(K::Message, &text),
+                    entry(K::Message, &text),
+                    entry(K::Message, "x"),
+                ],
+            ),
+            "entries",
+        ),
+        (batch(10, vec![entry(K::Unspecified, "x")]), "entries.kind"),
+    ] {
+        let refusal = append(&root, bad).await.unwrap_err();
+        assert_eq!(refusal.code(), Code::InvalidArgument, "{refusal}");
+        assert!(
+            refusal.message().starts_with(field) || field == "entries.kind",
+            "{refusal}"
+        );
+    }
+    tree.end().await;
+    let late = AppendTranscriptRequest {
+        session_id: tree.session.clone(),
+        ..batch(11, vec![entry(K::Message, "late")])
+    };
+    assert_eq!(
+        reason_of(&append(&tree.client(), late).await.unwrap_err()),
+        Some(Reason::ThreadClosed)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conditions_and_lost_attempts_are_notices() {
+    let pair = Pair::with(|config| config.lease = Duration::from_secs(3)).await;
+    let tree = pair.tree().await;
+    let (mut runner, attempt) = running(&pair, &tree).await;
+    let request = WatchTranscriptRequest {
+        thread_id: attempt.thread.clone(),
+        ..WatchTranscriptRequest::default()
+    };
+    let mut watch = Watch::open(&tree.client(), request).await;
+    runner.transcribe(&attempt, 1, vec![entry(K::Message, "I look.")]).await;
+    let gap = PolicyGapReport {
+        gap: String::from("web_search"),
+    };
+    runner.report(&attempt, Kind::PolicyGap(gap)).await;
+    drop(runner);
+    let mut found = Vec::new();
+    for expected in [
+        "I look.",
+        "POLICY_GAP: web_search",
+        "UNREACHABLE: runner r has been away for half of its lease",
+        "the attempt ended: runner r was lost",
+    ] {
+        while found.is_empty() {
+            found = within(expected, watch.entries()).await;
+        }
+        let (_, text) = found.remove(0);
+        assert!(text.starts_with(expected), "{text}");
+    }
+    let all = page(&tree.client(), of(&attempt.thread)).await.unwrap();
+    let numbers: Vec<u64> = all.entries.iter().map(|entry| entry.number).collect();
+    assert_eq!(numbers, [1, 2, 3, 4]);
+    assert!(
+        all.entries[1..]
+            .iter()
+            .all(|entry| entry.kind() == K::Notice && entry.turn == 1)
+    );
+}
+
 /// All records of an export.
 async fn exported(client: &Supervisor, session: &str) -> Result<Vec<Record>, Status> {
+    records(client, session, false).await
+}
+
+async fn records(client: &Supervisor, session: &str, prompt_texts: bool) -> Result<Vec<Record>, Status> {
     let request = ExportSessionRequest {
         session_id: session.to_owned(),
+        prompt_texts,
     };
     let mut stream = within("an export", client.clone().export_session(request))
         .await?
@@ -395,6 +517,18 @@ async fn export_has_everything_in_order() {
     });
     let expected = (1..=200).map(|number| (attempt.thread.as_str(), number));
     assert!(numbers.eq(expected));
+
+    let has_text = |record: &Record| match record {
+        Record::Prompt(prompt) => prompt.blocks.iter().any(|block| !block.text.is_empty()),
+        _ => false,
+    };
+    assert!(!records.iter().any(has_text));
+    let with_texts = self::records(&tree.client(), &tree.session, true).await.unwrap();
+    assert_eq!(with_texts.iter().filter(|record| has_text(record)).count(), 1);
+    let by_viewer = self::records(&pair.with_token(VIEWER), &tree.session, true)
+        .await
+        .unwrap();
+    assert!(!by_viewer.iter().any(has_text));
 
     let seen = exported(&pair.with_token(VIEWER), &tree.session).await.unwrap();
     assert_eq!(seen.len(), records.len());

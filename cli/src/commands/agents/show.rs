@@ -236,10 +236,13 @@ mod tests {
     fn role_shows_tools_and_all_prompts() {
         let agent = explorer();
         let tools = Tools::of(&agent);
-        assert_eq!(tools.allowed, ["exec_command", "read_file"]);
+        assert_eq!(tools.allowed, ["read_transcript", "exec_command", "read_file"]);
         assert!(tools.denied.contains(&"apply_patch") && tools.denied.contains(&"read_mcp_resource"));
         let text = ui::plain(&whole(&agent, &tools, 120));
-        assert!(text.contains("  exec_command read_file\n  not spawn_agent"), "{text}");
+        assert!(
+            text.contains("  read_transcript exec_command read_file\n  not spawn_agent"),
+            "{text}"
+        );
         assert!(text.ends_with("prompt of explorer: fast\n  │ Be fast."), "{text}");
     }
 

@@ -42,7 +42,7 @@ pub(super) fn document(export: &Export) -> String {
     for thread in &export.threads {
         let transcript = export.transcript(thread);
         if !transcript.is_empty() {
-            out.push_str(&of_thread(thread, transcript));
+            out.push_str(&of_thread(export, thread, transcript));
         }
     }
     out.push_str("</html>\n");
@@ -92,11 +92,16 @@ fn timeline(export: &Export) -> String {
     rows.collect()
 }
 
-fn of_thread(thread: &Thread, transcript: &[TranscriptEntry]) -> String {
+fn of_thread(export: &Export, thread: &Thread, transcript: &[TranscriptEntry]) -> String {
     let id = escape(&thread.thread_id);
+    let prompts = export.prompts(thread).map(|(turn, text)| {
+        let text = escape(text);
+        format!("<details><summary>Prompt of turn {turn}</summary><pre>{text}</pre></details>\n")
+    });
+    let prompts: String = prompts.collect();
     let entries: String = transcript.iter().map(of_entry).collect();
     format!(
-        "<h2 id=\"{id}\">{}</h2>\n<details open><summary>{} entries</summary>\n{entries}</details>\n",
+        "<h2 id=\"{id}\">{}</h2>\n{prompts}<details open><summary>{} entries</summary>\n{entries}</details>\n",
         name(thread),
         transcript.len()
     )
@@ -162,6 +167,10 @@ mod tests {
         assert!(shown.contains("<a href=\"#t-2\">explorer alias of t-2"), "{shown}");
         assert!(
             shown.contains("class=\"completed\" style=\"left:1.00%;width:99.00%\" title=\"99.0 s\""),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("<summary>Prompt of turn 1</summary><pre>Answer &lt;briefly&gt;.</pre>"),
             "{shown}"
         );
         assert!(

@@ -20,17 +20,23 @@ pub(super) fn document(export: &Export) -> String {
     for thread in &export.threads {
         let transcript = export.transcript(thread);
         if !transcript.is_empty() {
-            out.push_str(&of_thread(thread, transcript));
+            out.push_str(&of_thread(export, thread, transcript));
         }
     }
     out
 }
 
-fn of_thread(thread: &Thread, transcript: &[TranscriptEntry]) -> String {
+fn of_thread(export: &Export, thread: &Thread, transcript: &[TranscriptEntry]) -> String {
     let status = names::status_kind(ui::status_of(thread));
     let role = sanitize::line(&ui::role(thread));
     let id = sanitize::line(&thread.thread_id);
     let mut out = format!("\n## {role} {id}\n\nStatus: {status}\n");
+    for (turn, text) in export.prompts(thread) {
+        out.push_str(&format!(
+            "\n### Prompt of turn {turn}\n\n{}",
+            fenced(&sanitize::block(text))
+        ));
+    }
     let mut turn = 0;
     for entry in transcript {
         if entry.turn != 0 && entry.turn != turn {
@@ -82,9 +88,10 @@ mod tests {
             "{shown}"
         );
         assert!(
-            shown.contains("\n## explorer t-2\n\nStatus: COMPLETED\n\n### Turn 1\n"),
+            shown.contains("\n## explorer t-2\n\nStatus: COMPLETED\n\n### Prompt of turn 1\n\n```\nAnswer"),
             "{shown}"
         );
+        assert!(shown.contains("\n### Turn 1\n"), "{shown}");
         assert!(
             shown.contains("\n**call** 00:01:02\n\n```\nexec_command {\"command\":\"ls\"}  allowed\n```\n"),
             "{shown}"

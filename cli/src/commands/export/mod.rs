@@ -24,6 +24,7 @@ Examples:
   troupe export
   troupe export fa11aa -o jsonl >session.jsonl
   troupe export fa11aa -o html >session.html
+  troupe export fa11aa --prompts -o html >session.html
 
 Markdown is the default. The HTML file needs no network. A line of JSON lines is a record: a
 header, the session, its threads, events, prompts and artifacts, and the entries of the
@@ -36,6 +37,9 @@ pub(crate) struct Args {
     /// Session: an id, or the beginning or the end of one [default: the current session]
     #[arg(value_name = "SESSION", add = ArgValueCompleter::new(complete::sessions))]
     session: Option<String>,
+    /// Include the texts of the prompts
+    #[arg(long)]
+    prompts: bool,
 }
 
 /// Writes the session to standard output.
@@ -44,6 +48,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let session_id = ids::session_or_current(&mut supervisor, args.session.as_deref()).await?;
     let request = ExportSessionRequest {
         session_id: session_id.clone(),
+        prompt_texts: args.prompts,
     };
     let mut records = supervisor.export_session(request).await?.into_inner();
     let mut export = Export::default();
@@ -75,6 +80,8 @@ struct Export {
     threads: Vec<Thread>,
     /// The transcripts, by thread.
     transcripts: BTreeMap<String, Vec<TranscriptEntry>>,
+    /// The texts of the prompts that have some, by thread and turn.
+    prompts: BTreeMap<(String, u32), String>,
 }
 
 impl Export {
@@ -86,7 +93,14 @@ impl Export {
                 let transcript = self.transcripts.entry(exported.thread_id).or_default();
                 transcript.extend(exported.entry);
             }
-            Some(Record::Header(_) | Record::Event(_) | Record::Prompt(_) | Record::Artifact(_)) | None => {}
+            Some(Record::Prompt(prompt)) => {
+                let texts = prompt.blocks.iter().map(|block| block.text.trim());
+                let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
+                if !texts.is_empty() {
+                    self.prompts.insert((prompt.thread_id, prompt.turn), texts.join("\n\n"));
+                }
+            }
+            Some(Record::Header(_) | Record::Event(_) | Record::Artifact(_)) | None => {}
         }
     }
 
@@ -110,6 +124,13 @@ impl Export {
             .get(&thread.thread_id)
             .map(Vec::as_slice)
             .unwrap_or_default()
+    }
+
+    /// Returns the prompts of a thread, by turn.
+    fn prompts(&self, thread: &Thread) -> impl Iterator<Item = (u32, &str)> {
+        let key = |turn| (thread.thread_id.clone(), turn);
+        let prompts = self.prompts.range(key(0)..=key(u32::MAX));
+        prompts.map(|((_, turn), text)| (*turn, text.as_str()))
     }
 
     /// Returns the first and the last known time of a thread, in seconds since the epoch.
@@ -193,6 +214,7 @@ mod tests {
                 thread("t-2", "t-1", StatusKind::Completed, 61, 160),
             ],
             transcripts: BTreeMap::from([("t-2".to_owned(), entries)]),
+            prompts: BTreeMap::from([(("t-2".to_owned(), 1), "Answer <briefly>.".to_owned())]),
         }
     }
 

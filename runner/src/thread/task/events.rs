@@ -49,15 +49,11 @@ impl ThreadTask {
             AgentEvent::ToolAsked(asked) => self.ask(asked),
             AgentEvent::UnofferedCall { tool, arguments } => self.refuse_unoffered(tool, arguments),
             AgentEvent::ContextLost(reason) => {
-                let notice = format!("The earlier conversation is lost: {reason}");
-                self.transcript.text(TranscriptKind::Notice, &notice);
                 self.reporter
                     .report(Kind::ContextLost(ContextLostReport { reason }))
                     .await;
             }
             AgentEvent::PolicyGap(gap) => {
-                let notice = format!("The program cannot enforce a part of its policy: {gap}");
-                self.transcript.text(TranscriptKind::Notice, &notice);
                 self.reporter.report(Kind::PolicyGap(PolicyGapReport { gap })).await;
             }
             AgentEvent::InputTaken(number) => self.input_taken(number).await,

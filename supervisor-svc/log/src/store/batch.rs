@@ -13,6 +13,7 @@ use super::{
         MAX_BATCH_BYTES, MAX_BATCH_ITEMS, MAX_CONTENT_BYTES, MAX_CURSOR_BYTES, MAX_KEY_BYTES, MAX_OUTCOME_BYTES,
         MAX_RECORD_BYTES, MAX_SNAPSHOT_BYTES, MAX_SUMMARY_BYTES,
     },
+    transcript::NewEntry,
 };
 
 /// The hash of a request's canonical encoding: one request id with two hashes is two requests.
@@ -145,6 +146,8 @@ pub struct Batch {
     pub contents: Vec<Content>,
     /// Marks of the records that can be found without reading the log and are retained by compaction.
     pub marks: Vec<Mark>,
+    /// Entries that the records add to the transcripts of threads.
+    pub entries: Vec<(ThreadId, NewEntry)>,
     /// Threads that the records begin.
     pub new_threads: Vec<ThreadId>,
     /// Requests that these records answer.
@@ -167,7 +170,9 @@ impl Batch {
             .requests
             .iter()
             .map(|request| request.outcome.len() + request.scope.len() + request.request_id.len());
-        records.chain(contents).chain(requests).fold(0, usize::saturating_add)
+        let entries = self.entries.iter().map(|(_, entry)| entry.bytes());
+        let all = records.chain(contents).chain(requests).chain(entries);
+        all.fold(0, usize::saturating_add)
     }
 
     /// Checks sizes, counts and the numbering.
@@ -178,6 +183,7 @@ impl Batch {
         at_most_items("records", self.records.len())?;
         at_most_items("contents", self.contents.len())?;
         at_most_items("marks", self.marks.len())?;
+        at_most_items("entries", self.entries.len())?;
         at_most_items("new_threads", self.new_threads.len())?;
         at_most_items("requests", self.requests.len())?;
         let mut before = self.expected;

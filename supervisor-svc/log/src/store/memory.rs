@@ -312,6 +312,9 @@ fn write(log: &mut Log, threads: &mut BTreeMap<ThreadId, SessionId>, batch: Batc
     for content in batch.contents {
         log.contents.entry(content.digest).or_insert(content.bytes);
     }
+    for (thread, entry) in batch.entries {
+        log.transcripts.entry(thread).or_default().entries.push(entry);
+    }
     log.requests
         .extend(batch.requests.into_iter().map(|request| (request.key(), request)));
     log.due = batch.due;

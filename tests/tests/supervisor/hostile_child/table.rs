@@ -10,16 +10,16 @@ use troupe_proto::{
         ResolveSpawnRequest, RouteAgentRequest, WatchAgentsRequest,
     },
     supervisor::v1::{
-        AcknowledgeMailboxRequest, AskParentRequest, AttachRequest, AuthorizeToolRequest, Budget, CancelGroupRequest,
-        CloseAgentRequest, CloseSessionRequest, CreateEdgeRequest, CreateGroupRequest, CreateSessionRequest,
-        DeleteEdgeRequest, DeleteSessionRequest, DescribeToolsRequest, ExportSessionRequest, GetContentRequest,
-        GetGroupRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest, GetThreadRequest, InterruptAgentRequest,
-        ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest, ListGroupItemsRequest,
-        ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest, ListTranscriptRequest,
-        ReportResultRequest, ResolveApprovalRequest, ResumeAgentRequest, RetryGroupRequest, SendHandoffRequest,
-        SendInputRequest, SetActiveThreadRequest, SetThreadNoteRequest, SpawnAgentRequest, UpdateGroupRequest,
-        UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest, WatchNotificationsRequest,
-        WatchSessionsRequest, WatchThreadsRequest, WatchTranscriptRequest,
+        AcknowledgeMailboxRequest, AppendTranscriptRequest, AskParentRequest, AttachRequest, AuthorizeToolRequest,
+        Budget, CancelGroupRequest, CloseAgentRequest, CloseSessionRequest, CreateEdgeRequest, CreateGroupRequest,
+        CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest, DescribeToolsRequest, ExportSessionRequest,
+        GetContentRequest, GetGroupRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest, GetThreadRequest,
+        InterruptAgentRequest, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest,
+        ListGroupItemsRequest, ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest,
+        ListTranscriptRequest, ReportResultRequest, ResolveApprovalRequest, ResumeAgentRequest, RetryGroupRequest,
+        SendHandoffRequest, SendInputRequest, SetActiveThreadRequest, SetThreadNoteRequest, SpawnAgentRequest,
+        UpdateGroupRequest, UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest,
+        WatchNotificationsRequest, WatchSessionsRequest, WatchThreadsRequest, WatchTranscriptRequest,
     },
 };
 use troupe_tests::{pair::Pair, within};
@@ -170,6 +170,7 @@ pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Ve
         get_prompt(GetPromptRequest { session_id: session(), thread_id: thread(), turn: 1 });
         list_transcript(ListTranscriptRequest { session_id: session(), thread_id: thread() });
         watch_transcript(WatchTranscriptRequest { session_id: session(), thread_id: thread() });
+        append_transcript(AppendTranscriptRequest { session_id: session(), thread_id: thread(), batch: 1 });
         list_artifacts(ListArtifactsRequest { session_id: session(), thread_id: thread() });
         watch_threads(WatchThreadsRequest { session_id: session(), thread_id: thread() });
         wait_agents(WaitAgentsRequest { session_id: session(), thread_ids: vec![thread()] });

@@ -11,6 +11,7 @@ use super::{
     checksum,
     group::Failure,
     query::{self, blob, cursor_session, integer, millis},
+    transcript,
 };
 use crate::store::{
     batch::{Batch, Created, CreationKey, CursorKey, Evidence, Head, MarkKind, Snapshot},
@@ -101,6 +102,9 @@ fn write(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendErr
         insert.execute(params![session, mark.kind as i64, integer(mark.sequence.get()), thread])?;
     }
     write_contents(connection, batch)?;
+    for (thread, entry) in &batch.entries {
+        transcript::add(connection, batch.session, *thread, entry)?;
+    }
     let mut insert = connection.prepare_cached(
         "INSERT OR REPLACE INTO requests (session, scope, request_id, hash, outcome, expires, crc) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -327,6 +331,6 @@ pub(super) fn forget_requests(connection: &Connection, now: UnixMillis) -> Resul
     Ok(forgotten)
 }
 
-pub(super) fn existing(connection: &Connection, session: SessionId) -> Result<Head, Failure<WriteError>> {
+fn existing(connection: &Connection, session: SessionId) -> Result<Head, Failure<WriteError>> {
     query::head(connection, session)?.ok_or(Failure::Rejected(WriteError::NotFound { session }))
 }

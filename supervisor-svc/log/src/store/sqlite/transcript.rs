@@ -1,5 +1,7 @@
 //! Transcripts: writes and queries.
 
+use std::slice;
+
 use bytes::Bytes;
 use rusqlite::{Connection, Error as SqlError, OptionalExtension as _, Row, params};
 use supervisor_core::{
@@ -9,9 +11,9 @@ use supervisor_core::{
 use uuid::Uuid;
 
 use super::{
-    apply, checksum,
+    checksum,
     group::Failure,
-    query::{blob, bytes_at, integer, number_at},
+    query::{self, blob, bytes_at, integer, number_at},
 };
 use crate::store::{
     error::{ReadError, Side, WriteError},
@@ -36,7 +38,7 @@ struct Head {
     batch: u64,
 }
 
-/// Appends entries, and keeps the transcript within its bounds. Returns the last number; `None` if the batch is void.
+/// Appends entries of an attempt. Returns the last number; `None` if the batch is void.
 pub(super) fn append(
     connection: &Connection,
     source: TranscriptSource,
@@ -44,16 +46,40 @@ pub(super) fn append(
     session_bytes: u64,
 ) -> Result<Option<u64>, Failure<WriteError>> {
     let TranscriptSource { session, thread, .. } = source;
-    apply::existing(connection, session)?;
-    let mut head = head(connection, session, thread)?.unwrap_or(Head {
-        first: 1,
-        ..Head::default()
-    });
+    if query::head(connection, session)?.is_none() {
+        return Err(Failure::Rejected(WriteError::NotFound { session }));
+    }
+    let mut head = head(connection, session, thread)?;
     let (generation, batch) = (u64::from(source.generation.get()), source.batch);
     if (head.generation, head.batch) >= (generation, batch) {
         return Ok(None);
     }
-    let (session, thread) = (blob(source.session.as_uuid()), blob(source.thread.as_uuid()));
+    (head.generation, head.batch) = (generation, batch);
+    let last = write(connection, (session, thread), head, entries, session_bytes)?;
+    Ok(Some(last))
+}
+
+/// Appends an entry of the supervisor, whose texts are short.
+pub(super) fn add(
+    connection: &Connection,
+    session: SessionId,
+    thread: ThreadId,
+    entry: &NewEntry,
+) -> Result<(), SqlError> {
+    let head = head(connection, session, thread)?;
+    write(connection, (session, thread), head, slice::from_ref(entry), u64::MAX)?;
+    Ok(())
+}
+
+/// Writes entries and the head, and keeps the transcript within its bounds. Returns the last number.
+fn write(
+    connection: &Connection,
+    of: (SessionId, ThreadId),
+    mut head: Head,
+    entries: &[NewEntry],
+    session_bytes: u64,
+) -> Result<u64, SqlError> {
+    let (session, thread) = (blob(of.0.as_uuid()), blob(of.1.as_uuid()));
     let of_session = connection
         .prepare_cached("SELECT transcript_bytes FROM sessions WHERE session = ?1")?
         .query_row(params![session], |row| number_at(row, 0))?;
@@ -69,14 +95,7 @@ pub(super) fn append(
         let has_room = |text: &&[u8]| of_others + head.bytes + text.len() as u64 <= session_bytes;
         let text = Some(&entry.text[..]).filter(|text| !text.is_empty()).filter(has_room);
         head.bytes += text.map_or(0, |text| text.len() as u64);
-        let crc = checksum::transcript(
-            source.session,
-            source.thread,
-            head.last,
-            entry.kind,
-            &entry.header,
-            text,
-        );
+        let crc = checksum::transcript(of.0, of.1, head.last, entry.kind, &entry.header, text);
         insert.execute(params![
             session,
             thread,
@@ -89,13 +108,8 @@ pub(super) fn append(
             text.and_then(|_| entry.digest()).map(|digest| *digest.as_bytes()),
         ])?;
     }
-    head = Head {
-        generation,
-        batch,
-        ..head
-    };
-    remove_oldest(connection, source, &mut head)?;
-    drop_texts(connection, source, &mut head)?;
+    remove_oldest(connection, of, &mut head)?;
+    drop_texts(connection, of, &mut head)?;
     connection
         .prepare_cached("UPDATE sessions SET transcript_bytes = max(0, transcript_bytes + ?2) WHERE session = ?1")?
         .execute(params![session, integer(head.bytes) - integer(before)])?;
@@ -116,11 +130,11 @@ pub(super) fn append(
             integer(head.generation),
             integer(head.batch),
         ])?;
-    Ok(Some(head.last))
+    Ok(head.last)
 }
 
-fn head(connection: &Connection, session: SessionId, thread: ThreadId) -> Result<Option<Head>, SqlError> {
-    connection
+fn head(connection: &Connection, session: SessionId, thread: ThreadId) -> Result<Head, SqlError> {
+    let stored = connection
         .prepare_cached(
             "SELECT first, last, bytes, results_dropped, texts_dropped, generation, batch FROM transcripts \
              WHERE session = ?1 AND thread = ?2",
@@ -136,16 +150,20 @@ fn head(connection: &Connection, session: SessionId, thread: ThreadId) -> Result
                 batch: number_at(row, 6)?,
             })
         })
-        .optional()
+        .optional()?;
+    Ok(stored.unwrap_or(Head {
+        first: 1,
+        ..Head::default()
+    }))
 }
 
 /// Removes the oldest entries beyond the maximum number.
-fn remove_oldest(connection: &Connection, source: TranscriptSource, head: &mut Head) -> Result<(), SqlError> {
+fn remove_oldest(connection: &Connection, of: (SessionId, ThreadId), head: &mut Head) -> Result<(), SqlError> {
     let first = (head.last + 1).saturating_sub(MAX_TRANSCRIPT_ENTRIES);
     if first <= head.first {
         return Ok(());
     }
-    let (session, thread) = (blob(source.session.as_uuid()), blob(source.thread.as_uuid()));
+    let (session, thread) = (blob(of.0.as_uuid()), blob(of.1.as_uuid()));
     let mut delete = connection.prepare_cached(
         "DELETE FROM entries WHERE session = ?1 AND thread = ?2 AND number < ?3 \
          RETURNING length(header) + coalesce(length(text), 0)",
@@ -159,7 +177,7 @@ fn remove_oldest(connection: &Connection, source: TranscriptSource, head: &mut H
 }
 
 /// Drops the oldest texts while the transcript is too large: those of tool results first.
-fn drop_texts(connection: &Connection, source: TranscriptSource, head: &mut Head) -> Result<(), SqlError> {
+fn drop_texts(connection: &Connection, of: (SessionId, ThreadId), head: &mut Head) -> Result<(), SqlError> {
     for results_only in [true, false] {
         if head.bytes <= MAX_TRANSCRIPT_BYTES {
             return Ok(());
@@ -169,7 +187,7 @@ fn drop_texts(connection: &Connection, source: TranscriptSource, head: &mut Head
         } else {
             head.texts_dropped
         };
-        let dropped = drop_oldest(connection, source, head, results_only, after)?;
+        let dropped = drop_oldest(connection, of, head, results_only, after)?;
         if results_only {
             head.results_dropped = dropped;
         } else {
@@ -182,12 +200,12 @@ fn drop_texts(connection: &Connection, source: TranscriptSource, head: &mut Head
 /// Drops texts after an entry until the transcript is small enough. Returns the last examined entry.
 fn drop_oldest(
     connection: &Connection,
-    source: TranscriptSource,
+    of: (SessionId, ThreadId),
     head: &mut Head,
     results_only: bool,
     after: u64,
 ) -> Result<u64, SqlError> {
-    let (session, thread) = (blob(source.session.as_uuid()), blob(source.thread.as_uuid()));
+    let (session, thread) = (blob(of.0.as_uuid()), blob(of.1.as_uuid()));
     let mut select = connection.prepare_cached(
         "SELECT number, kind, header, length(text) FROM entries \
          WHERE session = ?1 AND thread = ?2 AND number > ?3 AND text IS NOT NULL AND (?4 = 0 OR kind = ?4) \
@@ -211,7 +229,7 @@ fn drop_oldest(
         if head.bytes <= MAX_TRANSCRIPT_BYTES {
             return Ok(examined);
         }
-        let crc = checksum::transcript(source.session, source.thread, number, kind, &header, None);
+        let crc = checksum::transcript(of.0, of.1, number, kind, &header, None);
         update.execute(params![session, thread, integer(number), crc])?;
         head.bytes = head.bytes.saturating_sub(size);
         examined = number;

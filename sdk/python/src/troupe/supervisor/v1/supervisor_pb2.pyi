@@ -3984,7 +3984,7 @@ class Prompt(_message.Message):
     @_builtins.property
     def blocks(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PromptBlock]:
         """The blocks of the effective prompt, whether all of them were sent or what changed; none where prompt_log is OFF. Texts
-        only in GetPrompt, where prompt_log is FULL, and never for viewers. A text that does not fit into 3 MiB together with
+        only in GetPrompt and ExportSession, where prompt_log is FULL, and never for viewers. A text that does not fit into 3 MiB together with
         those before it is left out; GetContent reads it by its sha256.
         """
 
@@ -4219,22 +4219,90 @@ class WatchTranscriptResponse(_message.Message):
 Global___WatchTranscriptResponse: _TypeAlias = WatchTranscriptResponse  # noqa: Y015
 
 @_typing.final
+class AppendTranscriptRequest(_message.Message):
+    """New entries of a transcript."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    THREAD_ID_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    thread_id: _builtins.str
+    """The thread. Empty: the caller's own; for operators the root."""
+    batch: _builtins.int
+    """The number of the batch, higher than those of all batches before it, such as the time in microseconds. A batch whose
+    number is not higher is ignored, so that a retry is safe.
+    """
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_transcript_pb2.TranscriptEntry]:
+        """The entries, oldest first: 1 to 256, with at most 2 MiB of text in total. Their numbers, generations and contents are
+        ignored. A time in the future is replaced by the present. The client removes secrets from the texts.
+        """
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        thread_id: _builtins.str = ...,
+        batch: _builtins.int = ...,
+        entries: _abc.Iterable[_transcript_pb2.TranscriptEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "entries", b"entries", "session_id", b"session_id", "thread_id", b"thread_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendTranscriptRequest: _TypeAlias = AppendTranscriptRequest  # noqa: Y015
+
+@_typing.final
+class AppendTranscriptResponse(_message.Message):
+    """The entries are durable."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAST_NUMBER_FIELD_NUMBER: _builtins.int
+    last_number: _builtins.int
+    """The number of the last entry. 0: nothing was stored, because the batch is an old one or the session does not keep entries
+    of these kinds.
+    """
+    def __init__(
+        self,
+        *,
+        last_number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_number", b"last_number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendTranscriptResponse: _TypeAlias = AppendTranscriptResponse  # noqa: Y015
+
+@_typing.final
 class ExportSessionRequest(_message.Message):
     """Which session to export."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    PROMPT_TEXTS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
+    prompt_texts: _builtins.bool
+    """Whether the prompts have their texts, as in GetPrompt. Otherwise they have digests."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
+        prompt_texts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_texts", b"prompt_texts", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4271,7 +4339,7 @@ class ExportSessionResponse(_message.Message):
 
     @_builtins.property
     def prompt(self) -> Global___Prompt:
-        """A prompt, without its texts."""
+        """A prompt. It has texts only if the request asks for them."""
 
     @_builtins.property
     def artifact(self) -> Global___Artifact:

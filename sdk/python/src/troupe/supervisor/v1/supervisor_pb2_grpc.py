@@ -253,6 +253,11 @@ class AgentSupervisorServiceStub:
                 request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptRequest.SerializeToString,
                 response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptResponse.FromString,
                 _registered_method=True)
+        self.AppendTranscript = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/AppendTranscript',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.AppendTranscriptRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.AppendTranscriptResponse.FromString,
+                _registered_method=True)
         self.ExportSession = channel.unary_stream(
                 '/troupe.supervisor.v1.AgentSupervisorService/ExportSession',
                 request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ExportSessionRequest.SerializeToString,
@@ -589,6 +594,13 @@ class AgentSupervisorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AppendTranscript(self, request, context):
+        """Appends entries to the transcript of a root that its client executes. Runners send the entries of other threads.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportSession(self, request, context):
         """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their contents,
         and the transcripts. The export is as of the time of the call. Compacted events are not part of it. A reader that takes
@@ -837,6 +849,11 @@ def add_AgentSupervisorServiceServicer_to_server(servicer, server):
                     servicer.WatchTranscript,
                     request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptRequest.FromString,
                     response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptResponse.SerializeToString,
+            ),
+            'AppendTranscript': grpc.unary_unary_rpc_method_handler(
+                    servicer.AppendTranscript,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.AppendTranscriptRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.AppendTranscriptResponse.SerializeToString,
             ),
             'ExportSession': grpc.unary_stream_rpc_method_handler(
                     servicer.ExportSession,
@@ -2024,6 +2041,33 @@ class AgentSupervisorService:
             '/troupe.supervisor.v1.AgentSupervisorService/WatchTranscript',
             troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptRequest.SerializeToString,
             troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.WatchTranscriptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendTranscript(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/AppendTranscript',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.AppendTranscriptRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.AppendTranscriptResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -135,6 +135,8 @@ class AgentSupervisorServiceStub:
     """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
     closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
     """
+    AppendTranscript: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.AppendTranscriptRequest, _supervisor_pb2.AppendTranscriptResponse]
+    """Appends entries to the transcript of a root that its client executes. Runners send the entries of other threads."""
     ExportSession: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.ExportSessionRequest, _supervisor_pb2.ExportSessionResponse]
     """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their contents,
     and the transcripts. The export is as of the time of the call. Compacted events are not part of it. A reader that takes
@@ -256,6 +258,8 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
     closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
     """
+    AppendTranscript: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.AppendTranscriptRequest, _supervisor_pb2.AppendTranscriptResponse]  # type: ignore[assignment]
+    """Appends entries to the transcript of a root that its client executes. Runners send the entries of other threads."""
     ExportSession: _aio.UnaryStreamMultiCallable[_supervisor_pb2.ExportSessionRequest, _supervisor_pb2.ExportSessionResponse]  # type: ignore[assignment]
     """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their contents,
     and the transcripts. The export is as of the time of the call. Compacted events are not part of it. A reader that takes
@@ -632,6 +636,14 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
         closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
         """
+
+    @_abc_1.abstractmethod
+    def AppendTranscript(
+        self,
+        request: _supervisor_pb2.AppendTranscriptRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.AppendTranscriptResponse, _abc.Awaitable[_supervisor_pb2.AppendTranscriptResponse]]:
+        """Appends entries to the transcript of a root that its client executes. Runners send the entries of other threads."""
 
     @_abc_1.abstractmethod
     def ExportSession(
