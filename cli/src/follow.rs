@@ -257,6 +257,18 @@ pub(crate) struct OpenSession {
 /// A message of the session with this id, or the permanent error of its watch.
 type Item<M> = (String, Result<Box<M>>);
 
+/// An item of [`AllSessions`].
+pub(crate) enum SessionsUpdate<M> {
+    /// The session with this id, or its roll-up, has changed.
+    Session(String),
+    /// A message of the session with this id.
+    Message(String, Box<M>),
+    /// The connection was lost, for this reason. The watches resume.
+    Lost(String),
+    /// A session cannot be followed.
+    Unfollowed(String, Error),
+}
+
 /// Follows each open session with a task, including sessions that open later.
 pub(crate) struct AllSessions<W: Watch, F> {
     supervisor: Supervisor,
@@ -270,12 +282,12 @@ pub(crate) struct AllSessions<W: Watch, F> {
     items: mpsc::Receiver<Item<W::Message>>,
 }
 
-impl<W: Watch, F: Fn(&OpenSession) -> W> AllSessions<W, F> {
-    /// Follows each session with the watch that the function returns.
-    pub(crate) fn new(supervisor: Supervisor, watch: F) -> Self {
+impl<W: Watch, F: Fn(&OpenSession) -> Option<W>> AllSessions<W, F> {
+    /// Follows each of these sessions with the watch that the function returns.
+    pub(crate) fn new(supervisor: Supervisor, sessions: WatchSessionsRequest, watch: F) -> Self {
         let (sender, items) = mpsc::channel(1);
         Self {
-            sessions: Follow::new(supervisor.clone(), WatchSessionsRequest::default()),
+            sessions: Follow::new(supervisor.clone(), sessions),
             supervisor,
             watch,
             is_synced: false,
@@ -287,42 +299,65 @@ impl<W: Watch, F: Fn(&OpenSession) -> W> AllSessions<W, F> {
 
     /// Returns the next message with the id of its session. Reports lost connections, and sessions that cannot be
     /// followed. An error is permanent.
-    pub(crate) async fn next(&mut self, ui: &Ui) -> Result<(String, Box<W::Message>)> {
+    pub(crate) async fn next_message(&mut self, ui: &Ui) -> Result<(String, Box<W::Message>)> {
+        loop {
+            match self.next().await? {
+                SessionsUpdate::Session(_) => {}
+                SessionsUpdate::Message(session, message) => return Ok((session, message)),
+                SessionsUpdate::Lost(why) => ui.lost(&why, ""),
+                SessionsUpdate::Unfollowed(session, error) => {
+                    let id = ids::short(&session);
+                    ui.note(format_args!("session {id} cannot be followed: {}", error.message()));
+                }
+            }
+        }
+    }
+
+    /// Returns the next item. An error is permanent.
+    ///
+    /// Cancel safe, as [`Follow::next`].
+    pub(crate) async fn next(&mut self) -> Result<SessionsUpdate<W::Message>> {
         loop {
             tokio::select! {
                 Some((session, item)) = self.items.recv() => match item {
-                    Ok(message) => return Ok((session, message)),
+                    Ok(message) => return Ok(SessionsUpdate::Message(session, message)),
                     Err(error) => {
                         self.tasks.remove(&session);
                         // A deleted session is no failure.
                         if error.kind() != Kind::NotFound {
-                            let id = ids::short(&session);
-                            ui.note(format_args!("session {id} cannot be followed: {}", error.message()));
+                            return Ok(SessionsUpdate::Unfollowed(session, error));
                         }
                     }
                 },
                 update = self.sessions.next() => match update? {
-                    Update::Message(message) => self.update_tasks(*message),
-                    Update::Lost { why, .. } => ui.lost(&why, ""),
+                    Update::Message(message) => {
+                        if let Some(id) = self.update_tasks(*message) {
+                            return Ok(SessionsUpdate::Session(id));
+                        }
+                    }
+                    Update::Lost { why, .. } => return Ok(SessionsUpdate::Lost(why)),
                 },
             }
         }
     }
 
-    fn update_tasks(&mut self, message: WatchSessionsResponse) {
+    /// Returns the id of the session that the message is about.
+    fn update_tasks(&mut self, message: WatchSessionsResponse) -> Option<String> {
         let is_new = self.is_synced;
         self.is_synced |= message.synced;
-        let Some(session) = message.session else { return };
+        let session = message.session?;
         let id = session.session_id;
         if message.removed || session.closed {
             self.tasks.remove(&id);
-        } else if !self.tasks.contains_key(&id) {
+        } else if !self.tasks.contains_key(&id)
+            && let Some(watch) = (self.watch)(&OpenSession { id: id.clone(), is_new })
+        {
             let ended = CancellationToken::new();
-            let watch = (self.watch)(&OpenSession { id: id.clone(), is_new });
             let follow = Follow::new(self.supervisor.clone(), watch);
             tokio::spawn(forward(id.clone(), follow, self.sender.clone(), ended.clone()));
-            self.tasks.insert(id, ended.drop_guard());
+            self.tasks.insert(id.clone(), ended.drop_guard());
         }
+        Some(id)
     }
 }
 

@@ -70,14 +70,7 @@ impl SessionView {
         let Some(thread) = self.thread_mut(&telemetry.thread_id) else {
             return;
         };
-        if thread.generation != telemetry.generation {
-            return;
-        }
-        thread.usage = telemetry.usage;
-        thread.context_left_percent = telemetry.context_left_percent;
-        thread.last_tool.clone_from(&telemetry.last_tool);
-        thread.activity.clone_from(&telemetry.activity);
-        thread.plan.clone_from(&telemetry.plan);
+        add_telemetry(thread, telemetry);
     }
 
     fn thread_mut(&mut self, id: &str) -> Option<&mut Thread> {
@@ -103,6 +96,18 @@ impl SessionView {
             None => {}
         }
     }
+}
+
+/// Sets the latest values of a thread. Those of an earlier attempt are ignored.
+pub(crate) fn add_telemetry(thread: &mut Thread, telemetry: &Telemetry) {
+    if thread.generation != telemetry.generation {
+        return;
+    }
+    thread.usage = telemetry.usage;
+    thread.context_left_percent = telemetry.context_left_percent;
+    thread.last_tool.clone_from(&telemetry.last_tool);
+    thread.activity.clone_from(&telemetry.activity);
+    thread.plan.clone_from(&telemetry.plan);
 }
 
 /// Applies an event to its thread, as defined by the table in STATE.md 2.

@@ -311,6 +311,9 @@ fn watched_list_is_written_again_after_each_change() {
     let (_, other) = spawn(&up, &["worker", "Rest.", "--alias", "second"]);
     let listed: Value = serde_json::from_str(&of_all.until("\"second\"")).unwrap();
     assert!(listed["sessions"].to_string().contains(&other), "{listed}");
+    // What an agent does is no event, and it is listed again.
+    text(&up, &["send", "second", "hold"]);
+    of_all.until("\"holding\"");
     text(&up, &["close", "scout", "--wait"]);
     // The list of one session has no other session, and changes only with its own.
     let mut listed: Value = serde_json::from_str(&of_one.until("")).unwrap();

@@ -2,7 +2,9 @@
 
 use anstyle::Style;
 use serde_json::json;
-use troupe_proto::supervisor::v1::{Notification, NotificationKind, NotificationPolicy, WatchNotificationsRequest};
+use troupe_proto::supervisor::v1::{
+    Notification, NotificationKind, NotificationPolicy, WatchNotificationsRequest, WatchSessionsRequest,
+};
 
 use crate::{
     choices,
@@ -70,14 +72,16 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         names_sessions: args.all,
     };
     if args.all {
-        let mut all = AllSessions::new(supervisor, |session| WatchNotificationsRequest {
-            session_id: session.id.clone(),
-            // All notifications of a session that opens later are new.
-            after_sequence: session.is_new.then_some(0),
-            ..request.clone()
+        let mut all = AllSessions::new(supervisor, WatchSessionsRequest::default(), |session| {
+            Some(WatchNotificationsRequest {
+                session_id: session.id.clone(),
+                // All notifications of a session that opens later are new.
+                after_sequence: session.is_new.then_some(0),
+                ..request.clone()
+            })
         });
         while output.left != Some(0) {
-            let (_, response) = all.next(&context.ui).await?;
+            let (_, response) = all.next_message(&context.ui).await?;
             output.show(&response.notification.unwrap_or_default()).await?;
         }
         return Ok(());

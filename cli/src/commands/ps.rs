@@ -8,15 +8,16 @@ use std::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 use troupe_proto::supervisor::v1::{
-    ConditionKind, GetSessionRequest, Session, StatusKind, Thread, WatchSessionsRequest, WatchSessionsResponse,
+    ConditionKind, GetSessionRequest, Session, StatusKind, Telemetry, Thread, WatchSessionsRequest,
+    WatchThreadsRequest, watch_threads_response::Message,
 };
 
 use crate::{
     client::Supervisor,
     context::Context,
     error::{Error, Kind, Result},
-    follow::{Follow, Update},
-    hints, ids, json, listing, names, options, time,
+    follow::{AllSessions, SessionsUpdate, ThreadWatch},
+    hints, ids, json, listing, names, options, session_view, time,
     ui::{self, Cell, Line, Live, Render, Table, Ui, style},
 };
 
@@ -92,11 +93,8 @@ impl Selection {
         }
     }
 
-    fn contains(&self, message: &WatchSessionsResponse) -> bool {
-        let changed = message.session.as_ref().map(|session| &session.session_id);
-        self.session
-            .as_ref()
-            .is_none_or(|id| changed.is_none_or(|changed| changed == id))
+    fn contains(&self, session: &str) -> bool {
+        self.session.as_ref().is_none_or(|id| id == session)
     }
 }
 
@@ -109,6 +107,17 @@ struct Listed {
 }
 
 impl Listed {
+    /// Sets the latest values of a thread. Returns whether that changes the list.
+    fn add_telemetry(&mut self, telemetry: &Telemetry) -> bool {
+        let mut threads = self.sessions.iter_mut().flat_map(|(_, threads)| threads);
+        let Some(thread) = threads.find(|thread| thread.thread_id == telemetry.thread_id) else {
+            return false;
+        };
+        let before = thread.clone();
+        session_view::add_telemetry(thread, telemetry);
+        *thread != before
+    }
+
     fn to_json(&self) -> Value {
         let sessions = self.sessions.iter();
         json!({ "sessions": sessions.map(|(session, threads)| to_json(session, threads)).collect::<Vec<_>>() })
@@ -157,7 +166,13 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, as_tree: bool,
         labels: selection.labels.clone(),
         include_closed: selection.includes_closed || selection.session.is_some(),
     };
-    let mut follow = Follow::new(supervisor.clone(), request);
+    let mut all = AllSessions::new(supervisor.clone(), request, |session| {
+        let watch = ThreadWatch::new(WatchThreadsRequest {
+            session_id: session.id.clone(),
+            ..WatchThreadsRequest::default()
+        });
+        selection.contains(&session.id).then_some(watch)
+    });
     let mut live = (context.ui.is_text() && ui::is_interactive()).then(Live::default);
     let mut listed = selection.read(&mut supervisor).await?;
     let mut is_changed = true;
@@ -178,33 +193,46 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, as_tree: bool,
             None => {}
         }
         let first = match &live {
-            Some(_) => timeout(REDRAW_EVERY, follow.next()).await.ok(),
-            None => Some(follow.next().await),
+            Some(_) => timeout(REDRAW_EVERY, all.next()).await.ok(),
+            None => Some(all.next().await),
         };
         is_changed = false;
+        let mut is_stale = false;
         let mut next = first;
         let together = Instant::now() + TOGETHER;
         while let Some(update) = next {
             match update? {
-                Update::Message(message) => is_changed |= selection.contains(&message),
-                Update::Lost { why, .. } => match &mut live {
+                SessionsUpdate::Session(id) => is_stale |= selection.contains(&id),
+                SessionsUpdate::Message(_, message) => match message.message {
+                    Some(Message::Telemetry(telemetry)) => is_changed |= listed.add_telemetry(&telemetry),
+                    Some(Message::Event(_) | Message::Snapshot(_) | Message::Reset(_)) => is_stale = true,
+                    Some(Message::Bookmark(_) | Message::Output(_)) | None => {}
+                },
+                SessionsUpdate::Lost(why) => match &mut live {
                     Some(live) => live.above(&format!("connection lost ({why}); reconnecting"))?,
                     None => context.ui.lost(&why, ""),
                 },
+                SessionsUpdate::Unfollowed(id, error) => {
+                    let text = format!("session {} cannot be followed: {}", ids::short(&id), error.message());
+                    match &mut live {
+                        Some(live) => live.above(&text)?,
+                        None => context.ui.note(text),
+                    }
+                }
             }
-            next = timeout_at(together, follow.next()).await.ok();
+            next = timeout_at(together, all.next()).await.ok();
         }
-        if is_changed {
+        if is_stale {
             match selection.read(&mut supervisor).await {
                 Ok(read) => {
                     if let Some(error) = &read.unread {
                         context.ui.note(error.message());
                     }
-                    is_changed = read.sessions != listed.sessions;
+                    is_changed |= read.sessions != listed.sessions;
                     listed = read;
                 }
                 // The watch reports the lost connection and lists again after it.
-                Err(error) if error.kind() == Kind::Unreachable => is_changed = false,
+                Err(error) if error.kind() == Kind::Unreachable => {}
                 Err(error) => return Err(error),
             }
         }

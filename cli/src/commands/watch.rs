@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use clap_complete::ArgValueCompleter;
 use troupe_proto::supervisor::v1::{
-    StatusKind, WatchThreadsRequest, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
+    StatusKind, WatchSessionsRequest, WatchThreadsRequest, WatchThreadsResponse, event::Kind,
+    watch_threads_response::Message,
 };
 
 use crate::{
@@ -86,17 +87,17 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 
 /// Follows every open session until the process is interrupted.
 async fn run_all(supervisor: Supervisor, output: bool, context: &Context) -> Result<()> {
-    let mut all = AllSessions::new(supervisor, |session| {
-        ThreadWatch::new(WatchThreadsRequest {
+    let mut all = AllSessions::new(supervisor, WatchSessionsRequest::default(), |session| {
+        Some(ThreadWatch::new(WatchThreadsRequest {
             session_id: session.id.clone(),
             include_closed: true,
             output,
             ..WatchThreadsRequest::default()
-        })
+        }))
     });
     let mut views: HashMap<String, SessionView> = HashMap::new();
     loop {
-        let (id, message) = all.next(&context.ui).await?;
+        let (id, message) = all.next_message(&context.ui).await?;
         let view = views.entry(id.clone()).or_default();
         view.apply(&message);
         show(&message, view, Some(&id), context)?;
