@@ -40,6 +40,8 @@ short_names! {
     group_item_outcome(supervisor::GroupItemOutcome) = "GROUP_ITEM_OUTCOME_";
     /// The state of an item of a group.
     group_item_state(supervisor::GroupItemState) = "GROUP_ITEM_STATE_";
+    /// The state of a runner.
+    runner_state(supervisor::RunnerState) = "RUNNER_STATE_";
     /// A condition.
     condition_kind(supervisor::ConditionKind) = "CONDITION_KIND_";
     /// Whether and how the supervisor keeps agents working.

@@ -35,6 +35,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("ListGroupItems", "batch items"),
     ("ListMailbox", "mail"),
     ("ListPrompts", "prompts"),
+    ("ListRunners", "runners"),
     ("ListSessions", "session list"),
     ("ListSpawnableAgents", "agents spawnable"),
     ("ListTranscript", "logs"),

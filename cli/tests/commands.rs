@@ -90,7 +90,11 @@ fn prompts_tools_and_quota_of_a_thread() {
 
     let quota = text(&up, &["quota", &session]);
     assert!(quota.contains("active threads   0 of 12"), "{quota}");
-    assert!(text(&up, &["runners"]).starts_with("RUNNER"));
+    let runners = text(&up, &["runners"]);
+    assert!(
+        runners.starts_with("RUNNER") && runners.contains("ATTACHED"),
+        "{runners}"
+    );
     let artifacts = up.run(&["artifacts", "--session", &session]);
     assert_eq!(artifacts.status.code(), Some(0), "{}", stderr(&artifacts));
     assert_eq!(up.run(&["artifacts", "get", "none.md"]).status.code(), Some(4));

@@ -1,87 +1,79 @@
-//! `troupe runners`: lists the runners that hold threads.
-
-use std::collections::BTreeMap;
+//! `troupe runners`: lists the runners that the supervisor knows.
 
 use serde_json::json;
-use troupe_proto::supervisor::v1::{ConditionKind, StatusKind, Thread};
+use troupe_proto::supervisor::v1::{ListRunnersRequest, Runner, RunnerState};
 
 use crate::{
     context::Context,
     error::Result,
-    listing,
-    ui::{self, Cell, Table, style},
+    json, names,
+    ui::{Cell, Table, style},
 };
 
 const AFTER_HELP: &str = "\
 Examples:
   troupe runners
-  troupe runners --output json
+  troupe runners --output wide
+  troupe runners --output json | jq -r '.runners[].runner_id'
 
-A runner is listed while it holds open threads. `troupe run` starts a runner.";
+A disconnected runner keeps its threads until its lease expires. `troupe run` starts a runner.";
+
+/// Maximum page size of the supervisor.
+const PAGE: i32 = 1000;
 
 /// The arguments of `runners`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {}
 
-/// The threads of one runner.
-#[derive(Debug, Default)]
-struct Held {
-    threads: usize,
-    running: usize,
-    unreachable: usize,
-    waiting: usize,
-}
-
-/// Lists the runners of all open sessions.
+/// Lists the runners.
 pub(crate) async fn run(_: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
-    let mut runners: BTreeMap<String, Held> = BTreeMap::new();
-    for session in listing::sessions(&mut supervisor, false).await? {
-        for thread in listing::threads(&mut supervisor, &session.session_id, false).await? {
-            add(&mut runners, &thread);
+    let mut runners = Vec::new();
+    let mut request = ListRunnersRequest {
+        page_size: PAGE,
+        ..ListRunnersRequest::default()
+    };
+    loop {
+        let page = supervisor.list_runners(request.clone()).await?.into_inner();
+        runners.extend(page.runners);
+        if page.next_page_token.is_empty() {
+            break;
         }
-    }
-    let without = runners.remove("").map(|held| held.waiting).unwrap_or_default();
-    if without > 0 {
-        context
-            .ui
-            .note(format!("{without} threads wait for a runner; `troupe run` starts one"));
+        request.page_token = page.next_page_token;
     }
     context.ui.table(
-        || {
-            let runners = runners.iter().map(|(id, held)| {
-                json!({
-                    "runner_id": id,
-                    "threads": held.threads,
-                    "running": held.running,
-                    "unreachable": held.unreachable,
-                })
-            });
-            json!({ "runners": runners.collect::<Vec<_>>(), "waiting_threads": without })
-        },
+        || json!({ "runners": json::list(&runners) }),
         || table(&runners),
-        "no runner holds threads",
+        "no runner is attached; `troupe run` starts one",
     )
 }
 
-fn add(runners: &mut BTreeMap<String, Held>, thread: &Thread) {
-    let held = runners.entry(thread.runner_id.clone()).or_default();
-    let has = |kind: ConditionKind| thread.conditions.iter().any(|condition| condition.kind() == kind);
-    held.threads += 1;
-    held.running += usize::from(ui::status_of(thread) == StatusKind::Running);
-    held.unreachable += usize::from(has(ConditionKind::Unreachable));
-    held.waiting += usize::from(has(ConditionKind::NoRunner));
-}
-
-fn table(runners: &BTreeMap<String, Held>) -> Table<4> {
-    let mut table = Table::new(["RUNNER", "THREADS", "RUNNING", "UNREACHABLE"]);
-    for (id, held) in runners {
+fn table(runners: &[Runner]) -> Table<8> {
+    let mut table = Table::new([
+        "RUNNER", "STATE", "KINDS", "CAPACITY", "PROGRAMS", "WORKING", "LABELS", "SESSION",
+    ])
+    .wide(&["LABELS", "SESSION"]);
+    for runner in runners {
+        let kinds: Vec<&str> = runner.kinds.iter().map(|kind| kind.kind.as_str()).collect();
+        let labels = runner.labels.iter().map(|(key, value)| format!("{key}={value}"));
+        let capacity = match runner.capacity {
+            0 => "any".to_owned(),
+            capacity => capacity.to_string(),
+        };
+        let style_of_state = match runner.state() {
+            RunnerState::Attached => style::GOOD,
+            RunnerState::Draining | RunnerState::Disconnected | RunnerState::Unspecified => style::WARN,
+        };
         table.row([
-            Cell::new(style::NAME, id),
-            Cell::plain(held.threads.to_string()),
-            Cell::plain(held.running.to_string()),
-            Cell::new(style::WARN, held.unreachable.to_string()),
+            Cell::new(style::NAME, &runner.runner_id),
+            Cell::new(style_of_state, names::runner_state(runner.state())),
+            Cell::plain(kinds.join(",")),
+            Cell::plain(capacity),
+            Cell::plain(runner.programs.to_string()),
+            Cell::plain(runner.working.to_string()),
+            Cell::plain(labels.collect::<Vec<_>>().join(",")),
+            Cell::plain(&runner.session_id),
         ]);
     }
     table

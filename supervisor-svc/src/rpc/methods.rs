@@ -6,8 +6,8 @@ use tonic::{Request, Response, Status};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::AgentSupervisorService};
 
 use super::{
-    approvals, content, export, graph, groups, prompts, results, service::SupervisorService, sessions, spawn, threads,
-    tools, transcripts, wait, watch,
+    approvals, content, export, graph, groups, prompts, results, runners, service::SupervisorService, sessions, spawn,
+    threads, tools, transcripts, wait, watch,
 };
 use crate::projections::watch::BeginWatch as _;
 
@@ -223,6 +223,10 @@ impl AgentSupervisorService for SupervisorService {
         request: Request<pb::AppendTranscriptRequest>,
     ) -> Reply<pb::AppendTranscriptResponse> {
         transcripts::append_transcript(self, request).await.map(Response::new)
+    }
+
+    async fn list_runners(&self, request: Request<pb::ListRunnersRequest>) -> Reply<pb::ListRunnersResponse> {
+        runners::list_runners(self, &request).map(Response::new)
     }
 
     async fn export_session(&self, request: Request<pb::ExportSessionRequest>) -> Reply<Self::ExportSessionStream> {

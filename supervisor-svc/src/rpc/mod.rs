@@ -14,6 +14,7 @@ pub(crate) mod page;
 pub(crate) mod parse;
 pub(crate) mod prompts;
 pub(crate) mod results;
+mod runners;
 pub(crate) mod service;
 pub(crate) mod sessions;
 pub(crate) mod spawn;

@@ -44,7 +44,7 @@ macro_rules! paged {
         })+
     };
 }
-paged! { ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest, ListGroupItemsRequest, ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest, ListTranscriptRequest }
+paged! { ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest, ListGroupItemsRequest, ListMailboxRequest, ListPromptsRequest, ListRunnersRequest, ListSessionsRequest, ListSpawnableAgentsRequest, ListTranscriptRequest }
 
 /// A stable and ordered identifier of a listing's entry.
 pub(super) trait Key: Clone + Ord + Display + FromStr {}

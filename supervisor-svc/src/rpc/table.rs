@@ -30,6 +30,7 @@ rows! {
     "AgentSupervisorService" {
         "CreateSession" => Changes OPERATORS,
         "GetSession" => Reads READS,
+        "ListRunners" => Reads OBSERVERS,
         "ListSessions" => Reads OBSERVERS,
         "WatchSessions" => Reads OBSERVERS,
         "UpdateSession" => Changes OPERATORS,

@@ -128,6 +128,14 @@ impl RunnerHub {
         self.lock().runners.values().filter(is_away).count()
     }
 
+    /// Returns the runners that are attached, or were less than a lease ago, by id.
+    #[must_use]
+    pub fn list(&self) -> Vec<pb::Runner> {
+        let roster = self.lock();
+        let known = roster.runners.iter();
+        known.filter_map(|(id, runner)| runner.shown(id, self.lease)).collect()
+    }
+
     /// Returns a receiver that changes when a runner's [`AttemptState`] may have changed or a slot may have become free.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {

@@ -1,13 +1,13 @@
 //! A runner's roster entry: its stream, its offer and the attempts that it holds.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::{sync::mpsc, time::Instant};
 use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
 
 use super::placement::{Need, Offer};
-use crate::domain::ids::{Generation, SessionId, ThreadId};
+use crate::domain::ids::{Generation, RunnerId, SessionId, ThreadId};
 
 /// The sender of a runner's stream.
 pub(super) type Outbox = mpsc::Sender<Result<pb::AttachResponse, Status>>;
@@ -91,6 +91,32 @@ impl Runner {
             is_draining: false,
             slot_requested: false,
         }
+    }
+
+    /// Returns the runner as clients see it; `None` if its lease has expired.
+    pub fn shown(&self, id: &RunnerId, lease: Duration) -> Option<pb::Runner> {
+        let state = match self.link {
+            Link::Attached { .. } if self.is_draining => pb::RunnerState::Draining,
+            Link::Attached { .. } => pb::RunnerState::Attached,
+            Link::Disconnected { since } if since.elapsed() < lease => pb::RunnerState::Disconnected,
+            Link::Disconnected { .. } => return None,
+        };
+        let count = |programs: usize| u32::try_from(programs).unwrap_or(u32::MAX);
+        let working = self.held.values().filter(|held| held.program == Program::Busy);
+        Some(pb::Runner {
+            runner_id: id.to_string(),
+            state: state.into(),
+            kinds: self.offer.kinds.clone(),
+            labels: self.offer.labels.clone(),
+            capacity: self.offer.capacity,
+            programs: count(self.held.len()),
+            working: count(working.count()),
+            session_id: self
+                .offer
+                .session
+                .map(|session| session.to_string())
+                .unwrap_or_default(),
+        })
     }
 
     /// Returns whether the runner is attached by this stream.

@@ -206,8 +206,8 @@ impl Writer {
         }
     }
 
-    /// Writes in all threads while it is told to, evenly over time, until the sender is dropped. Returns how many entries
-    /// it wrote per second.
+    /// Writes in all threads while the receiver has true, evenly over time, until its sender is dropped. Returns how many
+    /// entries it wrote per second.
     async fn keep_writing(mut self, mut is_writing: watch::Receiver<bool>) -> f64 {
         let pause = Duration::from_secs_f64(BATCH as f64 / ENTRIES_PER_SECOND / self.attempts.len() as f64);
         let (mut entries, mut time) = (0, Duration::ZERO);

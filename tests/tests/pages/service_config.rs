@@ -25,7 +25,7 @@ struct Method {
     name: String,
     /// Whether either side sends more than one message.
     streams: bool,
-    /// Whether its request has a request_id.
+    /// Whether its request has a request_id, or the number of a batch of entries.
     is_idempotent: bool,
 }
 
@@ -35,7 +35,12 @@ fn api() -> BTreeMap<String, Method> {
     let mut with_request_id = BTreeSet::new();
     for file in &set.file {
         let messages = file.message_type.iter();
-        let idempotent = messages.filter(|message| message.field.iter().any(|field| field.name() == "request_id"));
+        let idempotent = messages.filter(|message| {
+            message
+                .field
+                .iter()
+                .any(|field| matches!(field.name(), "request_id" | "batch"))
+        });
         with_request_id.extend(idempotent.map(|message| format!(".{}.{}", file.package(), message.name())));
     }
     let mut methods = BTreeMap::new();

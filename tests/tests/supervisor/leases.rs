@@ -7,14 +7,15 @@ use tonic::Code;
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
-        ConditionKind, CreateSessionRequest, Event, HeldThread, OnLimit, PromptExtent, RestartPolicy, RunnerDraining,
-        RunnerHello, SpawnAgentRequest, StartRefusal, StatusKind, ThreadOutput, TurnEndedReport, TurnOutcome,
-        WaitAgentsRequest, attach_request::Message as ToSupervisor, event::Kind, runner_report::Kind as Report,
+        self as pb, ConditionKind, CreateSessionRequest, Event, HeldThread, ListRunnersRequest, OnLimit, PromptExtent,
+        RestartPolicy, RunnerDraining, RunnerHello, RunnerState, SpawnAgentRequest, StartRefusal, StatusKind,
+        ThreadOutput, TurnEndedReport, TurnOutcome, WaitAgentsRequest, attach_request::Message as ToSupervisor,
+        event::Kind, runner_report::Kind as Report,
     },
 };
 use troupe_tests::{
     events::{about, names},
-    pair::Pair,
+    pair::{Pair, VIEWER},
     refusal::refused,
     runner::{Attempt, Runner, hello},
     tree::{Spawned, Tree, has, kind},
@@ -274,6 +275,60 @@ async fn draining_runner_takes_no_turns_and_releases_idle() {
     let anew = other.start_of(&running).await;
     assert_eq!(anew.generation, runs.generation + 1);
     assert_eq!(anew.turn.unwrap().extent(), PromptExtent::Full);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runners_are_listed_with_their_state_and_programs() {
+    let pair = with_lease().await;
+    let tree = pair.tree().await;
+    let list = async || {
+        let answer = within(
+            "ListRunners",
+            pair.with_token(VIEWER).list_runners(ListRunnersRequest::default()),
+        )
+        .await;
+        answer.unwrap().into_inner().runners
+    };
+    assert_eq!(list().await, []);
+    let hello = RunnerHello {
+        labels: BTreeMap::from([(String::from("os"), String::from("linux"))]),
+        capacity: 4,
+        ..hello("r")
+    };
+    let mut runner = Runner::greet(&pair, hello.clone()).await;
+    let resting = tree.spawn("worker").await.id;
+    let rests = runner.run(&resting).await;
+    runner.complete(&rests, "done").await;
+    let working = tree.spawn("worker").await.id;
+    runner.run(&working).await;
+    let [found] = &list().await[..] else {
+        panic!("one runner is attached")
+    };
+    let expected = pb::Runner {
+        runner_id: String::from("r"),
+        state: RunnerState::Attached.into(),
+        kinds: hello.kinds,
+        labels: hello.labels,
+        capacity: 4,
+        programs: 2,
+        working: 1,
+        session_id: String::new(),
+    };
+    assert_eq!(*found, expected);
+    runner.say(ToSupervisor::Draining(RunnerDraining {})).await;
+    runner.shutdown().await;
+    assert_eq!(list().await[0].state(), RunnerState::Draining);
+    drop(runner);
+    let ended = async {
+        loop {
+            match &list().await[..] {
+                [runner] if runner.state() == RunnerState::Draining => tokio::task::yield_now().await,
+                [runner] => return runner.state(),
+                _ => panic!("its lease has not expired"),
+            }
+        }
+    };
+    assert_eq!(within("the end of the stream", ended).await, RunnerState::Disconnected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

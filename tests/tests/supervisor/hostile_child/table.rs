@@ -15,11 +15,12 @@ use troupe_proto::{
         CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest, DescribeToolsRequest, ExportSessionRequest,
         GetContentRequest, GetGroupRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest, GetThreadRequest,
         InterruptAgentRequest, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest,
-        ListGroupItemsRequest, ListMailboxRequest, ListPromptsRequest, ListSessionsRequest, ListSpawnableAgentsRequest,
-        ListTranscriptRequest, ReportResultRequest, ResolveApprovalRequest, ResumeAgentRequest, RetryGroupRequest,
-        SendHandoffRequest, SendInputRequest, SetActiveThreadRequest, SetThreadNoteRequest, SpawnAgentRequest,
-        UpdateGroupRequest, UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest,
-        WatchNotificationsRequest, WatchSessionsRequest, WatchThreadsRequest, WatchTranscriptRequest,
+        ListGroupItemsRequest, ListMailboxRequest, ListPromptsRequest, ListRunnersRequest, ListSessionsRequest,
+        ListSpawnableAgentsRequest, ListTranscriptRequest, ReportResultRequest, ResolveApprovalRequest,
+        ResumeAgentRequest, RetryGroupRequest, SendHandoffRequest, SendInputRequest, SetActiveThreadRequest,
+        SetThreadNoteRequest, SpawnAgentRequest, UpdateGroupRequest, UpdateSessionRequest, UpdateThreadBudgetRequest,
+        WaitAgentsRequest, WatchNotificationsRequest, WatchSessionsRequest, WatchThreadsRequest,
+        WatchTranscriptRequest,
     },
 };
 use troupe_tests::{pair::Pair, within};
@@ -133,6 +134,7 @@ pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Ve
     calls! { told, Operators, agents;
         create_session(CreateSessionRequest {});
         list_sessions(ListSessionsRequest {});
+        list_runners(ListRunnersRequest {});
         watch_sessions(WatchSessionsRequest {});
         export_session(ExportSessionRequest { session_id: session() });
         update_session(UpdateSessionRequest { session_id: session(), paused: Some(true) });

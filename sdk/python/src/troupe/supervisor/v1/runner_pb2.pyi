@@ -24,6 +24,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _RunnerState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RunnerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunnerState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RUNNER_STATE_UNSPECIFIED: _RunnerState.ValueType  # 0
+    """A newer state, which this release does not know."""
+    RUNNER_STATE_ATTACHED: _RunnerState.ValueType  # 1
+    """It is attached and takes threads."""
+    RUNNER_STATE_DRAINING: _RunnerState.ValueType  # 2
+    """It is attached and finishes its turns. It takes no more threads."""
+    RUNNER_STATE_DISCONNECTED: _RunnerState.ValueType  # 3
+    """Its stream ended less than a lease ago. It keeps its threads until the lease expires."""
+
+class RunnerState(_RunnerState, metaclass=_RunnerStateEnumTypeWrapper):
+    """Whether a runner takes threads."""
+
+RUNNER_STATE_UNSPECIFIED: RunnerState.ValueType  # 0
+"""A newer state, which this release does not know."""
+RUNNER_STATE_ATTACHED: RunnerState.ValueType  # 1
+"""It is attached and takes threads."""
+RUNNER_STATE_DRAINING: RunnerState.ValueType  # 2
+"""It is attached and finishes its turns. It takes no more threads."""
+RUNNER_STATE_DISCONNECTED: RunnerState.ValueType  # 3
+"""Its stream ended less than a lease ago. It keeps its threads until the lease expires."""
+Global___RunnerState: _TypeAlias = RunnerState  # noqa: Y015
+
 class _StartRefusal:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -243,6 +271,80 @@ class RunnerKind(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunnerKind: _TypeAlias = RunnerKind  # noqa: Y015
+
+@_typing.final
+class Runner(_message.Message):
+    """A runner that the supervisor knows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    RUNNER_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    PROGRAMS_FIELD_NUMBER: _builtins.int
+    WORKING_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    runner_id: _builtins.str
+    """Its id."""
+    state: Global___RunnerState.ValueType
+    """Whether it takes threads."""
+    capacity: _builtins.int
+    """How many threads' programs it keeps at once; 0: it decides itself."""
+    programs: _builtins.int
+    """The programs that it has."""
+    working: _builtins.int
+    """The programs that work on a turn, or that were sent one."""
+    session_id: _builtins.str
+    """It takes threads of this session only; empty: of any session."""
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunnerKind]:
+        """The kinds of threads that it can execute."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Its labels."""
+
+    def __init__(
+        self,
+        *,
+        runner_id: _builtins.str = ...,
+        state: Global___RunnerState.ValueType = ...,
+        kinds: _abc.Iterable[Global___RunnerKind] | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        capacity: _builtins.int = ...,
+        programs: _builtins.int = ...,
+        working: _builtins.int = ...,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "kinds", b"kinds", "labels", b"labels", "programs", b"programs", "runner_id", b"runner_id", "session_id", b"session_id", "state", b"state", "working", b"working"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Runner: _TypeAlias = Runner  # noqa: Y015
 
 @_typing.final
 class RunnerHello(_message.Message):

@@ -13,6 +13,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from troupe.common.v1 import common_pb2 as _common_pb2
 from troupe.supervisor.v1 import event_pb2 as _event_pb2
 from troupe.supervisor.v1 import group_pb2 as _group_pb2
+from troupe.supervisor.v1 import runner_pb2 as _runner_pb2
 from troupe.supervisor.v1 import session_pb2 as _session_pb2
 from troupe.supervisor.v1 import thread_pb2 as _thread_pb2
 from troupe.supervisor.v1 import transcript_pb2 as _transcript_pb2
@@ -4281,6 +4282,60 @@ class AppendTranscriptResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AppendTranscriptResponse: _TypeAlias = AppendTranscriptResponse  # noqa: Y015
+
+@_typing.final
+class ListRunnersRequest(_message.Message):
+    """Which runners to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    page_token: _builtins.str
+    """next_page_token of the page before."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRunnersRequest: _TypeAlias = ListRunnersRequest  # noqa: Y015
+
+@_typing.final
+class ListRunnersResponse(_message.Message):
+    """Runners."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNNERS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Where the next page begins; empty: this is the last one."""
+    @_builtins.property
+    def runners(self) -> _containers.RepeatedCompositeFieldContainer[_runner_pb2.Runner]:
+        """The runners, by id."""
+
+    def __init__(
+        self,
+        *,
+        runners: _abc.Iterable[_runner_pb2.Runner] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "runners", b"runners"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRunnersResponse: _TypeAlias = ListRunnersResponse  # noqa: Y015
 
 @_typing.final
 class ExportSessionRequest(_message.Message):

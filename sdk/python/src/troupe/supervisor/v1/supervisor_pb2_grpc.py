@@ -29,7 +29,7 @@ class AgentSupervisorServiceStub:
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
     `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
     request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
-    method, so that a retry gets the answer of the first call.
+    method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
     """
 
     def __init__(self, channel):
@@ -47,6 +47,11 @@ class AgentSupervisorServiceStub:
                 '/troupe.supervisor.v1.AgentSupervisorService/GetSession',
                 request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetSessionRequest.SerializeToString,
                 response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetSessionResponse.FromString,
+                _registered_method=True)
+        self.ListRunners = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/ListRunners',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListRunnersRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListRunnersResponse.FromString,
                 _registered_method=True)
         self.ListSessions = channel.unary_unary(
                 '/troupe.supervisor.v1.AgentSupervisorService/ListSessions',
@@ -284,7 +289,7 @@ class AgentSupervisorServiceServicer:
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
     `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
     request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
-    method, so that a retry gets the answer of the first call.
+    method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
     """
 
     def CreateSession(self, request, context):
@@ -297,6 +302,13 @@ class AgentSupervisorServiceServicer:
 
     def GetSession(self, request, context):
         """Reads a session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRunners(self, request, context):
+        """Lists the runners that are attached, or were less than a lease ago. Operators and viewers only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -645,6 +657,11 @@ def add_AgentSupervisorServiceServicer_to_server(servicer, server):
                     request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetSessionRequest.FromString,
                     response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetSessionResponse.SerializeToString,
             ),
+            'ListRunners': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRunners,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListRunnersRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListRunnersResponse.SerializeToString,
+            ),
             'ListSessions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSessions,
                     request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListSessionsRequest.FromString,
@@ -887,7 +904,7 @@ class AgentSupervisorService:
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
     `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
     request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
-    method, so that a retry gets the answer of the first call.
+    method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
     """
 
     @staticmethod
@@ -934,6 +951,33 @@ class AgentSupervisorService:
             '/troupe.supervisor.v1.AgentSupervisorService/GetSession',
             troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetSessionRequest.SerializeToString,
             troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.GetSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRunners(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/ListRunners',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListRunnersRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListRunnersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -30,7 +30,7 @@ class AgentSupervisorServiceStub:
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
     `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
     request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
-    method, so that a retry gets the answer of the first call.
+    method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
     """
 
     @_typing.overload
@@ -43,6 +43,8 @@ class AgentSupervisorServiceStub:
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.GetSessionRequest, _supervisor_pb2.GetSessionResponse]
     """Reads a session."""
+    ListRunners: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListRunnersRequest, _supervisor_pb2.ListRunnersResponse]
+    """Lists the runners that are attached, or were less than a lease ago. Operators and viewers only."""
     ListSessions: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListSessionsRequest, _supervisor_pb2.ListSessionsResponse]
     """Lists sessions, newest first. Operators and viewers only."""
     WatchSessions: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.WatchSessionsRequest, _supervisor_pb2.WatchSessionsResponse]
@@ -156,7 +158,7 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
     `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
     request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
-    method, so that a retry gets the answer of the first call.
+    method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -166,6 +168,8 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.GetSessionRequest, _supervisor_pb2.GetSessionResponse]  # type: ignore[assignment]
     """Reads a session."""
+    ListRunners: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListRunnersRequest, _supervisor_pb2.ListRunnersResponse]  # type: ignore[assignment]
+    """Lists the runners that are attached, or were less than a lease ago. Operators and viewers only."""
     ListSessions: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListSessionsRequest, _supervisor_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """Lists sessions, newest first. Operators and viewers only."""
     WatchSessions: _aio.UnaryStreamMultiCallable[_supervisor_pb2.WatchSessionsRequest, _supervisor_pb2.WatchSessionsResponse]  # type: ignore[assignment]
@@ -278,7 +282,7 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
     `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
     request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
-    method, so that a retry gets the answer of the first call.
+    method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
     """
 
     @_abc_1.abstractmethod
@@ -298,6 +302,14 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.GetSessionResponse, _abc.Awaitable[_supervisor_pb2.GetSessionResponse]]:
         """Reads a session."""
+
+    @_abc_1.abstractmethod
+    def ListRunners(
+        self,
+        request: _supervisor_pb2.ListRunnersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.ListRunnersResponse, _abc.Awaitable[_supervisor_pb2.ListRunnersResponse]]:
+        """Lists the runners that are attached, or were less than a lease ago. Operators and viewers only."""
 
     @_abc_1.abstractmethod
     def ListSessions(

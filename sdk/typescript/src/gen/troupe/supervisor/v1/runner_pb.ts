@@ -22,7 +22,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file troupe/supervisor/v1/runner.proto.
  */
 export const file_troupe_supervisor_v1_runner: GenFile = /*@__PURE__*/
-  fileDesc("CiF0cm91cGUvc3VwZXJ2aXNvci92MS9ydW5uZXIucHJvdG8SFHRyb3VwZS5zdXBlcnZpc29yLnYxItQECg1BdHRhY2hSZXF1ZXN0EjIKBWhlbGxvGAEgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVySGVsbG9IABI6CgloZWFydGJlYXQYAiABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWFydGJlYXRIABI7Cg1zdGFydF9yZWZ1c2VkGAMgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhcnRSZWZ1c2VkSAASNAoGcmVwb3J0GAQgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyUmVwb3J0SAASNAoJdGVsZW1ldHJ5GAUgASgLMh8udHJvdXBlLnN1cGVydmlzb3IudjEuVGVsZW1ldHJ5SAASNAoGb3V0cHV0GAYgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkT3V0cHV0SAASOQoMdG9vbF9yZXF1ZXN0GAcgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuVG9vbFJlcXVlc3RIABI3Cgtjb21tYW5kX2FjaxgIIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbW1hbmRBY2tIABI4CghkcmFpbmluZxgJIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lckRyYWluaW5nSAASOwoKdHJhbnNjcmlwdBgKIAEoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRCYXRjaEgAQgkKB21lc3NhZ2UiqQQKDkF0dGFjaFJlc3BvbnNlEjYKB3dlbGNvbWUYASABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJXZWxjb21lSAASNQoKcmVwb3J0X2FjaxgCIAEoCzIfLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJlcG9ydEFja0gAEjkKDHN0YXJ0X3RocmVhZBgDIAEoCzIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLlN0YXJ0VGhyZWFkSAASOwoNZGVsaXZlcl9pbnB1dBgEIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLkRlbGl2ZXJJbnB1dEgAEjgKCWludGVycnVwdBgFIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLkludGVycnVwdFR1cm5IABI4CghzaHV0ZG93bhgGIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlNodXRkb3duVGhyZWFkSAASOwoNdG9vbF9kZWNpc2lvbhgHIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRvb2xEZWNpc2lvbkgAEjUKB2dvX2F3YXkYCCABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJHb0F3YXlIABI9Cg50cmFuc2NyaXB0X2FjaxgJIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRBY2tIAEIJCgdtZXNzYWdlImoKClJ1bm5lcktpbmQSDAoEa2luZBgBIAEoCRIWCg5lbmZvcmNlc190b29scxgCIAEoCBIaChJlbmZvcmNlc19yZWFkX29ubHkYAyABKAgSGgoSZW5mb3JjZXNfd29ya3NwYWNlGAQgASgIIpgCCgtSdW5uZXJIZWxsbxIRCglydW5uZXJfaWQYASABKAkSLwoFa2luZHMYAiADKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJLaW5kEj0KBmxhYmVscxgDIAMoCzItLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lckhlbGxvLkxhYmVsc0VudHJ5EhAKCGNhcGFjaXR5GAQgASgNEjEKB3RocmVhZHMYBSADKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5IZWxkVGhyZWFkEhIKCnNlc3Npb25faWQYBiABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJaCgpIZWxkVGhyZWFkEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEgwKBHR1cm4YAyABKA0SFwoPcmVwb3J0X3NlcXVlbmNlGAQgASgEIhEKD1J1bm5lckhlYXJ0YmVhdCIQCg5SdW5uZXJEcmFpbmluZyKCAQoNUnVubmVyV2VsY29tZRIoCgVsZWFzZRgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhINCgVwZWVycxgCIAMoCRI4Cgd0aHJlYWRzGAMgAygLMicudHJvdXBlLnN1cGVydmlzb3IudjEuSGVsZFRocmVhZFZlcmRpY3QiVgoRSGVsZFRocmVhZFZlcmRpY3QSEQoJdGhyZWFkX2lkGAEgASgJEg0KBWdvX29uGAIgASgIEh8KF2FwcGxpZWRfcmVwb3J0X3NlcXVlbmNlGAMgASgEInsKDFN0YXJ0UmVmdXNlZBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIzCgdyZWZ1c2FsGAMgASgOMiIudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhcnRSZWZ1c2FsEg8KB21lc3NhZ2UYBCABKAkixwQKDFJ1bm5lclJlcG9ydBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIXCg9yZXBvcnRfc2VxdWVuY2UYAyABKAQSPwoMdHVybl9zdGFydGVkGAQgASgLMicudHJvdXBlLnN1cGVydmlzb3IudjEuVHVyblN0YXJ0ZWRSZXBvcnRIABI7Cgp0dXJuX2VuZGVkGAUgASgLMiUudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybkVuZGVkUmVwb3J0SAASRQoPaW5wdXRfZGVsaXZlcmVkGAYgASgLMioudHJvdXBlLnN1cGVydmlzb3IudjEuSW5wdXREZWxpdmVyZWRSZXBvcnRIABI0CgZwcm9tcHQYByABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5Qcm9tcHRSZXBvcnRIABI4CghhcnRpZmFjdBgIIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLkFydGlmYWN0UmVwb3J0SAASPAoHc3RvcHBlZBgJIAEoCzIpLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRocmVhZFN0b3BwZWRSZXBvcnRIABI7Cgpwb2xpY3lfZ2FwGAogASgLMiUudHJvdXBlLnN1cGVydmlzb3IudjEuUG9saWN5R2FwUmVwb3J0SAASPwoMY29udGV4dF9sb3N0GAsgASgLMicudHJvdXBlLnN1cGVydmlzb3IudjEuQ29udGV4dExvc3RSZXBvcnRIAEIGCgRraW5kIiEKEVR1cm5TdGFydGVkUmVwb3J0EgwKBHR1cm4YASABKA0i1AEKD1R1cm5FbmRlZFJlcG9ydBIMCgR0dXJuGAEgASgNEjIKB291dGNvbWUYAiABKA4yIS50cm91cGUuc3VwZXJ2aXNvci52MS5UdXJuT3V0Y29tZRIPCgdtZXNzYWdlGAMgASgJEioKBXVzYWdlGAQgASgLMhsudHJvdXBlLnN1cGVydmlzb3IudjEuVXNhZ2USFQoNb3V0cHV0X3NoYTI1NhgFIAEoCRITCgtkaWZmX3NoYTI1NhgGIAEoCRIWCg5ydW5uZXJfc3RvcHBlZBgHIAEoCCI0ChRJbnB1dERlbGl2ZXJlZFJlcG9ydBIOCgZudW1iZXIYASABKA0SDAoEdHVybhgCIAEoDSJLCgxQcm9tcHRSZXBvcnQSDAoEdHVybhgBIAEoDRItCgZibG9ja3MYAiADKAsyHS50cm91cGUuY29tbW9uLnYxLlByb21wdEJsb2NrInoKDkFydGlmYWN0UmVwb3J0EgwKBHR1cm4YASABKA0SDAoEbmFtZRgCIAEoCRIMCgRraW5kGAMgASgJEhIKCm1lZGlhX3R5cGUYBCABKAkSDAoEZGF0YRgFIAEoDBIOCgZhcHBlbmQYBiABKAgSDAoEbW9yZRgHIAEoCCI1ChNUaHJlYWRTdG9wcGVkUmVwb3J0Eg4KBmRldGFpbBgBIAEoCRIOCgZraWxsZWQYAiABKAgiHgoPUG9saWN5R2FwUmVwb3J0EgsKA2dhcBgBIAEoCSIjChFDb250ZXh0TG9zdFJlcG9ydBIOCgZyZWFzb24YASABKAkifwoPVHJhbnNjcmlwdEJhdGNoEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEg0KBWJhdGNoGAMgASgEEjYKB2VudHJpZXMYBCADKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5UcmFuc2NyaXB0RW50cnkiRQoNVHJhbnNjcmlwdEFjaxIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRINCgViYXRjaBgDIAEoBCJDCgxUaHJlYWRPdXRwdXQSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SDAoEdGV4dBgDIAEoCSL0AQoLVG9vbFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSEgoKZ2VuZXJhdGlvbhgDIAEoDRIMCgR0b29sGAQgASgJEhYKDmFyZ3VtZW50c19qc29uGAUgASgJEhMKC3J1bm5lcl9raW5kGAYgASgJEhYKDnJlc29sdmVkX3BhdGhzGAcgAygJEhgKEGFyZ3VtZW50c19zaGEyNTYYCCABKAkSFQoNb21pdHRlZF9ieXRlcxgJIAEoBBITCgtub3Rfb2ZmZXJlZBgKIAEoCBIRCglkb2NzX29ubHkYCyABKAgiWAoMVG9vbERlY2lzaW9uEhIKCnJlcXVlc3RfaWQYASABKAkSDwoHYWxsb3dlZBgCIAEoCBIOCgZyZWFzb24YAyABKAkSEwoLYXBwcm92YWxfaWQYBCABKAkiIAoKQ29tbWFuZEFjaxISCgpjb21tYW5kX2lkGAEgASgJIksKCVJlcG9ydEFjaxIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIXCg9yZXBvcnRfc2VxdWVuY2UYAyABKAQi7QIKC1N0YXJ0VGhyZWFkEhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIRCgl0aHJlYWRfaWQYAyABKAkSEgoKZ2VuZXJhdGlvbhgEIAEoDRIxCghyZXNvbHZlZBgFIAEoCzIfLnRyb3VwZS5jb21tb24udjEuUmVzb2x2ZWRTcGF3bhIxCgt0b29sX3BvbGljeRgGIAEoCzIcLnRyb3VwZS5jb21tb24udjEuVG9vbFBvbGljeRIZChF3b3JraW5nX2RpcmVjdG9yeRgHIAEoCRIoCgR0dXJuGAggASgLMhoudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybhIUCgx0aHJlYWRfdG9rZW4YCSABKAkSFgoOc3VwZXJ2aXNvcl91cmwYCiABKAkSDQoFZGVwdGgYCyABKA0SEQoJbWF5X3NwYXduGAwgASgIEhQKDGRpc3BsYXlfbmFtZRgNIAEoCSLRAQoEVHVybhIMCgR0dXJuGAEgASgNEi0KBmJsb2NrcxgCIAMoCzIdLnRyb3VwZS5jb21tb24udjEuUHJvbXB0QmxvY2sSMgoGZXh0ZW50GAMgASgOMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUHJvbXB0RXh0ZW50EisKBmlucHV0cxgEIAMoCzIbLnRyb3VwZS5zdXBlcnZpc29yLnYxLklucHV0EhMKC3RyYWNlcGFyZW50GAUgASgJEhYKDmRvY3NfZGlyZWN0b3J5GAYgASgJIrgBCgxEZWxpdmVySW5wdXQSEgoKY29tbWFuZF9pZBgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSEgoKZ2VuZXJhdGlvbhgDIAEoDRIqCgR0dXJuGAQgASgLMhoudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybkgAEjUKB3J1bm5pbmcYBSABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uaW5nSW5wdXRIAEIKCghkZWxpdmVyeSJYCgxSdW5uaW5nSW5wdXQSDgoGbnVtYmVyGAEgASgNEgwKBHR1cm4YAiABKA0SKgoFaW5wdXQYAyABKAsyGy50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dCJoCg1JbnRlcnJ1cHRUdXJuEhIKCmNvbW1hbmRfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SDAoEdHVybhgEIAEoDRIOCgZyZWFzb24YBSABKAki1gEKDlNodXRkb3duVGhyZWFkEhIKCmNvbW1hbmRfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SNwoMY2xvc2VfcG9saWN5GAQgASgOMiEudHJvdXBlLnN1cGVydmlzb3IudjEuQ2xvc2VQb2xpY3kSKAoFZ3JhY2UYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDgoGcmVhc29uGAYgASgJEhYKDnRocmVhZF9nb2VzX29uGAcgASgIIh4KDFJ1bm5lckdvQXdheRIOCgZyZWFzb24YASABKAkqlAEKDFN0YXJ0UmVmdXNhbBIdChlTVEFSVF9SRUZVU0FMX1VOU1BFQ0lGSUVEEAASHQoZU1RBUlRfUkVGVVNBTF9OT19DQVBBQ0lUWRABEigKJFNUQVJUX1JFRlVTQUxfUE9MSUNZX05PVF9FTkZPUkNFQUJMRRACEhwKGFNUQVJUX1JFRlVTQUxfTk9fUFJPR1JBTRADMm4KE1RocmVhZFJ1bm5lclNlcnZpY2USVwoGQXR0YWNoEiMudHJvdXBlLnN1cGVydmlzb3IudjEuQXR0YWNoUmVxdWVzdBokLnRyb3VwZS5zdXBlcnZpc29yLnYxLkF0dGFjaFJlc3BvbnNlKAEwAUJZChhkZXYudHJvdXBlLnN1cGVydmlzb3IudjFQAVo7Z2l0aHViLmNvbS90cm91cGUtZGV2L3Ryb3VwZS9nZW4vc3VwZXJ2aXNvci92MTtzdXBlcnZpc29ydjFiBnByb3RvMw", [file_google_protobuf_duration, file_troupe_common_v1_common, file_troupe_supervisor_v1_event, file_troupe_supervisor_v1_thread, file_troupe_supervisor_v1_transcript]);
+  fileDesc("CiF0cm91cGUvc3VwZXJ2aXNvci92MS9ydW5uZXIucHJvdG8SFHRyb3VwZS5zdXBlcnZpc29yLnYxItQECg1BdHRhY2hSZXF1ZXN0EjIKBWhlbGxvGAEgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVySGVsbG9IABI6CgloZWFydGJlYXQYAiABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWFydGJlYXRIABI7Cg1zdGFydF9yZWZ1c2VkGAMgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhcnRSZWZ1c2VkSAASNAoGcmVwb3J0GAQgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyUmVwb3J0SAASNAoJdGVsZW1ldHJ5GAUgASgLMh8udHJvdXBlLnN1cGVydmlzb3IudjEuVGVsZW1ldHJ5SAASNAoGb3V0cHV0GAYgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkT3V0cHV0SAASOQoMdG9vbF9yZXF1ZXN0GAcgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuVG9vbFJlcXVlc3RIABI3Cgtjb21tYW5kX2FjaxgIIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbW1hbmRBY2tIABI4CghkcmFpbmluZxgJIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lckRyYWluaW5nSAASOwoKdHJhbnNjcmlwdBgKIAEoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRCYXRjaEgAQgkKB21lc3NhZ2UiqQQKDkF0dGFjaFJlc3BvbnNlEjYKB3dlbGNvbWUYASABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJXZWxjb21lSAASNQoKcmVwb3J0X2FjaxgCIAEoCzIfLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJlcG9ydEFja0gAEjkKDHN0YXJ0X3RocmVhZBgDIAEoCzIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLlN0YXJ0VGhyZWFkSAASOwoNZGVsaXZlcl9pbnB1dBgEIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLkRlbGl2ZXJJbnB1dEgAEjgKCWludGVycnVwdBgFIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLkludGVycnVwdFR1cm5IABI4CghzaHV0ZG93bhgGIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlNodXRkb3duVGhyZWFkSAASOwoNdG9vbF9kZWNpc2lvbhgHIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRvb2xEZWNpc2lvbkgAEjUKB2dvX2F3YXkYCCABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJHb0F3YXlIABI9Cg50cmFuc2NyaXB0X2FjaxgJIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRBY2tIAEIJCgdtZXNzYWdlImoKClJ1bm5lcktpbmQSDAoEa2luZBgBIAEoCRIWCg5lbmZvcmNlc190b29scxgCIAEoCBIaChJlbmZvcmNlc19yZWFkX29ubHkYAyABKAgSGgoSZW5mb3JjZXNfd29ya3NwYWNlGAQgASgIIrACCgZSdW5uZXISEQoJcnVubmVyX2lkGAEgASgJEjAKBXN0YXRlGAIgASgOMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyU3RhdGUSLwoFa2luZHMYAyADKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJLaW5kEjgKBmxhYmVscxgEIAMoCzIoLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lci5MYWJlbHNFbnRyeRIQCghjYXBhY2l0eRgFIAEoDRIQCghwcm9ncmFtcxgGIAEoDRIPCgd3b3JraW5nGAcgASgNEhIKCnNlc3Npb25faWQYCCABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKYAgoLUnVubmVySGVsbG8SEQoJcnVubmVyX2lkGAEgASgJEi8KBWtpbmRzGAIgAygLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyS2luZBI9CgZsYWJlbHMYAyADKAsyLS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWxsby5MYWJlbHNFbnRyeRIQCghjYXBhY2l0eRgEIAEoDRIxCgd0aHJlYWRzGAUgAygLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuSGVsZFRocmVhZBISCgpzZXNzaW9uX2lkGAYgASgJGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiWgoKSGVsZFRocmVhZBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIMCgR0dXJuGAMgASgNEhcKD3JlcG9ydF9zZXF1ZW5jZRgEIAEoBCIRCg9SdW5uZXJIZWFydGJlYXQiEAoOUnVubmVyRHJhaW5pbmciggEKDVJ1bm5lcldlbGNvbWUSKAoFbGVhc2UYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFcGVlcnMYAiADKAkSOAoHdGhyZWFkcxgDIAMoCzInLnRyb3VwZS5zdXBlcnZpc29yLnYxLkhlbGRUaHJlYWRWZXJkaWN0IlYKEUhlbGRUaHJlYWRWZXJkaWN0EhEKCXRocmVhZF9pZBgBIAEoCRINCgVnb19vbhgCIAEoCBIfChdhcHBsaWVkX3JlcG9ydF9zZXF1ZW5jZRgDIAEoBCJ7CgxTdGFydFJlZnVzZWQSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SMwoHcmVmdXNhbBgDIAEoDjIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlN0YXJ0UmVmdXNhbBIPCgdtZXNzYWdlGAQgASgJIscECgxSdW5uZXJSZXBvcnQSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SFwoPcmVwb3J0X3NlcXVlbmNlGAMgASgEEj8KDHR1cm5fc3RhcnRlZBgEIAEoCzInLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5TdGFydGVkUmVwb3J0SAASOwoKdHVybl9lbmRlZBgFIAEoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5FbmRlZFJlcG9ydEgAEkUKD2lucHV0X2RlbGl2ZXJlZBgGIAEoCzIqLnRyb3VwZS5zdXBlcnZpc29yLnYxLklucHV0RGVsaXZlcmVkUmVwb3J0SAASNAoGcHJvbXB0GAcgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUHJvbXB0UmVwb3J0SAASOAoIYXJ0aWZhY3QYCCABKAsyJC50cm91cGUuc3VwZXJ2aXNvci52MS5BcnRpZmFjdFJlcG9ydEgAEjwKB3N0b3BwZWQYCSABKAsyKS50cm91cGUuc3VwZXJ2aXNvci52MS5UaHJlYWRTdG9wcGVkUmVwb3J0SAASOwoKcG9saWN5X2dhcBgKIAEoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlBvbGljeUdhcFJlcG9ydEgAEj8KDGNvbnRleHRfbG9zdBgLIAEoCzInLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbnRleHRMb3N0UmVwb3J0SABCBgoEa2luZCIhChFUdXJuU3RhcnRlZFJlcG9ydBIMCgR0dXJuGAEgASgNItQBCg9UdXJuRW5kZWRSZXBvcnQSDAoEdHVybhgBIAEoDRIyCgdvdXRjb21lGAIgASgOMiEudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybk91dGNvbWUSDwoHbWVzc2FnZRgDIAEoCRIqCgV1c2FnZRgEIAEoCzIbLnRyb3VwZS5zdXBlcnZpc29yLnYxLlVzYWdlEhUKDW91dHB1dF9zaGEyNTYYBSABKAkSEwoLZGlmZl9zaGEyNTYYBiABKAkSFgoOcnVubmVyX3N0b3BwZWQYByABKAgiNAoUSW5wdXREZWxpdmVyZWRSZXBvcnQSDgoGbnVtYmVyGAEgASgNEgwKBHR1cm4YAiABKA0iSwoMUHJvbXB0UmVwb3J0EgwKBHR1cm4YASABKA0SLQoGYmxvY2tzGAIgAygLMh0udHJvdXBlLmNvbW1vbi52MS5Qcm9tcHRCbG9jayJ6Cg5BcnRpZmFjdFJlcG9ydBIMCgR0dXJuGAEgASgNEgwKBG5hbWUYAiABKAkSDAoEa2luZBgDIAEoCRISCgptZWRpYV90eXBlGAQgASgJEgwKBGRhdGEYBSABKAwSDgoGYXBwZW5kGAYgASgIEgwKBG1vcmUYByABKAgiNQoTVGhyZWFkU3RvcHBlZFJlcG9ydBIOCgZkZXRhaWwYASABKAkSDgoGa2lsbGVkGAIgASgIIh4KD1BvbGljeUdhcFJlcG9ydBILCgNnYXAYASABKAkiIwoRQ29udGV4dExvc3RSZXBvcnQSDgoGcmVhc29uGAEgASgJIn8KD1RyYW5zY3JpcHRCYXRjaBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRINCgViYXRjaBgDIAEoBBI2CgdlbnRyaWVzGAQgAygLMiUudHJvdXBlLnN1cGVydmlzb3IudjEuVHJhbnNjcmlwdEVudHJ5IkUKDVRyYW5zY3JpcHRBY2sSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SDQoFYmF0Y2gYAyABKAQiQwoMVGhyZWFkT3V0cHV0EhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEgwKBHRleHQYAyABKAki9AEKC1Rvb2xSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SDAoEdG9vbBgEIAEoCRIWCg5hcmd1bWVudHNfanNvbhgFIAEoCRITCgtydW5uZXJfa2luZBgGIAEoCRIWCg5yZXNvbHZlZF9wYXRocxgHIAMoCRIYChBhcmd1bWVudHNfc2hhMjU2GAggASgJEhUKDW9taXR0ZWRfYnl0ZXMYCSABKAQSEwoLbm90X29mZmVyZWQYCiABKAgSEQoJZG9jc19vbmx5GAsgASgIIlgKDFRvb2xEZWNpc2lvbhISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB2FsbG93ZWQYAiABKAgSDgoGcmVhc29uGAMgASgJEhMKC2FwcHJvdmFsX2lkGAQgASgJIiAKCkNvbW1hbmRBY2sSEgoKY29tbWFuZF9pZBgBIAEoCSJLCglSZXBvcnRBY2sSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SFwoPcmVwb3J0X3NlcXVlbmNlGAMgASgEIu0CCgtTdGFydFRocmVhZBISCgpjb21tYW5kX2lkGAEgASgJEhIKCnNlc3Npb25faWQYAiABKAkSEQoJdGhyZWFkX2lkGAMgASgJEhIKCmdlbmVyYXRpb24YBCABKA0SMQoIcmVzb2x2ZWQYBSABKAsyHy50cm91cGUuY29tbW9uLnYxLlJlc29sdmVkU3Bhd24SMQoLdG9vbF9wb2xpY3kYBiABKAsyHC50cm91cGUuY29tbW9uLnYxLlRvb2xQb2xpY3kSGQoRd29ya2luZ19kaXJlY3RvcnkYByABKAkSKAoEdHVybhgIIAEoCzIaLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm4SFAoMdGhyZWFkX3Rva2VuGAkgASgJEhYKDnN1cGVydmlzb3JfdXJsGAogASgJEg0KBWRlcHRoGAsgASgNEhEKCW1heV9zcGF3bhgMIAEoCBIUCgxkaXNwbGF5X25hbWUYDSABKAki0QEKBFR1cm4SDAoEdHVybhgBIAEoDRItCgZibG9ja3MYAiADKAsyHS50cm91cGUuY29tbW9uLnYxLlByb21wdEJsb2NrEjIKBmV4dGVudBgDIAEoDjIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlByb21wdEV4dGVudBIrCgZpbnB1dHMYBCADKAsyGy50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dBITCgt0cmFjZXBhcmVudBgFIAEoCRIWCg5kb2NzX2RpcmVjdG9yeRgGIAEoCSK4AQoMRGVsaXZlcklucHV0EhIKCmNvbW1hbmRfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SKgoEdHVybhgEIAEoCzIaLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5IABI1CgdydW5uaW5nGAUgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmluZ0lucHV0SABCCgoIZGVsaXZlcnkiWAoMUnVubmluZ0lucHV0Eg4KBm51bWJlchgBIAEoDRIMCgR0dXJuGAIgASgNEioKBWlucHV0GAMgASgLMhsudHJvdXBlLnN1cGVydmlzb3IudjEuSW5wdXQiaAoNSW50ZXJydXB0VHVybhISCgpjb21tYW5kX2lkGAEgASgJEhEKCXRocmVhZF9pZBgCIAEoCRISCgpnZW5lcmF0aW9uGAMgASgNEgwKBHR1cm4YBCABKA0SDgoGcmVhc29uGAUgASgJItYBCg5TaHV0ZG93blRocmVhZBISCgpjb21tYW5kX2lkGAEgASgJEhEKCXRocmVhZF9pZBgCIAEoCRISCgpnZW5lcmF0aW9uGAMgASgNEjcKDGNsb3NlX3BvbGljeRgEIAEoDjIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNsb3NlUG9saWN5EigKBWdyYWNlGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg4KBnJlYXNvbhgGIAEoCRIWCg50aHJlYWRfZ29lc19vbhgHIAEoCCIeCgxSdW5uZXJHb0F3YXkSDgoGcmVhc29uGAEgASgJKoABCgtSdW5uZXJTdGF0ZRIcChhSVU5ORVJfU1RBVEVfVU5TUEVDSUZJRUQQABIZChVSVU5ORVJfU1RBVEVfQVRUQUNIRUQQARIZChVSVU5ORVJfU1RBVEVfRFJBSU5JTkcQAhIdChlSVU5ORVJfU1RBVEVfRElTQ09OTkVDVEVEEAMqlAEKDFN0YXJ0UmVmdXNhbBIdChlTVEFSVF9SRUZVU0FMX1VOU1BFQ0lGSUVEEAASHQoZU1RBUlRfUkVGVVNBTF9OT19DQVBBQ0lUWRABEigKJFNUQVJUX1JFRlVTQUxfUE9MSUNZX05PVF9FTkZPUkNFQUJMRRACEhwKGFNUQVJUX1JFRlVTQUxfTk9fUFJPR1JBTRADMm4KE1RocmVhZFJ1bm5lclNlcnZpY2USVwoGQXR0YWNoEiMudHJvdXBlLnN1cGVydmlzb3IudjEuQXR0YWNoUmVxdWVzdBokLnRyb3VwZS5zdXBlcnZpc29yLnYxLkF0dGFjaFJlc3BvbnNlKAEwAUJZChhkZXYudHJvdXBlLnN1cGVydmlzb3IudjFQAVo7Z2l0aHViLmNvbS90cm91cGUtZGV2L3Ryb3VwZS9nZW4vc3VwZXJ2aXNvci92MTtzdXBlcnZpc29ydjFiBnByb3RvMw", [file_google_protobuf_duration, file_troupe_common_v1_common, file_troupe_supervisor_v1_event, file_troupe_supervisor_v1_thread, file_troupe_supervisor_v1_transcript]);
 
 /**
  * From the runner to the supervisor. A message or a report of a newer runner, which the supervisor does not know, is passed
@@ -263,6 +263,76 @@ export const RunnerKindSchema: GenMessage<RunnerKind> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 2);
 
 /**
+ * A runner that the supervisor knows.
+ *
+ * @generated from message troupe.supervisor.v1.Runner
+ */
+export type Runner = Message<"troupe.supervisor.v1.Runner"> & {
+  /**
+   * Its id.
+   *
+   * @generated from field: string runner_id = 1;
+   */
+  runnerId: string;
+
+  /**
+   * Whether it takes threads.
+   *
+   * @generated from field: troupe.supervisor.v1.RunnerState state = 2;
+   */
+  state: RunnerState;
+
+  /**
+   * The kinds of threads that it can execute.
+   *
+   * @generated from field: repeated troupe.supervisor.v1.RunnerKind kinds = 3;
+   */
+  kinds: RunnerKind[];
+
+  /**
+   * Its labels.
+   *
+   * @generated from field: map<string, string> labels = 4;
+   */
+  labels: { [key: string]: string };
+
+  /**
+   * How many threads' programs it keeps at once; 0: it decides itself.
+   *
+   * @generated from field: uint32 capacity = 5;
+   */
+  capacity: number;
+
+  /**
+   * The programs that it has.
+   *
+   * @generated from field: uint32 programs = 6;
+   */
+  programs: number;
+
+  /**
+   * The programs that work on a turn, or that were sent one.
+   *
+   * @generated from field: uint32 working = 7;
+   */
+  working: number;
+
+  /**
+   * It takes threads of this session only; empty: of any session.
+   *
+   * @generated from field: string session_id = 8;
+   */
+  sessionId: string;
+};
+
+/**
+ * Describes the message troupe.supervisor.v1.Runner.
+ * Use `create(RunnerSchema)` to create a new message.
+ */
+export const RunnerSchema: GenMessage<Runner> = /*@__PURE__*/
+  messageDesc(file_troupe_supervisor_v1_runner, 3);
+
+/**
  * Who a runner is.
  *
  * @generated from message troupe.supervisor.v1.RunnerHello
@@ -316,7 +386,7 @@ export type RunnerHello = Message<"troupe.supervisor.v1.RunnerHello"> & {
  * Use `create(RunnerHelloSchema)` to create a new message.
  */
 export const RunnerHelloSchema: GenMessage<RunnerHello> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 3);
+  messageDesc(file_troupe_supervisor_v1_runner, 4);
 
 /**
  * A thread that a returning runner still has.
@@ -358,7 +428,7 @@ export type HeldThread = Message<"troupe.supervisor.v1.HeldThread"> & {
  * Use `create(HeldThreadSchema)` to create a new message.
  */
 export const HeldThreadSchema: GenMessage<HeldThread> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 4);
+  messageDesc(file_troupe_supervisor_v1_runner, 5);
 
 /**
  * The runner is alive.
@@ -373,7 +443,7 @@ export type RunnerHeartbeat = Message<"troupe.supervisor.v1.RunnerHeartbeat"> & 
  * Use `create(RunnerHeartbeatSchema)` to create a new message.
  */
 export const RunnerHeartbeatSchema: GenMessage<RunnerHeartbeat> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 5);
+  messageDesc(file_troupe_supervisor_v1_runner, 6);
 
 /**
  * The runner drains: it receives no more threads and lets running turns finish. The supervisor stops the programs of settled
@@ -391,7 +461,7 @@ export type RunnerDraining = Message<"troupe.supervisor.v1.RunnerDraining"> & {
  * Use `create(RunnerDrainingSchema)` to create a new message.
  */
 export const RunnerDrainingSchema: GenMessage<RunnerDraining> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 6);
+  messageDesc(file_troupe_supervisor_v1_runner, 7);
 
 /**
  * The answer to hello.
@@ -426,7 +496,7 @@ export type RunnerWelcome = Message<"troupe.supervisor.v1.RunnerWelcome"> & {
  * Use `create(RunnerWelcomeSchema)` to create a new message.
  */
 export const RunnerWelcomeSchema: GenMessage<RunnerWelcome> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 7);
+  messageDesc(file_troupe_supervisor_v1_runner, 8);
 
 /**
  * What to do with a thread that a returning runner has.
@@ -461,7 +531,7 @@ export type HeldThreadVerdict = Message<"troupe.supervisor.v1.HeldThreadVerdict"
  * Use `create(HeldThreadVerdictSchema)` to create a new message.
  */
 export const HeldThreadVerdictSchema: GenMessage<HeldThreadVerdict> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 8);
+  messageDesc(file_troupe_supervisor_v1_runner, 9);
 
 /**
  * The runner cannot start a thread.
@@ -503,7 +573,7 @@ export type StartRefused = Message<"troupe.supervisor.v1.StartRefused"> & {
  * Use `create(StartRefusedSchema)` to create a new message.
  */
 export const StartRefusedSchema: GenMessage<StartRefused> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 9);
+  messageDesc(file_troupe_supervisor_v1_runner, 10);
 
 /**
  * A change of state that the runner saw.
@@ -609,7 +679,7 @@ export type RunnerReport = Message<"troupe.supervisor.v1.RunnerReport"> & {
  * Use `create(RunnerReportSchema)` to create a new message.
  */
 export const RunnerReportSchema: GenMessage<RunnerReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 10);
+  messageDesc(file_troupe_supervisor_v1_runner, 11);
 
 /**
  * A turn began.
@@ -630,7 +700,7 @@ export type TurnStartedReport = Message<"troupe.supervisor.v1.TurnStartedReport"
  * Use `create(TurnStartedReportSchema)` to create a new message.
  */
 export const TurnStartedReportSchema: GenMessage<TurnStartedReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 11);
+  messageDesc(file_troupe_supervisor_v1_runner, 12);
 
 /**
  * A turn is over.
@@ -694,7 +764,7 @@ export type TurnEndedReport = Message<"troupe.supervisor.v1.TurnEndedReport"> & 
  * Use `create(TurnEndedReportSchema)` to create a new message.
  */
 export const TurnEndedReportSchema: GenMessage<TurnEndedReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 12);
+  messageDesc(file_troupe_supervisor_v1_runner, 13);
 
 /**
  * Input reached the agent within a running turn.
@@ -722,7 +792,7 @@ export type InputDeliveredReport = Message<"troupe.supervisor.v1.InputDeliveredR
  * Use `create(InputDeliveredReportSchema)` to create a new message.
  */
 export const InputDeliveredReportSchema: GenMessage<InputDeliveredReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 13);
+  messageDesc(file_troupe_supervisor_v1_runner, 14);
 
 /**
  * The prompt as the program was given it. It is kept as an artifact of the kind `prompt`: a JSON array of its blocks, each
@@ -751,7 +821,7 @@ export type PromptReport = Message<"troupe.supervisor.v1.PromptReport"> & {
  * Use `create(PromptReportSchema)` to create a new message.
  */
 export const PromptReportSchema: GenMessage<PromptReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 14);
+  messageDesc(file_troupe_supervisor_v1_runner, 15);
 
 /**
  * An artifact of a thread, or a piece of one. An artifact has at most 16 MiB; a larger one is dropped whole, with a warning
@@ -820,7 +890,7 @@ export type ArtifactReport = Message<"troupe.supervisor.v1.ArtifactReport"> & {
  * Use `create(ArtifactReportSchema)` to create a new message.
  */
 export const ArtifactReportSchema: GenMessage<ArtifactReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 15);
+  messageDesc(file_troupe_supervisor_v1_runner, 16);
 
 /**
  * The thread's program has ended.
@@ -848,7 +918,7 @@ export type ThreadStoppedReport = Message<"troupe.supervisor.v1.ThreadStoppedRep
  * Use `create(ThreadStoppedReportSchema)` to create a new message.
  */
 export const ThreadStoppedReportSchema: GenMessage<ThreadStoppedReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 16);
+  messageDesc(file_troupe_supervisor_v1_runner, 17);
 
 /**
  * The program cannot close a gap of the thread's policy.
@@ -869,7 +939,7 @@ export type PolicyGapReport = Message<"troupe.supervisor.v1.PolicyGapReport"> & 
  * Use `create(PolicyGapReportSchema)` to create a new message.
  */
 export const PolicyGapReportSchema: GenMessage<PolicyGapReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 17);
+  messageDesc(file_troupe_supervisor_v1_runner, 18);
 
 /**
  * A program was started for a thread that had one before, and does not remember the conversation.
@@ -890,7 +960,7 @@ export type ContextLostReport = Message<"troupe.supervisor.v1.ContextLostReport"
  * Use `create(ContextLostReportSchema)` to create a new message.
  */
 export const ContextLostReportSchema: GenMessage<ContextLostReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 18);
+  messageDesc(file_troupe_supervisor_v1_runner, 19);
 
 /**
  * Entries of a thread's transcript, in order. The supervisor assigns their numbers. A batch of entries that waits for more
@@ -934,7 +1004,7 @@ export type TranscriptBatch = Message<"troupe.supervisor.v1.TranscriptBatch"> & 
  * Use `create(TranscriptBatchSchema)` to create a new message.
  */
 export const TranscriptBatchSchema: GenMessage<TranscriptBatch> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 19);
+  messageDesc(file_troupe_supervisor_v1_runner, 20);
 
 /**
  * Entries that are durable.
@@ -969,7 +1039,7 @@ export type TranscriptAck = Message<"troupe.supervisor.v1.TranscriptAck"> & {
  * Use `create(TranscriptAckSchema)` to create a new message.
  */
 export const TranscriptAckSchema: GenMessage<TranscriptAck> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 20);
+  messageDesc(file_troupe_supervisor_v1_runner, 21);
 
 /**
  * Output of a thread. Kept in a ring of 64 KiB a thread, never in the log.
@@ -1004,7 +1074,7 @@ export type ThreadOutput = Message<"troupe.supervisor.v1.ThreadOutput"> & {
  * Use `create(ThreadOutputSchema)` to create a new message.
  */
 export const ThreadOutputSchema: GenMessage<ThreadOutput> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 21);
+  messageDesc(file_troupe_supervisor_v1_runner, 22);
 
 /**
  * Asks whether the thread may use a tool. A request beyond its bounds is rejected, and so is a request while 1,024 requests
@@ -1103,7 +1173,7 @@ export type ToolRequest = Message<"troupe.supervisor.v1.ToolRequest"> & {
  * Use `create(ToolRequestSchema)` to create a new message.
  */
 export const ToolRequestSchema: GenMessage<ToolRequest> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 22);
+  messageDesc(file_troupe_supervisor_v1_runner, 23);
 
 /**
  * The answer to a tool request. Where an operator must approve the call, it comes when that is decided.
@@ -1145,7 +1215,7 @@ export type ToolDecision = Message<"troupe.supervisor.v1.ToolDecision"> & {
  * Use `create(ToolDecisionSchema)` to create a new message.
  */
 export const ToolDecisionSchema: GenMessage<ToolDecision> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 23);
+  messageDesc(file_troupe_supervisor_v1_runner, 24);
 
 /**
  * A command of the supervisor arrived.
@@ -1166,7 +1236,7 @@ export type CommandAck = Message<"troupe.supervisor.v1.CommandAck"> & {
  * Use `create(CommandAckSchema)` to create a new message.
  */
 export const CommandAckSchema: GenMessage<CommandAck> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 24);
+  messageDesc(file_troupe_supervisor_v1_runner, 25);
 
 /**
  * Reports that are durable.
@@ -1201,7 +1271,7 @@ export type ReportAck = Message<"troupe.supervisor.v1.ReportAck"> & {
  * Use `create(ReportAckSchema)` to create a new message.
  */
 export const ReportAckSchema: GenMessage<ReportAck> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 25);
+  messageDesc(file_troupe_supervisor_v1_runner, 26);
 
 /**
  * Start a thread.
@@ -1306,7 +1376,7 @@ export type StartThread = Message<"troupe.supervisor.v1.StartThread"> & {
  * Use `create(StartThreadSchema)` to create a new message.
  */
 export const StartThreadSchema: GenMessage<StartThread> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 26);
+  messageDesc(file_troupe_supervisor_v1_runner, 27);
 
 /**
  * One turn of a thread.
@@ -1364,7 +1434,7 @@ export type Turn = Message<"troupe.supervisor.v1.Turn"> & {
  * Use `create(TurnSchema)` to create a new message.
  */
 export const TurnSchema: GenMessage<Turn> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 27);
+  messageDesc(file_troupe_supervisor_v1_runner, 28);
 
 /**
  * Give a thread its next turn, or more input in a running one.
@@ -1422,7 +1492,7 @@ export type DeliverInput = Message<"troupe.supervisor.v1.DeliverInput"> & {
  * Use `create(DeliverInputSchema)` to create a new message.
  */
 export const DeliverInputSchema: GenMessage<DeliverInput> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 28);
+  messageDesc(file_troupe_supervisor_v1_runner, 29);
 
 /**
  * Input for a running turn.
@@ -1457,7 +1527,7 @@ export type RunningInput = Message<"troupe.supervisor.v1.RunningInput"> & {
  * Use `create(RunningInputSchema)` to create a new message.
  */
 export const RunningInputSchema: GenMessage<RunningInput> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 29);
+  messageDesc(file_troupe_supervisor_v1_runner, 30);
 
 /**
  * Stop the running turn; the thread stays.
@@ -1506,7 +1576,7 @@ export type InterruptTurn = Message<"troupe.supervisor.v1.InterruptTurn"> & {
  * Use `create(InterruptTurnSchema)` to create a new message.
  */
 export const InterruptTurnSchema: GenMessage<InterruptTurn> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 30);
+  messageDesc(file_troupe_supervisor_v1_runner, 31);
 
 /**
  * Stop the thread's program.
@@ -1569,7 +1639,7 @@ export type ShutdownThread = Message<"troupe.supervisor.v1.ShutdownThread"> & {
  * Use `create(ShutdownThreadSchema)` to create a new message.
  */
 export const ShutdownThreadSchema: GenMessage<ShutdownThread> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 31);
+  messageDesc(file_troupe_supervisor_v1_runner, 32);
 
 /**
  * The supervisor is going away.
@@ -1590,7 +1660,48 @@ export type RunnerGoAway = Message<"troupe.supervisor.v1.RunnerGoAway"> & {
  * Use `create(RunnerGoAwaySchema)` to create a new message.
  */
 export const RunnerGoAwaySchema: GenMessage<RunnerGoAway> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 32);
+  messageDesc(file_troupe_supervisor_v1_runner, 33);
+
+/**
+ * Whether a runner takes threads.
+ *
+ * @generated from enum troupe.supervisor.v1.RunnerState
+ */
+export enum RunnerState {
+  /**
+   * A newer state, which this release does not know.
+   *
+   * @generated from enum value: RUNNER_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It is attached and takes threads.
+   *
+   * @generated from enum value: RUNNER_STATE_ATTACHED = 1;
+   */
+  ATTACHED = 1,
+
+  /**
+   * It is attached and finishes its turns. It takes no more threads.
+   *
+   * @generated from enum value: RUNNER_STATE_DRAINING = 2;
+   */
+  DRAINING = 2,
+
+  /**
+   * Its stream ended less than a lease ago. It keeps its threads until the lease expires.
+   *
+   * @generated from enum value: RUNNER_STATE_DISCONNECTED = 3;
+   */
+  DISCONNECTED = 3,
+}
+
+/**
+ * Describes the enum troupe.supervisor.v1.RunnerState.
+ */
+export const RunnerStateSchema: GenEnum<RunnerState> = /*@__PURE__*/
+  enumDesc(file_troupe_supervisor_v1_runner, 0);
 
 /**
  * Why a thread could not be started.
@@ -1631,7 +1742,7 @@ export enum StartRefusal {
  * Describes the enum troupe.supervisor.v1.StartRefusal.
  */
 export const StartRefusalSchema: GenEnum<StartRefusal> = /*@__PURE__*/
-  enumDesc(file_troupe_supervisor_v1_runner, 0);
+  enumDesc(file_troupe_supervisor_v1_runner, 1);
 
 /**
  * Executes threads for the supervisor.
