@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import grpc
+from pydantic import BaseModel, ValidationError
 
 import troupe
 from troupe import Budget
@@ -13,6 +14,13 @@ from troupe.events import ApprovalRequested, Event, SessionClosed, ThreadSpawned
 from troupe.supervisor.v1 import event_pb2, supervisor_pb2, thread_pb2
 
 from .pair import DEADLINE, PairTest
+
+
+class Finding(BaseModel):
+    """The result of an agent."""
+
+    path: str
+    lines: int
 
 
 class ClientTest(PairTest):
@@ -184,6 +192,71 @@ class ClientTest(PairTest):
             await session.set_budget(Budget(tokens=5000, wall_time=60))
             quota = await session.quota()
             self.assertEqual((quota.budget.tokens, quota.budget.wall_time.seconds), (5000, 60))
+
+    async def test_results_match_their_schema(self) -> None:
+        async with self.client.session() as session:
+            thread = await session.spawn("worker", 'say: {"path": "a.py", "lines": 3}', schema=Finding)
+            result = await thread.result(DEADLINE)
+            finding = result.parse(Finding)
+            self.assertEqual((finding.path, finding.lines), ("a.py", 3))
+            self.assertEqual(result.value, {"path": "a.py", "lines": 3})
+            await thread.send("say: none", schema={"type": "integer"})
+            with self.assertRaises(troupe.AgentFailedError) as invalid:
+                await thread.result(DEADLINE)
+            self.assertIn("RESULT_INVALID", invalid.exception.result.text)
+            # The result stays requested.
+            await thread.send("say: 5")
+            self.assertEqual((await thread.result(DEADLINE)).value, 5)
+            plain = await (await session.spawn("worker", "say: done")).result(DEADLINE)
+            self.assertIsNone(plain.value)
+            with self.assertRaises(ValidationError):
+                plain.parse(Finding)
+            with self.assertRaises(troupe.ServiceError) as bad:
+                await session.spawn("worker", "say: x", schema={"type": "no such type"})
+            self.assertEqual(bad.exception.code, grpc.StatusCode.INVALID_ARGUMENT)
+
+    async def test_map_returns_a_row_for_each_item(self) -> None:
+        paths = [f"src/{number}.py" for number in range(12)]
+        async with self.client.session(max_threads=4) as session:
+            message = 'say: {{"path": "{item}", "lines": 1}'
+            rows = await session.map("worker", paths, message, limit=3, schema=Finding, timeout=DEADLINE)
+            self.assertEqual([row.item for row in rows], paths)
+            self.assertTrue(all(row.is_succeeded for row in rows))
+            self.assertEqual([row.parse(Finding).path for row in rows], paths)
+            named = [{"what": "bugs", "place": "docs"}, {"what": "tests", "place": "src"}]
+            rows = await session.map("worker", named, "say: {what} in {place}", timeout=DEADLINE)
+            self.assertEqual([row.text for row in rows], ["bugs in docs", "tests in src"])
+            failing = 'say: "{item}"'
+            rows = await session.map("worker", ["a", "b"], failing, schema={"const": "a"}, timeout=DEADLINE)
+            self.assertEqual([row.state for row in rows], ["SUCCEEDED", "FAILED"])
+            self.assertIn("RESULT_INVALID", rows[1].error)
+            self.assertEqual((rows[0].value, rows[1].value), ("a", None))
+            with self.assertRaises(TimeoutError):
+                await session.map("worker", ["hold"], "{item}", timeout=0.3)
+            with self.assertRaises(troupe.ServiceError) as unknown:
+                await session.map("worker", ["a"], "{nothing}")
+            self.assertEqual(unknown.exception.code, grpc.StatusCode.INVALID_ARGUMENT)
+
+    async def test_transcript_is_read_and_followed(self) -> None:
+        async with self.client.session() as session:
+            thread = await session.spawn("worker", "say: one")
+            await thread.result(DEADLINE)
+            first = [entry async for entry in thread.transcript()]
+            self.assertEqual([entry.number for entry in first], list(range(1, len(first) + 1)))
+            self.assertIn("one", [entry.text for entry in first])
+            last = [entry async for entry in thread.transcript(after=len(first) - 1)]
+            self.assertEqual(last, first[-1:])
+
+            async def follow() -> list[str]:
+                return [entry.text async for entry in thread.transcript(after=len(first), follow=True)]
+
+            following = asyncio.create_task(follow())
+            await thread.send("say: two")
+            await thread.result(DEADLINE)
+            await thread.close()
+            texts = await asyncio.wait_for(following, DEADLINE)
+            self.assertIn("two", texts)
+            self.assertNotIn("one", texts)
 
     async def test_stub_reaches_every_method(self) -> None:
         async with self.client.session() as session:

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING
 from . import client as _client
 from ._event import Event
 from ._loop import Loop
+from ._results import Item, Row, Schema
 from ._rpc import Method, RequestT, ResponseT, RetryPolicy
-from .client import _TIMEOUT, Budget, PathLike, Result
-from .supervisor.v1 import session_pb2, supervisor_pb2, thread_pb2
+from .client import _TIMEOUT, Budget, OnFailure, PathLike, Result
+from .supervisor.v1 import session_pb2, supervisor_pb2, thread_pb2, transcript_pb2
 
 if TYPE_CHECKING:
     from .supervisor.v1.supervisor_pb2_grpc import AgentSupervisorServiceAsyncStub

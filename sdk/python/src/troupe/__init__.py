@@ -10,6 +10,7 @@ stubs are in `troupe.supervisor.v1`, `troupe.registry.v1` and `troupe.common.v1`
 
 from . import _reasons
 from ._reasons import *  # noqa: F403
+from ._results import Model, Row
 from ._rpc import RetryPolicy
 from .client import Approval, Artifact, Budget, Client, EventStream, OpeningSession, Result, Session, Thread, connect
 from .errors import (
@@ -33,9 +34,11 @@ __all__ = [
     "Client",
     "ConfigError",
     "EventStream",
+    "Model",
     "OpeningSession",
     "Result",
     "RetryPolicy",
+    "Row",
     "ServiceError",
     "Session",
     "Thread",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import time
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mappin
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
@@ -18,10 +19,11 @@ from google.protobuf.duration_pb2 import Duration
 from ._config import find
 from ._event import ApprovalEvent, Event, UnknownEvent
 from ._reasons import ThreadNotFoundError
+from ._results import Item, Model, Parsed, Row, Schema, schema_text
 from ._rpc import Caller, Method, Patience, RequestT, ResponseT, RetryPolicy
 from .errors import AgentClosedError, AgentError, AgentFailedError, AgentInterruptedError, TroupeError
 from .events import BY_KIND
-from .supervisor.v1 import session_pb2, supervisor_pb2, thread_pb2
+from .supervisor.v1 import group_pb2, session_pb2, supervisor_pb2, thread_pb2, transcript_pb2
 
 if TYPE_CHECKING:
     # Only the type stub has it.
@@ -43,6 +45,13 @@ _MAX_WAITED = 1000
 _PAGE = 1000
 
 PathLike = str | os.PathLike[str]
+# What happens to the other items of `Session.map` when too many have failed.
+OnFailure = Literal["continue", "cancel_rest"]
+_ON_FAILURE: Mapping[OnFailure, group_pb2.GroupFailurePolicy.ValueType] = {
+    "continue": group_pb2.GROUP_FAILURE_POLICY_CONTINUE,
+    "cancel_rest": group_pb2.GROUP_FAILURE_POLICY_CANCEL_REST,
+}
+_ENDED = (group_pb2.GROUP_STATE_SUCCEEDED, group_pb2.GROUP_STATE_FAILED, group_pb2.GROUP_STATE_CANCELLED)
 
 
 @dataclass(frozen=True)
@@ -53,12 +62,15 @@ class Budget:
     turns: int = 0
     # The time in running turns: seconds, or a timedelta.
     wall_time: float | timedelta = 0
+    # In the currency of the supervisor's price list.
+    cost: float = 0
 
     def proto(self) -> thread_pb2.Budget:
         """Returns the message of the API."""
         seconds = self.wall_time.total_seconds() if isinstance(self.wall_time, timedelta) else self.wall_time
         wall_time = _duration(seconds) if seconds else None
-        return thread_pb2.Budget(tokens=self.tokens, turns=self.turns, wall_time=wall_time)
+        cost_micros = round(self.cost * 1_000_000)
+        return thread_pb2.Budget(tokens=self.tokens, turns=self.turns, wall_time=wall_time, cost_micros=cost_micros)
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,17 @@ class Result:
     # The last message (COMPLETED) or what went wrong (ERRORED), in full.
     text: str
     status: thread_pb2.Status
+    # The result that the schema asked for, a JSON document; empty: none.
+    document: str = ""
+
+    @property
+    def value(self) -> Any:
+        """The result that the schema asked for, as Python objects; None without a result."""
+        return json.loads(self.document) if self.document else None
+
+    def parse(self, model: Model[Parsed]) -> Parsed:
+        """Returns the result as an object of the model. Raises the error of the model if there is no result."""
+        return model.model_validate(self.value)
 
     @property
     def kind(self) -> str:
@@ -314,12 +337,14 @@ class Session:
         reasoning_effort: str = "",
         working_directory: str = "",
         budget: Budget | None = None,
+        schema: Schema | None = None,
         queue: bool = False,
         request: supervisor_pb2.SpawnAgentRequest | None = None,
     ) -> Thread:
         """Spawns a thread. Returns when the spawn is durable, not when the work is done.
 
-        Without `parent` the thread is a child of the root. With `queue` the spawn waits for a slot instead of failing with
+        Without `parent` the thread is a child of the root. With `schema` the result has a document that matches it: a JSON
+        Schema, or a model such as one of pydantic. With `queue` the spawn waits for a slot instead of failing with
         ThreadLimitError. `request` is a base for fields that are no parameter.
         """
         made = supervisor_pb2.SpawnAgentRequest()
@@ -336,6 +361,7 @@ class Session:
             "model": model,
             "reasoning_effort": reasoning_effort,
             "working_directory": working_directory,
+            "result_schema": schema_text(schema),
         }
         for field, value in given.items():
             if value:
@@ -346,6 +372,51 @@ class Session:
             made.on_limit = thread_pb2.ON_LIMIT_QUEUE
         answer = await self._client.call(self._client.stub.SpawnAgent, made, timeout=_SPAWN_TIMEOUT)
         return Thread(self, answer.thread.thread_id)
+
+    async def map(
+        self,
+        agent_type: str,
+        items: Iterable[Item],
+        message: str,
+        *,
+        limit: int = 8,
+        schema: Schema | None = None,
+        retries: int = 0,
+        tolerated_failures: int = 0,
+        on_failure: OnFailure = "continue",
+        budget: Budget | None = None,
+        timeout: float | None = None,
+        request: supervisor_pb2.CreateGroupRequest | None = None,
+    ) -> list[Row]:
+        """Spawns a thread for each item, at most `limit` at a time. Returns the items with their results, in order.
+
+        `{item}` in `message` stands for an item that is a string, and `{name}` for a value of an item that is a mapping.
+        `budget` bounds all items together. The group is durable: it continues if this call is cancelled or times out.
+        `request` is a base for fields that are no parameter, such as the template of the spawns. Raises TimeoutError after
+        `timeout` seconds.
+        """
+        made = supervisor_pb2.CreateGroupRequest()
+        if request is not None:
+            made.CopyFrom(request)
+        given = list(items)
+        made.session_id = self.id
+        made.template.message = message
+        if agent_type:
+            made.template.agent_type = agent_type
+        if schema is not None:
+            made.template.result_schema = schema_text(schema)
+        for index, item in enumerate(given):
+            variables = {"item": item} if isinstance(item, str) else item
+            made.items.add(key=str(index), variables=variables)
+        made.max_concurrency = limit
+        made.retries = retries
+        made.tolerated_failures = tolerated_failures
+        made.on_failure = _ON_FAILURE[on_failure]
+        if budget is not None:
+            made.budget.CopyFrom(budget.proto())
+        answer = await self._client.call(self._client.stub.CreateGroup, made, timeout=_SPAWN_TIMEOUT)
+        await self._end_of_group(answer.group, timeout)
+        return [await self._row(given[status.index], status) async for status in self._group_items(answer.group)]
 
     def thread(self, thread_id: str) -> Thread:
         """Returns the thread with this id, without a call."""
@@ -477,7 +548,52 @@ class Session:
         text = entry.status.message
         if entry.status.HasField("content"):
             text = (await self.content(entry.status.content.digest)).decode(errors="replace")
-        return Result(entry.thread_id, text, entry.status)
+        document = await self._document(entry.result) if entry.HasField("result") else ""
+        return Result(entry.thread_id, text, entry.status, document)
+
+    async def _document(self, result: thread_pb2.ThreadResult) -> str:
+        """Returns the document of a result. A long one is content."""
+        return result.document_json or (await self.content(result.content.digest)).decode()
+
+    async def _end_of_group(self, group: group_pb2.Group, timeout: float | None) -> None:
+        """Waits for the end of a group."""
+        client = self._client
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+        patience = Patience(client._caller.policy, client._reconnect_timeout)
+        request = supervisor_pb2.GetGroupRequest(session_id=self.id, group_id=group.spec.group_id)
+        while group.state not in _ENDED:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"group {request.group_id} has not ended after {timeout} s")
+            seconds = min(left, _WAIT)
+            request.wait.CopyFrom(_duration(max(seconds, 0.001)))
+            metadata = client._caller.metadata()
+            try:
+                answer = await client.stub.GetGroup(request, timeout=seconds + _WAIT_MARGIN, metadata=metadata)
+            except grpc.aio.AioRpcError as failure:
+                # An expired deadline is no error: whether time is left is decided above.
+                if failure.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    await client._caller.recover(failure, patience, left)
+                continue
+            patience.reset()
+            group = answer.group
+
+    async def _group_items(self, group: group_pb2.Group) -> AsyncIterator[group_pb2.GroupItemStatus]:
+        client = self._client
+        request = supervisor_pb2.ListGroupItemsRequest(
+            session_id=self.id, group_id=group.spec.group_id, page_size=_PAGE
+        )
+        while True:
+            answer = await client.call(client.stub.ListGroupItems, request)
+            for item in answer.items:
+                yield item
+            request.page_token = answer.next_page_token
+            if not request.page_token:
+                return
+
+    async def _row(self, item: Item, status: group_pb2.GroupItemStatus) -> Row:
+        document = await self._document(status.result) if status.HasField("result") else ""
+        return Row(item, document, status.message, status.error, status.thread_id, status)
 
 
 class Thread:
@@ -497,17 +613,26 @@ class Thread:
         """Spawns a child of this thread. `Session.spawn` has more parameters."""
         return await self._session.spawn(agent_type, message, parent=self, alias=alias, budget=budget)
 
-    async def send(self, message: str, *, interrupt: bool = False, steer: bool = False, queue: bool = False) -> int:
+    async def send(
+        self,
+        message: str,
+        *,
+        schema: Schema | None = None,
+        interrupt: bool = False,
+        steer: bool = False,
+        queue: bool = False,
+    ) -> int:
         """Sends input. A settled thread starts a new turn. Returns the number of the input in the thread.
 
         A running thread receives it with its next turn; with `interrupt` the running turn stops first; with `steer` it is
-        delivered within the running turn if the program accepts that.
+        delivered within the running turn if the program accepts that. `schema` is as in `Session.spawn`.
         """
         client = self._session._client
         request = supervisor_pb2.SendInputRequest(
             session_id=self._session.id,
             thread_id=self.id,
             message=message,
+            result_schema=schema_text(schema),
             interrupt=interrupt,
             steer=steer,
             on_limit=thread_pb2.ON_LIMIT_QUEUE if queue else thread_pb2.ON_LIMIT_UNSPECIFIED,
@@ -556,6 +681,49 @@ class Thread:
     async def artifacts(self) -> list[Artifact]:
         """Lists the artifacts of the thread, oldest first."""
         return await self._session.artifacts(thread=self)
+
+    async def transcript(
+        self, *, after: int = 0, follow: bool = False
+    ) -> AsyncIterator[transcript_pb2.TranscriptEntry]:
+        """Yields the entries of the thread's transcript after the number `after`, oldest first.
+
+        With `follow` it continues with new entries until the thread is closed, and resumes after a lost connection and
+        after a restart of the supervisor. A text of more than 16 KiB is content: read it with `Session.content`.
+        """
+        client = self._session._client
+        if not follow:
+            request = supervisor_pb2.ListTranscriptRequest(
+                session_id=self._session.id, thread_id=self.id, after_number=after, page_size=_PAGE
+            )
+            while True:
+                page = await client.call(client.stub.ListTranscript, request)
+                for entry in page.entries:
+                    yield entry
+                request.page_token = page.next_page_token
+                if not request.page_token:
+                    return
+        patience = Patience(client._caller.policy, client._reconnect_timeout)
+        while True:
+            watch = supervisor_pb2.WatchTranscriptRequest(
+                session_id=self._session.id, thread_id=self.id, after_number=after
+            )
+            call = client.stub.WatchTranscript(watch, metadata=client._caller.metadata())
+            try:
+                async for message in call:
+                    patience.reset()
+                    for entry in message.entries:
+                        after = entry.number
+                        yield entry
+                    after = max(after, message.number)
+                    if message.closed:
+                        return
+            except grpc.aio.AioRpcError as failure:
+                await client._caller.recover(failure, patience)
+                continue
+            finally:
+                call.cancel()
+            # The supervisor ends each stream after a while.
+            await asyncio.sleep(_REOPEN_DELAY)
 
     def __repr__(self) -> str:
         return f"<Thread {self.id}>"

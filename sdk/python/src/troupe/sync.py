@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from . import client as _client
 from ._event import Event
 from ._loop import Loop
+from ._results import Item, Row, Schema
 from ._rpc import Method, RequestT, ResponseT, RetryPolicy
-from .client import _TIMEOUT, Budget, PathLike, Result
-from .supervisor.v1 import session_pb2, supervisor_pb2, thread_pb2
+from .client import _TIMEOUT, Budget, OnFailure, PathLike, Result
+from .supervisor.v1 import session_pb2, supervisor_pb2, thread_pb2, transcript_pb2
 
 if TYPE_CHECKING:
     from .supervisor.v1.supervisor_pb2_grpc import AgentSupervisorServiceAsyncStub
@@ -131,13 +132,24 @@ class Session:
         """Stops new turns and spawns, or lets them start again. Running turns finish."""
         self._loop.run(self._inner.pause(paused))
 
-    def spawn(self, agent_type: str, message: str, *, parent: Thread | str | None=None, agent_name: str='', alias: str='', label: str='', model: str='', reasoning_effort: str='', working_directory: str='', budget: Budget | None=None, queue: bool=False, request: supervisor_pb2.SpawnAgentRequest | None=None) -> Thread:
+    def spawn(self, agent_type: str, message: str, *, parent: Thread | str | None=None, agent_name: str='', alias: str='', label: str='', model: str='', reasoning_effort: str='', working_directory: str='', budget: Budget | None=None, schema: Schema | None=None, queue: bool=False, request: supervisor_pb2.SpawnAgentRequest | None=None) -> Thread:
         """Spawns a thread. Returns when the spawn is durable, not when the work is done.
 
-        Without `parent` the thread is a child of the root. With `queue` the spawn waits for a slot instead of failing with
+        Without `parent` the thread is a child of the root. With `schema` the result has a document that matches it: a JSON
+        Schema, or a model such as one of pydantic. With `queue` the spawn waits for a slot instead of failing with
         ThreadLimitError. `request` is a base for fields that are no parameter.
         """
-        return Thread(self._loop, self._loop.run(self._inner.spawn(agent_type, message, parent=None if parent is None else _id(parent), agent_name=agent_name, alias=alias, label=label, model=model, reasoning_effort=reasoning_effort, working_directory=working_directory, budget=budget, queue=queue, request=request)))
+        return Thread(self._loop, self._loop.run(self._inner.spawn(agent_type, message, parent=None if parent is None else _id(parent), agent_name=agent_name, alias=alias, label=label, model=model, reasoning_effort=reasoning_effort, working_directory=working_directory, budget=budget, schema=schema, queue=queue, request=request)))
+
+    def map(self, agent_type: str, items: Iterable[Item], message: str, *, limit: int=8, schema: Schema | None=None, retries: int=0, tolerated_failures: int=0, on_failure: OnFailure='continue', budget: Budget | None=None, timeout: float | None=None, request: supervisor_pb2.CreateGroupRequest | None=None) -> list[Row]:
+        """Spawns a thread for each item, at most `limit` at a time. Returns the items with their results, in order.
+
+        `{item}` in `message` stands for an item that is a string, and `{name}` for a value of an item that is a mapping.
+        `budget` bounds all items together. The group is durable: it continues if this call is cancelled or times out.
+        `request` is a base for fields that are no parameter, such as the template of the spawns. Raises TimeoutError after
+        `timeout` seconds.
+        """
+        return self._loop.run(self._inner.map(agent_type, items, message, limit=limit, schema=schema, retries=retries, tolerated_failures=tolerated_failures, on_failure=on_failure, budget=budget, timeout=timeout, request=request))
 
     def thread(self, thread_id: str) -> Thread:
         """Returns the thread with this id, without a call."""
@@ -209,13 +221,13 @@ class Thread:
         """Spawns a child of this thread. `Session.spawn` has more parameters."""
         return Thread(self._loop, self._loop.run(self._inner.spawn(agent_type, message, alias=alias, budget=budget)))
 
-    def send(self, message: str, *, interrupt: bool=False, steer: bool=False, queue: bool=False) -> int:
+    def send(self, message: str, *, schema: Schema | None=None, interrupt: bool=False, steer: bool=False, queue: bool=False) -> int:
         """Sends input. A settled thread starts a new turn. Returns the number of the input in the thread.
 
         A running thread receives it with its next turn; with `interrupt` the running turn stops first; with `steer` it is
-        delivered within the running turn if the program accepts that.
+        delivered within the running turn if the program accepts that. `schema` is as in `Session.spawn`.
         """
-        return self._loop.run(self._inner.send(message, interrupt=interrupt, steer=steer, queue=queue))
+        return self._loop.run(self._inner.send(message, schema=schema, interrupt=interrupt, steer=steer, queue=queue))
 
     def interrupt(self, reason: str='', *, only_this: bool=False) -> list[str]:
         """Stops the running turns of the thread and its descendants. Returns the ids of the interrupted threads."""
@@ -243,6 +255,14 @@ class Thread:
     def artifacts(self) -> list[Artifact]:
         """Lists the artifacts of the thread, oldest first."""
         return [Artifact(self._loop, each) for each in self._loop.run(self._inner.artifacts())]
+
+    def transcript(self, *, after: int=0, follow: bool=False) -> Iterator[transcript_pb2.TranscriptEntry]:
+        """Yields the entries of the thread's transcript after the number `after`, oldest first.
+
+        With `follow` it continues with new entries until the thread is closed, and resumes after a lost connection and
+        after a restart of the supervisor. A text of more than 16 KiB is content: read it with `Session.content`.
+        """
+        return self._loop.iterate(self._inner.transcript(after=after, follow=follow))
 
     def __repr__(self) -> str:
         return repr(self._inner)

@@ -1,0 +1,74 @@
+"""Results by a JSON Schema: of threads, and of the items of `Session.map`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from .supervisor.v1 import group_pb2
+
+Parsed = TypeVar("Parsed", covariant=True)
+
+
+class Model(Protocol[Parsed]):
+    """A class that has a JSON Schema and checks documents, such as a model of pydantic."""
+
+    def model_json_schema(self) -> dict[str, Any]:
+        """Returns the JSON Schema."""
+        ...
+
+    def model_validate(self, obj: Any, /) -> Parsed:
+        """Returns an object with the content of a document."""
+        ...
+
+
+# A JSON Schema, or a model that has one.
+Schema = Mapping[str, Any] | Model[object]
+# An item of `Session.map`: the value of `{item}`, or the values of all placeholders.
+Item = str | Mapping[str, str]
+
+
+def schema_text(schema: Schema | None) -> str:
+    """Returns the schema as the API has it."""
+    if schema is None:
+        return ""
+    return json.dumps(schema if isinstance(schema, Mapping) else schema.model_json_schema())
+
+
+@dataclass(frozen=True)
+class Row:
+    """An item of `Session.map`, and how it went."""
+
+    # The item as it was given.
+    item: Item
+    # The result, a JSON document; empty: none.
+    document: str
+    # The last message of the thread, at most 4 KiB.
+    text: str
+    # Why the item failed.
+    error: str
+    # The thread of the last attempt; empty: none.
+    thread_id: str
+    # The whole item: attempts, usage and duration.
+    proto: group_pb2.GroupItemStatus
+
+    @property
+    def state(self) -> str:
+        """SUCCEEDED, FAILED or CANCELLED."""
+        return group_pb2.GroupItemState.Name(self.proto.state).removeprefix("GROUP_ITEM_STATE_")
+
+    @property
+    def is_succeeded(self) -> bool:
+        """Whether the item succeeded."""
+        return self.proto.state == group_pb2.GROUP_ITEM_STATE_SUCCEEDED
+
+    @property
+    def value(self) -> Any:
+        """The result as Python objects; None without a result."""
+        return json.loads(self.document) if self.document else None
+
+    def parse(self, model: Model[Parsed]) -> Parsed:
+        """Returns the result as an object of the model. Raises the error of the model if there is no result."""
+        return model.model_validate(self.value)
