@@ -9,12 +9,21 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { type ConnectOptions, find } from "./config.js";
 import { AgentClosedError, AgentError, AgentFailedError, AgentInterruptedError, TroupeError } from "./errors.js";
 import { type SessionEvent, sessionEvent } from "./events.js";
+import {
+  type Group,
+  GroupFailurePolicy,
+  GroupItemState,
+  type GroupItemStatus,
+  GroupState,
+} from "./gen/troupe/supervisor/v1/group_pb.js";
 import { LimitsSchema, type Quota, type Session as SessionProto } from "./gen/troupe/supervisor/v1/session_pb.js";
 import {
   type Approval as ApprovalProto,
   type Artifact as ArtifactProto,
+  CreateGroupRequestSchema,
   CreateSessionRequestSchema,
-  type SpawnAgentRequestSchema,
+  GroupItemSchema,
+  SpawnAgentRequestSchema,
   type ThreadStatus,
   type WatchThreadsResponse,
 } from "./gen/troupe/supervisor/v1/supervisor_pb.js";
@@ -25,7 +34,9 @@ import {
   type Status,
   StatusKind,
   type Thread as ThreadProto,
+  type ThreadResult,
 } from "./gen/troupe/supervisor/v1/thread_pb.js";
+import { type TranscriptEntry } from "./gen/troupe/supervisor/v1/transcript_pb.js";
 import { ThreadNotFoundError } from "./reasons.js";
 import { Caller, DEFAULT_RETRY, Patience, pause, type RetryPolicy, type Supervisor } from "./rpc.js";
 
@@ -45,7 +56,12 @@ export interface Budget {
   readonly turns?: number;
   /** The time in running turns, in milliseconds. */
   readonly wallTimeMs?: number;
+  /** In the currency of the supervisor's price list. */
+  readonly cost?: number;
 }
+
+/** A JSON Schema of draft 2020-12, such as one of `z.toJSONSchema(...)`. */
+export type Schema = object;
 
 /** The status with which a thread settled, and its last message. */
 export interface Result {
@@ -53,7 +69,29 @@ export interface Result {
   readonly kind: "COMPLETED" | "ERRORED" | "INTERRUPTED" | "SHUTDOWN";
   /** The last message (COMPLETED) or what went wrong (ERRORED), in full. */
   readonly text: string;
+  /** The result that the schema asked for; undefined without a result. */
+  readonly value: unknown;
   readonly status: Status;
+}
+
+/** An item of `Session.map`: the value of `{item}`, or the values of all placeholders. */
+export type Item = string | Readonly<Record<string, string>>;
+
+/** An item of `Session.map`, and how it went. */
+export interface Row {
+  /** The item as it was given. */
+  readonly item: Item;
+  readonly state: "SUCCEEDED" | "FAILED" | "CANCELLED";
+  /** The result that the schema asked for; undefined without a result. */
+  readonly value: unknown;
+  /** The last message of the thread, at most 4 KiB. */
+  readonly text: string;
+  /** Why the item failed. */
+  readonly error: string;
+  /** The thread of the last attempt; empty: none. */
+  readonly threadId: string;
+  /** The whole item: attempts, usage and duration. */
+  readonly proto: GroupItemStatus;
 }
 
 /** How long to wait. */
@@ -94,9 +132,28 @@ export interface SpawnOptions {
   readonly reasoningEffort?: string;
   readonly workingDirectory?: string;
   readonly budget?: Budget;
+  /** The result has a value that matches this schema. */
+  readonly schema?: Schema;
   /** Waits for a slot instead of failing with ThreadLimitError. */
   readonly queue?: boolean;
   readonly request?: MessageInitShape<typeof SpawnAgentRequestSchema>;
+}
+
+/** The settings of `Session.map`. `request` has the fields that are no option, such as the template of the spawns. */
+export interface MapOptions extends WaitOptions {
+  /** How many items run at a time. Default 8. */
+  readonly limit?: number;
+  /** The result of each item matches this schema. */
+  readonly schema?: Schema;
+  /** How often a failed item is tried again. */
+  readonly retries?: number;
+  /** How many items may fail before `onFailure` applies. */
+  readonly toleratedFailures?: number;
+  /** What happens to the other items then. Default `continue`. */
+  readonly onFailure?: "continue" | "cancelRest";
+  /** Bounds all items together. */
+  readonly budget?: Budget;
+  readonly request?: MessageInitShape<typeof CreateGroupRequestSchema>;
 }
 
 /**
@@ -214,16 +271,60 @@ export class Session implements AsyncDisposable {
 
   /** Spawns a thread. Returns when the spawn is durable, not when the work is done. */
   async spawn(agentType: string, message: string, options: SpawnOptions = {}): Promise<Thread> {
-    const { request, parent, budget, queue, ...fields } = options;
+    const { request, parent, budget, schema, queue, ...fields } = options;
     const { thread } = await this.client.stub.spawnAgent({
       ...request,
       ...given({ ...fields, parentThreadId: parent && idOf(parent), budget: budget && budgetProto(budget) }),
+      ...(schema ? { resultSchema: JSON.stringify(schema) } : {}),
       ...(queue ? { onLimit: OnLimit.QUEUE } : {}),
       ...(agentType ? { agentType } : {}),
       sessionId: this.id,
       message,
     });
     return new Thread(this, required(thread).threadId);
+  }
+
+  /**
+   * Spawns a thread for each item, at most `limit` at a time. Returns the items with their results, in order.
+   *
+   * `{item}` in `message` stands for an item that is a string, and `{name}` for a value of an item that is an object. The
+   * group is durable: it continues if the signal ends this call.
+   */
+  async map(agentType: string, items: Iterable<Item>, message: string, options: MapOptions = {}): Promise<Row[]> {
+    const { request, limit = 8, schema, budget, onFailure, retries, toleratedFailures, signal } = options;
+    const all = [...items];
+    const made = clone(CreateGroupRequestSchema, create(CreateGroupRequestSchema, request ?? {}));
+    const template = (made.template ??= create(SpawnAgentRequestSchema));
+    template.message = message;
+    if (agentType) template.agentType = agentType;
+    if (schema) template.resultSchema = JSON.stringify(schema);
+    for (const [index, item] of all.entries()) {
+      const variables = typeof item === "string" ? { item } : { ...item };
+      made.items.push(create(GroupItemSchema, { key: String(index), variables }));
+    }
+    if (budget) made.budget = budgetProto(budget);
+    if (retries !== undefined) made.retries = retries;
+    if (toleratedFailures !== undefined) made.toleratedFailures = toleratedFailures;
+    if (onFailure === "cancelRest") made.onFailure = GroupFailurePolicy.CANCEL_REST;
+    made.maxConcurrency = limit;
+    made.sessionId = this.id;
+    const { group } = await this.client.stub.createGroup(made);
+    await this.#endOfGroup(required(group), signal);
+    const asked = { sessionId: this.id, groupId: required(group?.spec).groupId };
+    const found = await pages((page) => this.client.stub.listGroupItems({ ...asked, ...page }), (answer) => answer.items);
+    const rows: Row[] = [];
+    for (const proto of found) {
+      rows.push({
+        item: required(all[proto.index]),
+        state: GroupItemState[proto.state] as Row["state"],
+        value: await this.#value(proto.result),
+        text: proto.message,
+        error: proto.error,
+        threadId: proto.threadId,
+        proto,
+      });
+    }
+    return rows;
   }
 
   /** Returns the thread with this id, without a call. */
@@ -263,9 +364,9 @@ export class Session implements AsyncDisposable {
         continue;
       }
       patience.reset();
-      for (const { threadId, status } of settled) {
-        waiting.delete(threadId);
-        yield await this.#result(threadId, required(status));
+      for (const entry of settled) {
+        waiting.delete(entry.threadId);
+        yield await this.#result(entry);
       }
     }
   }
@@ -338,9 +439,40 @@ export class Session implements AsyncDisposable {
     return statuses;
   }
 
-  async #result(threadId: string, status: Status): Promise<Result> {
+  async #result({ threadId, ...entry }: ThreadStatus): Promise<Result> {
+    const status = required(entry.status);
     const text = status.content ? Buffer.from(await this.content(status.content.digest)).toString() : status.message;
-    return { threadId, text, status, kind: StatusKind[status.kind] as Result["kind"] };
+    const value = await this.#value(entry.result);
+    return { threadId, text, value, status, kind: StatusKind[status.kind] as Result["kind"] };
+  }
+
+  /** Returns the value of a result. A long document is content. */
+  async #value(result: ThreadResult | undefined): Promise<unknown> {
+    if (!result) return undefined;
+    const json = result.documentJson || Buffer.from(await this.content(required(result.content).digest)).toString();
+    return JSON.parse(json);
+  }
+
+  /** Waits for the end of a group. */
+  async #endOfGroup(group: Group, signal: AbortSignal | undefined): Promise<void> {
+    const { caller, reconnectTimeoutMs } = this.client;
+    const patience = new Patience(caller.policy, reconnectTimeoutMs);
+    const ended = [GroupState.SUCCEEDED, GroupState.FAILED, GroupState.CANCELLED];
+    const request = { sessionId: this.id, groupId: required(group.spec).groupId, wait: durationFromMs(WAIT_MS) };
+    while (!ended.includes(group.state)) {
+      signal?.throwIfAborted();
+      try {
+        const options = { timeoutMs: WAIT_MS + WAIT_MARGIN_MS, ...given({ signal }) };
+        group = required((await caller.raw.getGroup(request, options)).group);
+      } catch (failure) {
+        if (failure instanceof TroupeError) throw failure;
+        signal?.throwIfAborted();
+        // An expired deadline is no error: the signal decides how long to wait.
+        if (ConnectError.from(failure).code !== Code.DeadlineExceeded) await caller.recover(failure, patience, signal);
+        continue;
+      }
+      patience.reset();
+    }
   }
 }
 
@@ -373,10 +505,14 @@ export class Thread {
    * A running thread receives it with its next turn; with `interrupt` the running turn stops first; with `steer` it is
    * delivered within the running turn if the program accepts that.
    */
-  async send(message: string, options: { interrupt?: boolean; steer?: boolean; queue?: boolean } = {}): Promise<number> {
-    const { queue, ...fields } = options;
+  async send(
+    message: string,
+    options: { schema?: Schema; interrupt?: boolean; steer?: boolean; queue?: boolean } = {},
+  ): Promise<number> {
+    const { schema, queue, ...fields } = options;
+    const resultSchema = schema ? JSON.stringify(schema) : "";
     const onLimit = queue ? OnLimit.QUEUE : OnLimit.UNSPECIFIED;
-    return (await this.#stub.sendInput({ ...this.#ids, ...fields, message, onLimit })).inputNumber;
+    return (await this.#stub.sendInput({ ...this.#ids, ...fields, message, resultSchema, onLimit })).inputNumber;
   }
 
   /** Stops the running turns of the thread and its descendants. Returns the ids of the interrupted threads. */
@@ -409,6 +545,53 @@ export class Thread {
   /** Lists the artifacts of the thread, oldest first. */
   async artifacts(): Promise<Artifact[]> {
     return this.session.artifacts({ thread: this });
+  }
+
+  /**
+   * Yields the entries of the thread's transcript after the number `after`, oldest first.
+   *
+   * With `follow` it continues with new entries until the thread is closed, and resumes after a lost connection and after a
+   * restart of the supervisor. A text of more than 16 KiB is content: read it with `Session.content`.
+   */
+  async *transcript(
+    options: { after?: bigint; follow?: boolean } & WaitOptions = {},
+  ): AsyncGenerator<TranscriptEntry, void> {
+    const { follow = false, signal } = options;
+    let afterNumber = options.after ?? 0n;
+    if (!follow) {
+      const request = { ...this.#ids, afterNumber };
+      let pageToken = "";
+      do {
+        const page = await this.#stub.listTranscript({ ...request, pageSize: PAGE, pageToken });
+        yield* page.entries;
+        pageToken = page.nextPageToken;
+      } while (pageToken);
+      return;
+    }
+    const { caller, reconnectTimeoutMs } = this.session.client;
+    const patience = new Patience(caller.policy, reconnectTimeoutMs);
+    for (;;) {
+      signal?.throwIfAborted();
+      try {
+        const request = { ...this.#ids, afterNumber };
+        for await (const message of caller.raw.watchTranscript(request, given({ signal }))) {
+          patience.reset();
+          for (const entry of message.entries) {
+            afterNumber = entry.number;
+            yield entry;
+          }
+          if (message.number > afterNumber) afterNumber = message.number;
+          if (message.closed) return;
+        }
+      } catch (failure) {
+        if (failure instanceof TroupeError) throw failure;
+        signal?.throwIfAborted();
+        await caller.recover(failure, patience, signal);
+        continue;
+      }
+      // The supervisor ends each stream after a while.
+      await pause(REOPEN_DELAY_MS, signal);
+    }
   }
 
   get #stub(): Supervisor {
@@ -556,10 +739,11 @@ function idOf(thread: Thread | string): string {
   return typeof thread === "string" ? thread : thread.id;
 }
 
-function budgetProto({ tokens = 0n, turns = 0, wallTimeMs = 0 }: Budget): BudgetProto {
+function budgetProto({ tokens = 0n, turns = 0, wallTimeMs = 0, cost = 0 }: Budget): BudgetProto {
   return create(BudgetSchema, {
     tokens: BigInt(tokens),
     turns,
+    costMicros: BigInt(Math.round(cost * 1_000_000)),
     ...(wallTimeMs > 0 ? { wallTime: durationFromMs(wallTimeMs) } : {}),
   });
 }

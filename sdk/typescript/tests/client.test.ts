@@ -75,6 +75,69 @@ test("waitAll keeps the order and failed threads", async () => {
   assert.equal((await held.result(deadline())).text, "back");
 });
 
+test("results match their schema", async () => {
+  await using session = await client.session();
+  const schema = { type: "object", required: ["path"], properties: { path: { type: "string" } } };
+  const thread = await session.spawn("worker", 'say: {"path": "a.ts"}', { schema });
+  assert.deepEqual((await thread.result(deadline())).value, { path: "a.ts" });
+  await thread.send("say: none", { schema: { type: "integer" } });
+  await assert.rejects(thread.result(deadline()), (error) => {
+    assert.ok(error instanceof troupe.AgentFailedError);
+    return error.result.text.includes("RESULT_INVALID") && error.result.value === undefined;
+  });
+  await assert.rejects(session.spawn("worker", "say: x", { schema: { type: "no such type" } }), (error) => {
+    assert.ok(error instanceof troupe.ServiceError);
+    return error.code === Code.InvalidArgument;
+  });
+});
+
+test("map returns a row for each item", async () => {
+  await using session = await client.session({ maxThreads: 4 });
+  const paths = Array.from({ length: 12 }, (_, index) => `src/${index}.ts`);
+  const schema = { type: "object", required: ["path"] };
+  const rows = await session.map("worker", paths, 'say: {{"path": "{item}"}', { limit: 3, schema, ...deadline() });
+  assert.deepEqual(
+    rows.map(({ item, state, value }) => [item, state, value]),
+    paths.map((path) => [path, "SUCCEEDED", { path }]),
+  );
+  const named = [{ what: "bugs", place: "docs" }];
+  const [row] = await session.map("worker", named, "say: {what} in {place}", deadline());
+  assert.deepEqual([row?.text, row?.value, row?.item], ["bugs in docs", undefined, named[0]]);
+  const failed = await session.map("worker", ["a", "b"], 'say: "{item}"', { schema: { const: "a" }, ...deadline() });
+  assert.deepEqual(
+    failed.map(({ state }) => state),
+    ["SUCCEEDED", "FAILED"],
+  );
+  assert.match(failed[1]?.error ?? "", /RESULT_INVALID/);
+  await assert.rejects(session.map("worker", ["hold"], "{item}", { signal: AbortSignal.timeout(300) }), {
+    name: "TimeoutError",
+  });
+});
+
+async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const found: T[] = [];
+  for await (const item of items) found.push(item);
+  return found;
+}
+
+test("transcript is read and followed", async () => {
+  await using session = await client.session();
+  const thread = await session.spawn("worker", "say: one");
+  await thread.result(deadline());
+  const first = await collect(thread.transcript());
+  assert.deepEqual(
+    first.map(({ number }) => Number(number)),
+    first.map((_, index) => index + 1),
+  );
+  assert.ok(first.some(({ text }) => text === "one"));
+  const following = collect(thread.transcript({ after: BigInt(first.length), follow: true, ...deadline() }));
+  await thread.send("say: two");
+  await thread.result(deadline());
+  await thread.close();
+  const texts = (await inTime(following)).map(({ text }) => text);
+  assert.ok(texts.includes("two") && !texts.includes("one"), texts.join());
+});
+
 test("signal ends a wait", async () => {
   await using session = await client.session();
   const held = await session.spawn("worker", "hold");
