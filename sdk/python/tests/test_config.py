@@ -41,6 +41,44 @@ class ConfigTest(unittest.TestCase):
             with self.assertRaises(troupe.ConfigError):
                 find(text, None)
 
+    def test_context_names_a_server(self) -> None:
+        token = self.write("prod-token", "of-the-context")
+        self.write(
+            ".config/troupe/config.yaml",
+            f"current: prod\ncontexts:\n  prod:\n    supervisor: http://10.0.0.1:7\n    token_file: {token}\n"
+            "  local:\n    supervisor: http://127.0.0.1:8\n    registry: http://127.0.0.1:9\n",
+        )
+        found = find(None, None)
+        self.assertEqual((found.address, found.token.expose()), ("10.0.0.1:7", "of-the-context"))
+        self.assertEqual(find(None, "given").token.expose(), "given")
+        self.assertEqual(find(None, None, context="local").address, "127.0.0.1:8")
+        os.environ["TROUPE_CONTEXT"] = "local"
+        self.assertEqual(find(None, None).address, "127.0.0.1:8")
+        named = find("http://10.0.0.2:1", None, context="prod")
+        self.assertEqual((named.address, named.token.expose()), ("10.0.0.2:1", "of-the-context"))
+        del os.environ["TROUPE_CONTEXT"]
+        # Another server: the token of the context is not for it.
+        other = find("http://10.0.0.2:1", None)
+        self.assertEqual((other.address, other.token.expose()), ("10.0.0.2:1", ""))
+        with self.assertRaisesRegex(troupe.ConfigError, 'unknown context "staging"'):
+            find(None, None, context="staging")
+        for text in ("contexts: [", "- a list", "contexts: 5\ncurrent: prod"):
+            self.write(".config/troupe/config.yaml", text)
+            with self.assertRaises(troupe.ConfigError):
+                find(None, None, context="prod")
+        self.write(".config/troupe/config.yaml", "")
+        self.assertEqual(find(None, None).address, "127.0.0.1:50052")
+
+    def test_running_services_are_found(self) -> None:
+        state = self.write(".local/share/troupe/up.json", f'{{"pid": {os.getpid()}, "supervisor": "127.0.0.1:7"}}')
+        self.assertEqual(find(None, None).address, "127.0.0.1:7")
+        self.assertEqual(find("127.0.0.1:8", None).address, "127.0.0.1:8")
+        for text in ('{"pid": 4194304, "supervisor": "127.0.0.1:7"}', '{"pid": 1}', "[]", "x"):
+            state.write_text(text)
+            self.assertEqual(find(None, None).address, "127.0.0.1:50052", text)
+        state.write_text(f'{{"pid": {os.getpid()}, "supervisor": "10.0.0.1:7"}}')
+        self.assertEqual(find(None, None).address, "127.0.0.1:50052")
+
     def test_token_of_argument_then_environment_then_file_then_data(self) -> None:
         self.assertEqual(find(None, None).token.expose(), "")
         self.write(".local/share/troupe/operator.token", "of-the-data\n")

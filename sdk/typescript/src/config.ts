@@ -1,22 +1,32 @@
 // The address and the token of the supervisor, found as the `troupe` command finds them.
 //
-// The address: the option, TROUPE_SUPERVISOR_URL, http://127.0.0.1:50052. The token: the option, TROUPE_TOKEN, the file of
-// the option or of TROUPE_TOKEN_FILE, operator.token in the data directory, none. A token from the default data directory is
-// sent to this machine only. The certificates: the options, TROUPE_CA, TROUPE_CLIENT_CERT and TROUPE_CLIENT_KEY.
+// The address: the option, TROUPE_SUPERVISOR_URL, the context, the services that `troupe up` runs on the data directory,
+// http://127.0.0.1:50052. The token: the option, TROUPE_TOKEN, the file of the option, of TROUPE_TOKEN_FILE or of the context,
+// operator.token in the data directory, none. A token from the default data directory is sent to this machine only. The
+// certificates: the options, TROUPE_CA, TROUPE_CLIENT_CERT and TROUPE_CLIENT_KEY, the context.
+//
+// The context: the option, TROUPE_CONTEXT, the current one of ~/.config/troupe/config.yaml. A given address without a named
+// context selects another server, so that no context applies.
 
-import { readFileSync, statSync } from "node:fs";
+import { existsSync, readFileSync, statSync } from "node:fs";
 import { BlockList, isIP } from "node:net";
 import { isAbsolute, join } from "node:path";
+
+import { parse as parseYaml } from "yaml";
 
 import { ConfigError } from "./errors.js";
 
 const DEFAULT_ADDRESS = "http://127.0.0.1:50052";
 const TOKEN_FILE = "operator.token";
+/** The state of `troupe up` in the data directory. */
+const STATE_FILE = "up.json";
 
 /** Where the supervisor is, and the caller's token. */
 export interface ConnectOptions {
   /** The URL of the supervisor, or its `host:port`. */
   readonly address?: string;
+  /** A context of `troupe context`. */
+  readonly context?: string;
   readonly token?: string;
   /** A file with the token in its first line. */
   readonly tokenFile?: string;
@@ -85,11 +95,15 @@ export class Token {
 
 /** Returns the target of these options and of the environment. */
 export function find(options: ConnectOptions): Target {
-  const ca = options.ca ?? variable("TROUPE_CA");
-  const cert = options.clientCert ?? variable("TROUPE_CLIENT_CERT");
-  const key = options.clientKey ?? variable("TROUPE_CLIENT_KEY");
+  const named = options.context ?? variable("TROUPE_CONTEXT");
+  const chosen = (options.address ?? variable("TROUPE_SUPERVISOR_URL") ?? "").trim();
+  const server = chosen && !named ? {} : context(named);
+  const given = chosen || server["supervisor"] || running(options.dataDir) || DEFAULT_ADDRESS;
+  const ca = options.ca ?? variable("TROUPE_CA") ?? server["ca"];
+  let cert = options.clientCert ?? variable("TROUPE_CLIENT_CERT");
+  let key = options.clientKey ?? variable("TROUPE_CLIENT_KEY");
+  if (!cert && !key) [cert, key] = [server["client_cert"], server["client_key"]];
   const hasFiles = Boolean(ca ?? cert ?? key);
-  const given = (options.address ?? variable("TROUPE_SUPERVISOR_URL") ?? DEFAULT_ADDRESS).trim();
   const url = parse(given.includes("://") ? given : `${hasFiles ? "https" : "http"}://${given}`);
   const host = url.hostname.replace(/^\[|\]$/g, "");
   if (hasFiles && url.protocol === "http:" && !isThisMachine(host)) {
@@ -102,7 +116,7 @@ export function find(options: ConnectOptions): Target {
   return {
     url: url.origin,
     tls: Object.fromEntries(Object.entries(files).flatMap(([name, path]) => (path ? [[name, read(path)]] : []))),
-    token: findToken(host, options),
+    token: findToken(host, options, server["token_file"]),
   };
 }
 
@@ -116,10 +130,53 @@ const LOOPBACK = new BlockList();
 LOOPBACK.addSubnet("127.0.0.0", 8, "ipv4");
 LOOPBACK.addAddress("::1", "ipv6");
 
-function findToken(host: string, options: ConnectOptions): Token {
+/** Returns the settings of a context; without a name, of the current one. */
+function context(name: string | undefined): Record<string, string> {
+  const base = variable("XDG_CONFIG_HOME") ?? "";
+  const path = join(isAbsolute(base) ? base : join(variable("HOME") ?? "", ".config"), "troupe", "config.yaml");
+  let config: Record<string, unknown> = {};
+  if (isAbsolute(path) && existsSync(path)) {
+    try {
+      config = mapping(parseYaml(readFileSync(path, "utf8")));
+    } catch (error) {
+      throw new ConfigError(`cannot read the contexts in ${path}: ${String(error)}`);
+    }
+  }
+  const current = config["current"];
+  const wanted = name ?? (typeof current === "string" ? current : "");
+  if (!wanted) return {};
+  const server = Object.entries(mapping(mapping(config["contexts"])[wanted]));
+  if (server.length === 0) {
+    throw new ConfigError(`unknown context "${wanted}"; \`troupe context list\` lists the contexts`);
+  }
+  return Object.fromEntries(server.flatMap(([key, value]) => (typeof value === "string" ? [[key, value]] : [])));
+}
+
+/** Returns a mapping of YAML or JSON; anything else is empty. */
+function mapping(value: unknown): Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : {};
+}
+
+/** Returns the address of the supervisor that `troupe up` runs on the data directory; empty: none runs. */
+function running(given: string | undefined): string {
+  const directory = given ?? variable("TROUPE_DATA_DIR") ?? defaultDataDir();
+  if (!directory) return "";
+  let url: string;
+  try {
+    const state = mapping(JSON.parse(readFileSync(join(directory, STATE_FILE), "utf8")));
+    // The file of a process that was killed stays.
+    process.kill(Number(state["pid"]), 0);
+    url = `http://${String(state["supervisor"])}`;
+    return isThisMachine(new URL(url).hostname.replace(/^\[|\]$/g, "")) ? url : "";
+  } catch {
+    return "";
+  }
+}
+
+function findToken(host: string, options: ConnectOptions, ofContext: string | undefined): Token {
   const text = (options.token || variable("TROUPE_TOKEN") || "").trim();
   if (text) return new Token({ text });
-  const file = options.tokenFile ?? variable("TROUPE_TOKEN_FILE");
+  const file = options.tokenFile ?? variable("TROUPE_TOKEN_FILE") ?? ofContext;
   if (file) return new Token({ path: file });
   let directory = options.dataDir ?? variable("TROUPE_DATA_DIR");
   if (!directory && isThisMachine(host)) directory = defaultDataDir();

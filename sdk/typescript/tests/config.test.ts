@@ -42,6 +42,43 @@ test("address of option, then environment, then default", () => {
   }
 });
 
+test("context names a server", () => {
+  const token = write("prod-token", "of-the-context");
+  const prod = `current: prod\ncontexts:\n  prod:\n    supervisor: http://10.0.0.1:7\n    token_file: ${token}\n`;
+  write(".config/troupe/config.yaml", `${prod}  local:\n    supervisor: http://127.0.0.1:8\n`);
+  assert.deepEqual([find({}).url, find({}).token.expose()], ["http://10.0.0.1:7", "of-the-context"]);
+  assert.equal(find({ token: "given" }).token.expose(), "given");
+  assert.equal(find({ context: "local" }).url, "http://127.0.0.1:8");
+  process.env.TROUPE_CONTEXT = "local";
+  assert.equal(find({}).url, "http://127.0.0.1:8");
+  const named = find({ address: "http://10.0.0.2:1", context: "prod" });
+  assert.deepEqual([named.url, named.token.expose()], ["http://10.0.0.2:1", "of-the-context"]);
+  delete process.env.TROUPE_CONTEXT;
+  // Another server: the token of the context is not for it.
+  const other = find({ address: "http://10.0.0.2:1" });
+  assert.deepEqual([other.url, other.token.expose()], ["http://10.0.0.2:1", ""]);
+  assert.throws(() => find({ context: "staging" }), /unknown context "staging"/);
+  for (const text of ["contexts: [", "- a list", "contexts: 5\ncurrent: prod"]) {
+    write(".config/troupe/config.yaml", text);
+    assert.throws(() => find({ context: "prod" }), ConfigError);
+  }
+  write(".config/troupe/config.yaml", "");
+  assert.equal(find({}).url, "http://127.0.0.1:50052");
+});
+
+test("running services are found", () => {
+  const path = ".local/share/troupe/up.json";
+  write(path, JSON.stringify({ pid: process.pid, supervisor: "127.0.0.1:7" }));
+  assert.equal(find({}).url, "http://127.0.0.1:7");
+  assert.equal(find({ address: "127.0.0.1:8" }).url, "http://127.0.0.1:8");
+  for (const text of ['{"pid": 4194304, "supervisor": "127.0.0.1:7"}', '{"pid": 1}', "[]", "x"]) {
+    write(path, text);
+    assert.equal(find({}).url, "http://127.0.0.1:50052", text);
+  }
+  write(path, JSON.stringify({ pid: process.pid, supervisor: "10.0.0.1:7" }));
+  assert.equal(find({}).url, "http://127.0.0.1:50052");
+});
+
 test("token of option, then environment, then file, then data", () => {
   assert.equal(find({}).token.expose(), "");
   write(".local/share/troupe/operator.token", "of-the-data\n");

@@ -1,25 +1,33 @@
 """The address and the token of the supervisor, found as the `troupe` command finds them.
 
-The address: the argument, `TROUPE_SUPERVISOR_URL`, `http://127.0.0.1:50052`. The token: the argument, `TROUPE_TOKEN`, the
-file of the argument or of `TROUPE_TOKEN_FILE`, `operator.token` in the data directory, none. A token from the default data
-directory is sent to this machine only. The certificates: the arguments, `TROUPE_CA`, `TROUPE_CLIENT_CERT` and
-`TROUPE_CLIENT_KEY`.
+The address: the argument, `TROUPE_SUPERVISOR_URL`, the context, the services that `troupe up` runs on the data directory,
+`http://127.0.0.1:50052`. The token: the argument, `TROUPE_TOKEN`, the file of the argument, of `TROUPE_TOKEN_FILE` or of the
+context, `operator.token` in the data directory, none. A token from the default data directory is sent to this machine only.
+The certificates: the arguments, `TROUPE_CA`, `TROUPE_CLIENT_CERT` and `TROUPE_CLIENT_KEY`, the context.
+
+The context: the argument, `TROUPE_CONTEXT`, the current one of `~/.config/troupe/config.yaml`. A given address without a named
+context selects another server, so that no context applies.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import grpc
+import yaml
 
 from .errors import ConfigError
 
 DEFAULT_ADDRESS = "http://127.0.0.1:50052"
 TOKEN_FILE = "operator.token"
+# The state of `troupe up` in the data directory.
+STATE_FILE = "up.json"
 
 
 class Token:
@@ -77,6 +85,7 @@ def find(
     address: str | None,
     token: str | None,
     *,
+    context: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
     data_dir: str | os.PathLike[str] | None = None,
     ca: str | os.PathLike[str] | None = None,
@@ -84,15 +93,17 @@ def find(
     client_key: str | os.PathLike[str] | None = None,
 ) -> Target:
     """Returns the target of these arguments and of the environment."""
-    text = (address or _variable("TROUPE_SUPERVISOR_URL") or DEFAULT_ADDRESS).strip()
-    files = tuple(
-        Path(given) if given else None
-        for given in (
-            ca or _variable("TROUPE_CA"),
-            client_cert or _variable("TROUPE_CLIENT_CERT"),
-            client_key or _variable("TROUPE_CLIENT_KEY"),
-        )
-    )
+    named = context or _variable("TROUPE_CONTEXT")
+    given = (address or _variable("TROUPE_SUPERVISOR_URL") or "").strip()
+    server = {} if given and not named else _context(named)
+    text = given or server.get("supervisor") or _running(data_dir) or DEFAULT_ADDRESS
+    ca = ca or _variable("TROUPE_CA") or server.get("ca")
+    client_cert = client_cert or _variable("TROUPE_CLIENT_CERT")
+    client_key = client_key or _variable("TROUPE_CLIENT_KEY")
+    if not client_cert and not client_key:
+        client_cert, client_key = server.get("client_cert"), server.get("client_key")
+    files = tuple(Path(path) if path else None for path in (ca, client_cert, client_key))
+    token_file = token_file or _variable("TROUPE_TOKEN_FILE") or server.get("token_file")
     if "://" not in text:
         text = ("https://" if any(files) else "http://") + text
     scheme, host, port = _parts(text)
@@ -104,7 +115,7 @@ def find(
     return Target(
         address=f"{bracketed}:{port or default_port}",
         credentials=credentials,
-        token=_token(host, token, token_file or _variable("TROUPE_TOKEN_FILE"), data_dir),
+        token=_token(host, token, token_file, data_dir),
     )
 
 
@@ -123,6 +134,47 @@ def checked(token: str) -> str:
     if not all("!" <= letter <= "~" for letter in token):
         raise ConfigError("the token has characters that cannot be sent; it is visible ASCII")
     return token
+
+
+def _context(name: str | None) -> dict[str, str]:
+    """Returns the settings of a context; without a name, of the current one."""
+    base = Path(_variable("XDG_CONFIG_HOME") or "")
+    if not base.is_absolute():
+        base = Path(_variable("HOME") or "") / ".config"
+    path = base / "troupe" / "config.yaml"
+    config: dict[str, Any] = {}
+    if path.is_absolute() and path.exists():
+        try:
+            config = _mapping(yaml.safe_load(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise ConfigError(f"cannot read the contexts in {path}: {error}") from error
+    name = name or str(config.get("current") or "")
+    if not name:
+        return {}
+    server = _mapping(_mapping(config.get("contexts")).get(name))
+    if not server:
+        raise ConfigError(f'unknown context "{name}"; `troupe context list` lists the contexts')
+    return {key: str(value) for key, value in server.items() if value is not None}
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    """Returns a mapping of YAML; anything else is empty."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _running(data_dir: str | os.PathLike[str] | None) -> str:
+    """Returns the address of the supervisor that `troupe up` runs on the data directory; empty: none runs."""
+    directory = data_dir or _variable("TROUPE_DATA_DIR") or _default_data_dir()
+    if directory is None:
+        return ""
+    try:
+        state = json.loads((Path(directory) / STATE_FILE).read_text(encoding="utf-8"))
+        # The file of a process that was killed stays.
+        os.kill(state["pid"], 0)
+        address = str(state["supervisor"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
+    return f"http://{address}" if is_this_machine(_parts(f"http://{address}")[1]) else ""
 
 
 def _parts(text: str) -> tuple[str, str, int | None]:

@@ -119,6 +119,7 @@ _AGENT_ERRORS: Mapping[int, type[AgentError]] = {
 def connect(
     address: str | None = None,
     *,
+    context: str | None = None,
     token: str | None = None,
     token_file: PathLike | None = None,
     data_dir: PathLike | None = None,
@@ -130,15 +131,17 @@ def connect(
 ) -> Client:
     """Returns a client of the supervisor. Without arguments, it finds address and token as the `troupe` command does.
 
+    `context` names a context of `troupe context`.
     The client connects with the first call, and again whenever the connection is lost. `retry` applies to calls.
     `reconnect_timeout` is the time in seconds that `result` and `events` wait for a supervisor that is unreachable; None
     means without limit. Use the client with `async with`.
 
-    Raises ConfigError if an address, a token file or a certificate is invalid.
+    Raises ConfigError if an address, a context, a token file or a certificate is invalid.
     """
     target = find(
         address,
         token,
+        context=context,
         token_file=token_file,
         data_dir=data_dir,
         ca=ca,

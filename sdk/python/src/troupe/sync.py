@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     from .supervisor.v1.supervisor_pb2_grpc import AgentSupervisorServiceAsyncStub
 
 
-def connect(address: str | None=None, *, token: str | None=None, token_file: PathLike | None=None, data_dir: PathLike | None=None, ca: PathLike | None=None, client_cert: PathLike | None=None, client_key: PathLike | None=None, retry: RetryPolicy=RetryPolicy(), reconnect_timeout: float | None=300.0) -> Client:
+def connect(address: str | None=None, *, context: str | None=None, token: str | None=None, token_file: PathLike | None=None, data_dir: PathLike | None=None, ca: PathLike | None=None, client_cert: PathLike | None=None, client_key: PathLike | None=None, retry: RetryPolicy=RetryPolicy(), reconnect_timeout: float | None=300.0) -> Client:
     """Returns a client of the supervisor. Without arguments, it finds address and token as the `troupe` command does.
 
+    `context` names a context of `troupe context`.
     The client connects with the first call, and again whenever the connection is lost. `retry` applies to calls.
     `reconnect_timeout` is the time in seconds that `result` and `events` wait for a supervisor that is unreachable; None
     means without limit. Use the client with `with`.
 
-    Raises ConfigError if an address, a token file or a certificate is invalid.
+    Raises ConfigError if an address, a context, a token file or a certificate is invalid.
     """
-    return Client(Loop(), _client.connect(address, token=token, token_file=token_file, data_dir=data_dir, ca=ca, client_cert=client_cert, client_key=client_key, retry=retry, reconnect_timeout=reconnect_timeout))
+    return Client(Loop(), _client.connect(address, context=context, token=token, token_file=token_file, data_dir=data_dir, ca=ca, client_cert=client_cert, client_key=client_key, retry=retry, reconnect_timeout=reconnect_timeout))
 
 
 class Client:
