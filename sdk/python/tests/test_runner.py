@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import troupe
 from troupe.events import ApprovalRequested, TurnEnded, TurnStarted
 from troupe.runner import Runner, Task, agent
+from troupe.supervisor.v1 import transcript_pb2
 
 from .pair import DEADLINE, PairTest, Relay
 
@@ -117,6 +118,39 @@ class RunnerTest(PairTest):
                     break
             self.assertEqual((await thread.result(DEADLINE)).text, "False True")
 
+    async def test_transcript_has_the_work_of_the_function(self) -> None:
+        async def work(task: Task) -> str:
+            await task.authorize("apply_patch", {"patch": "x"})
+            task.record("reasoning", "I need no patch.")
+            if task.turn == 2:
+                raise RuntimeError("there is no model")
+            return "done"
+
+        runner, running = await self.attach(work)
+        async with self.client.session(runner_labels=LABELS) as session:
+            thread = await session.spawn("explorer", "look")
+            await thread.result(DEADLINE)
+            await thread.send("again")
+            with self.assertRaises(troupe.AgentFailedError):
+                await thread.result(DEADLINE)
+            entries = [(entry.turn, entry.kind, entry.text) async for entry in thread.transcript()]
+            both = [(1, "look", "done", "MESSAGE"), (2, "again", "RuntimeError: there is no model", "ERROR")]
+            expected = [
+                entry
+                for turn, given, last, kind in both
+                for entry in (
+                    (turn, transcript_pb2.TRANSCRIPT_KIND_INPUT, given),
+                    (turn, transcript_pb2.TRANSCRIPT_KIND_TOOL_CALL, '{"patch": "x"}'),
+                    (turn, transcript_pb2.TRANSCRIPT_KIND_REASONING, "I need no patch."),
+                    (turn, transcript_pb2.TranscriptKind.Value(f"TRANSCRIPT_KIND_{kind}"), last),
+                )
+            ]
+            self.assertEqual(entries, expected)
+            (call, *_) = [entry.tool_call async for entry in thread.transcript() if entry.HasField("tool_call")]
+            self.assertEqual((call.tool, call.verdict), ("apply_patch", transcript_pb2.TOOL_VERDICT_DENIED))
+        runner.drain()
+        await asyncio.wait_for(running, DEADLINE)
+
     async def test_task_spawns_children(self) -> None:
         async def lead(task: Task) -> str:
             if task.agent_type == "explorer":
@@ -156,6 +190,8 @@ class RunnerTest(PairTest):
             events = (await self.client.get_session(session.id)).events()
             ended = [event async for event in events if isinstance(event, TurnEnded)]
             self.assertEqual((len(ended), calls), (1, 1))
+            entries = [entry.text async for entry in thread.transcript()]
+            self.assertEqual(entries, ["work", "done"])
             runner.drain()
             await asyncio.wait_for(running, DEADLINE)
 

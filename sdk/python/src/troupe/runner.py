@@ -8,6 +8,7 @@
 
 A session with `runner_labels={"language": "python"}` gives its threads to this runner. The function is called for each turn,
 and its result is the last message of the turn. An exception ends the turn as ERRORED; an interrupt cancels the function.
+The transcript has the inputs, the authorized calls and the result of each turn; `Task.record` adds other entries.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import grpc
 import grpc.aio
@@ -29,17 +30,29 @@ from google.protobuf.duration_pb2 import Duration
 
 from ._rpc import Caller, Patience
 from .client import Client, connect
-from .supervisor.v1 import event_pb2, runner_pb2, thread_pb2
+from .supervisor.v1 import event_pb2, runner_pb2, thread_pb2, transcript_pb2
 from .supervisor.v1.runner_pb2_grpc import ThreadRunnerServiceStub
 
 if TYPE_CHECKING:
     from .supervisor.v1.runner_pb2_grpc import ThreadRunnerServiceAsyncStub
 
 Function = Callable[["Task"], Awaitable[str]]
+# The kinds of entries that a function adds to its transcript.
+Kind = Literal["message", "reasoning", "tool_result", "error", "notice"]
+_KINDS: Mapping[Kind, transcript_pb2.TranscriptKind.ValueType] = {
+    "message": transcript_pb2.TRANSCRIPT_KIND_MESSAGE,
+    "reasoning": transcript_pb2.TRANSCRIPT_KIND_REASONING,
+    "tool_result": transcript_pb2.TRANSCRIPT_KIND_TOOL_RESULT,
+    "error": transcript_pb2.TRANSCRIPT_KIND_ERROR,
+    "notice": transcript_pb2.TRANSCRIPT_KIND_NOTICE,
+}
 _Attempt = tuple[str, int]
 # The sizes that the supervisor accepts: of an artifact, and of one report.
 _MAX_ARTIFACT = 16 * 1024 * 1024
 _MAX_PIECE = 3 * 1024 * 1024
+# The size of an entry's text, and the entries of an attempt that may wait for their acknowledgement.
+_MAX_TEXT = 1024 * 1024
+_MAX_ENTRIES = 1000
 # The time before the runner attaches again.
 _ATTACH_DELAY = 0.2
 
@@ -123,6 +136,10 @@ class Task:
             )
             self._program.report(artifact=piece)
 
+    def record(self, kind: Kind, text: str) -> None:
+        """Adds an entry to the transcript of the thread. It is durable at the latest when the turn has ended."""
+        self._program.record(transcript_pb2.TranscriptEntry(turn=self.turn, kind=_KINDS[kind], text=text))
+
     async def authorize(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, paths: Sequence[str] = ()
     ) -> Decision:
@@ -139,7 +156,23 @@ class Task:
             arguments_json=json.dumps(arguments or {}),
             resolved_paths=paths,
         )
-        return await self._program.runner.ask(request)
+        decision = await self._program.runner.ask(request)
+        allowed, denied = transcript_pb2.TOOL_VERDICT_ALLOWED, transcript_pb2.TOOL_VERDICT_DENIED
+        call = transcript_pb2.TranscriptToolCall(
+            tool=tool,
+            native_tool=tool,
+            verdict=allowed if decision.allowed else denied,
+            reason="" if decision.allowed else decision.reason,
+        )
+        self._program.record(
+            transcript_pb2.TranscriptEntry(
+                turn=self.turn,
+                kind=transcript_pb2.TRANSCRIPT_KIND_TOOL_CALL,
+                text=request.arguments_json,
+                tool_call=call,
+            )
+        )
+        return decision
 
 
 class Runner:
@@ -175,6 +208,7 @@ class Runner:
         )
         self._programs: dict[str, _Program] = {}
         self._reports: dict[_Attempt, _Reports] = {}
+        self._transcripts: dict[_Attempt, _Transcript] = {}
         self._questions: dict[str, tuple[runner_pb2.ToolRequest, asyncio.Future[Decision]]] = {}
         self._outgoing: asyncio.Queue[runner_pb2.AttachRequest] = asyncio.Queue()
         self._call: grpc.aio.StreamStreamCall[runner_pb2.AttachRequest, runner_pb2.AttachResponse] | None = None
@@ -219,6 +253,12 @@ class Runner:
         report = self._reports.setdefault(attempt, _Reports()).add(attempt, kind)
         if self._is_attached:
             self._send(report=report)
+
+    def record(self, attempt: _Attempt, entry: transcript_pb2.TranscriptEntry) -> None:
+        """Adds an entry to a transcript. It is sent at once, and again until it is durable."""
+        batch = self._transcripts.setdefault(attempt, _Transcript()).add(attempt, entry)
+        if batch is not None and self._is_attached:
+            self._send(transcript=batch)
 
     def send_telemetry(self, start: runner_pb2.StartThread, activity: str) -> None:
         """Sends the present activity of a thread, if the runner is attached."""
@@ -285,6 +325,10 @@ class Runner:
         self.attached.set()
         if self._is_draining:
             self._send(draining=runner_pb2.RunnerDraining())
+        # Entries precede the reports of their thread.
+        for transcript in self._transcripts.values():
+            for batch in transcript.kept:
+                self._send(transcript=batch)
         for reports in self._reports.values():
             for report in reports.kept:
                 self._send(report=report)
@@ -307,6 +351,11 @@ class Runner:
             case "report_ack":
                 ack = response.report_ack
                 self._acknowledge((ack.thread_id, ack.generation), ack.report_sequence)
+            case "transcript_ack":
+                stored = response.transcript_ack
+                transcript = self._transcripts.get((stored.thread_id, stored.generation))
+                if transcript is not None:
+                    transcript.acknowledge(stored.batch)
             case "tool_decision":
                 decision = response.tool_decision
                 _, answer = self._questions.get(decision.request_id, (None, None))
@@ -370,11 +419,14 @@ class Runner:
         program = self._held(*attempt)
         if program is not None and program.is_over and not reports.kept:
             del self._programs[attempt[0]], self._reports[attempt]
+            # Its entries were durable before its last report was.
+            self._transcripts.pop(attempt, None)
 
     def _abandon(self, program: _Program) -> None:
         program.abandon()
         del self._programs[program.attempt[0]]
         self._reports.pop(program.attempt, None)
+        self._transcripts.pop(program.attempt, None)
 
     def _held(self, thread_id: str, generation: int) -> _Program | None:
         program = self._programs.get(thread_id)
@@ -418,6 +470,43 @@ class _Reports:
             self.kept.popleft()
 
 
+@dataclass
+class _Transcript:
+    """The entries of one attempt that are not known to be durable, each a batch."""
+
+    last: int = 0
+    kept: deque[runner_pb2.TranscriptBatch] = field(default_factory=lambda: deque[runner_pb2.TranscriptBatch]())
+    # How many entries were dropped since the last one that was kept.
+    dropped: int = 0
+
+    def add(
+        self, attempt: _Attempt, entry: transcript_pb2.TranscriptEntry
+    ) -> runner_pb2.TranscriptBatch | None:
+        """Numbers a batch and keeps it. Returns None while too many wait: the next one then says how many are missing."""
+        if len(self.kept) >= _MAX_ENTRIES:
+            self.dropped += 1
+            return None
+        entry.text = entry.text[:_MAX_TEXT]
+        entry.time.GetCurrentTime()
+        entries = [entry]
+        if self.dropped:
+            text = f"{self.dropped} entries are missing: the supervisor was not reachable"
+            notice = transcript_pb2.TRANSCRIPT_KIND_NOTICE
+            entries.insert(0, transcript_pb2.TranscriptEntry(turn=entry.turn, kind=notice, text=text, time=entry.time))
+            self.dropped = 0
+        self.last += 1
+        batch = runner_pb2.TranscriptBatch(
+            thread_id=attempt[0], generation=attempt[1], batch=self.last, entries=entries
+        )
+        self.kept.append(batch)
+        return batch
+
+    def acknowledge(self, up_to: int) -> None:
+        """Forgets the batches up to this number."""
+        while self.kept and self.kept[0].batch <= up_to:
+            self.kept.popleft()
+
+
 class _Program:
     """One attempt at a thread. It continues while the runner is disconnected."""
 
@@ -442,6 +531,11 @@ class _Program:
         if not self._is_abandoned:
             self.runner.report(self.attempt, **kind)
 
+    def record(self, entry: transcript_pb2.TranscriptEntry) -> None:
+        """Adds an entry to the transcript of the thread."""
+        if not self._is_abandoned and entry.text:
+            self.runner.record(self.attempt, entry)
+
     def begin(self, turn: runner_pb2.Turn) -> None:
         """Starts a turn, once: commands are repeated on a new stream."""
         if turn.turn <= self.turn:
@@ -452,7 +546,10 @@ class _Program:
         self.turn = turn.turn
         self._reason = ""
         self.report(turn_started=runner_pb2.TurnStartedReport(turn=turn.turn))
-        self._work = asyncio.ensure_future(self._execute(Task(self, turn)))
+        task = Task(self, turn)
+        given = transcript_pb2.TRANSCRIPT_KIND_INPUT
+        self.record(transcript_pb2.TranscriptEntry(turn=turn.turn, kind=given, text=task.message))
+        self._work = asyncio.ensure_future(self._execute(task))
         self._work.add_done_callback(self._turn_ended)
 
     async def _execute(self, task: Task) -> str:
@@ -490,13 +587,17 @@ class _Program:
     def _turn_ended(self, work: asyncio.Task[str]) -> None:
         ended = runner_pb2.TurnEndedReport(turn=self.turn, usage=self.usage)
         if work.cancelled():
+            kind: Kind = "notice"
             ended.outcome, ended.message = event_pb2.TURN_OUTCOME_INTERRUPTED, self._reason
         elif (error := work.exception()) is not None:
+            kind = "error"
             ended.outcome = event_pb2.TURN_OUTCOME_ERRORED
             ended.message = f"{type(error).__name__}: {error}"
         else:
+            kind = "message"
             ended.outcome, ended.message = event_pb2.TURN_OUTCOME_COMPLETED, work.result()
             ended.output_sha256 = hashlib.sha256(ended.message.encode()).hexdigest()
+        self.record(transcript_pb2.TranscriptEntry(turn=self.turn, kind=_KINDS[kind], text=ended.message))
         self.report(turn_ended=ended)
 
 
