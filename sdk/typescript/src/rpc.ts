@@ -11,6 +11,7 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 import type { Target } from "./config.js";
 import { ServiceError } from "./errors.js";
 import { ErrorInfoSchema, RetryInfoSchema } from "./gen/google/rpc/error_details_pb.js";
+import { ThreadRunnerService } from "./gen/troupe/supervisor/v1/runner_pb.js";
 import { AgentSupervisorService } from "./gen/troupe/supervisor/v1/supervisor_pb.js";
 import { BY_REASON, DeadlineExceededError } from "./reasons.js";
 
@@ -93,6 +94,8 @@ export class Caller {
   readonly raw: Supervisor;
   /** The methods. A unary call has a request id and a deadline, and is repeated after a transient error. */
   readonly stub: Supervisor;
+  /** The protocol of runners. */
+  readonly runners: Stub<typeof ThreadRunnerService>;
   readonly #target: Target;
   readonly #connection: Http2SessionManager;
   /** A token of the data directory that the service rejected. Calls are then made without it. */
@@ -122,6 +125,7 @@ export class Caller {
     });
     this.raw = createClient(AgentSupervisorService, transport);
     this.stub = this.#withRetries();
+    this.runners = createClient(ThreadRunnerService, transport);
   }
 
   /** Closes the connection and ends the calls. */
