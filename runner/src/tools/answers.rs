@@ -145,7 +145,7 @@ pub(super) fn transcript(page: &ListTranscriptResponse) -> Value {
     value
 }
 
-/// Returns an entry and the size of its texts.
+/// Returns an entry and its size as JSON, in bytes.
 fn transcript_entry(entry: &TranscriptEntry) -> (Value, usize) {
     let mut value = json!({
         "number": entry.number,

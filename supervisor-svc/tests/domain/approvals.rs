@@ -346,7 +346,7 @@ fn approval_subject_describes_the_spawn() {
         shown.subject,
         format!(
             "Spawn node: Docs Agent (planner)\nasked by: lead {lead}\ntemplate: system scope, sha256 {}\n\
-             tools: wait, read_file\nsandbox: full access\nedge management: none",
+             tools: wait, read_transcript, read_file\nsandbox: full access\nedge management: none",
             "0f".repeat(32)
         )
     );
