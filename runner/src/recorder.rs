@@ -22,6 +22,8 @@ const MAX_WAITING: usize = 256;
 const MAX_BATCH: usize = 64;
 /// Maximum length of the text of an entry, in bytes.
 const MAX_TEXT_BYTES: usize = 16 * 1_024;
+/// Maximum length of the name of a tool, in bytes.
+const MAX_NAME_BYTES: usize = 256;
 /// Time limit for the last entries when the client has disconnected.
 const LAST_ENTRIES: Duration = Duration::from_secs(5);
 
@@ -58,8 +60,8 @@ impl Recorder {
             text: cut(arguments.to_string(), MAX_TEXT_BYTES),
             tool_call: Some(TranscriptToolCall {
                 call_id: recorded.id.clone(),
-                tool: call.name.clone(),
-                native_tool: call.name.clone(),
+                tool: cut(call.name.clone(), MAX_NAME_BYTES),
+                native_tool: cut(call.name.clone(), MAX_NAME_BYTES),
                 verdict: ToolVerdict::Unspecified.into(),
                 ..TranscriptToolCall::default()
             }),

@@ -304,7 +304,37 @@ pub fn notice(recorded: &Recorded, session: &Session) -> Option<(ThreadId, NewEn
             Settled::Errored { message, .. } => format!("the attempt ended: {message}"),
             Settled::Interrupted { reason } => format!("the attempt was interrupted: {reason}"),
         },
-        _ => return None,
+        ThreadEvent::Spawned(_)
+        | ThreadEvent::SpawnFailed { .. }
+        | ThreadEvent::Admitted
+        | ThreadEvent::Placed { .. }
+        | ThreadEvent::InputQueued { .. }
+        | ThreadEvent::TurnDispatched { .. }
+        | ThreadEvent::TurnStarted { .. }
+        | ThreadEvent::InputDelivered { .. }
+        | ThreadEvent::InterruptRequested { .. }
+        | ThreadEvent::TurnEnded { .. }
+        | ThreadEvent::ResultReported { .. }
+        | ThreadEvent::NoteSet(_)
+        | ThreadEvent::UsageRecorded { .. }
+        | ThreadEvent::BudgetUpdated(_)
+        | ThreadEvent::ArtifactRecorded { .. }
+        | ThreadEvent::ToolDenied { .. }
+        | ThreadEvent::CloseRequested(_)
+        | ThreadEvent::Closed { .. }
+        | ThreadEvent::Resumed(_)
+        | ThreadEvent::EdgeCreated(_)
+        | ThreadEvent::EdgeDeleted(_)
+        | ThreadEvent::HandoffSent(_)
+        | ThreadEvent::MailAcknowledged(_)
+        | ThreadEvent::GroupCreated { .. }
+        | ThreadEvent::GroupUpdated { .. }
+        | ThreadEvent::GroupItemEnded { .. }
+        | ThreadEvent::GroupEnding { .. }
+        | ThreadEvent::GroupEnded { .. }
+        | ThreadEvent::GroupRetried(_)
+        | ThreadEvent::ApprovalRequested { .. }
+        | ThreadEvent::ApprovalResolved { .. } => return None,
     };
     if session.settings.transcript == TranscriptLog::Off {
         return None;

@@ -1,6 +1,6 @@
 //! Session settings: limits, policies, mode and labels.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use tool_policy::{Inheritance, Layer, MatchMode, Policy, PolicyError};
 
@@ -406,6 +406,22 @@ impl Usage {
             wall_time: self.wall_time.saturating_add(other.wall_time),
             cost: self.cost.saturating_add(other.cost),
             unpriced_tokens: self.unpriced_tokens.saturating_add(other.unpriced_tokens),
+        }
+    }
+
+    /// Returns the usage of `all` parts if this is that of `some` of them, which is not zero.
+    #[must_use]
+    pub fn scaled(self, all: u32, some: NonZeroU32) -> Self {
+        let scaled = |value: u64| u64::try_from(u128::from(value) * u128::from(all) / u128::from(some.get()));
+        let scaled = |value| scaled(value).unwrap_or(u64::MAX);
+        Self {
+            input_tokens: scaled(self.input_tokens),
+            cached_input_tokens: scaled(self.cached_input_tokens),
+            output_tokens: scaled(self.output_tokens),
+            turns: u32::try_from(scaled(u64::from(self.turns))).unwrap_or(u32::MAX),
+            wall_time: self.wall_time.saturating_mul(all) / some.get(),
+            cost: scaled(self.cost),
+            unpriced_tokens: scaled(self.unpriced_tokens),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Groups and their items as messages.
 
+use std::num::NonZeroU32;
+
 use supervisor_log::codec::{
     WireEnum as _,
     group::{limits_to_pb, spec_to_pb, state_to_pb},
@@ -8,6 +10,7 @@ use supervisor_log::codec::{
 use troupe_proto::supervisor::v1 as pb;
 
 use crate::domain::{
+    settings::Usage,
     state::{
         group::{Group, GroupStage, Item, ItemState},
         session::Session,
@@ -41,7 +44,16 @@ pub fn group(session: &Session, group: &Group) -> pb::Group {
         update_time: Some(time_to_pb(group.updated)),
         table_artifact_id: text_or_empty(group.table.as_ref().map(|table| table.id)),
         table: group.table.as_ref().map(|table| content_to_pb(&table.content)),
+        estimated_usage: estimated_usage(group).map(usage_to_pb),
     }
+}
+
+/// Returns what all items will have used, while the group is open and some have ended.
+fn estimated_usage(group: &Group) -> Option<Usage> {
+    let ended = group.count_of(ItemState::Succeeded) + group.count_of(ItemState::Failed);
+    let all = ended + group.count_of(ItemState::Running) + group.count_of(ItemState::Pending);
+    let ended = NonZeroU32::new(ended).filter(|_| !group.has_ended())?;
+    Some(group.usage.scaled(all, ended))
 }
 
 /// Builds the message of an item, without its result. `has_texts` says whether the caller sees texts of agents.

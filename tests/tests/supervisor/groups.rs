@@ -7,7 +7,7 @@ use troupe_proto::{
         Budget, CancelGroupRequest, CreateGroupRequest, CreateGroupResponse, CreateSessionRequest, GetGroupRequest,
         Group, GroupItem, GroupItemState as I, GroupItemStatus, GroupJoin, GroupState as G, ListGroupItemsRequest,
         ListMailboxRequest, ResolveApprovalRequest, RetryGroupRequest, SpawnAgentRequest, StartThread, StatusKind,
-        TurnOutcome, UpdateGroupRequest, event::Kind, mail::Body,
+        TurnEndedReport, TurnOutcome, UpdateGroupRequest, Usage, event::Kind, mail::Body, runner_report,
     },
 };
 use troupe_tests::{
@@ -205,6 +205,52 @@ async fn restart_loses_no_item_and_runs_none_twice() {
     assert_eq!((ended.state(), ended.succeeded), (G::Succeeded, 5));
     let items = listed(tree.client(), &tree, &id).await;
     assert!(items.iter().all(|item| item.attempts == 1), "{items:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_group_has_an_estimate_of_its_usage() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let mut runner = Runner::attach(&pair, "r").await;
+    let request = CreateGroupRequest {
+        max_concurrency: 1,
+        ..of(&tree, 4)
+    };
+    let id = created(&tree, request).await;
+    assert_eq!(
+        group(&tree, &id, false).await.estimated_usage,
+        None,
+        "no item has ended"
+    );
+    let attempt = Attempt::of(&runner.start().await);
+    runner.begin(&attempt).await;
+    let ended = TurnEndedReport {
+        turn: attempt.turn,
+        outcome: TurnOutcome::Completed.into(),
+        usage: Some(Usage {
+            input_tokens: 100,
+            output_tokens: 7,
+            ..Usage::default()
+        }),
+        ..TurnEndedReport::default()
+    };
+    runner.report(&attempt, runner_report::Kind::TurnEnded(ended)).await;
+    runner.shutdown().await;
+    runner.stop(&attempt).await;
+    // The next item starts after the end of the first one.
+    let second = Attempt::of(&runner.start().await);
+    let estimate = group(&tree, &id, false).await.estimated_usage.unwrap();
+    assert_eq!(
+        (estimate.input_tokens, estimate.output_tokens, estimate.turns),
+        (400, 28, 4)
+    );
+    assert_eq!(estimate.unpriced_tokens, 428, "a cost that is unknown stays unknown");
+    runner.begin(&second).await;
+    runner.complete(&second, "done").await;
+    runner.shutdown().await;
+    runner.stop(&second).await;
+    work(&mut runner, 2, |_| (TurnOutcome::Completed, String::from("done"))).await;
+    assert_eq!(group(&tree, &id, true).await.estimated_usage, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

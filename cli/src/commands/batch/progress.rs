@@ -80,6 +80,9 @@ fn text(group: &Group, done: u32, elapsed: Duration) -> String {
     let (tokens, cost) = (ui::tokens(&usage), ui::cost(&usage));
     if !tokens.is_empty() {
         text.push_str(&format!(", {tokens} tokens, cost {cost}"));
+        if let Some(estimate) = &group.estimated_usage {
+            text.push_str(&format!(" of about {}", ui::cost(estimate)));
+        }
     }
     text
 }
@@ -97,6 +100,8 @@ fn span(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use troupe_proto::supervisor::v1::Usage;
+
     use super::*;
 
     #[test]
@@ -114,6 +119,19 @@ mod tests {
             "5/18 succeeded, 1 failed, 2 running, 2.0/s, 6s left"
         );
         assert_eq!(text(&group, 0, Duration::ZERO), counts(&group));
+        let usage = |tokens| Usage {
+            input_tokens: tokens,
+            unpriced_tokens: tokens,
+            ..Usage::default()
+        };
+        let spending = Group {
+            usage: Some(usage(10)),
+            estimated_usage: Some(usage(30)),
+            ..group.clone()
+        };
+        let unknown = ui::cost(&usage(10));
+        let expected = format!("{}, 10 tokens, cost {unknown} of about {unknown}", counts(&group));
+        assert_eq!(text(&spending, 0, Duration::ZERO), expected);
         assert_eq!((span(90.0), span(7_300.0)), ("2m".to_owned(), "2h".to_owned()));
     }
 }

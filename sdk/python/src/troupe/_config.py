@@ -172,7 +172,7 @@ def _running(data_dir: str | os.PathLike[str] | None) -> str:
         # The file of a process that was killed stays.
         os.kill(state["pid"], 0)
         address = str(state["supervisor"])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, OverflowError, ValueError, TypeError, KeyError):
         return ""
     return f"http://{address}" if is_this_machine(_parts(f"http://{address}")[1]) else ""
 

@@ -307,6 +307,7 @@ class Group(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     TABLE_ARTIFACT_ID_FIELD_NUMBER: _builtins.int
     TABLE_FIELD_NUMBER: _builtins.int
+    ESTIMATED_USAGE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     parent_thread_id: _builtins.str
@@ -353,6 +354,12 @@ class Group(_message.Message):
     def table(self) -> _thread_pb2.ContentRef:
         """The table as content; unset: the group has not ended."""
 
+    @_builtins.property
+    def estimated_usage(self) -> _thread_pb2.Usage:
+        """What all items will have used: the usage so far, divided by the share of the items that have ended. It is too high while
+        few have ended, because the running items count. Unset: no item has ended yet, or the group has ended.
+        """
+
     def __init__(
         self,
         *,
@@ -373,10 +380,11 @@ class Group(_message.Message):
         update_time: _timestamp_pb2.Timestamp | None = ...,
         table_artifact_id: _builtins.str = ...,
         table: _thread_pb2.ContentRef | None = ...,
+        estimated_usage: _thread_pb2.Usage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "limits", b"limits", "spec", b"spec", "table", b"table", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "estimated_usage", b"estimated_usage", "limits", b"limits", "spec", b"spec", "table", b"table", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "cancelled", b"cancelled", "create_time", b"create_time", "failed", b"failed", "limits", b"limits", "parent_thread_id", b"parent_thread_id", "pending", b"pending", "reason", b"reason", "running", b"running", "session_id", b"session_id", "spec", b"spec", "state", b"state", "succeeded", b"succeeded", "table", b"table", "table_artifact_id", b"table_artifact_id", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "cancelled", b"cancelled", "create_time", b"create_time", "estimated_usage", b"estimated_usage", "failed", b"failed", "limits", b"limits", "parent_thread_id", b"parent_thread_id", "pending", b"pending", "reason", b"reason", "running", b"running", "session_id", b"session_id", "spec", b"spec", "state", b"state", "succeeded", b"succeeded", "table", b"table", "table_artifact_id", b"table_artifact_id", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

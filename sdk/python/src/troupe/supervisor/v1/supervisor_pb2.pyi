@@ -3985,8 +3985,8 @@ class Prompt(_message.Message):
     @_builtins.property
     def blocks(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PromptBlock]:
         """The blocks of the effective prompt, whether all of them were sent or what changed; none where prompt_log is OFF. Texts
-        only in GetPrompt and ExportSession, where prompt_log is FULL, and never for viewers. A text that does not fit into 3 MiB together with
-        those before it is left out; GetContent reads it by its sha256.
+        only in GetPrompt and ExportSession, where prompt_log is FULL, and never for viewers. A text that does not fit into
+        3 MiB together with those before it is left out; GetContent reads it by its sha256.
         """
 
     def __init__(

@@ -4296,8 +4296,8 @@ export type Prompt = Message<"troupe.supervisor.v1.Prompt"> & {
 
   /**
    * The blocks of the effective prompt, whether all of them were sent or what changed; none where prompt_log is OFF. Texts
-   * only in GetPrompt and ExportSession, where prompt_log is FULL, and never for viewers. A text that does not fit into 3 MiB together with
-   * those before it is left out; GetContent reads it by its sha256.
+   * only in GetPrompt and ExportSession, where prompt_log is FULL, and never for viewers. A text that does not fit into
+   * 3 MiB together with those before it is left out; GetContent reads it by its sha256.
    *
    * @generated from field: repeated troupe.common.v1.PromptBlock blocks = 5;
    */
