@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use troupe_proto::supervisor::v1::{
     ApprovalDecision, Condition, ConditionKind, Event, Session, Status, StatusKind, Telemetry, Thread, ThreadSpawned,
-    TurnOutcome, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
+    TurnOutcome, Usage, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
 };
 
 /// The session and its threads in spawn order.
@@ -89,6 +89,7 @@ impl SessionView {
             Some(kind) => {
                 if let Some(thread) = self.thread_mut(&event.thread_id) {
                     change(thread, event, kind);
+                    end_conditions(thread, kind);
                     thread.sequence = event.sequence;
                     thread.update_time = event.time;
                 }
@@ -124,7 +125,7 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
         Kind::ThreadAdmitted(_) => become_status(thread, event, StatusKind::PendingInit, "", ""),
         Kind::ThreadPlaced(placed) => {
             thread.runner_id.clone_from(&placed.runner_id);
-            thread.generation = placed.generation;
+            begin_attempt(thread, placed.generation);
             if before == StatusKind::Running {
                 become_status(thread, event, StatusKind::PendingInit, "", "");
             }
@@ -140,15 +141,15 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
             };
             become_status(thread, event, status, &ended.message, &ended.reason);
             thread.activity.clear();
-            if ended.usage.is_some() {
-                thread.usage = ended.usage;
+            if let Some(usage) = ended.usage {
+                set_attempt_usage(thread, usage);
             }
         }
         Kind::NoteSet(note) => thread.thread_note.clone_from(&note.thread_note),
         Kind::ConditionChanged(changed) => {
             set_condition(thread, event, changed.kind(), changed.active, &changed.reason);
         }
-        Kind::UsageRecorded(recorded) => thread.usage = recorded.usage,
+        Kind::UsageRecorded(recorded) => set_attempt_usage(thread, recorded.usage.unwrap_or_default()),
         Kind::BudgetUpdated(updated) => thread.budget = updated.budget,
         Kind::CloseRequested(requested) => {
             set_condition(thread, event, ConditionKind::Closing, true, &requested.reason);
@@ -158,9 +159,10 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
             become_status(thread, event, StatusKind::Shutdown, &message, &closed.reason);
             thread.conditions.clear();
             thread.runner_id.clear();
+            begin_attempt(thread, thread.generation + 1);
         }
         Kind::ThreadResumed(resumed) => {
-            thread.generation = resumed.generation;
+            begin_attempt(thread, resumed.generation);
             thread.status.clone_from(&resumed.status);
             thread.tool_policy.clone_from(&resumed.tool_policy);
             thread.grant.clone_from(&resumed.grant);
@@ -174,6 +176,51 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
         }
         _ => {}
     }
+}
+
+/// Starts the usage of another attempt at zero.
+fn begin_attempt(thread: &mut Thread, generation: u32) {
+    if thread.generation != generation {
+        thread.generation = generation;
+        thread.attempt_usage = None;
+    }
+}
+
+/// Sets the usage of the present attempt, and adds the difference to the usage of the thread's lifetime. The cost of an
+/// attempt may decrease.
+fn set_attempt_usage(thread: &mut Thread, usage: Usage) {
+    let before = thread.attempt_usage.replace(usage).unwrap_or_default();
+    let all = thread.usage.get_or_insert_default();
+    let changed = |all: u64, before: u64, now: u64| all.saturating_sub(before).saturating_add(now);
+    all.input_tokens = changed(all.input_tokens, before.input_tokens, usage.input_tokens);
+    all.cached_input_tokens = changed(
+        all.cached_input_tokens,
+        before.cached_input_tokens,
+        usage.cached_input_tokens,
+    );
+    all.output_tokens = changed(all.output_tokens, before.output_tokens, usage.output_tokens);
+    all.turns = all.turns.saturating_sub(before.turns).saturating_add(usage.turns);
+    all.cost_micros = changed(all.cost_micros, before.cost_micros, usage.cost_micros);
+    all.unpriced_tokens = changed(all.unpriced_tokens, before.unpriced_tokens, usage.unpriced_tokens);
+}
+
+/// Removes the conditions that an event ends without naming them.
+fn end_conditions(thread: &mut Thread, kind: &Kind) {
+    let is_active = thread
+        .status
+        .as_ref()
+        .is_some_and(|status| matches!(status.kind(), StatusKind::PendingInit | StatusKind::Running));
+    thread.conditions.retain(|condition| match condition.kind() {
+        ConditionKind::AwaitingInput => !matches!(kind, Kind::InputQueued(_) | Kind::TurnDispatched(_)),
+        ConditionKind::Unreachable => is_active && !matches!(kind, Kind::ThreadPlaced(_)),
+        ConditionKind::NoRunner | ConditionKind::PolicyGap => !matches!(kind, Kind::ThreadPlaced(_)),
+        ConditionKind::Unspecified
+        | ConditionKind::Closing
+        | ConditionKind::Stalled
+        | ConditionKind::AwaitingToolApproval
+        | ConditionKind::BudgetExhausted
+        | ConditionKind::ContextLost => true,
+    });
 }
 
 fn become_status(thread: &mut Thread, event: &Event, kind: StatusKind, message: &str, reason: &str) {
@@ -237,7 +284,9 @@ fn spawned_thread(event: &Event, spawned: &ThreadSpawned) -> Thread {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
-    use troupe_proto::supervisor::v1::{CloseRequested, ThreadClosed, TurnEnded, TurnStarted};
+    use troupe_proto::supervisor::v1::{
+        CloseRequested, ConditionChanged, InputQueued, ThreadClosed, ThreadPlaced, TurnEnded, TurnStarted,
+    };
 
     use super::*;
 
@@ -307,6 +356,63 @@ mod tests {
         view.apply(&message(3, "unknown", Kind::TurnStarted(TurnStarted::default())));
         let ids: Vec<_> = view.threads().iter().map(|thread| thread.thread_id.as_str()).collect();
         assert_eq!(ids, ["a", "b"]);
+    }
+
+    #[test]
+    fn usage_of_all_attempts_adds_up() {
+        let mut view = SessionView::default();
+        let tokens = |input_tokens, cost_micros| Usage {
+            input_tokens,
+            cost_micros,
+            ..Usage::default()
+        };
+        let ended = |usage| {
+            Kind::TurnEnded(TurnEnded {
+                usage: Some(usage),
+                ..TurnEnded::default()
+            })
+        };
+        let placed = |generation| {
+            Kind::ThreadPlaced(ThreadPlaced {
+                runner_id: "r".to_owned(),
+                generation,
+            })
+        };
+        view.apply(&message(1, "a", spawn(1, "")));
+        view.apply(&message(2, "a", placed(1)));
+        view.apply(&message(3, "a", ended(tokens(10, 7))));
+        view.apply(&message(4, "a", ended(tokens(30, 5))));
+        assert_eq!(view.thread("a").unwrap().usage, Some(tokens(30, 5)), "one attempt");
+        view.apply(&message(5, "a", placed(2)));
+        view.apply(&message(6, "a", ended(tokens(4, 1))));
+        assert_eq!(view.thread("a").unwrap().usage, Some(tokens(34, 6)), "two attempts");
+    }
+
+    #[test]
+    fn conditions_end_with_their_cause() {
+        let mut view = SessionView::default();
+        let begins = |kind: ConditionKind| {
+            Kind::ConditionChanged(ConditionChanged {
+                kind: kind.into(),
+                active: true,
+                ..ConditionChanged::default()
+            })
+        };
+        view.apply(&message(1, "a", spawn(1, "")));
+        view.apply(&message(2, "a", begins(ConditionKind::AwaitingInput)));
+        view.apply(&message(3, "a", begins(ConditionKind::Unreachable)));
+        view.apply(&message(4, "a", begins(ConditionKind::Stalled)));
+        assert_eq!(view.thread("a").unwrap().conditions.len(), 3);
+        view.apply(&message(5, "a", Kind::InputQueued(InputQueued::default())));
+        view.apply(&message(6, "a", Kind::TurnEnded(TurnEnded::default())));
+        let left: Vec<_> = view
+            .thread("a")
+            .unwrap()
+            .conditions
+            .iter()
+            .map(Condition::kind)
+            .collect();
+        assert_eq!(left, [ConditionKind::Stalled]);
     }
 
     #[test]

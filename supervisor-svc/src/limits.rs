@@ -28,7 +28,7 @@ use crate::{
         notifications,
         watch::{
             WatchLimits, sessions,
-            snapshot::{CHUNK_BYTES, CHUNK_THREADS},
+            snapshot::{CHUNK_BYTES, CHUNK_ITEMS},
             stream::{OUTPUT_EVERY, TELEMETRY_EVERY},
         },
         webhooks::WebhookLimits,
@@ -409,7 +409,7 @@ fn requests() -> Vec<Limit> {
 fn watching() -> Vec<Limit> {
     let times = WatchLimits::default();
     vec![
-        Limit::count(WATCHING, "the threads of one part of a snapshot", CHUNK_THREADS),
+        Limit::count(WATCHING, "the items of one part of a snapshot", CHUNK_ITEMS),
         Limit::bytes(WATCHING, "one part of a snapshot", CHUNK_BYTES),
         Limit::time(
             WATCHING,

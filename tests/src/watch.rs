@@ -4,7 +4,7 @@ use tonic::{Code, Status, Streaming};
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
-        ApprovalRequested, Event, Thread, WatchThreadsRequest, WatchThreadsResponse, event::Kind,
+        ApprovalRequested, Event, Snapshot, Thread, WatchThreadsRequest, WatchThreadsResponse, event::Kind,
         watch_threads_response::Message,
     },
 };
@@ -100,16 +100,25 @@ impl Watch {
         }
     }
 
-    /// Returns the snapshot at the begin of the stream: its threads and its sequence.
+    /// Returns the threads of the snapshot at the begin of the stream, and its sequence.
     pub async fn snapshot(&mut self) -> (u64, Vec<Thread>) {
-        let mut threads = Vec::new();
+        let whole = self.whole_snapshot().await;
+        (self.position, whole.threads)
+    }
+
+    /// Returns all parts of the snapshot at the begin of the stream as one.
+    pub async fn whole_snapshot(&mut self) -> Snapshot {
+        let mut whole = Snapshot::default();
         loop {
             let Message::Snapshot(part) = self.message().await else {
                 panic!("a part of the snapshot comes first")
             };
-            threads.extend(part.threads);
+            whole.session = whole.session.or(part.session);
+            whole.threads.extend(part.threads);
+            whole.approvals.extend(part.approvals);
+            whole.groups.extend(part.groups);
             if part.last {
-                return (self.position, threads);
+                return whole;
             }
         }
     }

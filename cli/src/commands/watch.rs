@@ -4,21 +4,22 @@ use std::collections::HashMap;
 
 use clap_complete::ArgValueCompleter;
 use troupe_proto::supervisor::v1::{
-    StatusKind, WatchSessionsRequest, WatchThreadsRequest, WatchThreadsResponse, event::Kind,
+    Approval, Group, StatusKind, WatchSessionsRequest, WatchThreadsRequest, WatchThreadsResponse, event::Kind,
     watch_threads_response::Message,
 };
 
 use crate::{
     client::Supervisor,
+    commands::batch,
     complete,
     context::Context,
     error::Result,
     event_format,
     follow::{AllSessions, Follow, ThreadWatch, Update},
     ids::{self, Target},
-    json, sanitize,
+    json, names, sanitize,
     session_view::SessionView,
-    ui::{self, style},
+    ui::{self, Line, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -121,13 +122,22 @@ fn show(response: &WatchThreadsResponse, view: &SessionView, session: Option<&st
         None => (String::new(), columns),
     };
     match &response.message {
-        Some(Message::Snapshot(snapshot)) if snapshot.last => {
-            let at = format!("as of #{}", response.sequence);
-            context.ui.line(format!(
-                "{session}{}\n{}",
-                style::paint(style::DIM, at),
-                ui::tree(view.threads(), columns)
-            ))
+        Some(Message::Snapshot(snapshot)) => {
+            if snapshot.last {
+                let at = format!("as of #{}", response.sequence);
+                context.ui.line(format!(
+                    "{session}{}\n{}",
+                    style::paint(style::DIM, at),
+                    ui::tree(view.threads(), columns)
+                ))?;
+            }
+            // Approvals and groups follow the threads, in the last part or in the parts before it.
+            snapshot
+                .approvals
+                .iter()
+                .map(waiting_approval)
+                .chain(snapshot.groups.iter().map(open_group))
+                .try_for_each(|line| context.ui.line(format!("{session}{}", line.render(room))))
         }
         Some(Message::Event(event)) => {
             let line = event_format::line(event, view).render(room);
@@ -147,8 +157,25 @@ fn show(response: &WatchThreadsResponse, view: &SessionView, session: Option<&st
                 .note(format!("the watch starts again: {}", sanitize::line(&reset.reason)));
             Ok(())
         }
-        Some(Message::Snapshot(_) | Message::Telemetry(_) | Message::Bookmark(_)) | None => Ok(()),
+        Some(Message::Telemetry(_) | Message::Bookmark(_)) | None => Ok(()),
     }
+}
+
+fn waiting_approval(approval: &Approval) -> Line {
+    Line::default()
+        .mark(style::WARN, "waits for approval")
+        .word(style::DIM, ids::short(&approval.approval_id))
+        .word(style::PLAIN, approval.subject.lines().next().unwrap_or_default())
+}
+
+fn open_group(group: &Group) -> Line {
+    let spec = group.spec.clone().unwrap_or_default();
+    Line::default()
+        .mark(style::NAME, "group")
+        .word(style::DIM, ids::short(&spec.group_id))
+        .word(style::NAME, spec.name)
+        .word(style::PLAIN, names::group_state(group.state()))
+        .word(style::PLAIN, batch::counts(group))
 }
 
 /// Returns whether the target is closed.
@@ -173,7 +200,7 @@ fn is_over(response: &WatchThreadsResponse, view: &SessionView, target: &Target)
 
 #[cfg(test)]
 mod tests {
-    use troupe_proto::supervisor::v1::{Event, SessionClosed, ThreadClosed};
+    use troupe_proto::supervisor::v1::{Event, GroupSpec, GroupState, SessionClosed, ThreadClosed};
 
     use super::*;
 
@@ -186,6 +213,34 @@ mod tests {
                 ..Event::default()
             })),
         }
+    }
+
+    #[test]
+    fn approvals_and_groups_follow_the_threads() {
+        let approval = Approval {
+            approval_id: "01939c5a-0000-7000-8000-00000000dd04".to_owned(),
+            subject: "Tool call: exec_command\u{1b}[2J\nsecond line".to_owned(),
+            ..Approval::default()
+        };
+        assert_eq!(
+            ui::plain(&waiting_approval(&approval).render(80)),
+            "waits for approval  0000dd04  Tool call: exec_command[2J"
+        );
+        let group = Group {
+            spec: Some(GroupSpec {
+                group_id: "01939c5a-0000-7000-8000-00000000ee05".to_owned(),
+                name: "review".to_owned(),
+                ..GroupSpec::default()
+            }),
+            state: GroupState::Running.into(),
+            pending: 2,
+            succeeded: 1,
+            ..Group::default()
+        };
+        assert_eq!(
+            ui::plain(&open_group(&group).render(80)),
+            "group  0000ee05  review  RUNNING  1/3 succeeded"
+        );
     }
 
     #[test]

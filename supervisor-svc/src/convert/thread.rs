@@ -90,6 +90,8 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
             .result
             .as_ref()
             .map(|result| view.redaction.result(result_to_pb(result))),
+        attempt_usage: Some(usage_to_pb(thread.usage)),
+        subtree_usage: Some(usage_to_pb(thread.subtree_usage)),
     }
 }
 

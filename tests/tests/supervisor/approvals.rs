@@ -9,7 +9,7 @@ use troupe_proto::{
     supervisor::v1::{
         Approval, ApprovalDecision, ApprovalKind, ApprovalTimeoutAction, CreateSessionRequest, DescribeToolsRequest,
         GetThreadRequest, ListApprovalsRequest, ResolveApprovalRequest, ResumeAgentRequest, Session, SpawnAgentRequest,
-        StatusKind, UpdateSessionRequest, event::Kind,
+        StatusKind, UpdateSessionRequest, WatchThreadsRequest, event::Kind,
     },
 };
 use troupe_tests::{
@@ -19,6 +19,7 @@ use troupe_tests::{
     refusal::refused,
     runner::Runner,
     tree::{Spawned, Tree, kind},
+    watch::Watch,
     within,
 };
 
@@ -125,6 +126,13 @@ async fn spawn_by_project_template_awaits_operator() {
         ..own
     };
     assert_eq!(listed(pair.with_token(VIEWER), of_session).await, waiting);
+    assert_eq!(tree.watch().await.whole_snapshot().await.approvals, waiting);
+    let elsewhere = WatchThreadsRequest {
+        thread_id: beside.id.clone(),
+        ..tree.watch_request()
+    };
+    let elsewhere = Watch::open(&tree.client(), elsewhere).await.whole_snapshot().await;
+    assert!(elsewhere.approvals.is_empty(), "outside of the subtree");
 
     // Until then it can do nothing, but it can receive input.
     let itself = GetThreadRequest {
@@ -149,6 +157,7 @@ async fn spawn_by_project_template_awaits_operator() {
     runner.start_of(&child.id).await;
     pair.with_token(&child.token).get_thread(itself).await.unwrap();
     assert!(pending(&tree).await.is_empty());
+    assert!(tree.watch().await.whole_snapshot().await.approvals.is_empty());
 
     let log = tree.log().await;
     assert_eq!(

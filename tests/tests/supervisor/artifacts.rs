@@ -363,7 +363,7 @@ fn names(artifacts: &[Artifact]) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn artifacts_are_listed_within_the_subtree() {
     let pair = Pair::start().await;
-    let Branches { tree, a, child, b, .. } = Branches::of(&pair).await;
+    let Branches { tree, a, child, b, .. } = Box::pin(Branches::of(&pair)).await;
     let (by_a, by_b) = (pair.with_token(&a.token), pair.with_token(&b.token));
     let all = ListArtifactsRequest::default;
     let of_session = || ListArtifactsRequest {
@@ -416,7 +416,7 @@ async fn content_is_readable_only_within_the_subtree() {
         b,
         mut runner,
         attempt_of_child,
-    } = Branches::of(&pair).await;
+    } = Box::pin(Branches::of(&pair)).await;
     let message = "é".repeat(5_000);
     runner.complete(&attempt_of_child, &message).await;
     let (by_a, by_b) = (pair.with_token(&a.token), pair.with_token(&b.token));

@@ -245,12 +245,18 @@ async fn open_group_has_an_estimate_of_its_usage() {
         (400, 28, 4)
     );
     assert_eq!(estimate.unpriced_tokens, 428, "a cost that is unknown stays unknown");
+    let snapshot = tree.watch().await.whole_snapshot().await;
+    assert_eq!(snapshot.groups, [group(&tree, &id, false).await]);
+    let root = &snapshot.threads[0];
+    let (own, all) = (root.usage.unwrap(), root.subtree_usage.unwrap());
+    assert_eq!((own.input_tokens, all.input_tokens), (0, 100), "closed threads count");
     runner.begin(&second).await;
     runner.complete(&second, "done").await;
     runner.shutdown().await;
     runner.stop(&second).await;
     work(&mut runner, 2, |_| (TurnOutcome::Completed, String::from("done"))).await;
     assert_eq!(group(&tree, &id, true).await.estimated_usage, None);
+    assert!(tree.watch().await.whole_snapshot().await.groups.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

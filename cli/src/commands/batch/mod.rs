@@ -19,6 +19,7 @@ use troupe_proto::supervisor::v1::{
 };
 
 use self::progress::Progress;
+pub(crate) use self::progress::counts;
 use crate::{
     choices,
     client::{self, Supervisor},
@@ -613,6 +614,6 @@ fn line(group: &Group) -> Line {
         .mark(style::PLAIN, name(group))
         .word(look, names::group_state(state))
         .word(style::WARN, if paused { "PAUSED" } else { "" })
-        .word(style::PLAIN, progress::counts(group))
+        .word(style::PLAIN, counts(group))
         .word(style::DIM, &group.reason)
 }

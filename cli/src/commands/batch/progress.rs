@@ -53,7 +53,7 @@ const fn ended(group: &Group) -> u32 {
 }
 
 /// Returns the counts of a batch: `7/10 succeeded, 1 failed, 2 running`.
-pub(super) fn counts(group: &Group) -> String {
+pub(crate) fn counts(group: &Group) -> String {
     let total = ended(group) + group.running + group.pending;
     let mut text = format!("{}/{total} succeeded", group.succeeded);
     for (count, what) in [

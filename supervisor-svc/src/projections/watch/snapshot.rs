@@ -13,18 +13,18 @@ use tokio::time::Instant;
 use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
 
 use crate::{
-    convert::{self, Redaction},
+    convert::{self, Redaction, approval::approval_to_pb},
     domain::{
         ids::{Sequence, SessionId, ThreadId},
-        state::{session::Session, thread::Thread},
+        state::{approval::Approval, session::Session, thread::Thread},
     },
     projections::thread_view::ThreadView,
 };
 
-/// Maximum number of threads per part.
-pub(crate) const CHUNK_THREADS: usize = 256;
+/// Maximum number of items per part.
+pub(crate) const CHUNK_ITEMS: usize = 256;
 
-/// Maximum size of a part, in bytes. A single thread must not exceed it.
+/// Maximum size of a part, in bytes. A single item must not exceed it.
 pub(crate) const CHUNK_BYTES: usize = 512 * 1024;
 
 /// How long a snapshot is shared while nothing is appended. It expires because it also shows values without events,
@@ -40,6 +40,13 @@ pub struct Shown {
     pub include_closed: bool,
     /// Which texts are visible.
     pub redaction: Redaction,
+}
+
+impl Shown {
+    /// Whether the snapshot has what belongs to this thread.
+    fn shows(self, state: &Session, thread: ThreadId) -> bool {
+        self.top.is_none_or(|top| state.is_within(thread, top))
+    }
 }
 
 /// The newest snapshot of each session, for as long as it is shared. Cheap to clone.
@@ -89,40 +96,83 @@ impl Snapshots {
     }
 }
 
+/// An item of a snapshot.
+enum Entry {
+    Thread(Box<pb::Thread>),
+    Approval(Box<pb::Approval>),
+    Group(Box<pb::Group>),
+}
+
+impl Entry {
+    fn size(&self) -> usize {
+        let size = match self {
+            Self::Thread(thread) => thread.encoded_len(),
+            Self::Approval(approval) => approval.encoded_len(),
+            Self::Group(group) => group.encoded_len(),
+        };
+        1 + prost::length_delimiter_len(size) + size
+    }
+
+    fn put_into(self, part: &mut pb::Snapshot) {
+        match self {
+            Self::Thread(thread) => part.threads.push(*thread),
+            Self::Approval(approval) => part.approvals.push(*approval),
+            Self::Group(group) => part.groups.push(*group),
+        }
+    }
+}
+
 fn make(log_id: &str, threads_view: &ThreadView, state: &Session, shown: Shown) -> Vec<Bytes> {
     let view = convert::View {
         redaction: shown.redaction,
         ..convert::View::default()
     };
-    let mut chunk = pb::Snapshot {
+    let mut part = pb::Snapshot {
         session: Some(shown.redaction.session(convert::thread::session(state))),
         log_id: log_id.to_owned(),
         ..pb::Snapshot::default()
     };
+    let threads = threads(state, shown)
+        .into_iter()
+        .map(|thread| Entry::Thread(Box::new(threads_view.show(state, thread, view))));
+    let approvals = approvals(state, shown)
+        .into_iter()
+        .map(|approval| Entry::Approval(Box::new(shown.redaction.approval(approval_to_pb(state, approval)))));
+    let groups = state
+        .open_groups()
+        .filter(|group| shown.shows(state, group.parent))
+        .map(|group| Entry::Group(Box::new(convert::group::group(state, group))));
     let mut parts = Vec::new();
-    let mut bytes = chunk.encoded_len();
-    for thread in threads(state, shown) {
-        let thread = threads_view.show(state, thread, view);
-        let size = delimited_len(thread.encoded_len());
-        if chunk.threads.len() >= CHUNK_THREADS || (bytes + size > CHUNK_BYTES && !chunk.threads.is_empty()) {
+    let mut bytes = part.encoded_len();
+    let mut items = 0;
+    for entry in threads.chain(approvals).chain(groups) {
+        let size = entry.size();
+        if items > 0 && (items >= CHUNK_ITEMS || bytes + size > CHUNK_BYTES) {
             let next = pb::Snapshot {
                 log_id: log_id.to_owned(),
                 ..pb::Snapshot::default()
             };
             bytes = next.encoded_len();
-            parts.push(encoded(state, std::mem::replace(&mut chunk, next)));
+            items = 0;
+            parts.push(encoded(state, std::mem::replace(&mut part, next)));
         }
         bytes += size;
-        chunk.threads.push(thread);
+        items += 1;
+        entry.put_into(&mut part);
     }
-    chunk.last = true;
-    parts.push(encoded(state, chunk));
+    part.last = true;
+    parts.push(encoded(state, part));
     parts
 }
 
-/// Returns the encoded size of an embedded message: the message with its tag and length prefix.
-fn delimited_len(size: usize) -> usize {
-    1 + prost::length_delimiter_len(size) + size
+/// The approvals that wait for a decision, oldest first.
+fn approvals(state: &Session, shown: Shown) -> Vec<&Arc<Approval>> {
+    let mut waiting: Vec<&Arc<Approval>> = state
+        .pending_approvals()
+        .filter(|approval| shown.shows(state, approval.thread))
+        .collect();
+    waiting.sort_by_key(|approval| approval.sequence);
+    waiting
 }
 
 /// Parents before children.

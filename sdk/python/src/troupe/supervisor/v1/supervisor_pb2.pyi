@@ -3641,7 +3641,7 @@ Global___WatchThreadsResponse: _TypeAlias = WatchThreadsResponse  # noqa: Y015
 
 @_typing.final
 class Snapshot(_message.Message):
-    """A part of the state as of the message's sequence: at most 256 threads and 512 KiB."""
+    """A part of the state as of the message's sequence: at most 256 items and 512 KiB."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3649,6 +3649,8 @@ class Snapshot(_message.Message):
     THREADS_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     LOG_ID_FIELD_NUMBER: _builtins.int
+    APPROVALS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
     last: _builtins.bool
     """Whether this is the last part."""
     log_id: _builtins.str
@@ -3661,6 +3663,14 @@ class Snapshot(_message.Message):
     def threads(self) -> _containers.RepeatedCompositeFieldContainer[_thread_pb2.Thread]:
         """Threads, parents before children."""
 
+    @_builtins.property
+    def approvals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Approval]:
+        """Approvals that wait for a decision, oldest first; after the threads."""
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[_group_pb2.Group]:
+        """Groups that have not ended; after the approvals."""
+
     def __init__(
         self,
         *,
@@ -3668,10 +3678,12 @@ class Snapshot(_message.Message):
         threads: _abc.Iterable[_thread_pb2.Thread] | None = ...,
         last: _builtins.bool = ...,
         log_id: _builtins.str = ...,
+        approvals: _abc.Iterable[Global___Approval] | None = ...,
+        groups: _abc.Iterable[_group_pb2.Group] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "log_id", b"log_id", "session", b"session", "threads", b"threads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "groups", b"groups", "last", b"last", "log_id", b"log_id", "session", b"session", "threads", b"threads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
