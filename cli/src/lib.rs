@@ -18,6 +18,7 @@ mod desktop;
 mod dry_turn;
 mod error;
 mod event_format;
+mod filter;
 mod follow;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -305,6 +305,33 @@ fn interrupted_wait_says_that_the_agent_continues() {
 }
 
 #[test]
+fn filter_selects_the_listed_threads() {
+    let up = Up::start();
+    let (session, scout) = spawn(&up, &["worker", "Rest.", "--alias", "scout"]);
+    spawn(&up, &["explorer", "Rest.", "--session", &session, "--alias", "second"]);
+    let listed = |arguments: &[&str]| text(&up, &[&["ps"], arguments].concat());
+    let only = listed(&["--filter", "r:worker s:completed,running -a:second"]);
+    assert!(only.contains("scout") && !only.contains("second"), "{only}");
+    let tree = listed(&["--tree", "--filter", "a:scout"]);
+    assert!(
+        tree.contains("root") && tree.contains("scout") && !tree.contains("second"),
+        "{tree}"
+    );
+    let found: Value = serde_json::from_str(&listed(&["--filter", &scout, "--output", "json"])).unwrap();
+    assert_eq!(found["sessions"][0]["threads"].as_array().unwrap().len(), 1, "{found}");
+    let none = up.run(&["ps", "--filter", "over:budget"]);
+    assert_eq!(none.status.code(), Some(0));
+    assert!(
+        String::from_utf8_lossy(&none.stderr).contains("no thread matches"),
+        "{none:?}"
+    );
+    let bad = up.run(&["ps", "--filter", "s:errors"]);
+    assert_eq!(bad.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&bad.stderr);
+    assert!(said.contains("did you mean \"errored\"?"), "{said}");
+}
+
+#[test]
 fn watched_list_is_written_again_after_each_change() {
     let up = Up::start();
     let (session, _) = spawn(&up, &["worker", "Rest.", "--alias", "scout"]);

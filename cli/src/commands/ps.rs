@@ -1,6 +1,7 @@
 //! `troupe ps`: lists sessions and their threads, with hints for blocked threads.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     time::{Duration, SystemTime},
 };
@@ -16,6 +17,7 @@ use crate::{
     client::Supervisor,
     context::Context,
     error::{Error, Kind, Result},
+    filter::Filter,
     follow::{AllSessions, SessionsUpdate, ThreadWatch},
     hints, ids, json, listing, names, options, session_view, time,
     ui::{self, Cell, Line, Live, Render, Table, Ui, style},
@@ -33,9 +35,19 @@ Examples:
   troupe ps --closed --output wide
   troupe ps --columns thread,status,tokens --no-headers
   troupe ps --tree --watch
+  troupe ps --filter 's:running,queued r:worker -over:budget'
+  troupe ps --tree --filter needs:me
   troupe ps --output jsonpath='$.sessions[*].threads[*].thread_id'
 
-SESSION is an id, the beginning or the end of one, or @last.";
+SESSION is an id, the beginning or the end of one, or @last.
+
+FILTER has terms that must all match. A `-` before a term reverses it. Commas separate alternatives.
+  s:STATUS     Status, or its beginning            m:MODEL      Model
+  r:ROLE       Role and persona                    on:RUNNER    Runner
+  a:ALIAS      Alias                               over:budget  The budget is spent
+  label:TEXT   Label of the thread, or KEY=VALUE of the session
+  needs:me     Waits for a decision, an answer, budget or a repair
+  TEXT         Text in the id, alias, role, label or activity";
 
 /// The arguments of `ps`.
 #[derive(Debug, clap::Args)]
@@ -50,6 +62,15 @@ pub(crate) struct Args {
     /// List sessions with this label only; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = options::key_value, conflicts_with = "session")]
     labels: Vec<(String, String)>,
+    /// List only threads that match; with --tree, the threads above them too
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    filter: Filter,
     /// Show threads as a tree
     #[arg(long)]
     tree: bool,
@@ -118,19 +139,38 @@ impl Listed {
         *thread != before
     }
 
-    fn to_json(&self) -> Value {
-        let sessions = self.sessions.iter();
-        json!({ "sessions": sessions.map(|(session, threads)| to_json(session, threads)).collect::<Vec<_>>() })
+    /// Returns the sessions with the threads that the form shows. A session without any is left out by a filter.
+    fn shown(&self, form: &Form) -> Cow<'_, [(Session, Vec<Thread>)]> {
+        if form.filter.is_empty() {
+            return Cow::Borrowed(&self.sessions);
+        }
+        let selected = self.sessions.iter().map(|(session, threads)| {
+            let threads = form.filter.select(session, threads, form.as_tree);
+            (session.clone(), threads)
+        });
+        Cow::Owned(selected.filter(|(_, threads)| !threads.is_empty()).collect())
     }
 
-    fn sections(&self, as_tree: bool, hints: HintWidth) -> Sections<'_> {
+    fn to_json(&self, form: &Form) -> Value {
+        let shown = self.shown(form);
+        let sessions = shown.iter().map(|(session, threads)| to_json(session, threads));
+        json!({ "sessions": sessions.collect::<Vec<_>>() })
+    }
+
+    fn sections<'a>(&'a self, form: &Form, hints: HintWidth) -> Sections<'a> {
         Sections {
-            listed: &self.sessions,
-            as_tree,
+            listed: self.shown(form),
+            as_tree: form.as_tree,
             hints,
             now: SystemTime::now(),
         }
     }
+}
+
+/// The form of the list.
+struct Form {
+    filter: Filter,
+    as_tree: bool,
 }
 
 /// Lists the sessions and threads.
@@ -145,23 +185,29 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         labels: args.labels.into_iter().collect(),
         includes_closed: args.closed,
     };
+    let form = Form {
+        filter: args.filter,
+        as_tree: args.tree,
+    };
     if args.watch {
-        return watch(supervisor, &selection, args.tree, context).await;
+        return watch(supervisor, &selection, &form, context).await;
     }
     let listed = selection.read(&mut supervisor).await?;
     context
         .ui
-        .answer(|| listed.to_json(), || listed.sections(args.tree, HintWidth::Whole))?;
+        .answer(|| listed.to_json(&form), || listed.sections(&form, HintWidth::Whole))?;
     if listed.sessions.is_empty() {
         context
             .ui
             .note("no sessions; `troupe spawn ROLE 'TASK'` opens one, `--closed` includes closed ones");
+    } else if listed.shown(&form).is_empty() {
+        context.ui.note("no thread matches the filter");
     }
     listed.unread.map_or(Ok(()), Err)
 }
 
 /// Lists again after each change. On a terminal, the list is redrawn in place; otherwise each list follows the last one.
-async fn watch(mut supervisor: Supervisor, selection: &Selection, as_tree: bool, context: &Context) -> Result<()> {
+async fn watch(mut supervisor: Supervisor, selection: &Selection, form: &Form, context: &Context) -> Result<()> {
     let request = WatchSessionsRequest {
         labels: selection.labels.clone(),
         include_closed: selection.includes_closed || selection.session.is_some(),
@@ -179,9 +225,14 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, as_tree: bool,
     loop {
         match &mut live {
             Some(live) => {
-                let text = listed.sections(as_tree, HintWidth::Clipped).render_for(&context.ui)?;
+                let text = listed.sections(form, HintWidth::Clipped).render_for(&context.ui)?;
                 let text = if text.is_empty() {
-                    "no sessions".to_owned()
+                    let nothing = if form.filter.is_empty() {
+                        "no sessions"
+                    } else {
+                        "no thread matches the filter"
+                    };
+                    nothing.to_owned()
                 } else {
                     text
                 };
@@ -189,7 +240,7 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, as_tree: bool,
             }
             None if is_changed => context
                 .ui
-                .answer(|| listed.to_json(), || listed.sections(as_tree, HintWidth::Whole))?,
+                .answer(|| listed.to_json(form), || listed.sections(form, HintWidth::Whole))?,
             None => {}
         }
         let first = match &live {
@@ -247,7 +298,7 @@ fn to_json(session: &Session, threads: &[Thread]) -> Value {
 
 /// The sessions and their threads.
 struct Sections<'a> {
-    listed: &'a [(Session, Vec<Thread>)],
+    listed: Cow<'a, [(Session, Vec<Thread>)]>,
     as_tree: bool,
     hints: HintWidth,
     now: SystemTime,
@@ -417,7 +468,7 @@ mod tests {
 
     fn text_of(session: &Session, threads: &[Thread], as_tree: bool) -> String {
         let sections = Sections {
-            listed: &[],
+            listed: Cow::Borrowed(&[]),
             as_tree,
             hints: HintWidth::Whole,
             now: SystemTime::UNIX_EPOCH,
