@@ -178,30 +178,27 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
     }
 }
 
-/// Starts the usage of another attempt at zero.
+/// Counts the usage so far as that of earlier attempts.
 fn begin_attempt(thread: &mut Thread, generation: u32) {
     if thread.generation != generation {
         thread.generation = generation;
-        thread.attempt_usage = None;
+        thread.earlier_usage = thread.usage;
     }
 }
 
-/// Sets the usage of the present attempt, and adds the difference to the usage of the thread's lifetime. The cost of an
-/// attempt may decrease.
+/// Sets the usage of the present attempt. Telemetry may have reported a part of it.
 fn set_attempt_usage(thread: &mut Thread, usage: Usage) {
-    let before = thread.attempt_usage.replace(usage).unwrap_or_default();
-    let all = thread.usage.get_or_insert_default();
-    let changed = |all: u64, before: u64, now: u64| all.saturating_sub(before).saturating_add(now);
-    all.input_tokens = changed(all.input_tokens, before.input_tokens, usage.input_tokens);
-    all.cached_input_tokens = changed(
-        all.cached_input_tokens,
-        before.cached_input_tokens,
-        usage.cached_input_tokens,
-    );
-    all.output_tokens = changed(all.output_tokens, before.output_tokens, usage.output_tokens);
-    all.turns = all.turns.saturating_sub(before.turns).saturating_add(usage.turns);
-    all.cost_micros = changed(all.cost_micros, before.cost_micros, usage.cost_micros);
-    all.unpriced_tokens = changed(all.unpriced_tokens, before.unpriced_tokens, usage.unpriced_tokens);
+    let earlier = thread.earlier_usage.unwrap_or_default();
+    thread.usage = Some(Usage {
+        input_tokens: earlier.input_tokens.saturating_add(usage.input_tokens),
+        cached_input_tokens: earlier.cached_input_tokens.saturating_add(usage.cached_input_tokens),
+        output_tokens: earlier.output_tokens.saturating_add(usage.output_tokens),
+        turns: earlier.turns.saturating_add(usage.turns),
+        // The view shows no running time.
+        wall_time: None,
+        cost_micros: earlier.cost_micros.saturating_add(usage.cost_micros),
+        unpriced_tokens: earlier.unpriced_tokens.saturating_add(usage.unpriced_tokens),
+    });
 }
 
 /// Removes the conditions that an event ends without naming them.
@@ -380,7 +377,21 @@ mod tests {
         };
         view.apply(&message(1, "a", spawn(1, "")));
         view.apply(&message(2, "a", placed(1)));
+        view.apply(&WatchThreadsResponse {
+            sequence: 0,
+            message: Some(Message::Telemetry(Telemetry {
+                thread_id: "a".to_owned(),
+                generation: 1,
+                usage: Some(tokens(8, 6)),
+                ..Telemetry::default()
+            })),
+        });
         view.apply(&message(3, "a", ended(tokens(10, 7))));
+        assert_eq!(
+            view.thread("a").unwrap().usage,
+            Some(tokens(10, 7)),
+            "not telemetry twice"
+        );
         view.apply(&message(4, "a", ended(tokens(30, 5))));
         assert_eq!(view.thread("a").unwrap().usage, Some(tokens(30, 5)), "one attempt");
         view.apply(&message(5, "a", placed(2)));

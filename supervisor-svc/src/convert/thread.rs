@@ -90,7 +90,7 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
             .result
             .as_ref()
             .map(|result| view.redaction.result(result_to_pb(result))),
-        attempt_usage: Some(usage_to_pb(thread.usage)),
+        earlier_usage: Some(usage_to_pb(thread.earlier_usage)),
         subtree_usage: Some(usage_to_pb(thread.subtree_usage)),
     }
 }

@@ -701,7 +701,7 @@ class Thread(_message.Message):
     WAKE_POLICY_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
-    ATTEMPT_USAGE_FIELD_NUMBER: _builtins.int
+    EARLIER_USAGE_FIELD_NUMBER: _builtins.int
     SUBTREE_USAGE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session that the thread belongs to."""
@@ -808,9 +808,9 @@ class Thread(_message.Message):
         """The result that it reported last; unset: none."""
 
     @_builtins.property
-    def attempt_usage(self) -> Global___Usage:
-        """The recorded usage of the present attempt, which `usage` includes. TurnEnded and UsageRecorded report the usage of an
-        attempt, so a watcher adds the difference to `usage`.
+    def earlier_usage(self) -> Global___Usage:
+        """Usage of the attempts before the present one. TurnEnded and UsageRecorded report the usage of an attempt; with this added,
+        it is the usage in the thread's lifetime.
         """
 
     @_builtins.property
@@ -857,12 +857,12 @@ class Thread(_message.Message):
         wake_policy: Global___WakePolicy.ValueType = ...,
         budget: Global___Budget | None = ...,
         result: Global___ThreadResult | None = ...,
-        attempt_usage: Global___Usage | None = ...,
+        earlier_usage: Global___Usage | None = ...,
         subtree_usage: Global___Usage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent", "attempt_usage", b"attempt_usage", "budget", b"budget", "context_left_percent", b"context_left_percent", "create_time", b"create_time", "grant", b"grant", "last_tool", b"last_tool", "result", b"result", "source", b"source", "status", b"status", "subtree_usage", b"subtree_usage", "tool_policy", b"tool_policy", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent", "budget", b"budget", "context_left_percent", b"context_left_percent", "create_time", b"create_time", "earlier_usage", b"earlier_usage", "grant", b"grant", "last_tool", b"last_tool", "result", b"result", "source", b"source", "status", b"status", "subtree_usage", b"subtree_usage", "tool_policy", b"tool_policy", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent", "activity", b"activity", "agent_name", b"agent_name", "agent_type", b"agent_type", "alias", b"alias", "attempt_usage", b"attempt_usage", "budget", b"budget", "child_thread_ids", b"child_thread_ids", "close_policy", b"close_policy", "conditions", b"conditions", "context_left_percent", b"context_left_percent", "create_time", b"create_time", "depth", b"depth", "edge_management", b"edge_management", "generation", b"generation", "grant", b"grant", "label", b"label", "last_tool", b"last_tool", "model", b"model", "parent_thread_id", b"parent_thread_id", "plan", b"plan", "provider", b"provider", "queue_position", b"queue_position", "reasoning_effort", b"reasoning_effort", "result", b"result", "runner_id", b"runner_id", "sandbox", b"sandbox", "sequence", b"sequence", "session_id", b"session_id", "source", b"source", "spawn_list", b"spawn_list", "status", b"status", "subtree_usage", b"subtree_usage", "thread_id", b"thread_id", "thread_note", b"thread_note", "tool_policy", b"tool_policy", "update_time", b"update_time", "usage", b"usage", "wake_policy", b"wake_policy", "working_directory", b"working_directory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent", "activity", b"activity", "agent_name", b"agent_name", "agent_type", b"agent_type", "alias", b"alias", "budget", b"budget", "child_thread_ids", b"child_thread_ids", "close_policy", b"close_policy", "conditions", b"conditions", "context_left_percent", b"context_left_percent", "create_time", b"create_time", "depth", b"depth", "earlier_usage", b"earlier_usage", "edge_management", b"edge_management", "generation", b"generation", "grant", b"grant", "label", b"label", "last_tool", b"last_tool", "model", b"model", "parent_thread_id", b"parent_thread_id", "plan", b"plan", "provider", b"provider", "queue_position", b"queue_position", "reasoning_effort", b"reasoning_effort", "result", b"result", "runner_id", b"runner_id", "sandbox", b"sandbox", "sequence", b"sequence", "session_id", b"session_id", "source", b"source", "spawn_list", b"spawn_list", "status", b"status", "subtree_usage", b"subtree_usage", "thread_id", b"thread_id", "thread_note", b"thread_note", "tool_policy", b"tool_policy", "update_time", b"update_time", "usage", b"usage", "wake_policy", b"wake_policy", "working_directory", b"working_directory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_left_percent: _TypeAlias = _typing.Literal["context_left_percent"]  # noqa: Y015
     _WhichOneofArgType__context_left_percent: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent"]  # noqa: Y015
