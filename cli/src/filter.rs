@@ -4,7 +4,7 @@ use std::{collections::HashSet, str::FromStr};
 
 use troupe_proto::supervisor::v1::{ConditionKind, Session, StatusKind, Thread};
 
-use crate::{names, suggest, ui};
+use crate::{attention, names, suggest, ui};
 
 /// The keys of terms.
 const KEYS: [&str; 8] = ["s", "r", "a", "m", "on", "label", "needs", "over"];
@@ -63,6 +63,13 @@ impl Filter {
 
     /// Returns the threads of a session that match, in the same order. With `ancestors`, the threads above them too.
     pub(crate) fn select(&self, session: &Session, threads: &[Thread], ancestors: bool) -> Vec<Thread> {
+        let selected = self.selected(session, threads, ancestors);
+        let is_selected = |thread: &&Thread| selected.contains(thread.thread_id.as_str());
+        threads.iter().filter(is_selected).cloned().collect()
+    }
+
+    /// Returns the ids of the threads of a session that match. With `ancestors`, the threads above them too.
+    pub(crate) fn selected<'a>(&self, session: &Session, threads: &'a [Thread], ancestors: bool) -> HashSet<&'a str> {
         let mut selected: HashSet<&str> = HashSet::new();
         // In reverse, because parents come before children.
         for thread in threads.iter().rev() {
@@ -74,8 +81,7 @@ impl Filter {
                 }
             }
         }
-        let is_selected = |thread: &&Thread| selected.contains(thread.thread_id.as_str());
-        threads.iter().filter(is_selected).cloned().collect()
+        selected
     }
 
     /// Returns whether every term matches a thread of a session.
@@ -105,7 +111,7 @@ impl Test {
                 let of_session = |(key, value)| contains(&format!("{key}={value}"), texts);
                 contains(&thread.label, texts) || session.labels.iter().any(of_session)
             }
-            Self::NeedsPerson => needs_person(thread),
+            Self::NeedsPerson => attention::reason(thread).is_some(),
             Self::OverBudget => has_condition(thread, ConditionKind::BudgetExhausted),
             Self::Text(text) => {
                 let texts = std::slice::from_ref(text);
@@ -117,24 +123,6 @@ impl Test {
             }
         }
     }
-}
-
-/// Returns whether a thread waits for a decision, an answer, a larger budget or a repair.
-fn needs_person(thread: &Thread) -> bool {
-    matches!(
-        ui::status_of(thread),
-        StatusKind::AwaitingApproval | StatusKind::Errored
-    ) || thread.conditions.iter().any(|condition| match condition.kind() {
-        ConditionKind::Stalled
-        | ConditionKind::Unreachable
-        | ConditionKind::NoRunner
-        | ConditionKind::AwaitingToolApproval
-        | ConditionKind::BudgetExhausted
-        | ConditionKind::AwaitingInput => true,
-        ConditionKind::Unspecified | ConditionKind::Closing | ConditionKind::PolicyGap | ConditionKind::ContextLost => {
-            false
-        }
-    })
 }
 
 fn has_condition(thread: &Thread, kind: ConditionKind) -> bool {

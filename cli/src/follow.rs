@@ -161,6 +161,8 @@ impl Watch for WatchTranscriptRequest {
 /// An item of a durable watch.
 #[derive(Debug)]
 pub(crate) enum Update<M> {
+    /// The service accepted the watch. Messages follow.
+    Opened,
     /// A message of the stream.
     Message(Box<M>),
     /// The connection was lost. The watch resumes after this position.
@@ -198,13 +200,14 @@ impl<W: Watch> Follow<W> {
     pub(crate) async fn next(&mut self) -> Result<Update<W::Message>> {
         loop {
             match self.receive().await {
-                Ok(Some(message)) => {
+                Ok(Some(Update::Message(message))) => {
                     self.backoff.reset();
                     if !self.watch.advance(&message) {
                         self.stream = None;
                     }
-                    return Ok(Update::Message(Box::new(message)));
+                    return Ok(Update::Message(message));
                 }
+                Ok(Some(update)) => return Ok(update),
                 // The stream ended as planned; reconnect after the shortest delay.
                 Ok(None) => self.reset(None),
                 // The events after the position are compacted, or the log was replaced.
@@ -221,15 +224,19 @@ impl<W: Watch> Follow<W> {
         }
     }
 
-    async fn receive(&mut self) -> result::Result<Option<W::Message>, Status> {
-        if self.stream.is_none() {
-            self.backoff.wait().await;
-            let answer = self.watch.open(&mut self.supervisor).await?;
-            self.stream = Some(answer.into_inner());
-        }
+    /// Opens the stream, or returns its next message. `None` is the end of the stream.
+    async fn receive(&mut self) -> result::Result<Option<Update<W::Message>>, Status> {
         match &mut self.stream {
-            Some(stream) => stream.message().await,
-            None => Ok(None),
+            Some(stream) => Ok(stream
+                .message()
+                .await?
+                .map(|message| Update::Message(Box::new(message)))),
+            None => {
+                self.backoff.wait().await;
+                let answer = self.watch.open(&mut self.supervisor).await?;
+                self.stream = Some(answer.into_inner());
+                Ok(Some(Update::Opened))
+            }
         }
     }
 
@@ -254,16 +261,20 @@ pub(crate) struct OpenSession {
     pub(crate) is_new: bool,
 }
 
-/// A message of the session with this id, or the permanent error of its watch.
-type Item<M> = (String, Result<Box<M>>);
+/// An item of the watch of the session with this id, or the permanent error of the watch.
+type Item<M> = (String, Result<Update<M>>);
 
 /// An item of [`AllSessions`].
 pub(crate) enum SessionsUpdate<M> {
-    /// The session with this id, or its roll-up, has changed.
-    Session(String),
+    /// A session, or its roll-up, has changed.
+    Session(Box<WatchSessionsResponse>),
     /// A message of the session with this id.
     Message(String, Box<M>),
-    /// The connection was lost, for this reason. The watches resume.
+    /// The watch of the session with this id is open.
+    Opened(String),
+    /// The watch of the session with this id lost its connection. It resumes.
+    Interrupted(String),
+    /// The watch of the sessions lost its connection, for this reason. It resumes.
     Lost(String),
     /// A session cannot be followed.
     Unfollowed(String, Error),
@@ -302,7 +313,7 @@ impl<W: Watch, F: Fn(&OpenSession) -> Option<W>> AllSessions<W, F> {
     pub(crate) async fn next_message(&mut self, ui: &Ui) -> Result<(String, Box<W::Message>)> {
         loop {
             match self.next().await? {
-                SessionsUpdate::Session(_) => {}
+                SessionsUpdate::Session(_) | SessionsUpdate::Opened(_) | SessionsUpdate::Interrupted(_) => {}
                 SessionsUpdate::Message(session, message) => return Ok((session, message)),
                 SessionsUpdate::Lost(why) => ui.lost(&why, ""),
                 SessionsUpdate::Unfollowed(session, error) => {
@@ -320,7 +331,9 @@ impl<W: Watch, F: Fn(&OpenSession) -> Option<W>> AllSessions<W, F> {
         loop {
             tokio::select! {
                 Some((session, item)) = self.items.recv() => match item {
-                    Ok(message) => return Ok(SessionsUpdate::Message(session, message)),
+                    Ok(Update::Message(message)) => return Ok(SessionsUpdate::Message(session, message)),
+                    Ok(Update::Opened) => return Ok(SessionsUpdate::Opened(session)),
+                    Ok(Update::Lost { .. }) => return Ok(SessionsUpdate::Interrupted(session)),
                     Err(error) => {
                         self.tasks.remove(&session);
                         // A deleted session is no failure.
@@ -331,22 +344,23 @@ impl<W: Watch, F: Fn(&OpenSession) -> Option<W>> AllSessions<W, F> {
                 },
                 update = self.sessions.next() => match update? {
                     Update::Message(message) => {
-                        if let Some(id) = self.update_tasks(*message) {
-                            return Ok(SessionsUpdate::Session(id));
-                        }
+                        self.update_tasks(&message);
+                        return Ok(SessionsUpdate::Session(message));
                     }
+                    Update::Opened => {}
                     Update::Lost { why, .. } => return Ok(SessionsUpdate::Lost(why)),
                 },
             }
         }
     }
 
-    /// Returns the id of the session that the message is about.
-    fn update_tasks(&mut self, message: WatchSessionsResponse) -> Option<String> {
+    fn update_tasks(&mut self, message: &WatchSessionsResponse) {
         let is_new = self.is_synced;
         self.is_synced |= message.synced;
-        let session = message.session?;
-        let id = session.session_id;
+        let Some(session) = &message.session else {
+            return;
+        };
+        let id = session.session_id.clone();
         if message.removed || session.closed {
             self.tasks.remove(&id);
         } else if !self.tasks.contains_key(&id)
@@ -355,14 +369,12 @@ impl<W: Watch, F: Fn(&OpenSession) -> Option<W>> AllSessions<W, F> {
             let ended = CancellationToken::new();
             let follow = Follow::new(self.supervisor.clone(), watch);
             tokio::spawn(forward(id.clone(), follow, self.sender.clone(), ended.clone()));
-            self.tasks.insert(id.clone(), ended.drop_guard());
+            self.tasks.insert(id, ended.drop_guard());
         }
-        Some(id)
     }
 }
 
-/// Sends the messages of one session until its watch fails permanently or the session has ended. The watch of the
-/// sessions reports lost connections.
+/// Sends the items of one session's watch until it fails permanently or the session has ended.
 async fn forward<W: Watch>(
     id: String,
     mut follow: Follow<W>,
@@ -371,11 +383,7 @@ async fn forward<W: Watch>(
 ) {
     let forward_all = async {
         loop {
-            let item = match follow.next().await {
-                Ok(Update::Message(message)) => Ok(message),
-                Ok(Update::Lost { .. }) => continue,
-                Err(error) => Err(error),
-            };
+            let item = follow.next().await;
             let is_last = item.is_err();
             if items.send((id.clone(), item)).await.is_err() || is_last {
                 return;

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod attention;
 mod background;
 mod backoff;
 mod choices;

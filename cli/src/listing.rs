@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use troupe_proto::supervisor::v1::{
     Approval, Artifact, Edge, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest,
-    ListMailboxRequest, ListPromptsRequest, ListScope, ListSessionsRequest, ListSpawnableAgentsRequest, Mail, Prompt,
-    Session, SpawnableAgent, Thread,
+    ListMailboxRequest, ListPromptsRequest, ListRunnersRequest, ListScope, ListSessionsRequest,
+    ListSpawnableAgentsRequest, Mail, Prompt, Runner, Session, SpawnableAgent, Thread,
 };
 
 use crate::{client::Supervisor, error::Result};
@@ -149,6 +149,19 @@ pub(crate) async fn spawnable(supervisor: &mut Supervisor, thread: &str) -> Resu
         };
         let page = supervisor.list_spawnable_agents(request).await?.into_inner();
         Ok((page.agents, page.next_page_token))
+    })
+    .await
+}
+
+/// Lists the runners that the supervisor knows, by id.
+pub(crate) async fn runners(supervisor: &mut Supervisor) -> Result<Vec<Runner>> {
+    every_page(async |page_token: String| -> Result<(Vec<Runner>, String)> {
+        let request = ListRunnersRequest {
+            page_size: PAGE,
+            page_token,
+        };
+        let page = supervisor.list_runners(request).await?.into_inner();
+        Ok((page.runners, page.next_page_token))
     })
     .await
 }

@@ -241,13 +241,13 @@ fn sample() -> Result<ProcessProgram> {
             tools: true,
             read_only: true,
         },
-        ..ProcessProgram::new(this_program()?, ["sample-agent"])
+        ..ProcessProgram::new(own()?, ["sample-agent"])
     })
 }
 
 /// Returns the command with which a program's hook asks the runner.
 pub(crate) fn hook() -> Result<Vec<OsString>> {
-    Ok(vec![this_program()?.into(), "hook".into()])
+    Ok(vec![own()?.into(), "hook".into()])
 }
 
 /// Returns the directory in which programs keep their persistent state.
@@ -255,7 +255,8 @@ pub(crate) fn state_in(data_dir: &Path) -> PathBuf {
     data_dir.join("runner")
 }
 
-fn this_program() -> Result<PathBuf> {
+/// Returns this program.
+pub(crate) fn own() -> Result<PathBuf> {
     env::current_exe().map_err(|error| Error::failure(format!("cannot tell where this program lies: {error}")))
 }
 

@@ -1,18 +1,34 @@
 //! A client's view of a session, folded from the messages of a watch.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use troupe_proto::supervisor::v1::{
-    ApprovalDecision, Condition, ConditionKind, Event, Session, Status, StatusKind, Telemetry, Thread, ThreadSpawned,
+    Approval, ApprovalDecision, ApprovalRequested, ApprovalThread, Condition, ConditionKind, Event, Group,
+    GroupCreated, GroupState, Session, SessionUpdated, Status, StatusKind, Telemetry, Thread, ThreadSpawned,
     TurnOutcome, Usage, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
 };
 
-/// The session and its threads in spawn order.
-#[derive(Clone, Debug, Default)]
+use crate::ui;
+
+/// The session with its threads in spawn order, its waiting approvals and its open groups.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SessionView {
     session: Option<Session>,
     threads: Vec<Thread>,
     places: HashMap<String, usize>,
+    approvals: Vec<Approval>,
+    groups: Vec<Group>,
+    is_complete: bool,
+    unclear: Unclear,
+}
+
+/// The parts of a session that events changed in a way that they do not tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unclear {
+    /// Threads to read again.
+    pub(crate) threads: HashSet<String>,
+    /// Groups to read again.
+    pub(crate) groups: HashSet<String>,
 }
 
 impl SessionView {
@@ -30,11 +46,65 @@ impl SessionView {
                 for thread in &snapshot.threads {
                     self.put(thread.clone());
                 }
+                self.approvals.extend_from_slice(&snapshot.approvals);
+                self.groups.extend_from_slice(&snapshot.groups);
+                self.is_complete |= snapshot.last;
             }
             Some(Message::Event(event)) => self.apply_event(event),
             Some(Message::Telemetry(telemetry)) => self.apply_telemetry(telemetry),
             Some(Message::Bookmark(_) | Message::Reset(_) | Message::Output(_)) | None => {}
         }
+    }
+
+    /// Returns the session, as far as events and snapshots tell.
+    pub(crate) const fn session(&self) -> Option<&Session> {
+        self.session.as_ref()
+    }
+
+    /// Returns whether the first snapshot is complete.
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Returns the approvals that wait for a decision, oldest first.
+    pub(crate) fn approvals(&self) -> &[Approval] {
+        &self.approvals
+    }
+
+    /// Returns the groups that have not ended, oldest first.
+    pub(crate) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Removes and returns the parts to read again.
+    pub(crate) fn take_unclear(&mut self) -> Unclear {
+        std::mem::take(&mut self.unclear)
+    }
+
+    /// Adds or replaces a thread that was read, unless later events have changed it.
+    pub(crate) fn put_read_thread(&mut self, thread: Thread) {
+        let known = self.thread(&thread.thread_id);
+        if known.is_none_or(|known| known.sequence <= thread.sequence) {
+            self.put(thread);
+        }
+    }
+
+    /// Replaces a group that was read. Removes it if it has ended.
+    pub(crate) fn put_read_group(&mut self, group: Group) {
+        let id = group_id(&group).to_owned();
+        match self.groups.iter_mut().find(|known| group_id(known) == id) {
+            Some(known) => *known = group,
+            None => self.groups.push(group),
+        }
+        self.groups.retain(is_open);
+    }
+
+    /// Removes the closed threads.
+    pub(crate) fn forget_closed(&mut self) {
+        self.threads
+            .retain(|thread| ui::status_of(thread) != StatusKind::Shutdown);
+        let ids = self.threads.iter().map(|thread| thread.thread_id.clone());
+        self.places = ids.zip(0..).collect();
     }
 
     /// Returns the threads in spawn order, parents before children.
@@ -85,17 +155,165 @@ impl SessionView {
                     session.closed = true;
                 }
             }
-            Some(Kind::ThreadSpawned(spawned)) => self.put(spawned_thread(event, spawned)),
-            Some(kind) => {
-                if let Some(thread) = self.thread_mut(&event.thread_id) {
-                    change(thread, event, kind);
-                    end_conditions(thread, kind);
-                    thread.sequence = event.sequence;
-                    thread.update_time = event.time;
+            Some(Kind::SessionUpdated(updated)) => {
+                if let Some(session) = &mut self.session {
+                    update_session(session, updated);
                 }
+                // The root has the budget of the session.
+                if let (Some(budget), Some(root)) = (updated.budget, self.threads.first_mut()) {
+                    root.budget = Some(budget);
+                }
+            }
+            Some(Kind::ThreadSpawned(spawned)) => {
+                self.put(spawned_thread(event, spawned));
+                if !spawned.group_id.is_empty() {
+                    self.unclear.groups.insert(spawned.group_id.clone());
+                }
+            }
+            Some(kind) => {
+                self.apply_approval(event, kind);
+                self.apply_group(event, kind);
+                self.apply_to_thread(event, kind);
             }
             None => {}
         }
+    }
+
+    fn apply_to_thread(&mut self, event: &Event, kind: &Kind) {
+        let Some(thread) = self.thread_mut(&event.thread_id) else {
+            // A closed thread that is not part of the snapshot is open again.
+            if matches!(kind, Kind::ThreadResumed(_)) {
+                self.unclear.threads.insert(event.thread_id.clone());
+            }
+            return;
+        };
+        let generation = thread.generation;
+        change(thread, event, kind);
+        end_conditions(thread, kind);
+        thread.sequence = event.sequence;
+        thread.update_time = event.time;
+        let is_stalled = |condition: &Condition| condition.kind() == ConditionKind::Stalled;
+        let is_unclear = match kind {
+            // Another output ends the condition without an event of its own.
+            Kind::TurnEnded(_) => thread.conditions.iter().any(is_stalled),
+            // A turn that the earlier attempt had begun is counted.
+            Kind::ThreadPlaced(_) => thread.generation != generation,
+            _ => false,
+        };
+        if is_unclear {
+            self.unclear.threads.insert(event.thread_id.clone());
+        }
+    }
+
+    fn apply_approval(&mut self, event: &Event, kind: &Kind) {
+        match kind {
+            Kind::ApprovalRequested(requested) => {
+                let approval = self.requested_approval(event, requested);
+                self.approvals.push(approval);
+            }
+            Kind::ApprovalResolved(resolved) => {
+                self.approvals
+                    .retain(|approval| approval.approval_id != resolved.approval_id);
+            }
+            _ => {}
+        }
+    }
+
+    fn requested_approval(&self, event: &Event, requested: &ApprovalRequested) -> Approval {
+        let chain = std::iter::successors(self.thread(&event.thread_id), |thread| {
+            self.thread(&thread.parent_thread_id)
+        });
+        let threads = chain.map(|thread| ApprovalThread {
+            thread_id: thread.thread_id.clone(),
+            agent_type: thread.agent_type.clone(),
+            alias: thread.alias.clone(),
+        });
+        Approval {
+            approval_id: requested.approval_id.clone(),
+            session_id: event.session_id.clone(),
+            thread_id: event.thread_id.clone(),
+            kind: requested.kind,
+            subject: requested.subject.clone(),
+            create_time: event.time,
+            deadline: requested.deadline,
+            call_sha256: requested.call_sha256.clone(),
+            content: requested.content.clone(),
+            threads: threads.collect(),
+            ..Approval::default()
+        }
+    }
+
+    /// Events tell neither the counts nor the usage of a group.
+    fn apply_group(&mut self, event: &Event, kind: &Kind) {
+        let id = match kind {
+            Kind::GroupCreated(created) => {
+                self.groups.push(created_group(event, created));
+                return;
+            }
+            Kind::GroupEnded(ended) => {
+                self.groups.retain(|group| group_id(group) != ended.group_id);
+                return;
+            }
+            Kind::GroupUpdated(updated) => &updated.group_id,
+            Kind::GroupItemEnded(ended) => &ended.group_id,
+            Kind::GroupEnding(ending) => &ending.group_id,
+            Kind::GroupRetried(retried) => &retried.group_id,
+            _ => return,
+        };
+        self.unclear.groups.insert(id.clone());
+    }
+}
+
+fn group_id(group: &Group) -> &str {
+    group
+        .spec
+        .as_ref()
+        .map(|spec| spec.group_id.as_str())
+        .unwrap_or_default()
+}
+
+fn is_open(group: &Group) -> bool {
+    match group.state() {
+        GroupState::Succeeded | GroupState::Failed | GroupState::Cancelled => false,
+        GroupState::Unspecified | GroupState::AwaitingApproval | GroupState::Running | GroupState::Ending => true,
+    }
+}
+
+fn created_group(event: &Event, created: &GroupCreated) -> Group {
+    let spec = created.spec.clone().unwrap_or_default();
+    let state = match created.approval_id.as_str() {
+        "" => GroupState::Running,
+        _ => GroupState::AwaitingApproval,
+    };
+    Group {
+        session_id: event.session_id.clone(),
+        parent_thread_id: event.thread_id.clone(),
+        state: state.into(),
+        limits: spec.limits,
+        pending: spec.item_count,
+        approval_id: created.approval_id.clone(),
+        create_time: event.time,
+        update_time: event.time,
+        spec: Some(spec),
+        ..Group::default()
+    }
+}
+
+fn update_session(session: &mut Session, updated: &SessionUpdated) {
+    if updated.mode.is_some() {
+        session.set_mode(updated.mode());
+    }
+    if updated.orchestration.is_some() {
+        session.set_orchestration(updated.orchestration());
+    }
+    session.paused = updated.paused.unwrap_or(session.paused);
+    session.budget = updated.budget.or(session.budget);
+    if let Some(limits) = &updated.limits {
+        let present = session.limits.get_or_insert_default();
+        present.max_depth = limits.max_depth.or(present.max_depth);
+        present.max_threads = limits.max_threads.or(present.max_threads);
+        present.max_open_threads = limits.max_open_threads.or(present.max_open_threads);
+        present.max_total_threads = limits.max_total_threads.or(present.max_total_threads);
     }
 }
 
@@ -122,7 +340,11 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
         StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted
     );
     match kind {
-        Kind::ThreadAdmitted(_) => become_status(thread, event, StatusKind::PendingInit, "", ""),
+        Kind::ThreadAdmitted(_) => {
+            // A settled thread has a next turn: mail woke it, or input waited for the end of its turn.
+            thread.turn += u32::from(is_settled);
+            become_status(thread, event, StatusKind::PendingInit, "", "");
+        }
         Kind::ThreadPlaced(placed) => {
             thread.runner_id.clone_from(&placed.runner_id);
             begin_attempt(thread, placed.generation);
@@ -131,8 +353,15 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
             }
         }
         // If a slot is free, ThreadAdmitted follows in the same append.
-        Kind::InputQueued(_) if is_settled => become_status(thread, event, StatusKind::Queued, "", ""),
-        Kind::TurnStarted(_) => become_status(thread, event, StatusKind::Running, "", ""),
+        Kind::InputQueued(_) if is_settled => {
+            thread.turn += 1;
+            become_status(thread, event, StatusKind::Queued, "", "");
+        }
+        Kind::TurnDispatched(dispatched) => thread.turn = dispatched.turn,
+        Kind::TurnStarted(started) => {
+            thread.turn = started.turn;
+            become_status(thread, event, StatusKind::Running, "", "");
+        }
         Kind::TurnEnded(ended) => {
             let status = match ended.outcome() {
                 TurnOutcome::Completed => StatusKind::Completed,
@@ -141,6 +370,11 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
             };
             become_status(thread, event, status, &ended.message, &ended.reason);
             thread.activity.clear();
+            // Turn 0 is the end of a turn that no runner had.
+            thread.turn = match ended.turn {
+                0 => thread.turn.saturating_sub(1),
+                turn => turn,
+            };
             if let Some(usage) = ended.usage {
                 set_attempt_usage(thread, usage);
             }
@@ -172,6 +406,7 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
         Kind::ApprovalResolved(resolved)
             if before == StatusKind::AwaitingApproval && resolved.decision() == ApprovalDecision::Granted =>
         {
+            thread.turn += 1;
             become_status(thread, event, StatusKind::Queued, "", "");
         }
         _ => {}
@@ -275,6 +510,8 @@ fn spawned_thread(event: &Event, spawned: &ThreadSpawned) -> Thread {
         ..Thread::default()
     };
     become_status(&mut thread, event, spawned.first_status(), "", "");
+    let waits = matches!(spawned.first_status(), StatusKind::Queued | StatusKind::PendingInit);
+    thread.turn = u32::from(waits);
     thread
 }
 

@@ -144,7 +144,7 @@ async fn show(args: Named, context: &Context) -> Result<()> {
 
 /// The complete tool call that an approval covers.
 #[derive(Debug, serde::Deserialize)]
-struct Call {
+pub(super) struct Call {
     tool: String,
     arguments: Value,
     resolved_paths: Vec<String>,
@@ -153,7 +153,7 @@ struct Call {
 impl Call {
     /// Reads the tool call of an approval. Returns `None` if the approval has no tool call or the caller may not read
     /// it.
-    async fn of(supervisor: &mut Supervisor, approval: &Approval) -> Result<Option<Self>> {
+    pub(super) async fn of(supervisor: &mut Supervisor, approval: &Approval) -> Result<Option<Self>> {
         let Some(content) = &approval.content else {
             return Ok(None);
         };
@@ -226,7 +226,7 @@ fn is_waiting(approval: &Approval) -> bool {
 }
 
 /// Formats an approval: its short id, its state and its complete effect.
-fn section(approval: &Approval, call: Option<&Call>, now: SystemTime, columns: usize) -> String {
+pub(super) fn section(approval: &Approval, call: Option<&Call>, now: SystemTime, columns: usize) -> String {
     let head = Line::default()
         .mark(style::HEADING, ids::short(&approval.approval_id))
         .word(style::NAME, names::approval_kind(approval.kind()))

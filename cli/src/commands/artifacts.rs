@@ -144,7 +144,7 @@ fn digest(text: &str, artifacts: &[Artifact]) -> Result<String> {
     )
 }
 
-fn table(artifacts: &[Artifact], now: SystemTime) -> Table<7> {
+pub(super) fn table(artifacts: &[Artifact], now: SystemTime) -> Table<7> {
     let mut table = Table::new(["ARTIFACT", "THREAD", "TURN", "KIND", "SIZE", "AGE", "NAME"]);
     for artifact in artifacts {
         let size = artifact

@@ -163,7 +163,7 @@ fn show(edges: &[Edge], context: &Context) -> Result<()> {
     context.ui.table(value, || table(edges), "no edges")
 }
 
-fn table(edges: &[Edge]) -> Table<6> {
+pub(super) fn table(edges: &[Edge]) -> Table<6> {
     let mut table = Table::new(["EDGE", "FROM", "WAY", "TO", "KIND", "LABEL"]);
     for edge in edges {
         table.row([

@@ -85,6 +85,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 async fn follow(mut follow: Follow<WatchTranscriptRequest>, mut printer: Printer<'_>) -> Result<()> {
     loop {
         match follow.next().await? {
+            Update::Opened => {}
             Update::Lost { why, .. } => printer.context.ui.lost(&why, ""),
             Update::Message(message) => {
                 for entry in &message.entries {

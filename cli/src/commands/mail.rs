@@ -63,7 +63,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     Ok(())
 }
 
-fn table(mail: &[Mail], now: SystemTime) -> Table<5> {
+pub(super) fn table(mail: &[Mail], now: SystemTime) -> Table<5> {
     let mut table = Table::new(["MAIL", "AGE", "FROM", "ABOUT", "WHAT"]);
     for mail in mail {
         let (from, about, what) = match &mail.body {

@@ -36,6 +36,7 @@ pub(crate) mod spawn;
 pub(crate) mod store;
 pub(crate) mod thread;
 pub(crate) mod tools;
+pub(crate) mod top;
 pub(crate) mod up;
 pub(crate) mod wait;
 pub(crate) mod watch;
@@ -60,6 +61,8 @@ pub(crate) enum Command {
     Demo(demo::Args),
     /// Spawn an agent
     Spawn(Box<spawn::Args>),
+    /// Show all sessions and threads on one screen, and act on them
+    Top(top::Args),
     /// List sessions and their threads
     Ps(ps::Args),
     /// Show a session or a thread
@@ -191,6 +194,7 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::Up(args) => Box::pin(up::run(*args, context, settings)).await,
         Command::Demo(args) => Box::pin(demo::run(args, context)).await,
         Command::Spawn(args) => Box::pin(spawn::run(*args, context)).await,
+        Command::Top(args) => Box::pin(top::run(args, context)).await,
         Command::Ps(args) => Box::pin(ps::run(args, context)).await,
         Command::Show(args) => Box::pin(show::run(args, context)).await,
         Command::Send(args) => Box::pin(send::run(args, context)).await,

@@ -91,6 +91,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     while output.left != Some(0) {
         match follow.next().await? {
             Update::Message(response) => output.show(&response.notification.unwrap_or_default()).await?,
+            Update::Opened => {}
             Update::Lost { why, .. } => context.ui.lost(&why, ""),
         }
     }

@@ -138,7 +138,7 @@ async fn show(args: ShowArgs, context: &Context) -> Result<()> {
 }
 
 /// Formats the blocks of a prompt, each below a heading.
-fn blocks(prompt: &Prompt) -> String {
+pub(super) fn blocks(prompt: &Prompt) -> String {
     let blocks = prompt.blocks.iter().map(|block| {
         let heading = format!("── {} ", names::block_kind(block.kind()).to_ascii_lowercase());
         let heading = style::paint(style::HEADING, heading);

@@ -253,12 +253,16 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, form: &Form, c
         let together = Instant::now() + TOGETHER;
         while let Some(update) = next {
             match update? {
-                SessionsUpdate::Session(id) => is_stale |= selection.contains(&id),
+                SessionsUpdate::Session(message) => {
+                    let session = message.session.as_ref();
+                    is_stale |= session.is_some_and(|session| selection.contains(&session.session_id));
+                }
                 SessionsUpdate::Message(_, message) => match message.message {
                     Some(Message::Telemetry(telemetry)) => is_changed |= listed.add_telemetry(&telemetry),
                     Some(Message::Event(_) | Message::Snapshot(_) | Message::Reset(_)) => is_stale = true,
                     Some(Message::Bookmark(_) | Message::Output(_)) | None => {}
                 },
+                SessionsUpdate::Opened(_) | SessionsUpdate::Interrupted(_) => {}
                 SessionsUpdate::Lost(why) => match &mut live {
                     Some(live) => live.above(&format!("connection lost ({why}); reconnecting"))?,
                     None => context.ui.lost(&why, ""),

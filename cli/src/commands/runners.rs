@@ -1,12 +1,12 @@
 //! `troupe runners`: lists the runners that the supervisor knows.
 
 use serde_json::json;
-use troupe_proto::supervisor::v1::{ListRunnersRequest, Runner, RunnerState};
+use troupe_proto::supervisor::v1::{Runner, RunnerState};
 
 use crate::{
     context::Context,
     error::Result,
-    json, names,
+    json, listing, names,
     ui::{Cell, Table, style},
 };
 
@@ -18,9 +18,6 @@ Examples:
 
 A disconnected runner keeps its threads until its lease expires. `troupe run` starts a runner.";
 
-/// Maximum page size of the supervisor.
-const PAGE: i32 = 1000;
-
 /// The arguments of `runners`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -29,19 +26,7 @@ pub(crate) struct Args {}
 /// Lists the runners.
 pub(crate) async fn run(_: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
-    let mut runners = Vec::new();
-    let mut request = ListRunnersRequest {
-        page_size: PAGE,
-        ..ListRunnersRequest::default()
-    };
-    loop {
-        let page = supervisor.list_runners(request.clone()).await?.into_inner();
-        runners.extend(page.runners);
-        if page.next_page_token.is_empty() {
-            break;
-        }
-        request.page_token = page.next_page_token;
-    }
+    let runners = listing::runners(&mut supervisor).await?;
     context.ui.table(
         || json!({ "runners": json::list(&runners) }),
         || table(&runners),

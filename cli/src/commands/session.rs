@@ -464,6 +464,7 @@ async fn watch(supervisor: &Supervisor, args: ListArgs, context: &Context) -> Re
     loop {
         let message = match follow.next().await? {
             Update::Message(message) => message,
+            Update::Opened => continue,
             Update::Lost { why, .. } => {
                 context.ui.lost(&why, "");
                 continue;

@@ -71,6 +71,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut view = SessionView::default();
     loop {
         match follow.next().await? {
+            Update::Opened => {}
             Update::Lost { why, after } => {
                 let position = after.map_or_else(|| " from a snapshot".to_owned(), |after| format!(" after #{after}"));
                 context.ui.lost(&why, &position);

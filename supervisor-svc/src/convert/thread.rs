@@ -92,6 +92,7 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
             .map(|result| view.redaction.result(result_to_pb(result))),
         earlier_usage: Some(usage_to_pb(thread.earlier_usage)),
         subtree_usage: Some(usage_to_pb(thread.subtree_usage)),
+        turn: thread.present_turn().get(),
     }
 }
 

@@ -11,6 +11,7 @@ use troupe_proto::{
     registry::v1::{Agent, Diagnostic, ListAgentsRequest, Severity},
 };
 
+pub(super) use self::show::section;
 use crate::{context::Context, error::Result, json, options::ProjectArgs, sanitize, ui::style, workspace::Workspace};
 
 const AFTER_HELP: &str = "\
@@ -112,6 +113,12 @@ async fn list(args: List, context: &Context) -> Result<()> {
         context.ui.note(finding(diagnostic));
     }
     Ok(())
+}
+
+/// Fetches the roles of the working directory.
+pub(super) async fn roles(context: &Context) -> Result<Vec<Agent>> {
+    let project = ProjectArgs::default();
+    Ok(fetch(&project, None, false, context).await?.agents)
 }
 
 /// Roles and the findings about their files.

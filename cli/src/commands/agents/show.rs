@@ -123,7 +123,7 @@ fn quoted(prompt: &str) -> String {
 }
 
 /// Formats a role with its lists, its source and its default prompt.
-pub(super) fn section(agent: &Agent, columns: usize) -> String {
+pub(in crate::commands) fn section(agent: &Agent, columns: usize) -> String {
     let field = |name: &str, value: &str| match value {
         "" => None,
         value => Some(

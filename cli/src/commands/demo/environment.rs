@@ -103,7 +103,7 @@ impl<'a> DemoEnvironment<'a> {
     fn take(&mut self, news: Update<WatchThreadsResponse>) -> Result<()> {
         match news {
             // The next connection delivers the missed events.
-            Update::Lost { .. } => Ok(()),
+            Update::Opened | Update::Lost { .. } => Ok(()),
             Update::Message(message) => {
                 self.seen.view.apply(&message);
                 if let Some(Message::Event(event)) = &message.message {

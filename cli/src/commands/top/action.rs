@@ -1,0 +1,186 @@
+//! The calls that change a session.
+
+use troupe_proto::{
+    common::v1::Mode,
+    supervisor::v1::{
+        ApprovalDecision, CloseAgentRequest, CloseSessionRequest, InterruptAgentRequest, OnLimit,
+        ResolveApprovalRequest, ResumeAgentRequest, SendInputRequest, UpdateSessionRequest,
+    },
+};
+
+use crate::{
+    client::{self, Supervisor},
+    error::{Error, Result},
+    ids, names, ui,
+};
+
+/// A call that changes a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    /// Decides an approval.
+    Decide {
+        session: String,
+        approval: String,
+        grant: bool,
+        reason: String,
+    },
+    /// Sends input to a thread.
+    Send {
+        session: String,
+        thread: String,
+        text: String,
+        /// Whether the running turn receives it.
+        steer: bool,
+    },
+    /// Interrupts a thread and its descendants.
+    Interrupt {
+        session: String,
+        thread: String,
+        /// The turn that the screen showed. Another turn is not interrupted. `None`: no turn of the thread itself runs.
+        turn: Option<u32>,
+    },
+    /// Closes a thread and its descendants.
+    Close { session: String, thread: String },
+    /// Closes a session.
+    CloseSession { session: String },
+    /// Reopens a closed thread.
+    Resume { session: String, thread: String },
+    /// Pauses or resumes a session.
+    Pause { session: String, paused: bool },
+    /// Changes the mode of a session.
+    SetMode { session: String, mode: Mode },
+}
+
+/// Makes the call. Returns its result for people.
+pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<String> {
+    let request_id = client::request_id();
+    match call {
+        Call::Decide {
+            session: session_id,
+            approval: approval_id,
+            grant,
+            reason,
+        } => {
+            let request = ResolveApprovalRequest {
+                request_id,
+                session_id,
+                approval_id: approval_id.clone(),
+                grant,
+                reason,
+            };
+            let approval = supervisor.resolve_approval(request).await?.into_inner().approval;
+            let decision = approval.ok_or_else(Error::empty_answer)?.decision();
+            let text = format!(
+                "approval {}: {}",
+                ids::short(&approval_id),
+                names::approval_decision(decision)
+            );
+            match (grant, decision) {
+                (true, ApprovalDecision::Granted) | (false, _) => Ok(text),
+                (true, _) => Err(Error::failure(text)),
+            }
+        }
+        Call::Send {
+            session: session_id,
+            thread: thread_id,
+            text,
+            steer,
+        } => {
+            let request = SendInputRequest {
+                request_id,
+                session_id,
+                thread_id,
+                message: Some(text),
+                steer,
+                on_limit: OnLimit::Queue.into(),
+                ..SendInputRequest::default()
+            };
+            let sent = supervisor.send_input(request).await?.into_inner();
+            Ok(match sent.queue_position {
+                0 => format!("sent input {}", sent.input_number),
+                place => format!("sent input {}; place {place} in the queue", sent.input_number),
+            })
+        }
+        Call::Interrupt {
+            session: session_id,
+            thread: thread_id,
+            turn,
+        } => {
+            let request = InterruptAgentRequest {
+                request_id,
+                session_id,
+                thread_id,
+                turn,
+                reason: "interrupted in troupe top".to_owned(),
+                ..InterruptAgentRequest::default()
+            };
+            let answer = supervisor.interrupt_agent(request).await?.into_inner();
+            Ok(format!("{} threads interrupted", answer.interrupted_thread_ids.len()))
+        }
+        Call::Close {
+            session: session_id,
+            thread: thread_id,
+        } => {
+            let request = CloseAgentRequest {
+                request_id,
+                session_id,
+                thread_id: thread_id.clone(),
+                reason: "closed in troupe top".to_owned(),
+                ..CloseAgentRequest::default()
+            };
+            supervisor.close_agent(request).await?;
+            Ok(format!("thread {} is closing", ids::short(&thread_id)))
+        }
+        Call::CloseSession { session: session_id } => {
+            let request = CloseSessionRequest {
+                request_id,
+                session_id: session_id.clone(),
+                ..CloseSessionRequest::default()
+            };
+            supervisor.close_session(request).await?;
+            Ok(format!("session {} is closing", ids::short(&session_id)))
+        }
+        Call::Resume {
+            session: session_id,
+            thread: thread_id,
+        } => {
+            let request = ResumeAgentRequest {
+                request_id,
+                session_id,
+                thread_id,
+                on_limit: OnLimit::Refuse.into(),
+            };
+            let answer = supervisor.resume_agent(request).await?.into_inner();
+            let thread = answer.thread.ok_or_else(Error::empty_answer)?;
+            let status = names::status_kind(ui::status_of(&thread));
+            Ok(format!("thread {} is open: {status}", ids::short(&thread.thread_id)))
+        }
+        Call::Pause {
+            session: session_id,
+            paused,
+        } => {
+            let request = UpdateSessionRequest {
+                request_id,
+                session_id: session_id.clone(),
+                paused: Some(paused),
+                ..UpdateSessionRequest::default()
+            };
+            supervisor.update_session(request).await?;
+            let state = if paused { "paused" } else { "resumed" };
+            Ok(format!("session {} {state}", ids::short(&session_id)))
+        }
+        Call::SetMode {
+            session: session_id,
+            mode,
+        } => {
+            let request = UpdateSessionRequest {
+                request_id,
+                session_id: session_id.clone(),
+                mode: Some(mode.into()),
+                ..UpdateSessionRequest::default()
+            };
+            supervisor.update_session(request).await?;
+            Ok(format!("session {}: {}", ids::short(&session_id), names::mode(mode)))
+        }
+    }
+}

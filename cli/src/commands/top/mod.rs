@@ -1,0 +1,592 @@
+//! `troupe top`: one screen with all sessions, their threads and what waits for a person.
+//!
+//! The feed and the keys change the `state`, which decides what has to happen; `view` draws it. Both are pure. Only this
+//! module, `terminal`, `detail` and `action` do something.
+
+mod action;
+mod detail;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod fixture;
+mod keys;
+mod layout;
+mod model;
+mod rate;
+mod rows;
+mod state;
+mod terminal;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests;
+mod view;
+
+use std::{
+    collections::HashMap,
+    env,
+    io::{self, IsTerminal as _},
+    process::Stdio,
+    time::{Duration, SystemTime},
+};
+
+use crossterm::{
+    Command as _,
+    clipboard::CopyToClipboard,
+    event::{Event, EventStream, KeyEventKind},
+};
+use futures::StreamExt as _;
+use ratatui::{buffer::Buffer, layout::Rect};
+use rustix::process::{Signal, getpid, kill_process};
+use serde_json::{Value, json};
+use tokio::{
+    process::Command as Process,
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+    task::{LocalSet, spawn_local},
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
+};
+use tokio_util::task::AbortOnDropHandle;
+use troupe_proto::{
+    registry::v1::Agent,
+    supervisor::v1::{
+        GetGroupRequest, GetThreadRequest, Group, Runner, SpawnableAgent, Thread, WatchSessionsRequest,
+        WatchThreadsRequest,
+    },
+};
+
+use self::{
+    detail::{Change, Source},
+    model::Reread,
+    state::{Effect, State},
+    terminal::Screen,
+    view::Theme,
+};
+use crate::{
+    client::Supervisor,
+    commands::agents,
+    context::Context,
+    error::{Error, Result},
+    filter::Filter,
+    follow::{AllSessions, OpenSession, ThreadWatch},
+    global::Global,
+    json, listing, programs,
+};
+
+/// Shortest time between two pictures.
+const FRAME: Duration = Duration::from_millis(33);
+/// Time from an update to its picture. All updates in this time make one picture.
+const BACKGROUND_FRAME: Duration = Duration::from_millis(200);
+/// Interval at which times on the screen change.
+const TICK: Duration = Duration::from_secs(1);
+/// Time before a part of a session is read again. All events in this time cause one call.
+const REREAD: Duration = Duration::from_millis(250);
+/// Columns of a picture that is printed without a terminal.
+const PRINTED_COLUMNS: usize = 140;
+
+const AFTER_HELP: &str = "\
+Examples:
+  troupe top
+  troupe top --filter needs:me
+  troupe top --once --filter s:running
+  troupe top --read-only --theme light
+
+`?` shows the keys. FILTER is as in `troupe ps`. Without a terminal, one picture is printed as with --once.";
+
+/// The arguments of `top`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Show only threads that match, and the threads above them
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    filter: String,
+    /// Print one picture
+    #[arg(long)]
+    once: bool,
+    /// Turn off the keys that change sessions
+    #[arg(long)]
+    read_only: bool,
+    /// Colors
+    #[arg(long, value_enum, default_value_t, value_name = "THEME")]
+    theme: Theme,
+    /// Use the mouse to select and scroll
+    #[arg(long)]
+    mouse: bool,
+    /// Alert when something starts to wait for a person
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    alert: Alert,
+}
+
+/// The alert when something starts to wait for a person.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Alert {
+    /// Ring the bell of the terminal.
+    #[default]
+    Bell,
+    /// Show a desktop notification, if the terminal supports OSC 9.
+    Osc9,
+    /// No alert.
+    Off,
+}
+
+/// Shows the screen until a key or a signal ends it.
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+    let filter: Filter = args
+        .filter
+        .parse()
+        .map_err(|error: String| Error::usage(error).hint("`troupe ps --help` lists the filters"))?;
+    let supervisor = context.supervisor().await?;
+    let state = State::new(filter, args.filter.clone(), args.read_only, SystemTime::now());
+    let is_dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
+    let has_terminal = io::stdout().is_terminal() && io::stdin().is_terminal() && !is_dumb;
+    if args.once || !has_terminal || !context.ui.is_text() {
+        return print(supervisor, state, context).await;
+    }
+    let has_no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    terminal::restore_at_panic();
+    let top = Top {
+        supervisor,
+        context,
+        theme: if has_no_color { Theme::None } else { args.theme },
+        alert: args.alert,
+        state,
+        screen: Screen::enter(args.mouse)?,
+        answers: mpsc::channel(64).0,
+        changes: mpsc::channel(1).0,
+        loading: None,
+        rereading: HashMap::new(),
+        draw_at: Some(Instant::now()),
+        drawn: Instant::now(),
+    };
+    // The calls next to the screen share its thread.
+    LocalSet::new().run_until(top.run()).await
+}
+
+/// The watches of all open sessions.
+type Feed = AllSessions<ThreadWatch, fn(&OpenSession) -> Option<ThreadWatch>>;
+
+fn feed(supervisor: Supervisor) -> Feed {
+    AllSessions::new(supervisor, WatchSessionsRequest::default(), |session| {
+        Some(ThreadWatch::new(WatchThreadsRequest {
+            session_id: session.id.clone(),
+            ..WatchThreadsRequest::default()
+        }))
+    })
+}
+
+/// Prints one picture, as soon as all sessions are known.
+async fn print(supervisor: Supervisor, mut state: State, context: &Context) -> Result<()> {
+    let mut feed = feed(supervisor);
+    while !state.model.is_synced() {
+        let update = feed.next().await?;
+        state.tick(SystemTime::now());
+        state.apply(update);
+    }
+    state.refresh();
+    let columns = match context.ui.columns() {
+        usize::MAX => PRINTED_COLUMNS,
+        columns => columns,
+    };
+    context.ui.answer(
+        || to_json(&state),
+        || view::printed(&state, &server(&context.global), columns),
+    )
+}
+
+fn to_json(state: &State) -> Value {
+    let sessions = state.model.sessions().iter().map(|followed| {
+        let mut session = followed.session().clone();
+        session.roll_up.clone_from(&followed.info.roll_up);
+        let mut value = json::message(&session);
+        value["threads"] = json::list(followed.view.threads());
+        value["approvals"] = json::list(followed.view.approvals());
+        value["groups"] = json::list(followed.view.groups());
+        value
+    });
+    json!({ "needs_person": state.needs, "sessions": sessions.collect::<Vec<_>>() })
+}
+
+/// Returns the name of the server for people.
+fn server(global: &Global) -> String {
+    let url = global.supervisor.as_str();
+    let address = url.split_once("://").map_or(url, |(_, address)| address);
+    global.context.clone().unwrap_or_else(|| address.to_owned())
+}
+
+/// The result of a call that was made next to the screen.
+enum Answer {
+    Thread(Box<Thread>),
+    Group(Box<Group>),
+    Runners(Vec<Runner>),
+    Roles(Vec<Agent>),
+    Spawnable(String, Vec<SpawnableAgent>),
+    /// The call for this part has ended.
+    Reread(Reread),
+    /// A message for the last line.
+    Done(Result<String>),
+}
+
+/// The screen with everything around it.
+struct Top<'a> {
+    supervisor: Supervisor,
+    context: &'a Context,
+    theme: Theme,
+    alert: Alert,
+    state: State,
+    screen: Screen,
+    answers: mpsc::Sender<Answer>,
+    changes: mpsc::Sender<(Source, Change)>,
+    /// The task that loads the details.
+    loading: Option<(Source, AbortOnDropHandle<()>)>,
+    /// The parts that are being read. `true`: they have changed since.
+    rereading: HashMap<Reread, bool>,
+    /// When the next picture is drawn.
+    draw_at: Option<Instant>,
+    /// When the last picture was drawn.
+    drawn: Instant,
+}
+
+impl Top<'_> {
+    async fn run(mut self) -> Result<()> {
+        let (answers, mut answered) = mpsc::channel(64);
+        let (changes, mut changed) = mpsc::channel(64);
+        (self.answers, self.changes) = (answers, changes);
+        let mut feed = feed(self.supervisor.clone());
+        let mut keys = EventStream::new();
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut hang_up = signal(SignalKind::hangup())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut stop = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.state.size = self.screen.size()?;
+        loop {
+            let draw_at = self.draw_at;
+            let draw = async {
+                match draw_at {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let mut effects = Vec::new();
+            tokio::select! {
+                biased;
+                event = keys.next() => match event {
+                    Some(event) => {
+                        self.state.tick(SystemTime::now());
+                        effects = self.input(event?)?;
+                        self.draw_within(Duration::ZERO);
+                    }
+                    // The terminal is gone.
+                    None => return Ok(()),
+                },
+                _ = terminate.recv() => return Ok(()),
+                _ = hang_up.recv() => return Ok(()),
+                _ = interrupt.recv() => return Ok(()),
+                _ = stop.recv() => effects.push(Effect::Suspend),
+                () = draw => effects.extend(self.draw()?),
+                Some(answer) = answered.recv() => {
+                    effects = self.answer(answer);
+                    self.draw_within(Duration::ZERO);
+                }
+                Some((source, change)) = changed.recv() => {
+                    self.state.apply_detail(&source, change);
+                    self.draw_within(FRAME);
+                }
+                update = feed.next() => {
+                    self.state.tick(SystemTime::now());
+                    effects = self.state.apply(update?);
+                    self.draw_within(BACKGROUND_FRAME);
+                }
+                _ = tick.tick() => {
+                    self.state.tick(SystemTime::now());
+                    self.draw_within(BACKGROUND_FRAME);
+                }
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Quit => return Ok(()),
+                    Effect::Suspend => {
+                        drop(keys);
+                        self.suspend()?;
+                        keys = EventStream::new();
+                    }
+                    Effect::Run {
+                        arguments,
+                        on_terminal: true,
+                    } => {
+                        drop(keys);
+                        self.run_on_terminal(&arguments).await?;
+                        // The child had the signals of the terminal.
+                        interrupt = signal(SignalKind::interrupt())?;
+                        keys = EventStream::new();
+                    }
+                    effect => self.perform(effect)?,
+                }
+            }
+            self.load_detail();
+        }
+    }
+
+    /// Draws a picture within this time, but not before the shortest time between two pictures has passed.
+    fn draw_within(&mut self, time: Duration) {
+        let at = (Instant::now() + time).max(self.drawn + FRAME);
+        self.draw_at = Some(self.draw_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    fn draw(&mut self) -> Result<Option<Effect>> {
+        self.draw_at = None;
+        self.drawn = Instant::now();
+        let alert = self.state.refresh();
+        let (width, height) = self.state.size;
+        let mut picture = Buffer::empty(Rect::new(0, 0, width, height));
+        let drawn = view::draw(&self.state, &server(&self.context.global), self.theme, &mut picture);
+        self.state.detail.extent = drawn.detail;
+        let title = match self.state.needs {
+            0 => "troupe top".to_owned(),
+            count => format!("troupe top: {count} need you"),
+        };
+        self.screen.draw(picture, drawn.cursor, &title)?;
+        Ok(alert)
+    }
+
+    fn input(&mut self, event: Event) -> Result<Vec<Effect>> {
+        Ok(match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.state.key(&key),
+            Event::Paste(text) => {
+                self.state.paste(&text);
+                Vec::new()
+            }
+            Event::Mouse(mouse) => {
+                self.state.mouse(&mouse);
+                Vec::new()
+            }
+            Event::Resize(..) => {
+                self.state.size = self.screen.size()?;
+                Vec::new()
+            }
+            Event::Key(_) | Event::FocusGained | Event::FocusLost => Vec::new(),
+        })
+    }
+
+    fn answer(&mut self, answer: Answer) -> Vec<Effect> {
+        self.state.tick(SystemTime::now());
+        match answer {
+            Answer::Thread(thread) => self.state.put_thread(*thread),
+            Answer::Group(group) => self.state.put_group(*group),
+            Answer::Runners(runners) => self.state.put_runners(runners),
+            Answer::Roles(roles) => self.state.put_roles(roles),
+            Answer::Spawnable(thread, roles) => self.state.put_spawnable(&thread, roles),
+            Answer::Reread(part) => {
+                if self.rereading.remove(&part) == Some(true) {
+                    return vec![Effect::Reread(part)];
+                }
+            }
+            Answer::Done(Ok(text)) => self.state.note(text, false),
+            Answer::Done(Err(error)) => {
+                let remedy = error.remedy().map(|remedy| format!(" ({remedy})"));
+                let text = format!("{}{}", error.message(), remedy.unwrap_or_default());
+                self.state.note(text, true);
+            }
+        }
+        Vec::new()
+    }
+
+    /// Performs an effect that does not need the whole terminal.
+    fn perform(&mut self, effect: Effect) -> Result<()> {
+        let mut supervisor = self.supervisor.clone();
+        match effect {
+            Effect::Call(call) => self.answer_with(async move { Answer::Done(action::make(supervisor, call).await) }),
+            Effect::ReadRunners => self.answer_with(async move {
+                match listing::runners(&mut supervisor).await {
+                    Ok(runners) => Answer::Runners(runners),
+                    Err(error) => Answer::Done(Err(error)),
+                }
+            }),
+            Effect::ReadRoles => {
+                let context = self.context.clone();
+                self.answer_with(async move {
+                    match agents::roles(&context).await {
+                        Ok(roles) => Answer::Roles(roles),
+                        Err(error) => Answer::Done(Err(error)),
+                    }
+                });
+            }
+            Effect::ReadSpawnable(thread) => self.answer_with(async move {
+                match listing::spawnable(&mut supervisor, &thread).await {
+                    Ok(roles) => Answer::Spawnable(thread, roles),
+                    Err(error) => Answer::Done(Err(error)),
+                }
+            }),
+            Effect::Reread(part) => self.reread(part),
+            Effect::Run { arguments, .. } => {
+                let mut child = self.child(&arguments)?;
+                self.answer_with(async move { Answer::Done(output_of(&mut child).await) });
+            }
+            Effect::Copy(text) => {
+                let mut sequence = String::new();
+                // Writing to a string cannot fail.
+                let _ = CopyToClipboard::to_clipboard_from(&text).write_ansi(&mut sequence);
+                self.screen.write(&sequence)?;
+            }
+            Effect::Alert => match self.alert {
+                Alert::Bell => self.screen.write("\u{7}")?,
+                Alert::Osc9 => {
+                    let text = format!("\u{1b}]9;troupe: {} need you\u{7}", self.state.needs);
+                    self.screen.write(&text)?;
+                }
+                Alert::Off => {}
+            },
+            Effect::Redraw => {
+                self.screen.redraw();
+                self.draw_within(Duration::ZERO);
+            }
+            Effect::Quit | Effect::Suspend => {}
+        }
+        Ok(())
+    }
+
+    fn answer_with(&self, work: impl Future<Output = Answer> + 'static) {
+        let answers = self.answers.clone();
+        spawn_local(async move {
+            // The receiver is gone when the screen ends.
+            let _ = answers.send(work.await).await;
+        });
+    }
+
+    fn reread(&mut self, part: Reread) {
+        if let Some(is_changed) = self.rereading.get_mut(&part) {
+            *is_changed = true;
+            return;
+        }
+        self.rereading.insert(part.clone(), false);
+        let (supervisor, answers) = (self.supervisor.clone(), self.answers.clone());
+        spawn_local(async move {
+            sleep(REREAD).await;
+            // A thread or a group that is gone needs no answer.
+            if let Some(answer) = read(supervisor, &part).await {
+                let _ = answers.send(answer).await;
+            }
+            let _ = answers.send(Answer::Reread(part)).await;
+        });
+    }
+
+    /// Loads the details of the selection, unless they are being loaded.
+    fn load_detail(&mut self) {
+        let source = self.state.source();
+        let loading = self.loading.as_ref().map(|(source, _)| source);
+        if source.as_ref() != loading {
+            self.loading = source.map(|source| {
+                let task = detail::load(self.supervisor.clone(), source.clone(), self.changes.clone());
+                (source, AbortOnDropHandle::new(spawn_local(task)))
+            });
+        }
+    }
+
+    /// Stops this process until the shell continues it.
+    fn suspend(&mut self) -> Result<()> {
+        self.screen.leave();
+        kill_process(getpid(), Signal::STOP).map_err(io::Error::from)?;
+        self.resume()
+    }
+
+    fn resume(&mut self) -> Result<()> {
+        self.screen.resume()?;
+        self.state.size = self.screen.size()?;
+        self.draw_within(Duration::ZERO);
+        Ok(())
+    }
+
+    /// Returns this program with the same connection.
+    fn child(&self, arguments: &[String]) -> Result<Process> {
+        let global = &self.context.global;
+        let mut child = Process::new(programs::own()?);
+        child.args(arguments).kill_on_drop(true);
+        child.env("TROUPE_SUPERVISOR_URL", &global.supervisor);
+        child.env("TROUPE_REGISTRY_URL", &global.registry);
+        if let Some(name) = &global.context {
+            child.env("TROUPE_CONTEXT", name);
+        }
+        if let Some(token) = global.token.as_ref().and_then(|token| token.expose()) {
+            child.env("TROUPE_TOKEN", token);
+        }
+        for (name, path) in [
+            ("TROUPE_TOKEN_FILE", &global.token_file),
+            ("TROUPE_DATA_DIR", &global.data_dir),
+            ("TROUPE_CA", &global.tls.ca),
+            ("TROUPE_CLIENT_CERT", &global.tls.client_cert),
+            ("TROUPE_CLIENT_KEY", &global.tls.client_key),
+        ] {
+            if let Some(path) = path {
+                child.env(name, path);
+            }
+        }
+        Ok(child)
+    }
+
+    /// Runs a command of this program on the terminal, and waits for a key after it.
+    async fn run_on_terminal(&mut self, arguments: &[String]) -> Result<()> {
+        let mut child = self.child(arguments)?;
+        self.screen.leave();
+        // Ctrl-C ends the child, not this process.
+        let mut interrupts = signal(SignalKind::interrupt())?;
+        if let Err(error) = child.status().await {
+            self.context.ui.note(format!("cannot run the command: {error}"));
+        }
+        self.context.ui.note("\nEnter returns to the screen");
+        let wait = tokio::task::spawn_blocking(|| {
+            let mut line = String::new();
+            io::stdin().read_line(&mut line)
+        });
+        tokio::select! {
+            _ = wait => {}
+            _ = interrupts.recv() => {}
+        }
+        self.resume()
+    }
+}
+
+/// Reads a part of a session. `None`: it is gone, or cannot be read now; a later event causes another call.
+async fn read(mut supervisor: Supervisor, part: &Reread) -> Option<Answer> {
+    match part {
+        Reread::Thread { session, thread } => {
+            let request = GetThreadRequest {
+                session_id: session.clone(),
+                thread_id: thread.clone(),
+            };
+            let answer = supervisor.get_thread(request).await.ok()?.into_inner();
+            Some(Answer::Thread(Box::new(answer.thread?)))
+        }
+        Reread::Group { session, group } => {
+            let request = GetGroupRequest {
+                session_id: session.clone(),
+                group_id: group.clone(),
+                ..GetGroupRequest::default()
+            };
+            let answer = supervisor.get_group(request).await.ok()?.into_inner();
+            Some(Answer::Group(Box::new(answer.group?)))
+        }
+    }
+}
+
+/// Runs a command and returns the last line of its output.
+async fn output_of(child: &mut Process) -> Result<String> {
+    let output = child.stdin(Stdio::null()).output().await?;
+    let last = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        text.lines()
+            .rfind(|line| !line.trim().is_empty())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    if output.status.success() {
+        return Ok(last(&output.stdout));
+    }
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let first = errors.lines().next().unwrap_or_default();
+    Err(Error::failure(first.strip_prefix("error: ").unwrap_or(first)))
+}

@@ -1,0 +1,312 @@
+//! The followed sessions, folded from the updates of the feed.
+
+use std::{collections::HashMap, time::SystemTime};
+
+use troupe_proto::supervisor::v1::{
+    Group, Session, StatusKind, Thread, Usage, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
+};
+
+use super::rate::Rate;
+use crate::{follow::SessionsUpdate, session_view::SessionView, ui};
+
+/// Closed threads of a session that are stored before they are forgotten.
+const MAX_CLOSED_THREADS: usize = 256;
+/// Closed sessions that are stored.
+const MAX_CLOSED_SESSIONS: usize = 20;
+
+/// A part of a session to read again, because the events do not tell its state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Reread {
+    /// A thread of a session.
+    Thread { session: String, thread: String },
+    /// A group of a session.
+    Group { session: String, group: String },
+}
+
+/// A followed session.
+#[derive(Debug)]
+pub(super) struct Followed {
+    /// The session with its newest roll-up.
+    pub(super) info: Session,
+    /// The threads, approvals and groups.
+    pub(super) view: SessionView,
+    /// Whether the watch is connected.
+    pub(super) is_live: bool,
+    /// Threads that were closed since closed threads were last forgotten.
+    closed: usize,
+}
+
+impl Followed {
+    /// Returns the session with its newest settings.
+    pub(super) fn session(&self) -> &Session {
+        self.view.session().unwrap_or(&self.info)
+    }
+
+    /// Returns whether the session is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.info.closed || self.view.is_closed()
+    }
+}
+
+/// A lost connection.
+#[derive(Clone, Debug)]
+pub(super) struct Lost {
+    /// The error.
+    pub(super) why: String,
+    /// When it was lost.
+    pub(super) since: SystemTime,
+}
+
+/// Numbers of all sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) sessions: usize,
+    pub(super) threads: usize,
+    pub(super) running: usize,
+    pub(super) queued: usize,
+    pub(super) approvals: usize,
+    pub(super) stalled: usize,
+    pub(super) slots: u32,
+    pub(super) tokens: u64,
+    pub(super) cost_micros: u64,
+}
+
+/// The sessions, by id, and how fast they spend.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    sessions: Vec<Followed>,
+    is_synced: bool,
+    lost: Option<Lost>,
+    tokens: Rate,
+    cost: Rate,
+    thread_tokens: HashMap<String, Rate>,
+}
+
+impl Model {
+    /// Applies an update. Returns the parts that have to be read again.
+    pub(super) fn apply(&mut self, update: SessionsUpdate<WatchThreadsResponse>, now: SystemTime) -> Vec<Reread> {
+        match update {
+            SessionsUpdate::Session(message) => {
+                self.lost = None;
+                self.is_synced |= message.synced;
+                if let Some(session) = message.session {
+                    self.put_session(session, message.removed);
+                }
+                Vec::new()
+            }
+            SessionsUpdate::Message(id, message) => self.apply_message(&id, &message, now),
+            SessionsUpdate::Opened(id) => {
+                self.set_live(&id, true);
+                Vec::new()
+            }
+            SessionsUpdate::Interrupted(id) => {
+                self.set_live(&id, false);
+                Vec::new()
+            }
+            SessionsUpdate::Lost(why) => {
+                let since = self.lost.as_ref().map_or(now, |lost| lost.since);
+                self.lost = Some(Lost { why, since });
+                Vec::new()
+            }
+            SessionsUpdate::Unfollowed(id, _) => {
+                self.set_live(&id, false);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Adds or replaces a thread that was read.
+    pub(super) fn put_thread(&mut self, thread: Thread) {
+        if let Some(followed) = self.followed_mut(&thread.session_id) {
+            followed.view.put_read_thread(thread);
+        }
+    }
+
+    /// Replaces a group that was read.
+    pub(super) fn put_group(&mut self, group: Group) {
+        if let Some(followed) = self.followed_mut(&group.session_id) {
+            followed.view.put_read_group(group);
+        }
+    }
+
+    /// Returns the sessions, the oldest first.
+    pub(super) fn sessions(&self) -> &[Followed] {
+        &self.sessions
+    }
+
+    /// Returns a session by its id.
+    pub(super) fn followed(&self, id: &str) -> Option<&Followed> {
+        self.sessions.get(self.place(id).ok()?)
+    }
+
+    /// Returns whether every session that was open at the start is known completely.
+    pub(super) fn is_synced(&self) -> bool {
+        let is_known = |followed: &Followed| followed.view.is_complete() || followed.is_closed();
+        self.is_synced && self.sessions.iter().all(is_known)
+    }
+
+    /// Returns the lost connection. `None`: it is live.
+    pub(super) const fn lost(&self) -> Option<&Lost> {
+        self.lost.as_ref()
+    }
+
+    /// Returns how fast all sessions use tokens.
+    pub(super) const fn tokens(&self) -> &Rate {
+        &self.tokens
+    }
+
+    /// Returns how fast all sessions cause cost, in millionths of the currency.
+    pub(super) const fn cost(&self) -> &Rate {
+        &self.cost
+    }
+
+    /// Returns how fast a thread uses tokens.
+    pub(super) fn tokens_of(&self, thread: &str) -> Option<&Rate> {
+        self.thread_tokens.get(thread)
+    }
+
+    /// Counts the open sessions and their threads.
+    pub(super) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for followed in self.sessions.iter().filter(|followed| !followed.is_closed()) {
+            totals.sessions += 1;
+            totals.approvals += followed.view.approvals().len();
+            let limits = followed.session().limits.unwrap_or_default();
+            totals.slots = totals.slots.saturating_add(limits.max_threads.unwrap_or_default());
+            let usage = followed.info.roll_up.as_ref().and_then(|roll_up| roll_up.usage);
+            let mut live = Usage::default();
+            for thread in followed.view.threads() {
+                let kind = ui::status_of(thread);
+                totals.threads += usize::from(kind != StatusKind::Shutdown);
+                let is_active = matches!(kind, StatusKind::PendingInit | StatusKind::Running);
+                // The root holds no slot.
+                totals.running += usize::from(is_active && thread.depth > 0);
+                totals.queued += usize::from(kind == StatusKind::Queued);
+                totals.stalled += usize::from(is_stalled(thread));
+                let usage = thread.usage.unwrap_or_default();
+                live.input_tokens = live.input_tokens.saturating_add(tokens(&usage));
+                live.cost_micros = live.cost_micros.saturating_add(usage.cost_micros);
+            }
+            // The roll-up has the closed threads, and the threads have what running turns used.
+            let recorded = usage.unwrap_or_default();
+            totals.tokens = totals.tokens.saturating_add(live.input_tokens.max(tokens(&recorded)));
+            totals.cost_micros = totals
+                .cost_micros
+                .saturating_add(live.cost_micros.max(recorded.cost_micros));
+        }
+        totals
+    }
+
+    fn place(&self, id: &str) -> Result<usize, usize> {
+        self.sessions
+            .binary_search_by(|followed| followed.info.session_id.as_str().cmp(id))
+    }
+
+    fn followed_mut(&mut self, id: &str) -> Option<&mut Followed> {
+        let place = self.place(id).ok()?;
+        self.sessions.get_mut(place)
+    }
+
+    fn set_live(&mut self, id: &str, is_live: bool) {
+        if let Some(followed) = self.followed_mut(id) {
+            followed.is_live = is_live;
+        }
+    }
+
+    fn put_session(&mut self, session: Session, is_removed: bool) {
+        match self.place(&session.session_id) {
+            Ok(place) if is_removed && !session.closed => {
+                self.sessions.remove(place);
+            }
+            Ok(place) => {
+                if let Some(followed) = self.sessions.get_mut(place) {
+                    followed.info = session;
+                }
+            }
+            Err(_) if is_removed => {}
+            Err(place) => {
+                let followed = Followed {
+                    info: session,
+                    view: SessionView::default(),
+                    is_live: false,
+                    closed: 0,
+                };
+                self.sessions.insert(place, followed);
+            }
+        }
+        let closed = self.sessions.iter().filter(|followed| followed.is_closed()).count();
+        if closed > MAX_CLOSED_SESSIONS
+            && let Some(oldest) = self.sessions.iter().position(Followed::is_closed)
+        {
+            self.sessions.remove(oldest);
+        }
+    }
+
+    fn apply_message(&mut self, id: &str, message: &WatchThreadsResponse, now: SystemTime) -> Vec<Reread> {
+        let thread = match &message.message {
+            Some(Message::Event(event)) => event.thread_id.as_str(),
+            Some(Message::Telemetry(telemetry)) => telemetry.thread_id.as_str(),
+            _ => "",
+        };
+        let Some(followed) = self.followed_mut(id) else {
+            return Vec::new();
+        };
+        followed.is_live = true;
+        let before = usage_of(&followed.view, thread);
+        followed.view.apply(message);
+        let after = usage_of(&followed.view, thread);
+        let unclear = followed.view.take_unclear();
+        let is_end = matches!(&message.message, Some(Message::Event(event)) if matches!(event.kind, Some(Kind::ThreadClosed(_))));
+        if is_end {
+            followed.closed += 1;
+        }
+        if followed.closed > MAX_CLOSED_THREADS {
+            followed.view.forget_closed();
+            followed.closed = 0;
+        }
+        if let (Some(before), Some(after)) = (before, after) {
+            self.count(thread, &before, &after, now);
+        }
+        if is_end {
+            self.thread_tokens.remove(thread);
+        }
+        let threads = unclear.threads.into_iter().map(|thread| Reread::Thread {
+            session: id.to_owned(),
+            thread,
+        });
+        let groups = unclear.groups.into_iter().map(|group| Reread::Group {
+            session: id.to_owned(),
+            group,
+        });
+        threads.chain(groups).collect()
+    }
+
+    fn count(&mut self, thread: &str, before: &Usage, after: &Usage, now: SystemTime) {
+        let used = tokens(after).saturating_sub(tokens(before));
+        if used > 0 {
+            self.tokens.add(used, now);
+            self.thread_tokens.entry(thread.to_owned()).or_default().add(used, now);
+        }
+        let cost = after.cost_micros.saturating_sub(before.cost_micros);
+        if cost > 0 {
+            self.cost.add(cost, now);
+        }
+    }
+}
+
+/// Returns the tokens of a usage, read and written.
+pub(super) const fn tokens(usage: &Usage) -> u64 {
+    usage.input_tokens.saturating_add(usage.output_tokens)
+}
+
+fn usage_of(view: &SessionView, thread: &str) -> Option<Usage> {
+    view.thread(thread).map(|thread| thread.usage.unwrap_or_default())
+}
+
+fn is_stalled(thread: &Thread) -> bool {
+    use troupe_proto::supervisor::v1::ConditionKind;
+    thread
+        .conditions
+        .iter()
+        .any(|condition| condition.kind() == ConditionKind::Stalled)
+}

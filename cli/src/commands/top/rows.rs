@@ -1,0 +1,335 @@
+//! The rows of the list: the sessions and threads that wait for a person, and the tree.
+
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+};
+
+use troupe_proto::{
+    registry::v1::Agent,
+    supervisor::v1::{Runner, StatusKind, Thread},
+};
+
+use super::model::{Followed, Model, tokens};
+use crate::{attention, filter::Filter, ui};
+
+/// What the list shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum View {
+    /// The threads and approvals that wait for a person.
+    Needs,
+    /// These, and the tree of all sessions.
+    #[default]
+    Tree,
+    /// The runners.
+    Runners,
+    /// The roles.
+    Roles,
+}
+
+/// The order of sessions, and of threads with the same parent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// In the order of their creation.
+    #[default]
+    Created,
+    /// The most tokens first.
+    Tokens,
+    /// The latest change first.
+    Changed,
+}
+
+impl Sort {
+    /// Returns the next order.
+    pub(super) const fn next(self) -> Self {
+        match self {
+            Self::Created => Self::Tokens,
+            Self::Tokens => Self::Changed,
+            Self::Changed => Self::Created,
+        }
+    }
+
+    /// Returns the name of the order.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Created => "spawn order",
+            Self::Tokens => "tokens",
+            Self::Changed => "latest change",
+        }
+    }
+}
+
+/// The identity of a row, independent of its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// The heading of the list of waiting threads and approvals.
+    NeedsHeading,
+    /// A waiting approval.
+    Approval(String),
+    /// A thread in the list of waiting threads.
+    Need(String),
+    /// A session.
+    Session(String),
+    /// A thread in the tree.
+    Thread(String),
+    /// A group.
+    Group(String),
+    /// A runner.
+    Runner(String),
+    /// A role.
+    Role(String),
+}
+
+/// A row. The numbers are places in the model, which are valid until its next change.
+#[derive(Clone, Debug)]
+pub(super) enum Row {
+    /// The heading of the list of waiting threads and approvals, with their number.
+    NeedsHeading(usize),
+    /// A waiting approval of a session.
+    Approval { session: usize, approval: usize },
+    /// A waiting thread of a session.
+    Need { session: usize, thread: usize },
+    /// A session.
+    Session { session: usize, is_folded: bool },
+    /// A thread of a session in the tree, with the branches before it.
+    Thread {
+        session: usize,
+        thread: usize,
+        branch: Box<str>,
+        /// The number of hidden threads below it.
+        folded: usize,
+    },
+    /// A group of a session.
+    Group { session: usize, group: usize },
+    /// A runner.
+    Runner(usize),
+    /// A role.
+    Role(usize),
+}
+
+/// The selection of rows.
+#[derive(Debug, Default)]
+pub(super) struct Options {
+    pub(super) view: View,
+    pub(super) filter: Filter,
+    pub(super) sort: Sort,
+    /// Whether closed threads and sessions are shown.
+    pub(super) shows_closed: bool,
+    /// The ids of sessions and threads whose descendants are hidden.
+    pub(super) folded: HashSet<String>,
+}
+
+/// Builds the rows.
+pub(super) fn build(model: &Model, runners: &[Runner], roles: &[Agent], options: &Options) -> Vec<Row> {
+    match options.view {
+        View::Runners => (0..runners.len()).map(Row::Runner).collect(),
+        View::Roles => (0..roles.len()).map(Row::Role).collect(),
+        View::Needs => needs(model, options),
+        View::Tree => {
+            let mut rows = needs(model, options);
+            if rows.len() == 1 {
+                rows.clear();
+            }
+            rows.extend(tree(model, options));
+            rows
+        }
+    }
+}
+
+/// Returns the identity of a row.
+pub(super) fn key(row: &Row, model: &Model, runners: &[Runner], roles: &[Agent]) -> Option<Key> {
+    let followed = |session: &usize| model.sessions().get(*session);
+    let thread = |session: &usize, thread: &usize| followed(session)?.view.threads().get(*thread);
+    Some(match row {
+        Row::NeedsHeading(_) => Key::NeedsHeading,
+        Row::Approval { session, approval } => {
+            let approval = followed(session)?.view.approvals().get(*approval)?;
+            Key::Approval(approval.approval_id.clone())
+        }
+        Row::Need { session, thread: place } => Key::Need(thread(session, place)?.thread_id.clone()),
+        Row::Session { session, .. } => Key::Session(followed(session)?.info.session_id.clone()),
+        Row::Thread {
+            session, thread: place, ..
+        } => Key::Thread(thread(session, place)?.thread_id.clone()),
+        Row::Group { session, group } => {
+            let group = followed(session)?.view.groups().get(*group)?;
+            Key::Group(group.spec.as_ref()?.group_id.clone())
+        }
+        Row::Runner(runner) => Key::Runner(runners.get(*runner)?.runner_id.clone()),
+        Row::Role(role) => Key::Role(roles.get(*role)?.agent_type.clone()),
+    })
+}
+
+/// Returns the heading, then the approvals and threads that wait for a person: approvals first, the oldest first.
+fn needs(model: &Model, options: &Options) -> Vec<Row> {
+    let mut approvals = Vec::new();
+    let mut threads = Vec::new();
+    for (session, followed) in open_sessions(model) {
+        let view = &followed.view;
+        let selected = selected(followed, options, false);
+        let is_selected = |id: &str| selected.as_ref().is_none_or(|selected| selected.contains(id));
+        let waiting: HashSet<&str> = view
+            .approvals()
+            .iter()
+            .map(|approval| approval.thread_id.as_str())
+            .collect();
+        for (approval, waiting) in view.approvals().iter().enumerate() {
+            // A call of a thread, or a thread that would be spawned and matches no filter of threads.
+            if is_selected(&waiting.thread_id) {
+                let since = waiting.create_time;
+                approvals.push((since.map(order), Row::Approval { session, approval }));
+            }
+        }
+        for (thread, waiting_thread) in view.threads().iter().enumerate() {
+            let id = waiting_thread.thread_id.as_str();
+            if attention::reason(waiting_thread).is_some() && is_selected(id) && !waiting.contains(id) {
+                let since = waiting_thread.status.as_ref().and_then(|status| status.since);
+                threads.push((since.map(order), Row::Need { session, thread }));
+            }
+        }
+    }
+    approvals.sort_by_key(|(since, _)| *since);
+    threads.sort_by_key(|(since, _)| *since);
+    let count = approvals.len() + threads.len();
+    let rows = approvals.into_iter().chain(threads).map(|(_, row)| row);
+    std::iter::once(Row::NeedsHeading(count)).chain(rows).collect()
+}
+
+/// Returns the ids of the threads that the filter selects. `None`: there is no filter.
+fn selected<'a>(followed: &'a Followed, options: &Options, ancestors: bool) -> Option<HashSet<&'a str>> {
+    let select = || {
+        options
+            .filter
+            .selected(followed.session(), followed.view.threads(), ancestors)
+    };
+    (!options.filter.is_empty()).then(select)
+}
+
+fn order(time: prost_types::Timestamp) -> (i64, i32) {
+    (time.seconds, time.nanos)
+}
+
+fn open_sessions(model: &Model) -> impl Iterator<Item = (usize, &Followed)> {
+    model
+        .sessions()
+        .iter()
+        .enumerate()
+        .filter(|(_, followed)| !followed.is_closed())
+}
+
+fn tree(model: &Model, options: &Options) -> Vec<Row> {
+    let mut sessions: Vec<(usize, &Followed)> = model
+        .sessions()
+        .iter()
+        .enumerate()
+        .filter(|(_, followed)| options.shows_closed || !followed.is_closed())
+        .collect();
+    match options.sort {
+        // The newest session first.
+        Sort::Created => sessions.reverse(),
+        Sort::Tokens => sessions.sort_by_key(|(_, followed)| {
+            let usage = followed.info.roll_up.as_ref().and_then(|roll_up| roll_up.usage);
+            Reverse(usage.as_ref().map(tokens))
+        }),
+        Sort::Changed => sessions.sort_by_key(|(_, followed)| Reverse(followed.info.update_time.map(order))),
+    }
+    let mut rows = Vec::new();
+    for (session, followed) in sessions {
+        session_rows(session, followed, options, &mut rows);
+    }
+    rows
+}
+
+fn session_rows(session: usize, followed: &Followed, options: &Options, rows: &mut Vec<Row>) {
+    let threads = followed.view.threads();
+    let selected = selected(followed, options, true);
+    if selected.as_ref().is_some_and(HashSet::is_empty) {
+        return;
+    }
+    let is_folded = options.folded.contains(&followed.info.session_id);
+    rows.push(Row::Session { session, is_folded });
+    if is_folded {
+        return;
+    }
+    let is_shown = |thread: &Thread| {
+        (options.shows_closed || ui::status_of(thread) != StatusKind::Shutdown)
+            && selected
+                .as_ref()
+                .is_none_or(|selected| selected.contains(thread.thread_id.as_str()))
+    };
+    let mut children: HashMap<&str, Vec<usize>> = HashMap::new();
+    let mut tops = Vec::new();
+    for (place, thread) in threads.iter().enumerate().filter(|(_, thread)| is_shown(thread)) {
+        let parent = thread.parent_thread_id.as_str();
+        let has_parent = parent != thread.thread_id && followed.view.thread(parent).is_some_and(is_shown);
+        if has_parent {
+            children.entry(parent).or_default().push(place);
+        } else {
+            tops.push(place);
+        }
+    }
+    for siblings in children.values_mut().chain([&mut tops]) {
+        sort(siblings, threads, options.sort);
+    }
+    let groups = followed.view.groups().iter().enumerate();
+    rows.extend(groups.map(|(group, _)| Row::Group { session, group }));
+    // An explicit stack: a deep tree must not overflow the call stack.
+    let mut stack: Vec<(usize, String, &str)> = tops.iter().rev().map(|top| (*top, String::new(), "")).collect();
+    while let Some((place, indent, branch)) = stack.pop() {
+        let Some(thread) = threads.get(place) else {
+            continue;
+        };
+        let own = children.get(thread.thread_id.as_str()).map(Vec::as_slice);
+        let own = own.unwrap_or_default();
+        let is_folded = options.folded.contains(&thread.thread_id) && !own.is_empty();
+        rows.push(Row::Thread {
+            session,
+            thread: place,
+            branch: format!("{indent}{branch}").into(),
+            folded: if is_folded { below(place, threads, &children) } else { 0 },
+        });
+        if is_folded {
+            continue;
+        }
+        let indent = match branch {
+            "" => indent,
+            "└─ " => format!("{indent}   "),
+            _ => format!("{indent}│  "),
+        };
+        for (index, child) in own.iter().enumerate().rev() {
+            let branch = if index + 1 == own.len() { "└─ " } else { "├─ " };
+            stack.push((*child, indent.clone(), branch));
+        }
+    }
+}
+
+/// Counts the threads below a thread.
+fn below(place: usize, threads: &[Thread], children: &HashMap<&str, Vec<usize>>) -> usize {
+    let mut count = 0;
+    let mut stack = vec![place];
+    while let Some(place) = stack.pop() {
+        let id = threads.get(place).map(|thread| thread.thread_id.as_str());
+        let own = id
+            .and_then(|id| children.get(id))
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        count += own.len();
+        stack.extend(own);
+    }
+    count
+}
+
+fn sort(siblings: &mut [usize], threads: &[Thread], sort: Sort) {
+    let thread = |place: &usize| threads.get(*place);
+    match sort {
+        // The places are in spawn order.
+        Sort::Created => {}
+        Sort::Tokens => siblings.sort_by_key(|place| {
+            let usage = thread(place).and_then(|thread| thread.usage);
+            Reverse(usage.as_ref().map(tokens))
+        }),
+        Sort::Changed => {
+            siblings.sort_by_key(|place| Reverse(thread(place).and_then(|thread| thread.update_time).map(order)));
+        }
+    }
+}

@@ -1,0 +1,509 @@
+//! Tests of the screen's state and of its pictures.
+
+use ratatui::{buffer::Buffer, layout::Rect, style::Color};
+use troupe_proto::{
+    common::v1::Mode as SessionMode,
+    supervisor::v1::{
+        ApprovalDecision, ApprovalResolved, Event, SpawnableAgent, Telemetry, ThreadClosed, TurnEnded, TurnOutcome,
+        Usage, event::Kind, watch_threads_response::Message,
+    },
+};
+
+use super::{
+    action::Call,
+    detail::{Change, Source, Tab},
+    fixture::{ago, id, message, press, state, type_text, updates},
+    model::Reread,
+    rows::{Key, View},
+    state::{Effect, Mode, State},
+    view::{self, Theme},
+};
+use crate::{filter::Filter, follow::SessionsUpdate};
+
+fn draw(state: &State, theme: Theme) -> Buffer {
+    let (width, height) = state.size;
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+    view::draw(state, "local", theme, &mut buffer);
+    buffer
+}
+
+fn lines(buffer: &Buffer) -> Vec<String> {
+    let area = buffer.area;
+    (0..area.height)
+        .map(|y| {
+            let mut line = String::new();
+            let mut x = 0;
+            while x < area.width {
+                let symbol = buffer[(x, y)].symbol();
+                line.push_str(symbol);
+                x += u16::try_from(unicode_width::UnicodeWidthStr::width(symbol))
+                    .unwrap()
+                    .max(1);
+            }
+            line.trim_end().to_owned()
+        })
+        .collect()
+}
+
+/// Describes the styles of each line: the first column of each run, its color and its modifiers.
+fn styles(buffer: &Buffer) -> Vec<String> {
+    let area = buffer.area;
+    let style = |x, y| {
+        let cell = &buffer[(x, y)];
+        (cell.fg, cell.bg, cell.modifier)
+    };
+    (0..area.height)
+        .map(|y| {
+            let starts = (0..area.width).filter(|x| *x == 0 || style(*x, y) != style(*x - 1, y));
+            let runs = starts.map(|x| {
+                let (fg, _, modifier) = style(x, y);
+                format!(
+                    "{x}:{fg:?}{}",
+                    if modifier.is_empty() {
+                        String::new()
+                    } else {
+                        format!("+{modifier:?}")
+                    }
+                )
+            });
+            runs.collect::<Vec<_>>().join(" ")
+        })
+        .collect()
+}
+
+fn picture(state: &State) -> String {
+    let buffer = draw(state, Theme::Dark);
+    format!("{}\n\n{}", lines(&buffer).join("\n"), styles(&buffer).join("\n"))
+}
+
+fn text(state: &State) -> String {
+    lines(&draw(state, Theme::Dark)).join("\n")
+}
+
+/// Loads details as the feed would.
+fn load(state: &mut State, change: Change) {
+    let source = state.source().unwrap();
+    state.apply_detail(&source, change);
+}
+
+#[test]
+fn pictures_fit_every_size() {
+    for (width, height) in [(40, 10), (80, 24), (120, 40), (200, 60)] {
+        let mut state = state(width, height);
+        if state.source().is_some() {
+            load(&mut state, Change::Replace(vec!["the whole call".to_owned()]));
+        }
+        insta::assert_snapshot!(format!("{width}x{height}"), picture(&state));
+        let plain = draw(&state, Theme::None);
+        assert_eq!(
+            lines(&plain),
+            lines(&draw(&state, Theme::Dark)),
+            "the same text without colors"
+        );
+        let is_colored = |cell: &ratatui::buffer::Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
+        assert!(!plain.content().iter().any(is_colored));
+    }
+}
+
+#[test]
+fn every_size_can_be_drawn() {
+    for width in (0..130).step_by(13) {
+        for height in (0..30).step_by(3) {
+            let mut state = state(width, height);
+            for keys in ["?", "esc", "N", "esc", "/", "esc", "tab", "G"] {
+                press(&mut state, keys);
+                draw(&state, Theme::Light);
+            }
+        }
+    }
+}
+
+#[test]
+fn thread_details_have_tabs() {
+    let mut state = state(120, 30);
+    press(&mut state, "ctrl-t ctrl-t");
+    load(
+        &mut state,
+        Change::Replace(vec![format!("12:03 • {}", "a long text ".repeat(12))]),
+    );
+    insta::assert_snapshot!("thread", text(&state));
+    press(&mut state, "]");
+    assert_eq!(state.tab, Tab::Info);
+    insta::assert_snapshot!("info", text(&state));
+}
+
+#[test]
+fn hostile_text_draws_no_control_characters() {
+    let mut state = state(120, 40);
+    press(&mut state, "ctrl-t");
+    load(&mut state, Change::Replace(vec!["plain".to_owned()]));
+    let text = text(&state);
+    assert!(text.contains("found 演出"), "{text}");
+    assert!(
+        !text
+            .chars()
+            .any(|character| character != '\n' && character.is_control())
+    );
+}
+
+#[test]
+fn approval_is_decided_with_one_key() {
+    let mut state = state(120, 40);
+    let decide = |grant, reason: &str| {
+        Effect::Call(Call::Decide {
+            session: id("0000cc03"),
+            approval: id("0000dd04"),
+            grant,
+            reason: reason.to_owned(),
+        })
+    };
+    // The first row that waits for a person is selected at the start.
+    assert_eq!(press(&mut state, "y"), [decide(true, "")]);
+    assert_eq!(press(&mut state, "n"), [decide(false, "")]);
+    press(&mut state, "e");
+    type_text(&mut state, "not here");
+    assert_eq!(press(&mut state, "enter"), [decide(false, "not here")]);
+    press(&mut state, "j");
+    assert_eq!(press(&mut state, "y"), []);
+    assert!(text(&state).contains("select an approval first"));
+}
+
+#[test]
+fn update_that_moves_the_selection_blocks_decisions() {
+    let mut state = state(120, 40);
+    let resolved = Kind::ApprovalResolved(ApprovalResolved {
+        approval_id: id("0000dd04"),
+        decision: ApprovalDecision::Granted.into(),
+        ..ApprovalResolved::default()
+    });
+    state.apply(message(Message::Event(Event {
+        session_id: id("0000cc03"),
+        thread_id: id("0000aa02"),
+        sequence: 91,
+        kind: Some(resolved),
+        ..Event::default()
+    })));
+    state.refresh();
+    assert_eq!(press(&mut state, "x"), []);
+    assert!(
+        text(&state).contains("the selection has just moved"),
+        "{}",
+        text(&state)
+    );
+    state.tick(ago(0) + std::time::Duration::from_secs(2));
+    press(&mut state, "x");
+    assert!(matches!(state.mode, Mode::Confirm { .. }));
+}
+
+#[test]
+fn interrupt_carries_the_turn_on_the_screen() {
+    let mut state = state(120, 40);
+    press(&mut state, "ctrl-t ctrl-t i");
+    assert!(
+        text(&state).contains("interrupt worker 0000aa02 and 0 running below it?"),
+        "{}",
+        text(&state)
+    );
+    let call = Call::Interrupt {
+        session: id("0000cc03"),
+        thread: id("0000aa02"),
+        turn: Some(4),
+    };
+    assert_eq!(press(&mut state, "y"), [Effect::Call(call)]);
+    press(&mut state, "i");
+    assert_eq!(press(&mut state, "x"), [], "another key cancels");
+    assert!(text(&state).contains("cancelled"));
+}
+
+#[test]
+fn close_shows_the_affected_threads() {
+    let mut state = state(120, 40);
+    press(&mut state, "ctrl-t x");
+    assert!(
+        text(&state).contains("close orchestrator lead and 5 threads below it (2 running)?"),
+        "{}",
+        text(&state)
+    );
+    let call = Call::Close {
+        session: id("0000cc03"),
+        thread: id("0000aa01"),
+    };
+    assert_eq!(press(&mut state, "y"), [Effect::Call(call)]);
+    press(&mut state, "h h h h x");
+    assert!(
+        text(&state).contains("close session 0000cc03 with 7 threads (4 running)?"),
+        "{}",
+        text(&state)
+    );
+}
+
+#[test]
+fn read_only_screen_changes_nothing() {
+    let mut state = State::new(Filter::default(), String::new(), true, ago(0));
+    state.size = (100, 30);
+    updates().into_iter().for_each(|update| {
+        state.apply(update);
+    });
+    state.refresh();
+    for key in "y n e s S i x R p m b N".split(' ') {
+        assert_eq!(press(&mut state, key), [], "{key}");
+        assert!(matches!(state.mode, Mode::Browse), "{key}");
+        assert!(text(&state).contains("--read-only: this key is off"), "{key}");
+    }
+}
+
+#[test]
+fn session_keys_act_on_the_session_of_the_thread() {
+    let mut state = state(120, 40);
+    let session = id("0000cc03");
+    let pause = Call::Pause {
+        session: session.clone(),
+        paused: true,
+    };
+    assert_eq!(press(&mut state, "p"), [Effect::Call(pause)]);
+    press(&mut state, "m");
+    let mode = Call::SetMode {
+        session,
+        mode: SessionMode::Planning,
+    };
+    assert_eq!(press(&mut state, "y"), [Effect::Call(mode)]);
+    let export = press(&mut state, "E");
+    assert!(
+        matches!(export.as_slice(), [Effect::Run { arguments, on_terminal: false }] if arguments.contains(&"troupe-0000cc03.html".to_owned())),
+        "{export:?}"
+    );
+}
+
+#[test]
+fn input_is_sent_or_steered() {
+    let mut state = state(120, 40);
+    for (key, steer) in [("s", false), ("S", true)] {
+        press(&mut state, "ctrl-t");
+        press(&mut state, key);
+        type_text(&mut state, "hallo w");
+        press(&mut state, "back");
+        type_text(&mut state, "Welt");
+        let sent = press(&mut state, "enter");
+        let [Effect::Call(Call::Send { text, steer: sent, .. })] = sent.as_slice() else {
+            panic!("{sent:?}");
+        };
+        assert_eq!((text.as_str(), *sent), ("hallo Welt", steer));
+        press(&mut state, &format!("{key} enter"));
+        assert!(matches!(state.mode, Mode::Browse), "an empty text sends nothing");
+    }
+}
+
+#[test]
+fn command_line_knows_the_selected_id() {
+    let mut state = state(120, 40);
+    press(&mut state, "ctrl-t :");
+    type_text(&mut state, "troupe note % 'two words'");
+    let expected = Effect::Run {
+        arguments: ["note", &id("0000aa01"), "two words"].map(ToOwned::to_owned).to_vec(),
+        on_terminal: true,
+    };
+    assert_eq!(press(&mut state, "enter"), [expected]);
+    press(&mut state, ":");
+    type_text(&mut state, "note 'open");
+    assert_eq!(press(&mut state, "enter"), []);
+    assert!(text(&state).contains("a quote is not closed"));
+}
+
+#[test]
+fn spawn_offers_the_roles_of_the_parent() {
+    let mut state = state(120, 40);
+    assert_eq!(press(&mut state, "ctrl-t N"), [Effect::ReadSpawnable(id("0000aa01"))]);
+    let role = |name: &str| SpawnableAgent {
+        agent_type: name.to_owned(),
+        description: format!("Use `{name}`"),
+        ..SpawnableAgent::default()
+    };
+    state.put_spawnable(&id("0000aa01"), vec![role("explorer"), role("worker")]);
+    assert!(text(&state).contains("role of the new agent below orchestrator lead"));
+    press(&mut state, "j enter");
+    type_text(&mut state, "Fix it");
+    let spawned = press(&mut state, "enter");
+    let expected = ["spawn", "worker", "--parent", &id("0000aa01"), "--message", "Fix it"];
+    assert!(
+        matches!(spawned.as_slice(), [Effect::Run { arguments, on_terminal: false }] if *arguments == expected),
+        "{spawned:?}"
+    );
+}
+
+#[test]
+fn filter_follows_each_key() {
+    let mut state = state(120, 40);
+    press(&mut state, "/");
+    type_text(&mut state, "r:explorer");
+    assert!(!text(&state).contains("bug-hunter"), "{}", text(&state));
+    assert!(text(&state).contains("orchestrator"), "the threads above stay");
+    press(&mut state, "enter");
+    assert!(text(&state).contains("filter r:explorer"));
+    press(&mut state, "esc");
+    assert!(text(&state).contains("bug-hunter"));
+    press(&mut state, "/");
+    type_text(&mut state, "x:y");
+    press(&mut state, "enter");
+    assert!(text(&state).contains("unknown key \"x\""), "{}", text(&state));
+    press(&mut state, "esc f");
+    assert!(text(&state).contains("filter needs:me"), "{}", text(&state));
+}
+
+#[test]
+fn folded_rows_count_what_they_hide() {
+    let mut state = state(120, 40);
+    press(&mut state, "ctrl-t space");
+    assert!(text(&state).contains("+5"), "{}", text(&state));
+    press(&mut state, "l");
+    assert!(!text(&state).contains("+5"));
+    press(&mut state, "h h");
+    assert!(matches!(
+        state.rows.get(state.selected),
+        Some(super::rows::Row::Thread { .. })
+    ));
+}
+
+#[test]
+fn closed_threads_are_shown_on_request() {
+    let mut state = state(120, 40);
+    assert!(!text(&state).contains("■"));
+    press(&mut state, "w");
+    assert!(text(&state).contains("■ explorer"), "{}", text(&state));
+}
+
+#[test]
+fn views_ask_for_their_data() {
+    let mut state = state(120, 40);
+    assert_eq!(press(&mut state, "3"), [Effect::ReadRunners]);
+    assert!(text(&state).contains("no runner is attached"));
+    assert_eq!(press(&mut state, "4"), [Effect::ReadRoles]);
+    press(&mut state, "1");
+    assert_eq!(state.options.view, View::Needs);
+    assert!(text(&state).contains("needs you (3)"));
+    press(&mut state, "esc");
+    assert_eq!(state.options.view, View::Tree);
+}
+
+#[test]
+fn new_needs_alert_once() {
+    let mut state = state(120, 40);
+    let errored = |sequence| {
+        message(Message::Event(Event {
+            session_id: id("0000cc03"),
+            thread_id: id("0000aa02"),
+            sequence,
+            kind: Some(Kind::TurnEnded(TurnEnded {
+                turn: 4,
+                outcome: TurnOutcome::Errored.into(),
+                message: "no".to_owned(),
+                ..TurnEnded::default()
+            })),
+            ..Event::default()
+        }))
+    };
+    state.apply(message(Message::Event(Event {
+        session_id: id("0000cc03"),
+        thread_id: id("0000aa02"),
+        kind: Some(Kind::ApprovalResolved(ApprovalResolved {
+            approval_id: id("0000dd04"),
+            ..ApprovalResolved::default()
+        })),
+        ..Event::default()
+    })));
+    assert_eq!(state.refresh(), None);
+    state.apply(errored(92));
+    assert_eq!(state.refresh(), Some(Effect::Alert));
+    state.apply(errored(93));
+    assert_eq!(state.refresh(), None);
+}
+
+#[test]
+fn tokens_have_a_rate() {
+    let mut state = state(120, 40);
+    let telemetry = Telemetry {
+        thread_id: id("0000aa02"),
+        generation: 1,
+        usage: Some(Usage {
+            input_tokens: 180_000,
+            output_tokens: 5_000,
+            cost_micros: 1_000_000,
+            ..Usage::default()
+        }),
+        ..Telemetry::default()
+    };
+    state.apply(message(Message::Telemetry(telemetry)));
+    assert_eq!(state.model.tokens().per_minute(ago(0)), 3_000);
+    assert_eq!(state.model.cost().per_hour(ago(0)), 90_000 * 12);
+    state.refresh();
+    assert!(text(&state).contains("3k/min"), "{}", text(&state));
+}
+
+#[test]
+fn unclear_parts_are_read_again() {
+    let mut state = state(120, 40);
+    let effects = state.apply(message(Message::Event(Event {
+        session_id: id("0000cc03"),
+        thread_id: id("0000aa05"),
+        sequence: 91,
+        kind: Some(Kind::TurnEnded(TurnEnded {
+            outcome: TurnOutcome::Completed.into(),
+            ..TurnEnded::default()
+        })),
+        ..Event::default()
+    })));
+    let stalled = Reread::Thread {
+        session: id("0000cc03"),
+        thread: id("0000aa05"),
+    };
+    assert_eq!(effects, [Effect::Reread(stalled)]);
+}
+
+#[test]
+fn lost_connection_is_shown_until_it_is_back() {
+    let mut state = state(120, 40);
+    state.apply(SessionsUpdate::Lost("connection refused".to_owned()));
+    state.apply(SessionsUpdate::Interrupted(id("0000cc03")));
+    state.refresh();
+    let lost = text(&state);
+    assert!(
+        lost.contains("reconnecting, as of 08:00:00 (connection refused)"),
+        "{lost}"
+    );
+    assert!(lost.contains("session  0000cc03  reconnecting"), "{lost}");
+    for update in updates() {
+        state.apply(update);
+    }
+    state.refresh();
+    assert!(!text(&state).contains("reconnecting"));
+}
+
+#[test]
+fn selection_stays_on_its_row() {
+    let mut state = state(120, 40);
+    press(&mut state, "ctrl-t ctrl-t");
+    let before = state.selected;
+    state.apply(message(Message::Event(Event {
+        session_id: id("0000cc03"),
+        thread_id: id("0000aa05"),
+        sequence: 91,
+        kind: Some(Kind::ThreadClosed(ThreadClosed::default())),
+        ..Event::default()
+    })));
+    state.refresh();
+    assert_eq!(state.selected, before - 1, "a row above is gone");
+    assert!(matches!(state.target(), super::state::Target::Thread(_, thread) if thread.thread_id == id("0000aa02")));
+}
+
+#[test]
+fn details_of_another_thread_are_not_shown() {
+    let mut state = state(120, 40);
+    press(&mut state, "ctrl-t");
+    let old = state.source().unwrap();
+    press(&mut state, "ctrl-t");
+    state.apply_detail(&old, Change::Replace(vec!["of the other".to_owned()]));
+    assert_eq!(state.loaded(), None);
+    assert!(matches!(state.source(), Some(Source::Transcript { thread }) if thread == id("0000aa02")));
+    assert!(matches!(state.rows.first(), Some(super::rows::Row::NeedsHeading(3))));
+    let key = super::rows::key(&state.rows[0], &state.model, &[], &[]);
+    assert_eq!(key, Some(Key::NeedsHeading));
+}
