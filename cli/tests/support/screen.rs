@@ -3,17 +3,32 @@
 use std::{
     ffi::OsStr,
     fs::{File, OpenOptions},
-    io::Read as _,
+    io::{Read as _, Write as _},
     num::NonZero,
     os::unix::ffi::OsStrExt as _,
     path::Path,
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{Pid, Signal, WaitOptions, kill_process, waitpid},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcsetwinsize},
 };
+
+/// Time limit for the next output on a busy machine.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+fn winsize(columns: u16, rows: u16) -> Winsize {
+    Winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    }
+}
 
 /// A process on a terminal.
 pub struct Screen {
@@ -31,15 +46,11 @@ impl Screen {
         let name = ptsname(&master, Vec::new()).unwrap();
         let path = Path::new(OsStr::from_bytes(name.as_bytes()));
         let slave = OpenOptions::new().read(true).write(true).open(path).unwrap();
-        let size = Winsize {
-            ws_row: rows,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        tcsetwinsize(&slave, size).unwrap();
+        tcsetwinsize(&slave, winsize(columns, rows)).unwrap();
+        if !command.get_envs().any(|(name, _)| name == "TERM") {
+            command.env("TERM", "xterm-256color");
+        }
         let process = command
-            .env("TERM", "xterm-256color")
             .stdin(Stdio::from(slave.try_clone().unwrap()))
             .stdout(Stdio::from(slave.try_clone().unwrap()))
             .stderr(Stdio::from(slave))
@@ -62,6 +73,68 @@ impl Screen {
         }
     }
 
+    /// Reads until the screen shows a text no longer.
+    #[track_caller]
+    pub fn until_gone(&mut self, text: &str) {
+        while self.text().contains(text) {
+            assert!(self.read(), "the command ended with {text:?}:\n{}", self.text());
+        }
+    }
+
+    /// Types characters.
+    pub fn keys(&mut self, keys: &str) {
+        self.terminal.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Changes the size of the terminal.
+    pub fn resize(&mut self, columns: u16, rows: u16) {
+        tcsetwinsize(&self.terminal, winsize(columns, rows)).unwrap();
+        let size = |number| NonZero::new(number).unwrap();
+        self.emulator.screen_mut().set_size(size(rows), size(columns));
+        self.signal(Signal::WINCH);
+    }
+
+    /// Sends a signal to the process.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
+    /// Waits until the process is stopped by a signal.
+    pub fn until_stopped(&self) {
+        let status = waitpid(Some(self.pid()), WaitOptions::UNTRACED).unwrap().unwrap().1;
+        assert!(status.stopped(), "{status:?}");
+    }
+
+    /// Reads for this time. Returns the bytes.
+    pub fn read_for(&mut self, time: Duration) -> Vec<u8> {
+        let end = Instant::now() + time;
+        let mut read = Vec::new();
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
+            let mut polled = [PollFd::new(&self.terminal, PollFlags::IN)];
+            if poll(&mut polled, Some(&left.try_into().unwrap())).unwrap() > 0 {
+                let mut buffer = [0; 4096];
+                let count = self.terminal.read(&mut buffer).unwrap();
+                self.emulator.process(&buffer[..count]);
+                read.extend_from_slice(&buffer[..count]);
+            }
+        }
+        read
+    }
+
+    /// Returns whether the alternate screen is shown.
+    pub fn is_alternate(&self) -> bool {
+        self.emulator.screen().alternate_screen()
+    }
+
+    /// Returns whether the cursor is shown.
+    pub fn has_cursor(&self) -> bool {
+        !self.emulator.screen().hide_cursor()
+    }
+
     /// Sends SIGINT to the process, like Ctrl-C.
     pub fn interrupt(&self) {
         super::up::interrupt(self.process.id());
@@ -69,9 +142,13 @@ impl Screen {
 
     /// Reads until the process ends, and returns its exit code and the screen.
     pub fn finish(mut self) -> (Option<i32>, String) {
+        (self.until_end(), self.text())
+    }
+
+    /// Reads until the process ends, and returns its exit code.
+    pub fn until_end(&mut self) -> Option<i32> {
         while self.read() {}
-        let code = self.process.wait().unwrap().code();
-        (code, self.text())
+        self.process.wait().unwrap().code()
     }
 
     /// Returns the lines of the screen without trailing spaces.
@@ -79,7 +156,16 @@ impl Screen {
         self.emulator.screen().contents()
     }
 
+    /// Returns the beginning of a row of the screen, without the columns that change with time.
+    pub fn row(&self, row: u16) -> String {
+        self.emulator.screen().contents_between(row, 0, row, 40)
+    }
+
+    #[track_caller]
     fn read(&mut self) -> bool {
+        let mut polled = [PollFd::new(&self.terminal, PollFlags::IN)];
+        let ready = poll(&mut polled, Some(&TIME_LIMIT.try_into().unwrap())).unwrap();
+        assert!(ready > 0, "nothing was written within {TIME_LIMIT:?}:\n{}", self.text());
         let mut buffer = [0; 4096];
         // The terminal reports an error once all processes have closed it.
         match self.terminal.read(&mut buffer) {

@@ -114,6 +114,24 @@ impl Up {
         self.home.path().join(".local/share/troupe")
     }
 
+    /// Kills the pair and starts it again on the same data and addresses.
+    pub fn kill_and_restart(mut self) -> Self {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        let ready = self.home.path().join("ready.json");
+        fs::remove_file(&ready).unwrap();
+        let address = |url: &str| url.strip_prefix("http://").unwrap().to_owned();
+        self.process = troupe(self.home.path())
+            .args(["up", "--registry-listen", &address(&self.registry)])
+            .args(["--supervisor-listen", &address(&self.supervisor), "--ready-file"])
+            .arg(&ready)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_for_ready(&ready, &mut self.process);
+        self
+    }
+
     /// Stops the pair like Ctrl-C and waits for its exit.
     pub fn stop(mut self) -> Option<i32> {
         interrupt(self.process.id());

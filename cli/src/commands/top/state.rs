@@ -1,5 +1,5 @@
-//! The state of the screen: what is selected, folded and shown, and the effects of keys and updates. Pure: time and data
-//! come in, effects come out.
+//! The state of the screen: the selection, the view, and the effects of keys and updates. Pure: time and data come in,
+//! effects come out.
 
 use std::{
     collections::HashSet,

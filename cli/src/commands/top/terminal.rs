@@ -77,7 +77,7 @@ impl Screen {
         self.shown = Buffer::empty(Rect::ZERO);
     }
 
-    /// Draws a picture. Writes the differences from the last one as one update, or nothing if there are none.
+    /// Draws a picture. Writes its differences from the last one as one update. An equal picture writes nothing.
     pub(super) fn draw(&mut self, picture: Buffer, cursor: Option<Position>, title: &str) -> Result<()> {
         let is_resized = self.shown.area != picture.area;
         if is_resized {

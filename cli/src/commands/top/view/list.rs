@@ -332,6 +332,10 @@ fn thread_line(
     }
     let doing = match kind {
         StatusKind::Queued => queue_place(followed, thread),
+        // The note of a thread without any activity describes its role, which the row has already.
+        StatusKind::PendingInit | StatusKind::Running if thread.activity.is_empty() && thread.last_tool.is_none() => {
+            thread.label.clone()
+        }
         _ => ui::doing(thread),
     };
     let color = match kind {

@@ -56,7 +56,7 @@ impl Theme {
     }
 }
 
-/// What was drawn besides the picture.
+/// The properties of a picture.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drawn {
     /// The position of the cursor, if it is shown.
@@ -160,7 +160,7 @@ impl Canvas<'_> {
     }
 }
 
-/// Parses text with escape sequences of styles. Agents' texts have none, because they are sanitized.
+/// Parses text with escape sequences of styles. Agents' texts are sanitized, so they contain no such sequence.
 fn styled(text: &str) -> Vec<Styled<'static>> {
     text.into_text()
         .map_or_else(|_| vec![Styled::raw(ui::plain(text))], |text| text.lines)

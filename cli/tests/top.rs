@@ -1,0 +1,265 @@
+//! Tests of `troupe top` on a terminal, against a real pair with sample agents.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::{process::Command, time::Duration};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{
+    screen::Screen,
+    up::{Up, stdout, troupe},
+};
+
+/// Time without a change after which the screen counts as idle.
+const QUIET: Duration = Duration::from_millis(2500);
+
+fn top(up: &Up, arguments: &[&str]) -> Command {
+    let mut command = troupe(up.home.path());
+    command
+        .arg("top")
+        .args(arguments)
+        .args(["--supervisor", up.supervisor(), "--registry", up.registry()]);
+    command
+}
+
+fn start(up: &Up) -> Screen {
+    Screen::start(top(up, &[]), 120, 40)
+}
+
+#[track_caller]
+fn spawn(up: &Up, arguments: &[&str]) -> String {
+    let (code, value) = up.json(&[&["spawn"], arguments].concat());
+    assert_eq!(code, Some(0), "{value}");
+    value["thread"]["thread_id"].as_str().unwrap().to_owned()
+}
+
+fn thread(up: &Up, id: &str) -> Value {
+    up.json(&["show", id]).1["thread"].clone()
+}
+
+#[test]
+fn approval_is_shown_and_granted() {
+    let up = Up::start();
+    let mut screen = start(&up);
+    screen.until("no sessions");
+    let call = r#"{"tool_call":{"name":"read_file","args":{"path":"no-such-file"}}}"#;
+    spawn(&up, &["worker", call, "--approve-tool", "read_file"]);
+    screen.until("⚑ 1 need you");
+    screen.until("read_file");
+    screen.keys("y");
+    screen.until("GRANTED");
+    screen.until_gone("need you");
+    screen.until("✓ worker");
+    screen.keys("q");
+    assert_eq!(screen.finish().0, Some(0));
+}
+
+#[test]
+fn keys_act_on_the_selected_thread() {
+    let up = Up::start();
+    let id = spawn(&up, &["worker", "hold", "--alias", "scout"]);
+    let mut screen = start(&up);
+    screen.until("● worker  scout");
+    // Ctrl+T selects the active thread, and its transcript is loaded.
+    screen.keys("\u{14}");
+    screen.until("[transcript]");
+    screen.until("» hold");
+    screen.keys("i");
+    screen.until("interrupt worker scout and 0 running below it?");
+    screen.keys("y");
+    screen.until("1 threads interrupted");
+    screen.until("‖ worker");
+    screen.keys("ssay: hello there\r");
+    screen.until("sent input 2");
+    screen.until("✓ worker  scout  hello there");
+    screen.keys("]");
+    screen.until("[info]");
+    screen.until("generation");
+    for tab in ["[prompt]", "[mail]", "[files]", "[events]"] {
+        screen.keys("]");
+        screen.until(tab);
+    }
+    screen.until("completed");
+    screen.keys(":note % checked\r");
+    screen.until("Enter returns to the screen");
+    assert!(!screen.is_alternate(), "the command has the terminal");
+    screen.keys("\r");
+    screen.until("[events]");
+    assert_eq!(thread(&up, &id)["thread_note"], "checked");
+    screen.keys("b");
+    screen.until(&format!("budget {id} --tokens"));
+    screen.keys("5000\r");
+    screen.until("Enter returns to the screen");
+    screen.keys("\r");
+    screen.until("budget");
+    assert_eq!(thread(&up, &id)["budget"]["tokens"], 5000);
+    screen.keys("p");
+    screen.until("paused");
+    screen.keys("p");
+    screen.until("resumed");
+    screen.keys("m");
+    screen.until("to PLANNING?");
+    screen.keys("y");
+    screen.until("planning");
+    screen.keys("x");
+    screen.until("close worker scout and 0 threads below it (0 running)?");
+    screen.keys("y");
+    screen.until_gone("✓ worker");
+    screen.keys("w");
+    screen.until("■ worker");
+    screen.keys("\u{14}");
+    screen.until("no thread is active");
+    screen.keys("q");
+    assert_eq!(screen.finish().0, Some(0));
+    assert_eq!(thread(&up, &id)["status"]["kind"], "STATUS_KIND_SHUTDOWN");
+}
+
+#[test]
+fn agents_are_spawned_from_the_screen() {
+    let up = Up::start();
+    spawn(&up, &["orchestrator", "hold", "--alias", "lead"]);
+    let mut screen = start(&up);
+    screen.until("● orchestrator  lead");
+    screen.keys("\u{14}");
+    screen.until("[transcript]");
+    screen.keys("N");
+    screen.until("role of the new agent below orchestrator lead");
+    screen.until("explorer");
+    screen.keys("\r");
+    screen.until("task of");
+    screen.keys("say: I am new\r");
+    screen.until("I am new");
+    screen.keys("3");
+    screen.until("local  ATTACHED");
+    screen.keys("4");
+    screen.until("bug-hunter");
+    screen.keys("q");
+    assert_eq!(screen.finish().0, Some(0));
+}
+
+#[test]
+fn terminal_is_restored() {
+    let up = Up::start();
+    let ends: [(&str, fn(&mut Screen)); 4] = [
+        ("q", |screen| screen.keys("q")),
+        ("Ctrl-C", |screen| screen.keys("\u{3}")),
+        ("SIGTERM", |screen| screen.signal(Signal::TERM)),
+        ("SIGHUP", |screen| screen.signal(Signal::HUP)),
+    ];
+    for (name, end) in ends {
+        let mut screen = start(&up);
+        screen.until("no sessions");
+        assert!(screen.is_alternate() && !screen.has_cursor(), "{name}");
+        end(&mut screen);
+        assert_eq!(screen.until_end(), Some(0), "{name}");
+        assert!(!screen.is_alternate() && screen.has_cursor(), "{name}");
+    }
+}
+
+#[test]
+fn suspended_screen_continues() {
+    let up = Up::start();
+    for suspend in ["key", "signal"] {
+        let mut screen = start(&up);
+        screen.until("no sessions");
+        match suspend {
+            "key" => screen.keys("\u{1a}"),
+            _ => screen.signal(Signal::TSTP),
+        }
+        screen.until_stopped();
+        screen.read_for(Duration::from_millis(10));
+        assert!(!screen.is_alternate() && screen.has_cursor(), "{suspend}");
+        screen.signal(Signal::CONT);
+        screen.until("no sessions");
+        assert!(screen.is_alternate());
+        screen.keys("q");
+        assert_eq!(screen.finish().0, Some(0));
+    }
+}
+
+#[test]
+fn idle_screen_writes_nothing() {
+    let up = Up::start();
+    spawn(&up, &["worker", "say: done", "--wait"]);
+    let (_, sessions) = up.json(&["ps"]);
+    let session = sessions["sessions"][0]["session_id"].as_str().unwrap().to_owned();
+    let mut screen = start(&up);
+    screen.until("✓ worker");
+    screen.keys("h");
+    screen.until("▸ session");
+    // The age of the session is in seconds at first.
+    let mut written = screen.read_for(QUIET);
+    up.json(&["close", "--session", &session, "--wait"]);
+    screen.until("no sessions");
+    screen.read_for(Duration::from_millis(500));
+    written.clear();
+    written.extend(screen.read_for(QUIET));
+    assert_eq!(written, b"", "{:?}", String::from_utf8_lossy(&written));
+}
+
+#[test]
+fn resized_screen_is_drawn_completely() {
+    let up = Up::start();
+    spawn(&up, &["worker", "hold", "--alias", "scout"]);
+    let mut screen = start(&up);
+    screen.until("scout  holding");
+    for step in 0..60 {
+        screen.resize(20 + step * 2, 5 + step / 2);
+    }
+    // The last size is the only one with so many rows, so a message in the last row is part of its picture.
+    let (columns, rows) = (160, 50);
+    screen.resize(columns, rows);
+    let mut others_after = |keys: &str, message: &str| {
+        screen.keys(keys);
+        while !screen.row(rows - 1).contains(message) {
+            screen.until(message);
+            screen.read_for(Duration::from_millis(10));
+        }
+        (0..rows - 1).map(|row| screen.row(row)).collect::<Vec<_>>()
+    };
+    let shown = others_after("O", "ordered by tokens");
+    assert_eq!(shown, others_after("\u{c}O", "ordered by latest change"));
+    screen.keys("q");
+    assert_eq!(screen.finish().0, Some(0));
+}
+
+#[test]
+fn restarted_supervisor_is_followed_again() {
+    let up = Up::start();
+    spawn(&up, &["worker", "hold", "--alias", "scout"]);
+    let mut screen = start(&up);
+    screen.until("● worker  scout");
+    let up = up.kill_and_restart();
+    screen.until("reconnecting, as of");
+    screen.until_gone("reconnecting");
+    screen.until("✗ worker  scout");
+    spawn(&up, &["explorer", "hold", "--alias", "second"]);
+    screen.until("second");
+    screen.keys("q");
+    assert_eq!(screen.finish().0, Some(0));
+}
+
+#[test]
+fn one_picture_is_printed_without_a_terminal() {
+    let up = Up::start();
+    spawn(&up, &["worker", "say: done", "--alias", "scout", "--wait"]);
+    for arguments in [&[][..], &["--once"], &["--filter", "a:scout"]] {
+        let text = stdout(&top(&up, arguments).output().unwrap());
+        assert!(text.contains("✓ worker  scout") && !text.contains('\u{1b}'), "{text}");
+    }
+    let mut dumb = top(&up, &[]);
+    dumb.env("TERM", "dumb");
+    let screen = Screen::start(dumb, 80, 24);
+    let (code, text) = screen.finish();
+    assert_eq!(code, Some(0));
+    assert!(text.contains("scout"), "{text}");
+    let (code, value) = up.json(&["top"]);
+    assert_eq!(
+        (code, &value["sessions"][0]["threads"][1]["alias"]),
+        (Some(0), &"scout".into())
+    );
+    let refused = top(&up, &["--filter", "x:y"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+}
