@@ -48,7 +48,7 @@ fn approval_is_shown_and_granted() {
     spawn(&up, &["worker", call, "--approve-tool", "read_file"]);
     screen.until("⚑ 1 need you");
     screen.until("read_file");
-    screen.keys("y");
+    screen.keys("ay");
     screen.until("GRANTED");
     screen.until_gone("need you");
     screen.until("✓ worker");
@@ -83,7 +83,7 @@ fn keys_act_on_the_selected_thread() {
     }
     screen.until("completed");
     screen.keys(":note % checked\r");
-    screen.until("Enter returns to the screen");
+    screen.until("a key returns to the screen");
     assert!(!screen.is_alternate(), "the command has the terminal");
     screen.keys("\r");
     screen.until("[events]");
@@ -91,7 +91,7 @@ fn keys_act_on_the_selected_thread() {
     screen.keys("b");
     screen.until(&format!("budget {id} --tokens"));
     screen.keys("5000\r");
-    screen.until("Enter returns to the screen");
+    screen.until("a key returns to the screen");
     screen.keys("\r");
     screen.until("budget");
     assert_eq!(thread(&up, &id)["budget"]["tokens"], 5000);
@@ -142,17 +142,16 @@ fn agents_are_spawned_from_the_screen() {
 #[test]
 fn terminal_is_restored() {
     let up = Up::start();
-    let ends: [(&str, fn(&mut Screen)); 4] = [
-        ("q", |screen| screen.keys("q")),
-        ("Ctrl-C", |screen| screen.keys("\u{3}")),
-        ("SIGTERM", |screen| screen.signal(Signal::TERM)),
-        ("SIGHUP", |screen| screen.signal(Signal::HUP)),
-    ];
-    for (name, end) in ends {
+    for name in ["q", "Ctrl-C", "SIGTERM", "SIGHUP"] {
         let mut screen = start(&up);
         screen.until("no sessions");
         assert!(screen.is_alternate() && !screen.has_cursor(), "{name}");
-        end(&mut screen);
+        match name {
+            "q" => screen.keys("q"),
+            "Ctrl-C" => screen.keys("\u{3}"),
+            "SIGTERM" => screen.signal(Signal::TERM),
+            _ => screen.signal(Signal::HUP),
+        }
         assert_eq!(screen.until_end(), Some(0), "{name}");
         assert!(!screen.is_alternate() && screen.has_cursor(), "{name}");
     }
@@ -208,19 +207,20 @@ fn resized_screen_is_drawn_completely() {
     for step in 0..60 {
         screen.resize(20 + step * 2, 5 + step / 2);
     }
-    // The last size is the only one with so many rows, so a message in the last row is part of its picture.
+    // The last size is the only one with so many rows, so the line of input in the last row is part of its picture.
     let (columns, rows) = (160, 50);
     screen.resize(columns, rows);
-    let mut others_after = |keys: &str, message: &str| {
+    let mut others_after = |keys: &str| {
         screen.keys(keys);
-        while !screen.row(rows - 1).contains(message) {
-            screen.until(message);
+        while !screen.row(rows - 1).contains("filter: scout") {
+            screen.until("filter: scout");
             screen.read_for(Duration::from_millis(10));
         }
         (0..rows - 1).map(|row| screen.row(row)).collect::<Vec<_>>()
     };
-    let shown = others_after("O", "ordered by tokens");
-    assert_eq!(shown, others_after("\u{c}O", "ordered by latest change"));
+    let shown = others_after("/scout");
+    assert_eq!(shown, others_after("\r\u{c}/"));
+    screen.keys("\r");
     screen.keys("q");
     assert_eq!(screen.finish().0, Some(0));
 }

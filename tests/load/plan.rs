@@ -49,6 +49,8 @@ pub(crate) struct Plan {
     pub(crate) strangers: usize,
     /// Templates that are alias bombs.
     pub(crate) bombs: usize,
+    /// Sessions on the screen, and threads of each.
+    pub(crate) screen: (usize, usize),
     /// Duration of the rest before the measurement of idle agents. The measurement takes four times as long.
     pub(crate) rest: Duration,
 }
@@ -77,6 +79,7 @@ impl Plan {
         hostile_calls: 3_000,
         strangers: 4_224,
         bombs: 1_990,
+        screen: (200, 50),
         rest: Duration::from_secs(5),
     };
 
@@ -103,6 +106,7 @@ impl Plan {
         hostile_calls: 90,
         strangers: 10,
         bombs: 20,
+        screen: (2, 3),
         rest: Duration::from_millis(10),
     };
 }

@@ -160,22 +160,32 @@ impl Served {
 
     /// Returns the processor time of the process; `None` where the system has no `/proc`.
     pub(crate) fn processor_time(&self) -> Option<Duration> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()?)).ok()?;
-        // The fields after the name, which is in parentheses and may hold anything; ticks are hundredths of a second.
-        let fields: Vec<&str> = stat.rsplit(") ").next()?.split(' ').collect();
-        let ticks: u64 = [11, 12]
-            .iter()
-            .filter_map(|field| fields.get(*field)?.parse::<u64>().ok())
-            .sum();
-        Some(Duration::from_millis(ticks * 10))
+        processor_time(self.process.id()?)
     }
 
     /// How much of its memory is resident, in KiB; `None` where the system has no `/proc`.
     pub(crate) fn resident(&self) -> Option<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()?)).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse().ok()
+        resident(self.process.id()?)
     }
+}
+
+/// Returns the processor time of a process; `None` where the system has no `/proc`.
+pub(crate) fn processor_time(process: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The fields after the name, which is in parentheses and may hold anything; ticks are hundredths of a second.
+    let fields: Vec<&str> = stat.rsplit(") ").next()?.split(' ').collect();
+    let ticks: u64 = [11, 12]
+        .iter()
+        .filter_map(|field| fields.get(*field)?.parse::<u64>().ok())
+        .sum();
+    Some(Duration::from_millis(ticks * 10))
+}
+
+/// Returns the resident memory of a process, in KiB; `None` where the system has no `/proc`.
+pub(crate) fn resident(process: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 fn new_data() -> TempDir {

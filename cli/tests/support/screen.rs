@@ -40,7 +40,7 @@ pub struct Screen {
 impl Screen {
     /// Starts a command with its input, output and errors on a terminal of this size.
     pub fn start(mut command: Command, columns: u16, rows: u16) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
@@ -68,16 +68,20 @@ impl Screen {
     /// Reads until the screen shows a text.
     #[track_caller]
     pub fn until(&mut self, text: &str) {
+        let deadline = Instant::now() + TIME_LIMIT;
         while !self.text().contains(text) {
             assert!(self.read(), "the command ended without {text:?}:\n{}", self.text());
+            assert!(Instant::now() < deadline, "{text:?} did not appear:\n{}", self.text());
         }
     }
 
     /// Reads until the screen shows a text no longer.
     #[track_caller]
     pub fn until_gone(&mut self, text: &str) {
+        let deadline = Instant::now() + TIME_LIMIT;
         while self.text().contains(text) {
             assert!(self.read(), "the command ended with {text:?}:\n{}", self.text());
+            assert!(Instant::now() < deadline, "{text:?} did not go:\n{}", self.text());
         }
     }
 

@@ -11,6 +11,7 @@ mod loads;
 mod memory;
 mod recovery;
 mod resolve;
+mod screen;
 mod spawn;
 mod templates;
 mod transcripts;
@@ -33,13 +34,14 @@ pub(crate) enum Measure {
     Recovery,
     Memory,
     Idle,
+    Screen,
     Templates,
     Attacks,
 }
 
 impl Measure {
     /// In the order of the documentation.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Spawn,
         Self::Resolve,
         Self::Authorize,
@@ -51,6 +53,7 @@ impl Measure {
         Self::Recovery,
         Self::Memory,
         Self::Idle,
+        Self::Screen,
         Self::Templates,
         Self::Attacks,
     ];
@@ -68,6 +71,7 @@ impl Measure {
             Self::Recovery => "recovery",
             Self::Memory => "memory",
             Self::Idle => "idle",
+            Self::Screen => "screen",
             Self::Templates => "templates",
             Self::Attacks => "attacks",
         }
@@ -97,6 +101,7 @@ impl Measure {
             Self::Recovery => Box::pin(recovery::run(plan)),
             Self::Memory => Box::pin(memory::run(plan)),
             Self::Idle => Box::pin(idle::run(plan)),
+            Self::Screen => Box::pin(screen::run(plan)),
             Self::Templates => Box::pin(templates::run(plan)),
             Self::Attacks => Box::pin(attacks::run(plan)),
         }

@@ -8,6 +8,7 @@ mod detail;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod fixture;
+mod input;
 mod keys;
 mod layout;
 mod model;
@@ -31,9 +32,8 @@ use std::{
 use crossterm::{
     Command as _,
     clipboard::CopyToClipboard,
-    event::{Event, EventStream, KeyEventKind},
+    event::{Event, KeyEventKind},
 };
-use futures::StreamExt as _;
 use ratatui::{buffer::Buffer, layout::Rect};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
@@ -55,6 +55,7 @@ use troupe_proto::{
 
 use self::{
     detail::{Change, Source},
+    input::TerminalInput,
     model::Reread,
     state::{Effect, State},
     terminal::Screen,
@@ -256,11 +257,13 @@ impl Top<'_> {
         let (changes, mut changed) = mpsc::channel(64);
         (self.answers, self.changes) = (answers, changes);
         let mut feed = feed(self.supervisor.clone());
-        let mut keys = EventStream::new();
+        let mut keys = TerminalInput::start();
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hang_up = signal(SignalKind::hangup())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut stop = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
+        // crossterm loses the event of a new size if a key is pressed at the same time.
+        let mut resized = signal(SignalKind::window_change())?;
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.state.size = self.screen.size()?;
@@ -275,18 +278,22 @@ impl Top<'_> {
             let mut effects = Vec::new();
             tokio::select! {
                 biased;
-                event = keys.next() => match event {
-                    Some(event) => {
-                        self.state.tick(SystemTime::now());
-                        effects = self.input(event?)?;
-                        self.draw_within(Duration::ZERO);
-                    }
+                event = keys.next() => {
                     // The terminal is gone.
-                    None => return Ok(()),
-                },
+                    let Some(event) = event else {
+                        return Ok(());
+                    };
+                    self.state.tick(SystemTime::now());
+                    effects = self.input(event);
+                    self.draw_within(Duration::ZERO);
+                }
                 _ = terminate.recv() => return Ok(()),
                 _ = hang_up.recv() => return Ok(()),
                 _ = interrupt.recv() => return Ok(()),
+                _ = resized.recv() => {
+                    self.state.size = self.screen.size()?;
+                    self.draw_within(Duration::ZERO);
+                }
                 _ = stop.recv() => effects.push(Effect::Suspend),
                 () = draw => effects.extend(self.draw()?),
                 Some(answer) = answered.recv() => {
@@ -313,7 +320,7 @@ impl Top<'_> {
                     Effect::Suspend => {
                         drop(keys);
                         self.suspend()?;
-                        keys = EventStream::new();
+                        keys = TerminalInput::start();
                     }
                     Effect::Run {
                         arguments,
@@ -321,9 +328,9 @@ impl Top<'_> {
                     } => {
                         drop(keys);
                         self.run_on_terminal(&arguments).await?;
-                        // The child had the signals of the terminal.
+                        // Ctrl-C was for the command.
                         interrupt = signal(SignalKind::interrupt())?;
-                        keys = EventStream::new();
+                        keys = TerminalInput::start();
                     }
                     effect => self.perform(effect)?,
                 }
@@ -354,23 +361,14 @@ impl Top<'_> {
         Ok(alert)
     }
 
-    fn input(&mut self, event: Event) -> Result<Vec<Effect>> {
-        Ok(match event {
-            Event::Key(key) if key.kind != KeyEventKind::Release => self.state.key(&key),
-            Event::Paste(text) => {
-                self.state.paste(&text);
-                Vec::new()
-            }
-            Event::Mouse(mouse) => {
-                self.state.mouse(&mouse);
-                Vec::new()
-            }
-            Event::Resize(..) => {
-                self.state.size = self.screen.size()?;
-                Vec::new()
-            }
-            Event::Key(_) | Event::FocusGained | Event::FocusLost => Vec::new(),
-        })
+    fn input(&mut self, event: Event) -> Vec<Effect> {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => return self.state.key(&key),
+            Event::Paste(text) => self.state.paste(&text),
+            Event::Mouse(mouse) => self.state.mouse(&mouse),
+            Event::Key(_) | Event::Resize(..) | Event::FocusGained | Event::FocusLost => {}
+        }
+        Vec::new()
     }
 
     fn answer(&mut self, answer: Answer) -> Vec<Effect> {
@@ -532,20 +530,18 @@ impl Top<'_> {
     async fn run_on_terminal(&mut self, arguments: &[String]) -> Result<()> {
         let mut child = self.child(arguments)?;
         self.screen.leave();
-        // Ctrl-C ends the child, not this process.
-        let mut interrupts = signal(SignalKind::interrupt())?;
         if let Err(error) = child.status().await {
             self.context.ui.note(format!("cannot run the command: {error}"));
         }
-        self.context.ui.note("\nEnter returns to the screen");
-        let wait = tokio::task::spawn_blocking(|| {
-            let mut line = String::new();
-            io::stdin().read_line(&mut line)
-        });
-        tokio::select! {
-            _ = wait => {}
-            _ = interrupts.recv() => {}
+        self.context.ui.note("\na key returns to the screen");
+        self.screen.read_keys()?;
+        let mut input = TerminalInput::start();
+        while let Some(event) = input.next().await {
+            if matches!(event, Event::Key(key) if key.kind != KeyEventKind::Release) {
+                break;
+            }
         }
+        drop(input);
         self.resume()
     }
 }

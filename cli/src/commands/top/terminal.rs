@@ -59,6 +59,12 @@ impl Screen {
         Ok(())
     }
 
+    /// Reports single keys outside of the screen, until [`Self::resume`] or [`Self::leave`].
+    pub(super) fn read_keys(&mut self) -> Result<()> {
+        self.is_entered = true;
+        Ok(terminal::enable_raw_mode()?)
+    }
+
     /// Restores the terminal.
     pub(super) fn leave(&mut self) {
         if std::mem::take(&mut self.is_entered) {

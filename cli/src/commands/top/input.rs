@@ -1,0 +1,71 @@
+//! The input of the terminal.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use crossterm::event::{self, Event};
+use tokio::sync::mpsc;
+
+/// Time after which the thread sees that it has to end.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Reads the input in a thread. The thread has ended when this is dropped, so that a child process receives all later
+/// input. (The thread of crossterm's stream ends at some later time.)
+pub(super) struct TerminalInput {
+    events: mpsc::Receiver<io::Result<Event>>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TerminalInput {
+    /// Starts to read.
+    pub(super) fn start() -> Self {
+        let (sender, events) = mpsc::channel(64);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let thread = thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                let event = match event::poll(POLL) {
+                    Ok(false) => continue,
+                    Ok(true) => event::read(),
+                    Err(error) => Err(error),
+                };
+                let is_last = event.is_err();
+                if sender.blocking_send(event).is_err() || is_last {
+                    return;
+                }
+            }
+        });
+        Self {
+            events,
+            is_over,
+            thread: Some(thread),
+        }
+    }
+
+    /// Returns the next event. `None`: the terminal is gone.
+    ///
+    /// Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<Event> {
+        self.events.recv().await?.ok()
+    }
+}
+
+impl Drop for TerminalInput {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        // A thread that waits for room in the channel ends, too.
+        self.events.close();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was printed already.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,565 @@
+//! The state of the screen: the selection, the view, and the effects of keys and updates. Pure: time and data come in,
+//! effects come out.
+
+mod commands;
+mod input;
+
+use std::{
+    collections::HashSet,
+    time::{Duration, SystemTime},
+};
+
+use crossterm::event::{KeyEvent, MouseEvent, MouseEventKind};
+use troupe_proto::{
+    registry::v1::Agent,
+    supervisor::v1::{Approval, Group, Runner, SpawnableAgent, Thread, WatchThreadsResponse},
+};
+use tui_input::{Input, InputRequest};
+
+use super::{
+    action::Call,
+    detail::{Change, Source, Tab},
+    keys::{self, Command},
+    layout::{self, Focus, Panes},
+    model::{Followed, Model, Reread},
+    rows::{self, Key, Options, Row, View},
+};
+use crate::{filter::Filter, follow::SessionsUpdate, ids, ui};
+
+/// How long a notice is shown.
+const NOTICE: Duration = Duration::from_secs(6);
+/// Lines of details that are stored.
+const MAX_DETAIL_LINES: usize = 4000;
+
+/// An effect outside of the state.
+#[derive(Debug, PartialEq)]
+pub(super) enum Effect {
+    Quit,
+    Suspend,
+    Redraw,
+    /// Something starts to need a person.
+    Alert,
+    Copy(String),
+    Call(Call),
+    /// Read a part of a session again.
+    Reread(Reread),
+    /// List the runners.
+    ReadRunners,
+    /// List the roles.
+    ReadRoles,
+    /// List the roles that a thread may spawn.
+    ReadSpawnable(String),
+    /// Run a command of this program.
+    Run {
+        arguments: Vec<String>,
+        /// Whether the command uses the whole terminal. Otherwise its output becomes a notice.
+        on_terminal: bool,
+    },
+}
+
+/// The purpose of a line of input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Filter,
+    Run,
+    Send {
+        session: String,
+        thread: String,
+        steer: bool,
+    },
+    Deny {
+        session: String,
+        approval: String,
+    },
+    Task {
+        role: String,
+        parent: String,
+    },
+}
+
+/// A line of input.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) purpose: Purpose,
+    /// The text before the input.
+    pub(super) label: String,
+    pub(super) input: Input,
+    /// Why the input was rejected.
+    pub(super) error: String,
+}
+
+/// The choice of a role.
+#[derive(Clone, Debug)]
+pub(super) struct Picker {
+    pub(super) parent: String,
+    /// The name of the parent for people.
+    pub(super) parent_name: String,
+    /// `None`: not loaded yet.
+    pub(super) roles: Option<Vec<SpawnableAgent>>,
+    pub(super) place: usize,
+}
+
+/// What the keys do.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Mode {
+    /// Move in the list and act on the selection.
+    #[default]
+    Browse,
+    /// Edit a line.
+    Line(Box<Line>),
+    /// Answer a question about a call with `y` or another key.
+    Confirm { question: String, call: Call },
+    /// Choose a role.
+    Pick(Picker),
+    /// Read the keys, from a line.
+    Help(usize),
+}
+
+/// A message at the bottom.
+#[derive(Clone, Debug)]
+pub(super) struct Notice {
+    pub(super) text: String,
+    pub(super) is_error: bool,
+    since: SystemTime,
+}
+
+/// What the selected row is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target<'a> {
+    Nothing,
+    Session(&'a Followed),
+    Thread(&'a Followed, &'a Thread),
+    Approval(&'a Followed, &'a Approval),
+    Group(&'a Followed, &'a Group),
+    Runner(&'a Runner),
+    Role(&'a Agent),
+}
+
+/// The loaded details.
+#[derive(Debug, Default)]
+pub(super) struct Detail {
+    /// What the lines are about.
+    source: Option<Source>,
+    pub(super) lines: Vec<String>,
+    /// The first line on the screen. `None`: the end of a log, otherwise the beginning.
+    pub(super) top: Option<usize>,
+    /// The extent in the last picture.
+    pub(super) extent: DetailExtent,
+}
+
+/// The lines of the details, and how many of them fit the screen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DetailExtent {
+    pub(super) lines: usize,
+    pub(super) height: usize,
+}
+
+/// The state of the screen.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) model: Model,
+    pub(super) runners: Vec<Runner>,
+    pub(super) roles: Vec<Agent>,
+    pub(super) options: Options,
+    pub(super) filter_text: String,
+    pub(super) rows: Vec<Row>,
+    pub(super) selected: usize,
+    /// The first row on the screen.
+    pub(super) top: usize,
+    pub(super) focus: Focus,
+    pub(super) tab: Tab,
+    pub(super) detail: Detail,
+    pub(super) mode: Mode,
+    pub(super) notice: Option<Notice>,
+    pub(super) now: SystemTime,
+    /// The number of rows that wait for a person.
+    pub(super) needs: usize,
+    pub(super) size: (u16, u16),
+    is_read_only: bool,
+    are_rows_stale: bool,
+    key: Option<Key>,
+    /// When an update moved the selection.
+    moved: Option<SystemTime>,
+    known_needs: HashSet<String>,
+}
+
+impl State {
+    /// Creates the state of an empty screen.
+    pub(super) fn new(filter: Filter, filter_text: String, is_read_only: bool, now: SystemTime) -> Self {
+        Self {
+            model: Model::default(),
+            runners: Vec::new(),
+            roles: Vec::new(),
+            options: Options {
+                filter,
+                ..Options::default()
+            },
+            filter_text,
+            rows: Vec::new(),
+            selected: 0,
+            top: 0,
+            focus: Focus::default(),
+            tab: Tab::default(),
+            detail: Detail::default(),
+            mode: Mode::default(),
+            notice: None,
+            now,
+            needs: 0,
+            size: (0, 0),
+            is_read_only,
+            are_rows_stale: true,
+            key: None,
+            moved: None,
+            known_needs: HashSet::new(),
+        }
+    }
+
+    /// Sets the time.
+    pub(super) fn tick(&mut self, now: SystemTime) {
+        self.now = now;
+        let is_old = |notice: &mut Notice| now.duration_since(notice.since).is_ok_and(|age| age >= NOTICE);
+        self.notice.take_if(is_old);
+    }
+
+    /// Applies an update of the sessions.
+    pub(super) fn apply(&mut self, update: SessionsUpdate<WatchThreadsResponse>) -> Vec<Effect> {
+        self.are_rows_stale = true;
+        if let SessionsUpdate::Unfollowed(session, error) = &update {
+            let text = format!(
+                "session {} cannot be followed: {}",
+                ids::short(session),
+                error.message()
+            );
+            self.note(text, true);
+        }
+        let reread = self.model.apply(update, self.now);
+        reread.into_iter().map(Effect::Reread).collect()
+    }
+
+    /// Adds or replaces a thread that was read.
+    pub(super) fn put_thread(&mut self, thread: Thread) {
+        self.are_rows_stale = true;
+        self.model.put_thread(thread);
+    }
+
+    /// Replaces a group that was read.
+    pub(super) fn put_group(&mut self, group: Group) {
+        self.are_rows_stale = true;
+        self.model.put_group(group);
+    }
+
+    /// Sets the runners.
+    pub(super) fn put_runners(&mut self, runners: Vec<Runner>) {
+        self.are_rows_stale = true;
+        self.runners = runners;
+    }
+
+    /// Sets the roles.
+    pub(super) fn put_roles(&mut self, roles: Vec<Agent>) {
+        self.are_rows_stale = true;
+        self.roles = roles;
+    }
+
+    /// Sets the roles of the choice for a parent.
+    pub(super) fn put_spawnable(&mut self, thread: &str, roles: Vec<SpawnableAgent>) {
+        if let Mode::Pick(picker) = &mut self.mode
+            && picker.parent == thread
+        {
+            picker.roles = Some(roles);
+        }
+    }
+
+    /// Applies a change of the details.
+    pub(super) fn apply_detail(&mut self, source: &Source, change: Change) {
+        if self.source().as_ref() != Some(source) {
+            return;
+        }
+        let detail = &mut self.detail;
+        let is_same = detail
+            .source
+            .as_ref()
+            .is_some_and(|shown| shown.is_same_subject(source));
+        if !is_same {
+            detail.top = None;
+            detail.lines.clear();
+        }
+        detail.source = Some(source.clone());
+        match change {
+            Change::Replace(lines) => detail.lines = lines,
+            Change::Failed(error) => detail.lines = vec![error],
+            Change::Append(lines) => detail.lines.extend(lines),
+            Change::Events(events) => {
+                let session = events.first().map(|event| event.session_id.clone()).unwrap_or_default();
+                if let Some(followed) = self.model.followed(&session) {
+                    let lines = events.iter().map(|event| {
+                        let line = crate::event_format::line(event, &followed.view);
+                        line.render(usize::MAX)
+                    });
+                    detail.lines.extend(lines);
+                }
+            }
+        }
+        let excess = self.detail.lines.len().saturating_sub(MAX_DETAIL_LINES);
+        self.detail.lines.drain(..excess);
+    }
+
+    /// Returns what to load for the details of the selection.
+    pub(super) fn source(&self) -> Option<Source> {
+        let columns = usize::from(self.panes().detail?.width);
+        let source = match self.target() {
+            Target::Approval(_, approval) => Source::Approval(Box::new(approval.clone())),
+            Target::Thread(_, thread) => {
+                let (session, version) = (thread.session_id.clone(), thread.sequence);
+                let thread = thread.thread_id.clone();
+                match self.tab {
+                    Tab::Transcript => Source::Transcript { thread },
+                    Tab::Info => return None,
+                    Tab::Prompt => Source::Prompt { thread, version },
+                    Tab::Mail => Source::Mail {
+                        session,
+                        thread,
+                        columns,
+                        version,
+                    },
+                    Tab::Files => Source::Files {
+                        session,
+                        thread,
+                        columns,
+                        version,
+                    },
+                    Tab::Events => Source::Events { session, thread },
+                }
+            }
+            _ => return None,
+        };
+        Some(source)
+    }
+
+    /// Returns the loaded lines if they are about the selection.
+    pub(super) fn loaded(&self) -> Option<&[String]> {
+        let source = self.source()?;
+        let shown = self.detail.source.as_ref()?;
+        shown.is_same_subject(&source).then_some(self.detail.lines.as_slice())
+    }
+
+    /// Returns the areas of the screen.
+    pub(super) fn panes(&self) -> Panes {
+        layout::panes(self.size, self.focus)
+    }
+
+    /// Returns the first line of the details on the screen.
+    pub(super) fn detail_top(&self, extent: DetailExtent) -> usize {
+        let most = extent.lines.saturating_sub(extent.height);
+        self.detail
+            .top
+            .unwrap_or(if self.shows_log() { most } else { 0 })
+            .min(most)
+    }
+
+    /// Returns whether the details are a log, whose end is shown at first.
+    fn shows_log(&self) -> bool {
+        matches!(self.target(), Target::Thread(..)) && self.tab.is_log()
+    }
+
+    /// Shows a message at the bottom.
+    pub(super) fn note(&mut self, text: impl Into<String>, is_error: bool) {
+        self.notice = Some(Notice {
+            text: text.into(),
+            is_error,
+            since: self.now,
+        });
+    }
+
+    /// Returns what the selected row is about.
+    pub(super) fn target(&self) -> Target<'_> {
+        self.rows
+            .get(self.selected)
+            .map_or(Target::Nothing, |row| self.target_of(row))
+    }
+
+    /// Returns what a row is about.
+    pub(super) fn target_of(&self, row: &Row) -> Target<'_> {
+        let followed = |session: &usize| self.model.sessions().get(*session);
+        let found = match row {
+            Row::NeedsHeading(_) => None,
+            Row::Approval { session, approval } => followed(session).and_then(|followed| {
+                let approval = followed.view.approvals().get(*approval)?;
+                Some(Target::Approval(followed, approval))
+            }),
+            Row::Need { session, thread } | Row::Thread { session, thread, .. } => {
+                followed(session).and_then(|followed| {
+                    let thread = followed.view.threads().get(*thread)?;
+                    Some(Target::Thread(followed, thread))
+                })
+            }
+            Row::Session { session, .. } => followed(session).map(Target::Session),
+            Row::Group { session, group } => followed(session).and_then(|followed| {
+                let group = followed.view.groups().get(*group)?;
+                Some(Target::Group(followed, group))
+            }),
+            Row::Runner(runner) => self.runners.get(*runner).map(Target::Runner),
+            Row::Role(role) => self.roles.get(*role).map(Target::Role),
+        };
+        found.unwrap_or(Target::Nothing)
+    }
+
+    /// Builds the rows again if the data has changed, and keeps the selection on its row. Returns an alert if something
+    /// starts to need a person.
+    pub(super) fn refresh(&mut self) -> Option<Effect> {
+        let mut alert = None;
+        if std::mem::take(&mut self.are_rows_stale) {
+            self.rows = rows::build(&self.model, &self.runners, &self.roles, &self.options);
+            self.find_selected();
+            alert = self.update_needs();
+        }
+        self.scroll_to_selected();
+        alert
+    }
+
+    fn key_of(&self, row: &Row) -> Option<Key> {
+        rows::key(row, &self.model, &self.runners, &self.roles)
+    }
+
+    fn find_selected(&mut self) {
+        let last = self.rows.len().saturating_sub(1);
+        let place = self
+            .key
+            .as_ref()
+            .and_then(|key| self.rows.iter().position(|row| self.key_of(row).as_ref() == Some(key)));
+        match place {
+            Some(place) => self.selected = place,
+            None => {
+                // The first row to select is one to act on.
+                let first = if self.key.is_none() {
+                    self.first_row()
+                } else {
+                    self.selected
+                };
+                if self.key.is_some() {
+                    self.moved = Some(self.now);
+                }
+                self.selected = first.min(last);
+                self.key = self.rows.get(self.selected).and_then(|row| self.key_of(row));
+            }
+        }
+    }
+
+    /// Returns the place of the first row that is not a heading.
+    fn first_row(&self) -> usize {
+        let is_heading = |row: &Row| matches!(row, Row::NeedsHeading(_));
+        self.rows.iter().position(|row| !is_heading(row)).unwrap_or_default()
+    }
+
+    fn update_needs(&mut self) -> Option<Effect> {
+        if !matches!(self.options.view, View::Needs | View::Tree) {
+            return None;
+        }
+        let needs: HashSet<String> = self
+            .rows
+            .iter()
+            .filter_map(|row| match self.key_of(row)? {
+                Key::Approval(id) | Key::Need(id) => Some(id),
+                _ => None,
+            })
+            .collect();
+        self.needs = needs.len();
+        let is_new = needs.iter().any(|id| !self.known_needs.contains(id));
+        self.known_needs = needs;
+        (is_new && self.model.is_synced()).then_some(Effect::Alert)
+    }
+
+    fn scroll_to_selected(&mut self) {
+        let height = self.panes().list_rows().max(1);
+        self.top = self.top.min(self.rows.len().saturating_sub(height));
+        self.top = self
+            .top
+            .min(self.selected)
+            .max((self.selected + 1).saturating_sub(height));
+    }
+
+    fn select(&mut self, place: usize) {
+        let last = self.rows.len().saturating_sub(1);
+        self.selected = place.min(last);
+        self.key = self.rows.get(self.selected).and_then(|row| self.key_of(row));
+        self.moved = None;
+        self.detail.top = None;
+    }
+
+    fn rebuild(&mut self) {
+        self.are_rows_stale = true;
+        self.refresh();
+    }
+
+    /// Handles a key.
+    pub(super) fn key(&mut self, event: &KeyEvent) -> Vec<Effect> {
+        match &mut self.mode {
+            Mode::Browse => keys::command(event).map_or_else(Vec::new, |command| self.command(command)),
+            Mode::Help(_) => self.key_in_help(event),
+            Mode::Confirm { .. } => self.key_in_question(event),
+            Mode::Pick(_) => self.key_in_picker(event),
+            Mode::Line(_) => self.key_in_line(event),
+        }
+    }
+
+    /// Inserts pasted text into the line of input.
+    pub(super) fn paste(&mut self, text: &str) {
+        if let Mode::Line(line) = &mut self.mode {
+            for character in crate::sanitize::line(text).chars() {
+                line.input.handle(InputRequest::InsertChar(character));
+            }
+        }
+    }
+
+    /// Selects the row under the mouse, or scrolls.
+    pub(super) fn mouse(&mut self, event: &MouseEvent) {
+        let position = (event.column, event.row).into();
+        let panes = self.panes();
+        if panes.detail.is_some_and(|detail| detail.contains(position)) {
+            self.focus = Focus::Detail;
+        } else if let Some(list) = panes.list.filter(|list| list.contains(position)) {
+            self.focus = Focus::List;
+            let row = usize::from(event.row.saturating_sub(list.y));
+            if matches!(event.kind, MouseEventKind::Down(_)) && row > 0 && self.top + row <= self.rows.len() {
+                self.select(self.top + row - 1);
+            }
+        }
+        match event.kind {
+            MouseEventKind::ScrollUp => self.move_by(Command::Up),
+            MouseEventKind::ScrollDown => self.move_by(Command::Down),
+            _ => {}
+        }
+    }
+
+    /// Returns the id of the selected object.
+    fn selected_id(&self) -> Option<String> {
+        Some(match self.target() {
+            Target::Nothing => return None,
+            Target::Session(followed) => followed.info.session_id.clone(),
+            Target::Thread(_, thread) => thread.thread_id.clone(),
+            Target::Approval(_, approval) => approval.approval_id.clone(),
+            Target::Group(_, group) => group.spec.as_ref()?.group_id.clone(),
+            Target::Runner(runner) => runner.runner_id.clone(),
+            Target::Role(role) => role.agent_type.clone(),
+        })
+    }
+
+    /// Returns the session of the selection.
+    fn selected_session(&self) -> Option<&Followed> {
+        match self.target() {
+            Target::Session(followed)
+            | Target::Thread(followed, _)
+            | Target::Approval(followed, _)
+            | Target::Group(followed, _) => Some(followed),
+            Target::Nothing | Target::Runner(_) | Target::Role(_) => None,
+        }
+    }
+}
+
+/// Returns a thread's role and alias, or the end of its id, for questions and labels.
+pub(super) fn name(thread: &Thread) -> String {
+    let name = match thread.alias.as_str() {
+        "" => ids::short(&thread.thread_id),
+        alias => alias,
+    };
+    crate::sanitize::line(&format!("{} {name}", ui::role(thread)))
+}

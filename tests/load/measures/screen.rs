@@ -1,0 +1,258 @@
+//! The cost of `troupe top` with many sessions.
+
+use std::{
+    ffi::OsStr,
+    fs::{File, OpenOptions},
+    io::{Read as _, Write as _},
+    num::NonZero,
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
+use tokio::{
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, sleep},
+};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, SetThreadNoteRequest};
+use troupe_tests::{client, process, tree::Tree};
+
+use crate::{
+    figure::{Chapter, Figure},
+    plan::Plan,
+    samples::{Samples, millis},
+    served::{Served, Upkeep, processor_time, resident},
+    turns::{self, Worker},
+};
+
+/// Columns and rows of the terminal.
+const SIZE: (u16, u16) = (120, 40);
+/// Events a second.
+const RATE: u64 = 2_000;
+/// Callers that cause the events.
+const WRITERS: u64 = 16;
+/// The begin of a synchronized update: one for each picture.
+const PICTURE: &[u8] = b"\x1b[?2026h";
+
+pub(crate) async fn run(plan: Plan) -> Chapter {
+    let (sessions, threads) = plan.screen;
+    let registry = Served::registry(None).await;
+    let supervisor = Served::supervisor(registry.address, Upkeep::Usual).await;
+    let _worker = Worker::attach(supervisor.address).await;
+    let mut trees = Vec::new();
+    for _ in 0..sessions {
+        let client = client::supervisor(supervisor.address, None);
+        let tree = Tree::open(client, CreateSessionRequest::default()).await;
+        turns::play(&tree, threads, 1).await;
+        trees.push(tree);
+    }
+    let screen = Screen::start(&supervisor, &registry);
+    let shown = format!("{} thread", sessions * (threads + 1));
+    while !screen.text().contains(&shown) {
+        sleep(Duration::from_millis(20)).await;
+    }
+    // The ages of the sessions change each second in their first minute.
+    while screen.text().contains("s   ") && plan.rounds > 1 {
+        sleep(Duration::from_secs(1)).await;
+    }
+    sleep(plan.rest).await;
+    let before = screen.counts();
+    sleep(plan.rest * 4).await;
+    let idle = screen.counts().0 - before.0;
+
+    let id = screen.process.id();
+    let (processor, counts, since) = (processor_time(id), screen.counts(), Instant::now());
+    let load = tokio::spawn(events(trees, plan.open * 5));
+    let mut delays = Vec::new();
+    let mut key = b'j';
+    while !load.is_finished() {
+        if let Some(delay) = screen.paint_after(key).await {
+            delays.push(delay);
+        }
+        key = if key == b'j' { b'k' } else { b'j' };
+        sleep(Duration::from_millis(73)).await;
+    }
+    let count = load.await.unwrap();
+    let took = since.elapsed().as_secs_f64();
+    let pictures = (screen.counts().1 - counts.1) as f64 / took;
+    let delays = Samples(delays);
+    let mut figures = vec![
+        Figure::new("events", count as f64 / took, "a second"),
+        Figure::new("pictures", pictures, "a second").at_most(30.0),
+        Figure::new("from a key to its picture, p50", millis(delays.quantile(0.5)), "ms"),
+        Figure::new("from a key to its picture, p99", millis(delays.quantile(0.99)), "ms").at_most(50.0),
+        Figure::new("bytes written while nothing changes", idle as f64, "bytes").at_most(0.0),
+    ];
+    if let (Some(before), Some(after)) = (processor, processor_time(id)) {
+        let part = (after - before).as_secs_f64() / took;
+        figures.push(Figure::new("processor, of one core", part * 100.0, "%").at_most(15.0));
+    }
+    if let Some(resident) = resident(id) {
+        figures.push(Figure::new("resident", resident * 1_024.0 / 1e6, "MB").at_most(150.0));
+    }
+    Chapter {
+        title: "The screen of `troupe top`",
+        how: format!(
+            "{sessions} sessions with {threads} settled threads each, {RATE} events a second for {took:.0} s, on a terminal \
+             of {} by {}. A key that selects another row is pressed about ten times a second.",
+            SIZE.0, SIZE.1
+        ),
+        figures,
+    }
+}
+
+/// Causes events at a fixed rate, spread over all threads. Returns their number.
+async fn events(trees: Vec<Tree>, time: Duration) -> usize {
+    let mut targets = Vec::new();
+    for tree in &trees {
+        let threads = tree.threads().await;
+        targets.extend(threads.into_iter().map(|thread| (tree.client(), thread.thread_id)));
+    }
+    let targets = Arc::new(targets);
+    let mut writing = JoinSet::new();
+    for writer in 0..WRITERS {
+        let targets = Arc::clone(&targets);
+        writing.spawn(async move {
+            let mut due = interval(Duration::from_secs(1) * WRITERS as u32 / RATE as u32);
+            due.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            let end = Instant::now() + time;
+            let mut count = 0;
+            while Instant::now() < end {
+                due.tick().await;
+                let place = (count * WRITERS as usize + writer as usize) * 7_919 % targets.len();
+                let (client, thread) = &targets[place];
+                let request = SetThreadNoteRequest {
+                    thread_id: thread.clone(),
+                    thread_note: format!("note {count}"),
+                    ..SetThreadNoteRequest::default()
+                };
+                client.clone().set_thread_note(request).await.unwrap();
+                count += 1;
+            }
+            count
+        });
+    }
+    writing.join_all().await.into_iter().sum()
+}
+
+/// `troupe top` on a pseudo-terminal.
+struct Screen {
+    process: Child,
+    terminal: File,
+    output: Arc<Mutex<Output>>,
+}
+
+struct Output {
+    emulator: vt100::Parser,
+    bytes: usize,
+    pictures: usize,
+    /// The selected row and when it was selected.
+    selected: (Option<u16>, Instant),
+}
+
+impl Screen {
+    fn start(supervisor: &Served, registry: &Served) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let path = Path::new(OsStr::from_bytes(name.as_bytes()));
+        let slave = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let (columns, rows) = SIZE;
+        let size = Winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&slave, size).unwrap();
+        let process = Command::new(process::troupe())
+            .args([
+                "top",
+                "--alert",
+                "off",
+                "--supervisor",
+                &format!("http://{}", supervisor.address),
+            ])
+            .args(["--registry", &format!("http://{}", registry.address)])
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::from(slave.try_clone().unwrap()))
+            .stdout(Stdio::from(slave))
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let terminal = File::from(master);
+        let output = Arc::new(Mutex::new(Output {
+            emulator: vt100::Parser::new(NonZero::new(rows).unwrap(), NonZero::new(columns).unwrap(), 0),
+            bytes: 0,
+            pictures: 0,
+            selected: (None, Instant::now()),
+        }));
+        let (mut reader, shared) = (terminal.try_clone().unwrap(), Arc::clone(&output));
+        thread::spawn(move || {
+            let mut buffer = [0; 65_536];
+            while let Ok(count) = reader.read(&mut buffer) {
+                shared.lock().unwrap().take(&buffer[..count]);
+            }
+        });
+        Self {
+            process,
+            terminal,
+            output,
+        }
+    }
+
+    fn text(&self) -> String {
+        self.output.lock().unwrap().emulator.screen().contents()
+    }
+
+    /// Returns the number of bytes and of pictures.
+    fn counts(&self) -> (usize, usize) {
+        let output = self.output.lock().unwrap();
+        (output.bytes, output.pictures)
+    }
+
+    /// Presses a key that selects another row. Returns the time until the row is selected on the screen; `None` if no other
+    /// row is selected within a second.
+    async fn paint_after(&self, key: u8) -> Option<Duration> {
+        let (before, _) = self.output.lock().unwrap().selected;
+        let pressed = Instant::now();
+        (&self.terminal).write_all(&[key]).unwrap();
+        while pressed.elapsed() < Duration::from_secs(1) {
+            let (selected, at) = self.output.lock().unwrap().selected;
+            if selected != before {
+                return Some(at.duration_since(pressed));
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        None
+    }
+}
+
+impl Output {
+    fn take(&mut self, bytes: &[u8]) {
+        self.emulator.process(bytes);
+        self.bytes += bytes.len();
+        self.pictures += bytes.windows(PICTURE.len()).filter(|window| *window == PICTURE).count();
+        let screen = self.emulator.screen();
+        let is_selected = |row: &u16| screen.cell(*row, 1).is_some_and(vt100::Cell::inverse);
+        let selected = (0..SIZE.1).find(is_selected);
+        if selected != self.selected.0 {
+            self.selected = (selected, Instant::now());
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
