@@ -10,7 +10,7 @@ use std::{
 };
 
 use registry_svc::CatalogueOptions;
-use supervisor_svc::SessionOptions;
+use supervisor_svc::{BackupSettings, SessionOptions};
 use svc_kit::{
     admin::{Admin, AdminOptions},
     auth::{Authenticator, Trust},
@@ -53,6 +53,8 @@ pub(crate) struct PairOptions {
     pub(crate) catalogue: CatalogueOptions,
     /// Session limits and defaults.
     pub(crate) sessions: SessionOptions,
+    /// Scheduled backups. `None` makes no backups.
+    pub(crate) backups: Option<BackupSettings>,
     /// The configuration of the attached runner. `None` without a runner.
     pub(crate) runner: Option<RunnerOptions>,
     /// Whether calls from this machine without a token have operator permissions.
@@ -148,7 +150,11 @@ impl Pair {
             .iter()
             .all(|address| listen::is_loopback(address.ip()));
         let mut catalogue = options.catalogue.config(is_on_loopback).map_err(usage)?;
-        catalogue.hidden.push(data_dir.path().to_owned());
+        let hidden: Vec<_> = [data_dir.path().to_owned()]
+            .into_iter()
+            .chain(options.backups.as_ref().map(|backups| backups.directory.clone()))
+            .collect();
+        catalogue.hidden.extend(hidden.clone());
         let telemetry = Telemetry::start("troupe", options.admin.admin_listen.is_some()).map_err(usage)?;
         let names = [registry_svc::SERVICES, supervisor_svc::SERVICES].concat();
         let admin = Admin::start(&options.admin, &telemetry, &names)
@@ -158,6 +164,7 @@ impl Pair {
         let mut supervision = supervisor_svc::Config::new(options.data_dir, listen::url_of(registry));
         supervision.registry_token = Some(secrets.service.clone().into());
         options.sessions.apply(&mut supervision).map_err(usage)?;
+        supervision.backups = options.backups;
         // Opened before the registry serves: from then on, the health check covers the whole pair.
         let opened = supervisor_svc::Supervisor::open(supervision).await.map_err(Error::of)?;
         let shutdown = Shutdown::new();
@@ -180,7 +187,7 @@ impl Pair {
         let runner_stop = CancellationToken::new();
         let mut runner = JoinSet::new();
         if let Some(own) = &options.runner {
-            let config = runner_config(supervisor, own, data_dir.path(), &secrets)?;
+            let config = runner_config(supervisor, own, data_dir.path(), hidden, &secrets)?;
             let run = troupe_runner::run(config, runner_stop.clone());
             runner.spawn(async move { run.await.map_err(Error::of) });
         }
@@ -312,6 +319,7 @@ fn runner_config(
     supervisor: SocketAddr,
     options: &RunnerOptions,
     data_dir: &Path,
+    hidden: Vec<PathBuf>,
     secrets: &Secrets,
 ) -> Result<RunnerConfig> {
     let programs = options.programs.programs()?;
@@ -322,7 +330,7 @@ fn runner_config(
     let mut config = RunnerConfig::new("local", listen::url_of(supervisor), programs, data_dir.join("scratch"));
     config.state = programs::state_in(data_dir);
     config.worktrees = options.worktrees;
-    config.hidden = vec![data_dir.to_owned()];
+    config.hidden = hidden;
     config.hook = programs::hook()?;
     config.token = Some(secrets.runner.clone().into());
     config.timing.drain_limit = TURNS_END_WITHIN;

@@ -149,7 +149,8 @@ async fn backup_of_running_service_is_restorable() {
     let named = destination.to_str().unwrap();
     let made = run(pair.home.path(), &["backup", named]);
     assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
-    assert!(stdout(&made).contains("To restore it"), "{}", stdout(&made));
+    let how = format!("troupe store restore {named} --data-dir DIR");
+    assert!(stdout(&made).contains(&how), "{}", stdout(&made));
     let again = run(pair.home.path(), &["backup", named]);
     assert_eq!(again.status.code(), Some(1));
     assert!(
@@ -164,14 +165,23 @@ async fn backup_of_running_service_is_restorable() {
     let (session, thread) = (pair.session.clone(), pair.thread.clone());
     pair.stop().await;
 
-    let home = tempfile::tempdir().unwrap();
-    let data = data_dir(home.path());
-    fs::create_dir_all(&data).unwrap();
     for file in fs::read_dir(&destination).unwrap() {
         let file = file.unwrap();
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{file:?}");
-        fs::copy(file.path(), data.join(file.file_name())).unwrap();
     }
+    let home = tempfile::tempdir().unwrap();
+    let restored = run(home.path(), &["restore", named]);
+    assert_eq!(restored.status.code(), Some(0), "{}", stderr(&restored));
+    assert!(stdout(&restored).starts_with("✓ 1 session, "), "{}", stdout(&restored));
+    let refused = run(home.path(), &["restore", named]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("pass --replace"), "{}", stderr(&refused));
+    let replaced = json(home.path(), &["restore", named, "--replace"]);
+    assert!(
+        Path::new(replaced["replaced"].as_str().unwrap())
+            .join("troupe.db")
+            .exists()
+    );
     let (mut process, mut client) = start(home.path()).await;
     let request = ListActiveAgentsRequest {
         session_id: session.clone(),
@@ -181,6 +191,13 @@ async fn backup_of_running_service_is_restorable() {
     assert!(listed.iter().any(|listed| listed.thread_id == thread), "{listed:?}");
     // A position in the old log is invalid in this log.
     assert_eq!(snapshot_of(&mut client, &session, Some(log_id)).await, None);
+    let in_use = run(home.path(), &["restore", named, "--replace"]);
+    assert_eq!(in_use.status.code(), Some(1));
+    assert!(
+        stderr(&in_use).contains("is in use by another troupe"),
+        "{}",
+        stderr(&in_use)
+    );
     process.kill().await.unwrap();
 }
 
@@ -331,6 +348,21 @@ fn store_commands_reject_missing_data() {
         let refused = run(home.path(), arguments);
         assert_eq!(refused.status.code(), Some(1), "{arguments:?}");
         assert!(stderr(&refused).contains("there is no log at"), "{}", stderr(&refused));
+    }
+    for action in ["restore", "backups"] {
+        let help = run(home.path(), &[action, "--help"]);
+        let example = format!("\n  troupe store {action} ");
+        assert!(stdout(&help).contains(&example), "{}", stdout(&help));
+        let refused = run(home.path(), &[action, backup.to_str().unwrap()]);
+        assert_eq!(refused.status.code(), Some(1), "{action}");
+        assert!(
+            stderr(&refused).contains("cannot use the backup directory"),
+            "{}",
+            stderr(&refused)
+        );
+        let empty = tempfile::tempdir().unwrap();
+        let listed = run(home.path(), &[action, empty.path().to_str().unwrap()]);
+        assert_eq!(listed.status.success(), action == "backups", "{}", stderr(&listed));
     }
     assert!(!data_dir(home.path()).exists() && !backup.exists(), "nothing is made");
     assert_eq!(run(home.path(), &["dump", "aa01"]).status.code(), Some(2), "half an id");

@@ -5,6 +5,7 @@
 //! commit feed. The log's store and codecs are the crate `supervisor-log`; the rules are the crate `supervisor-core`.
 #![forbid(unsafe_code)]
 
+mod backups;
 pub mod clock;
 pub mod convert;
 pub mod engine;
@@ -25,6 +26,7 @@ mod use_cases;
 use supervisor_core as domain;
 
 pub use self::{
+    backups::{BackupOptions, BackupSettings},
     engine::UpkeepLimits,
     limits::limits,
     options::SessionOptions,

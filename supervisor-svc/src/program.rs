@@ -19,7 +19,7 @@ use svc_kit::{
     token_file::TokenFile,
 };
 
-use crate::{Config, SERVICES, SessionOptions, Supervisor};
+use crate::{BackupOptions, Config, SERVICES, SessionOptions, Supervisor};
 
 /// Owns the tree of agent threads. Needs a registry; runners attach to it with the token in `runner.token`.
 ///
@@ -59,6 +59,9 @@ pub struct Options {
     /// Limits of sessions.
     #[command(flatten)]
     sessions: SessionOptions,
+    /// Scheduled backups.
+    #[command(flatten)]
+    backups: BackupOptions,
     /// Require a token on loopback too, as with --tls-client-ca. Without this flag, local calls without a token have
     /// operator permissions, which is safe only if no agents run on this machine
     #[arg(long, env = "TROUPE_REQUIRE_TOKEN")]
@@ -132,6 +135,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         identity: options.registry_cert.zip(options.registry_key),
     };
     options.sessions.apply(&mut config).map_err(anyhow::Error::msg)?;
+    config.backups = options.backups.settings(data_dir.path())?;
     let Some(supervisor) = program.open(Supervisor::open(config)).await else {
         program.end().await;
         return Ok(());

@@ -36,6 +36,7 @@ use troupe_proto::{
 };
 
 use crate::{
+    backups::{self, BackupSettings, Backups},
     clock::Clock,
     domain::{
         rules::rate::EventRate,
@@ -98,6 +99,8 @@ pub struct Config {
     pub event_rate: EventRate,
     /// The prices of models, and the currency of new sessions.
     pub prices: Arc<PriceList>,
+    /// Scheduled backups of the log. `None` makes no backups.
+    pub backups: Option<BackupSettings>,
 }
 
 impl Config {
@@ -124,6 +127,7 @@ impl Config {
             max_group_items: Self::MAX_GROUP_ITEMS,
             event_rate: EventRate::default(),
             prices: Arc::default(),
+            backups: None,
         }
     }
 }
@@ -189,6 +193,7 @@ pub struct Supervisor {
     groups: GroupRunner,
     decisions: ToolDecisions,
     transcripts: Transcripts,
+    backups: Option<Backups>,
     /// The URL at which agents' tools reach this service. Set once the service listens.
     public_url: Arc<OnceLock<String>>,
     config: Config,
@@ -200,6 +205,9 @@ impl Supervisor {
     /// # Errors
     /// See [`OpenError`].
     pub async fn open(config: Config) -> Result<Self, OpenError> {
+        if let Some(settings) = &config.backups {
+            backups::before_upgrade(settings, &config.data_dir).await;
+        }
         let path = config.data_dir.join(DATABASE);
         // The keys are created after the log, so existing keys imply that a log existed.
         let has_keys = config.data_dir.join(KEYS_FILE).exists();
@@ -272,10 +280,14 @@ impl Supervisor {
             spawner: Spawner::new(directory.clone(), registry.clone(), hub.clone()),
             read_arguments: rpc::spawn::arguments,
             store: Arc::clone(&store),
-            clock,
+            clock: clock.clone(),
         });
         metrics::observe(&directory, &hub);
         let transcripts = Transcripts::new(Arc::clone(&store), config.session_content_bytes);
+        let backups = config
+            .backups
+            .clone()
+            .map(|settings| Backups::new(settings, config.data_dir.clone(), clock.clone()));
         let watches = WatchSources {
             store,
             metrics,
@@ -295,6 +307,7 @@ impl Supervisor {
             webhooks,
             groups,
             decisions: ToolDecisions::default(),
+            backups,
             public_url,
             config,
         })
@@ -385,6 +398,10 @@ impl Supervisor {
         served: impl Future<Output = Result<(), ServeError>>,
         draining: CancellationToken,
     ) -> Result<(), RunError> {
+        let stop_backups = draining.child_token();
+        let backups = self.backups.clone();
+        let stopped = stop_backups.clone();
+        let backups = backups.map(|backups| tokio::spawn(backups.run(stopped)));
         let waking = self.clone();
         tokio::spawn(async move { waking.keep_awake(draining).await });
         let ended = tokio::select! {
@@ -397,6 +414,11 @@ impl Supervisor {
         self.webhooks.stop();
         self.groups.stop();
         self.directory.store().close().await;
+        stop_backups.cancel();
+        if let Some(backups) = backups {
+            // It ends after the removal of an unfinished backup. A panic was reported where it happened.
+            let _ = backups.await;
+        }
         ended
     }
 

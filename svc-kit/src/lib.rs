@@ -17,6 +17,7 @@ mod call_limits;
 mod collector;
 mod connection;
 pub mod deadline;
+pub mod duration;
 pub mod encoded;
 mod fresh;
 pub mod held;

@@ -135,7 +135,7 @@ pub(crate) enum Command {
     Completion(completion::Args),
     /// Write the manual pages
     Man(completion::ManArgs),
-    /// Verify, read, compact or back up stored data; needs no service
+    /// Verify, read, compact, back up or restore stored data; needs no service
     Store(store::Args),
     /// Run the sample agent, which obeys directives in its prompt
     #[command(hide = true)]

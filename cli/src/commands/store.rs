@@ -1,24 +1,29 @@
-//! `troupe store`: checks, reads, compacts and copies a data directory without a service, and rotates its keys.
+//! `troupe store`: checks, reads, compacts, copies and restores a data directory without a service, and rotates its keys.
 
 use std::{
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use prost_types::Timestamp;
 use serde_json::{Value, json};
-use supervisor_core::ids::{Sequence, SessionId};
+use supervisor_core::{
+    ids::{Sequence, SessionId},
+    time::UnixMillis,
+};
 use supervisor_log::{
-    maintenance::{self, Backup, Fault, MaintenanceError, Progress, Report},
+    maintenance::{self, Backup, BackupState, Fault, MaintenanceError, Progress, Report},
     store::ReadError,
 };
 use svc_kit::thread_token::RetiredKeys;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::Context,
     error::{Error, Result},
     json::{self, writer},
-    sanitize,
-    ui::{self, Live, style},
+    sanitize, time,
+    ui::{self, Cell, Live, Table, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -26,10 +31,12 @@ Examples:
   troupe store verify
   troupe store dump 01939c5a-0000-7000-8000-00000000aa01
   troupe store backup ~/backups/monday
+  troupe store backups /mnt/backups
+  troupe store restore ~/backups/monday --data-dir ~/restored
   troupe store compact
   troupe store rotate-keys
 
-Stop the service before `compact` and `rotate-keys`. --data-dir selects the data.";
+Stop the service before `restore`, `compact` and `rotate-keys`. --data-dir selects the data.";
 
 const VERIFY_HELP: &str = "\
 Examples:
@@ -70,6 +77,23 @@ Examples:
 
 The directory must be empty or absent. It receives a consistent copy of the log and the keys of threads' tokens, with
 permissions for you only. Protect it like the data directory.";
+
+const BACKUPS_HELP: &str = "\
+Example:
+  troupe store backups /mnt/backups
+
+The directory is the --backup-dir of a supervisor. States:
+  complete    verified when it was made; can be restored
+  unfinished  being made, or interrupted; the next backup removes it
+  faulty      sessions of the log were damaged; `troupe store verify --data-dir` lists them";
+
+const RESTORE_HELP: &str = "\
+Examples:
+  troupe store restore ~/backups/monday --data-dir ~/restored
+  troupe store restore /mnt/backups --data-dir /var/lib/troupe --replace
+
+Stop the service first. For a directory of scheduled backups, the newest complete one is restored. The backup is copied
+and verified before any file is replaced. Threads continue from the time of the backup; watchers start from a snapshot.";
 
 /// Minimum time between two updates of the progress display.
 const FRAME: Duration = Duration::from_millis(100);
@@ -116,6 +140,23 @@ enum Action {
         #[arg(value_name = "DEST_DIR")]
         destination: PathBuf,
     },
+    /// List the scheduled backups in a directory
+    #[command(after_help = BACKUPS_HELP)]
+    Backups {
+        /// Directory of backups
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
+    /// Restore a backup into the data directory; the service must be stopped
+    #[command(after_help = RESTORE_HELP)]
+    Restore {
+        /// Directory of a backup, or of scheduled backups
+        #[arg(value_name = "BACKUP")]
+        backup: PathBuf,
+        /// Replace an existing log and keys, which are moved into a subdirectory
+        #[arg(long)]
+        replace: bool,
+    },
 }
 
 fn parse_session(text: &str) -> std::result::Result<SessionId, String> {
@@ -136,6 +177,8 @@ pub(crate) fn run(args: Args, context: &Context) -> Result<()> {
         Action::Compact => compact(context),
         Action::RotateKeys { keep } => rotate_keys(keep.unwrap_or(RetiredKeys::ALL), context),
         Action::Backup { destination } => backup(&destination, context),
+        Action::Backups { directory } => backups(&directory, context),
+        Action::Restore { backup, replace } => restore(&backup, replace, context),
     }
 }
 
@@ -191,7 +234,7 @@ fn rotate_keys(keep: RetiredKeys, context: &Context) -> Result<()> {
 }
 
 fn backup(destination: &Path, context: &Context) -> Result<()> {
-    let made = maintenance::backup(&context.data_dir()?, destination).map_err(failure)?;
+    let made = maintenance::backup(&context.data_dir()?, destination, &CancellationToken::new()).map_err(failure)?;
     context.ui.answer(
         || {
             json!({
@@ -200,7 +243,7 @@ fn backup(destination: &Path, context: &Context) -> Result<()> {
                 "has_keys": made.has_keys,
             })
         },
-        || how_to_restore(&sanitize::line(&destination.to_string_lossy()), made),
+        || how_to_restore(&shown(destination), made),
     )
 }
 
@@ -212,11 +255,80 @@ fn how_to_restore(destination: &str, made: Backup) -> String {
     };
     format!(
         "{} {} in {destination}, {keys}\n\
-         To restore it, copy its files into an empty directory and start the service with --data-dir on that one:\n\
-         its threads go on from here, operators and runners get new tokens, and watchers begin anew.",
+         To restore it into an empty or absent directory: troupe store restore {destination} --data-dir DIR",
         style::paint(style::GOOD, "✓"),
         size(made.bytes)
     )
+}
+
+fn backups(directory: &Path, context: &Context) -> Result<()> {
+    let found = maintenance::backups(directory).map_err(failure)?;
+    let now = SystemTime::now();
+    let started = |time: UnixMillis| Timestamp::from(UNIX_EPOCH + Duration::from_millis(time.get()));
+    context.ui.answer(
+        || {
+            let backups = found.iter().map(|stored| {
+                json!({
+                    "path": stored.path,
+                    "time": started(stored.time).to_string(),
+                    "state": stored.state.as_str(),
+                    "bytes": stored.bytes,
+                })
+            });
+            json!({ "backups": backups.collect::<Vec<_>>() })
+        },
+        || {
+            let mut table = Table::new(["BACKUP", "AGE", "SIZE", "STATE"]);
+            for stored in &found {
+                let mark = match stored.state {
+                    BackupState::Complete => style::GOOD,
+                    BackupState::Unfinished => style::DIM,
+                    BackupState::Faulty => style::BAD,
+                };
+                table.row([
+                    Cell::new(style::NAME, shown(&stored.path)),
+                    Cell::plain(time::age(Some(&started(stored.time)), now)),
+                    Cell::plain(size(stored.bytes)),
+                    Cell::new(mark, stored.state.as_str()),
+                ]);
+            }
+            table
+        },
+    )
+}
+
+fn restore(backup: &Path, replace: bool, context: &Context) -> Result<()> {
+    let data_dir = context.data_dir()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = UnixMillis::default().plus(now);
+    let done = maintenance::restore(backup, &data_dir, replace, now).map_err(failure)?;
+    context.ui.answer(
+        || {
+            json!({
+                "backup": done.backup,
+                "data_dir": data_dir,
+                "bytes": done.bytes,
+                "sessions": done.sessions,
+                "replaced": done.replaced,
+            })
+        },
+        || {
+            let replaced = done.replaced.as_deref();
+            let replaced = replaced.map(|path| format!("\nThe previous log is in {}", shown(path)));
+            format!(
+                "{} {}, {} restored from {}{}",
+                style::paint(style::GOOD, "✓"),
+                count(done.sessions, "session"),
+                size(done.bytes),
+                shown(&done.backup),
+                replaced.unwrap_or_default()
+            )
+        },
+    )
+}
+
+fn shown(path: &Path) -> String {
+    sanitize::line(&path.to_string_lossy())
 }
 
 /// The progress display of a check on a terminal.

@@ -20,9 +20,9 @@ use supervisor_core::{
 };
 use supervisor_log::{
     codec::{decode_record, encode_record, encode_snapshot},
-    maintenance::{self, Fault, MaintenanceError, Problem, Progress, Report},
+    maintenance::{self, Backup, BackupDir, BackupState, Fault, MaintenanceError, Problem, Progress, Report},
     store::{
-        Batch, Content, Created, DATABASE, EventStore as _, Evidence, NewRecord, ReadError, Side, Snapshot,
+        Batch, Content, Created, DATABASE, EventStore as _, Evidence, NewRecord, RELEASE, ReadError, Side, Snapshot,
         SqliteStore, StoredRecord,
     },
 };
@@ -31,6 +31,7 @@ use svc_kit::{
     thread_token::{KEYS_FILE, TokenKeys},
 };
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 use tool_policy::Inheritance;
 use uuid::Uuid;
 
@@ -552,7 +553,7 @@ async fn backup_is_complete_private_and_separate() {
     let keys = TokenKeys::load_or_create(directory.path()).unwrap();
     let parent = tempfile::tempdir().unwrap();
     let destination = parent.path().join("monday");
-    let made = maintenance::backup(directory.path(), &destination).unwrap();
+    let made = backup(directory.path(), &destination).unwrap();
     assert!(made.has_keys);
 
     assert_eq!(fs::read_dir(&destination).unwrap().count(), 2);
@@ -568,8 +569,8 @@ async fn backup_is_complete_private_and_separate() {
     later.expected = Sequence::new(3);
     store.append(later).await.unwrap();
     let all = store.read(session(), Sequence::ZERO, 10).await.unwrap();
-    let one = restore(&destination, &parent.path().join("one")).await;
-    let two = restore(&destination, &parent.path().join("two")).await;
+    let one = restored(&destination, &parent.path().join("one")).await;
+    let two = restored(&destination, &parent.path().join("two")).await;
     for restored in [&one, &two] {
         let read: Vec<StoredRecord> = restored.read(session(), Sequence::ZERO, 10).await.unwrap();
         assert_eq!(read, all[..3]);
@@ -586,11 +587,177 @@ async fn backup_is_complete_private_and_separate() {
     assert_eq!(copied.verify(&keys.mint(&thread)), Some(thread));
 }
 
-/// A store over a copy of a backup, as an operator restores it.
-async fn restore(backup: &Path, into: &Path) -> SqliteStore {
-    fs::create_dir(into).unwrap();
-    fs::copy(backup.join(DATABASE), into.join(DATABASE)).unwrap();
+fn backup(data_dir: &Path, destination: &Path) -> Result<Backup, MaintenanceError> {
+    maintenance::backup(data_dir, destination, &CancellationToken::new())
+}
+
+/// A store over a restored backup.
+async fn restored(backup: &Path, into: &Path) -> SqliteStore {
+    maintenance::restore(backup, into, false, at(1)).unwrap();
     SqliteStore::open(into.join(DATABASE)).await.unwrap()
+}
+
+/// A time of which the backups have the name `19700101T00000N`.
+fn at(seconds: u64) -> UnixMillis {
+    UnixMillis::new(seconds * 1_000)
+}
+
+/// The names and states of the backups in a directory.
+fn listed(directory: &Path) -> Vec<(String, BackupState)> {
+    let stored = maintenance::backups(directory).unwrap().into_iter();
+    let named = stored.map(|stored| {
+        let name = stored.path.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, stored.state)
+    });
+    named.collect()
+}
+
+#[tokio::test]
+async fn prune_keeps_newest_complete_backups() {
+    let (directory, _store) = sound().await;
+    let parent = tempfile::tempdir().unwrap();
+    let backups = BackupDir::open(parent.path(), directory.path()).unwrap();
+    for time in [1, 2, 3, 8] {
+        let made = backups.create(directory.path(), at(time), &CancellationToken::new());
+        assert!(!made.unwrap().has_keys);
+    }
+    assert_eq!(backups.newest(at(9)).unwrap(), Some(at(8)));
+    // Times in the future do not count.
+    assert_eq!(backups.newest(at(3)).unwrap(), Some(at(3)));
+    // Directories with other names or files are never removed.
+    fs::create_dir(parent.path().join("monday")).unwrap();
+    let other = parent.path().join("19700101T000000Z");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("mine"), "").unwrap();
+    backups.prune(2, at(3)).unwrap();
+    let complete = |name: &str| (name.to_owned(), BackupState::Complete);
+    let expected = ["19700101T000002Z", "19700101T000003Z", "19700101T000008Z"].map(complete);
+    assert_eq!(listed(parent.path()), expected);
+    assert!(parent.path().join("monday").exists() && other.join("mine").exists());
+}
+
+#[tokio::test]
+async fn cancelled_backup_leaves_nothing_and_interrupted_one_does_not_count() {
+    let (directory, _store) = sound().await;
+    let parent = tempfile::tempdir().unwrap();
+    let backups = BackupDir::open(parent.path(), directory.path()).unwrap();
+    let cancelled = CancellationToken::new();
+    cancelled.cancel();
+    let error = backups.create(directory.path(), at(1), &cancelled).unwrap_err();
+    assert!(matches!(error, MaintenanceError::Cancelled), "{error}");
+    assert_eq!(listed(parent.path()), []);
+
+    let interrupted = parent.path().join("19700101T000002Z.unfinished");
+    fs::create_dir(&interrupted).unwrap();
+    fs::write(interrupted.join("troupe.db.unfinished"), "half").unwrap();
+    assert_eq!(backups.newest(at(9)).unwrap(), None);
+    let error = maintenance::restore(parent.path(), &directory.path().join("new"), false, at(9)).unwrap_err();
+    assert!(matches!(error, MaintenanceError::NoBackup { .. }), "{error}");
+    backups
+        .create(directory.path(), at(3), &CancellationToken::new())
+        .unwrap();
+    assert_eq!(
+        listed(parent.path()),
+        [("19700101T000003Z".to_owned(), BackupState::Complete)]
+    );
+}
+
+#[tokio::test]
+async fn backup_of_damaged_session_does_not_replace_complete_ones() {
+    let (directory, store) = sound().await;
+    closed(store).await;
+    let parent = tempfile::tempdir().unwrap();
+    let backups = BackupDir::open(parent.path(), directory.path()).unwrap();
+    backups
+        .create(directory.path(), at(1), &CancellationToken::new())
+        .unwrap();
+    change(directory.path(), "UPDATE records SET bytes = x'00' WHERE sequence = 2");
+    for time in 2..=3 {
+        let error = backups.create(directory.path(), at(time), &CancellationToken::new());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("record 2 does not match its checksum"), "{error}");
+    }
+    let expected = [
+        ("19700101T000001Z".to_owned(), BackupState::Complete),
+        ("19700101T000003Z.faulty".to_owned(), BackupState::Faulty),
+    ];
+    assert_eq!(listed(parent.path()), expected);
+    assert_eq!(backups.newest(at(9)).unwrap(), Some(at(1)));
+}
+
+#[tokio::test]
+async fn unusable_backup_directory_is_rejected() {
+    let (directory, _store) = sound().await;
+    let parent = tempfile::tempdir().unwrap();
+    let open = |path: &Path| BackupDir::open(path, directory.path());
+    let missing = open(&parent.path().join("missing")).unwrap_err();
+    assert!(matches!(missing, MaintenanceError::BackupDir { .. }), "{missing}");
+    let inside = open(directory.path()).unwrap_err();
+    assert!(matches!(inside, MaintenanceError::BackupDirInside { .. }), "{inside}");
+    let first = open(parent.path()).unwrap();
+    let second = open(parent.path()).unwrap_err();
+    assert!(matches!(second, MaintenanceError::BackupDirInUse { .. }), "{second}");
+    drop(first);
+    open(parent.path()).unwrap();
+}
+
+#[tokio::test]
+async fn restore_replaces_a_log_only_on_request() {
+    let (directory, store) = sound().await;
+    TokenKeys::load_or_create(directory.path()).unwrap();
+    closed(store).await;
+    let parent = tempfile::tempdir().unwrap();
+    let backups = BackupDir::open(parent.path(), directory.path()).unwrap();
+    backups
+        .create(directory.path(), at(1), &CancellationToken::new())
+        .unwrap();
+    let keys = fs::read_to_string(directory.path().join(KEYS_FILE)).unwrap();
+    change(directory.path(), "DELETE FROM records WHERE sequence = 3");
+    assert!(!verified(directory.path()).is_sound());
+
+    let restore = |replace| maintenance::restore(parent.path(), directory.path(), replace, at(9));
+    let refused = restore(false).unwrap_err();
+    assert!(matches!(refused, MaintenanceError::DataDirUsed { .. }), "{refused}");
+    let service = DataDir::open(directory.path()).unwrap();
+    let refused = restore(true).unwrap_err();
+    assert!(matches!(refused, MaintenanceError::Locked(_)), "{refused}");
+    drop(service);
+    let done = restore(true).unwrap();
+    let aside = directory.path().join("replaced-19700101T000009Z");
+    assert_eq!((done.sessions, done.replaced), (1, Some(aside.clone())));
+    assert!(verified(directory.path()).is_sound() && !verified(&aside).is_sound());
+    for kept in [directory.path(), &aside] {
+        assert_eq!(fs::read_to_string(kept.join(KEYS_FILE)).unwrap(), keys);
+    }
+    assert!(!directory.path().join("restoring").exists());
+}
+
+#[tokio::test]
+async fn damaged_backup_is_not_restored() {
+    let (directory, _store) = sound().await;
+    let parent = tempfile::tempdir().unwrap();
+    let monday = parent.path().join("monday");
+    backup(directory.path(), &monday).unwrap();
+    change(&monday, "UPDATE records SET bytes = x'00' WHERE sequence = 2");
+    let data = parent.path().join("data");
+    let refused = maintenance::restore(&monday, &data, false, at(9)).unwrap_err();
+    assert!(
+        matches!(refused, MaintenanceError::Unsound { sessions: 1, .. }),
+        "{refused}"
+    );
+    assert!(!data.join(DATABASE).exists() && !data.join("restoring").exists());
+}
+
+#[tokio::test]
+async fn log_records_the_release_that_wrote_it() {
+    let (directory, store) = sound().await;
+    let release = || maintenance::release_of(directory.path()).unwrap();
+    assert_eq!(release().as_deref(), Some(RELEASE));
+    closed(store).await;
+    change(directory.path(), "UPDATE meta SET value = x'30' WHERE key = 'release'");
+    assert_eq!(release().as_deref(), Some("0"));
+    closed(SqliteStore::open(directory.path().join(DATABASE)).await.unwrap()).await;
+    assert_eq!(release().as_deref(), Some(RELEASE));
 }
 
 #[tokio::test]
@@ -599,14 +766,14 @@ async fn a_backup_overwrites_nothing() {
     let destination = tempfile::tempdir().unwrap();
     let other = destination.path().join("other");
     fs::write(&other, "mine").unwrap();
-    let refused = maintenance::backup(directory.path(), destination.path()).unwrap_err();
+    let refused = backup(directory.path(), destination.path()).unwrap_err();
     assert!(matches!(&refused, MaintenanceError::Occupied { .. }), "{refused}");
     assert_eq!(fs::read_dir(destination.path()).unwrap().count(), 1);
     assert_eq!(fs::read_to_string(other).unwrap(), "mine");
 
     // Without keys to copy, it says so.
     let empty = tempfile::tempdir().unwrap();
-    assert!(!maintenance::backup(directory.path(), empty.path()).unwrap().has_keys);
+    assert!(!backup(directory.path(), empty.path()).unwrap().has_keys);
 }
 
 #[tokio::test]
@@ -614,7 +781,7 @@ async fn a_backup_that_fails_leaves_nothing() {
     let (directory, _store) = sound().await;
     fs::write(directory.path().join(KEYS_FILE), "no keys").unwrap();
     let destination = tempfile::tempdir().unwrap();
-    let failed = maintenance::backup(directory.path(), destination.path()).unwrap_err();
+    let failed = backup(directory.path(), destination.path()).unwrap_err();
     assert!(matches!(&failed, MaintenanceError::Keys(_)), "{failed}");
     assert_eq!(fs::read_dir(destination.path()).unwrap().count(), 0);
 }

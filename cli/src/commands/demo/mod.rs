@@ -97,6 +97,7 @@ async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>>
             ..CatalogueOptions::default()
         },
         sessions: SessionOptions::default(),
+        backups: None,
         runner: Some(RunnerOptions::default()),
         trust_loopback: false,
         insecure: false,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use registry_svc::CatalogueOptions;
 use serde_json::{Value, json};
-use supervisor_svc::SessionOptions;
+use supervisor_svc::{BackupOptions, SessionOptions};
 use svc_kit::{
     admin::AdminOptions,
     paths,
@@ -65,6 +65,9 @@ pub(crate) struct Args {
     /// The limits of sessions.
     #[command(flatten)]
     sessions: SessionOptions,
+    /// Scheduled backups.
+    #[command(flatten)]
+    backups: BackupOptions,
     /// Start no runner; threads wait until a runner attaches
     #[arg(long)]
     no_runner: bool,
@@ -94,14 +97,16 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn options(self, data_dir: PathBuf) -> PairOptions {
-        PairOptions {
+    fn options(self, data_dir: PathBuf) -> Result<PairOptions> {
+        let backups = self.backups.settings(&data_dir);
+        Ok(PairOptions {
             registry_listen: self.registry_listen,
             supervisor_listen: self.supervisor_listen,
             admin: self.admin,
             data_dir,
             catalogue: self.catalogue,
             sessions: self.sessions,
+            backups: backups.map_err(|error| Error::usage(error.to_string()))?,
             runner: (!self.no_runner).then_some(RunnerOptions {
                 programs: self.programs,
                 worktrees: self.worktrees.worktrees,
@@ -109,7 +114,7 @@ impl Args {
             }),
             trust_loopback: self.trust_loopback,
             insecure: self.insecure,
-        }
+        })
     }
 }
 
@@ -145,10 +150,11 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     let ready_file = args.ready_file.clone();
     let agent_programs = (!args.no_runner).then(|| args.programs.clone());
     let checking = checked_programs(&args)?;
+    let options = args.options(data_dir.clone())?;
     // Installed first, so that a signal during startup stops it as well.
     let mut signals = Signals::listen()?;
     let mut pair = tokio::select! {
-        pair = Pair::start(args.options(data_dir.clone())) => pair?,
+        pair = Pair::start(options) => pair?,
         () = signals.next() => return Ok(()),
     };
     let running = Running {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use svc_kit::thread_token::{KEYS_FILE, TokenKeys};
+use tokio_util::sync::CancellationToken;
 
 use super::{database_of, error::MaintenanceError};
 use crate::store::{self, DATABASE};
@@ -31,11 +32,12 @@ pub struct Backup {
 /// own log id, so positions in the current log are not valid in it.
 ///
 /// # Errors
-/// See [`MaintenanceError`]. After an error, the destination contains nothing except the directory itself.
-pub fn backup(data_dir: &Path, destination: &Path) -> Result<Backup, MaintenanceError> {
+/// See [`MaintenanceError`]. After an error or a cancellation, the destination contains nothing except the directory
+/// itself.
+pub fn backup(data_dir: &Path, destination: &Path, cancel: &CancellationToken) -> Result<Backup, MaintenanceError> {
     let database = database_of(data_dir)?;
     claim(destination)?;
-    let made = fill(&database, data_dir, destination);
+    let made = fill(&database, data_dir, destination, cancel);
     if made.is_err() {
         // They are ours, the directory was empty. The first error is the one to report.
         for name in [UNFINISHED, KEYS_FILE] {
@@ -61,9 +63,14 @@ fn claim(destination: &Path) -> Result<(), MaintenanceError> {
     }
 }
 
-fn fill(database: &Path, data_dir: &Path, destination: &Path) -> Result<Backup, MaintenanceError> {
+fn fill(
+    database: &Path,
+    data_dir: &Path,
+    destination: &Path,
+    cancel: &CancellationToken,
+) -> Result<Backup, MaintenanceError> {
     let unfinished = destination.join(UNFINISHED);
-    let bytes = store::copy(database, &unfinished)?;
+    let bytes = store::copy(database, &unfinished, cancel)?;
     let has_keys = TokenKeys::copy(data_dir, destination)?;
     fs::rename(&unfinished, destination.join(DATABASE))
         .and_then(|()| File::open(destination)?.sync_all())

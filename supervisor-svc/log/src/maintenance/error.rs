@@ -6,6 +6,7 @@ use supervisor_core::ids::{Sequence, SessionId};
 use svc_kit::{paths::PathsError, secret::SecretError};
 use thiserror::Error;
 
+use super::verify::Report;
 use crate::{
     codec::DecodeError,
     store::{MaintainError, OpenError, ReadError},
@@ -56,6 +57,72 @@ pub enum MaintenanceError {
         /// The directory.
         path: PathBuf,
     },
+    /// The directory of backups cannot be read or written.
+    #[error("cannot use the backup directory {}: {cause}", .path.display())]
+    BackupDir {
+        /// The directory.
+        path: PathBuf,
+        /// The operating system's error.
+        cause: io::Error,
+    },
+    /// Another process makes backups in the directory.
+    #[error("another supervisor makes backups in {}; choose a --backup-dir of its own", .path.display())]
+    BackupDirInUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory of backups is in the data directory.
+    #[error(
+        "the backup directory {} is in the data directory {} and would be lost with it; choose a --backup-dir on \
+         another disk",
+        .path.display(),
+        .data_dir.display()
+    )]
+    BackupDirInside {
+        /// The directory of backups.
+        path: PathBuf,
+        /// The data directory.
+        data_dir: PathBuf,
+    },
+    /// A backup does not fit.
+    #[error("a backup needs {needed} free bytes in {}, which has {free}", .path.display())]
+    NoSpace {
+        /// The directory of backups.
+        path: PathBuf,
+        /// The bytes that must be free.
+        needed: u64,
+        /// The bytes that are free.
+        free: u64,
+    },
+    /// The directory of backups has no complete backup.
+    #[error("there is no complete backup in {}; pass a backup, or the --backup-dir of a supervisor", .path.display())]
+    NoBackup {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A data directory has a log already.
+    #[error(
+        "the data directory {} has a log or keys; choose an empty directory, or pass --replace, which keeps them in a \
+         subdirectory",
+        .path.display()
+    )]
+    DataDirUsed {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A copy of the log has damaged sessions.
+    #[error("damaged sessions in {}: {sessions}, first: {first}; \"troupe store verify\" lists them", .path.display())]
+    Unsound {
+        /// The directory of the copy.
+        path: PathBuf,
+        /// Number of damaged sessions.
+        sessions: usize,
+        /// The first problem.
+        first: String,
+    },
+    /// The operation was cancelled.
+    #[error("cancelled")]
+    Cancelled,
     /// The directory has no keys of tokens.
     #[error("there are no keys at {}; the next start of the service makes them", .path.display())]
     NoKeys {
@@ -73,4 +140,22 @@ pub enum MaintenanceError {
         /// The operating system's error.
         cause: io::Error,
     },
+}
+
+impl MaintenanceError {
+    /// The error about a copy in `path` for which `report` lists problems.
+    pub(super) fn unsound(path: PathBuf, report: &Report) -> Self {
+        let damage = report.damage.first().cloned();
+        let fault = || {
+            report
+                .faults
+                .first()
+                .map(|fault| format!("session {}: {}", fault.session, fault.first))
+        };
+        Self::Unsound {
+            path,
+            sessions: report.faults.len(),
+            first: damage.or_else(fault).unwrap_or_default(),
+        }
+    }
 }

@@ -1,13 +1,15 @@
-//! Offline operations on a data directory: verify, read, compact and back up its log, and rotate the keys of its
-//! threads' tokens.
+//! Operations on a data directory without its store: verify, read, compact, back up and restore its log, and rotate the
+//! keys of its threads' tokens.
 //!
-//! All operations except [`compact`] and [`rotate_keys`] work while a service is running. They read without a lock and
-//! never block the service.
+//! All operations except [`compact`], [`restore`] and [`rotate_keys`] work while a service is running. They read without
+//! a lock and never block the service.
 
 mod backup;
+mod backup_dir;
 mod error;
 mod events;
 mod references;
+mod restore;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -19,8 +21,10 @@ use svc_kit::{
 
 pub use self::{
     backup::{Backup, backup},
+    backup_dir::{BackupDir, BackupState, StoredBackup, backups},
     error::MaintenanceError,
     events::{Events, events},
+    restore::{Restored, restore},
     verify::{Fault, Problem, Progress, Report, verify},
 };
 pub use crate::store::Compacted;
@@ -50,6 +54,14 @@ pub fn rotate_keys(data_dir: &Path, keep: RetiredKeys) -> Result<usize, Maintena
     TokenKeys::rotate(data_dir, keep)?.ok_or_else(|| MaintenanceError::NoKeys {
         path: data_dir.join(KEYS_FILE),
     })
+}
+
+/// Returns the release that last opened the log of a data directory for writing. `None` if it is not recorded.
+///
+/// # Errors
+/// See [`MaintenanceError`].
+pub fn release_of(data_dir: &Path) -> Result<Option<String>, MaintenanceError> {
+    Ok(open(data_dir)?.release()?)
 }
 
 /// The database of a data directory.

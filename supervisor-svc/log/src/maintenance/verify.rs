@@ -16,6 +16,7 @@ use supervisor_core::{
     state::session::Session,
 };
 use thiserror::Error;
+use tokio_util::sync::CancellationToken;
 
 use super::{error::MaintenanceError, open, references};
 use crate::{
@@ -175,6 +176,22 @@ pub fn verify(data_dir: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Report,
     if let Err(error) = each_session(&log, &mut report, tell) {
         report.damage.push(error.to_string());
     }
+    Ok(report)
+}
+
+/// Verifies the sessions of a copy, whose pages were checked when it was made.
+///
+/// # Errors
+/// See [`verify`], and [`MaintenanceError::Cancelled`].
+pub(super) fn verify_copy(directory: &Path, cancel: &CancellationToken) -> Result<Report, MaintenanceError> {
+    let mut log = open(directory)?;
+    log.interrupt_on(cancel)?;
+    let mut report = Report::default();
+    let checked = each_session(&log, &mut report, &mut |_| {});
+    if cancel.is_cancelled() {
+        return Err(MaintenanceError::Cancelled);
+    }
+    checked?;
     Ok(report)
 }
 

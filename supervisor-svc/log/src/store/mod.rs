@@ -35,9 +35,14 @@ pub use self::{
     },
     error::{AppendError, Invalid, OpenError, ReadError, Refusal, Side, WriteError},
     memory::MemoryStore,
-    sqlite::{Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, SqliteStore, compact, copy},
+    sqlite::{
+        Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, SqliteStore, bytes_of, compact, copy,
+    },
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery},
 };
+
+/// The release of this program, which a log records when it is opened for writing.
+pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 /// The database's file in a data directory.
 pub const DATABASE: &str = "troupe.db";

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, Transaction, params};
 use supervisor_core::ids::{Digest, Sequence, SessionId};
 use thiserror::Error;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     checksum,
@@ -23,6 +24,9 @@ use crate::store::{
     error::{OpenError, ReadError},
     limits::MAX_PAGE,
 };
+
+/// Number of the engine's instructions between two checks for cancellation.
+const CANCEL_CHECK_INTERVAL: i32 = 1_000;
 
 /// Maximum number of page faults that the engine lists.
 const MAX_PAGE_FAULTS: u32 = 10;
@@ -92,6 +96,22 @@ impl LogReader {
     pub fn open(database: &Path) -> Result<Self, OpenError> {
         let connection = schema::open_for_reading(database)?;
         Ok(Self { connection })
+    }
+
+    /// Returns the release that last opened the database for writing. `None` if it is not recorded.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    pub fn release(&self) -> Result<Option<String>, ReadError> {
+        Ok(schema::release(&self.connection)?)
+    }
+
+    /// Makes every read fail once the token is cancelled.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    pub fn interrupt_on(&mut self, cancel: &CancellationToken) -> Result<(), ReadError> {
+        Ok(interrupt_on(&mut self.connection, cancel)?)
     }
 
     /// Runs the engine's integrity check and returns the faults of the file's pages, or nothing if they are sound.
@@ -169,6 +189,12 @@ impl LogReader {
             head,
         }))
     }
+}
+
+/// Makes statements of a connection fail once the token is cancelled.
+fn interrupt_on(connection: &mut Connection, cancel: &CancellationToken) -> Result<(), rusqlite::Error> {
+    let cancel = cancel.clone();
+    connection.progress_handler(CANCEL_CHECK_INTERVAL, Some(move || cancel.is_cancelled()))
 }
 
 /// A consistent snapshot of a session's stored log and related data. It lasts as long as this value.
@@ -300,8 +326,9 @@ fn empty_log(connection: &Connection) -> Result<(), MaintainError> {
     if was_busy { Err(MaintainError::InUse) } else { Ok(()) }
 }
 
-/// The size of a database with its write-ahead log, which is missing after an orderly end.
-fn bytes_of(database: &Path) -> u64 {
+/// Returns the size of a database with its write-ahead log, which is missing after an orderly end.
+#[must_use]
+pub fn bytes_of(database: &Path) -> u64 {
     let mut log = database.as_os_str().to_owned();
     log.push("-wal");
     let size = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
@@ -315,8 +342,8 @@ fn bytes_of(database: &Path) -> u64 {
 /// [`EventStore::log_id`]: crate::store::EventStore::log_id
 ///
 /// # Errors
-/// See [`MaintainError`]. No copy is left behind after an error. An existing file is not changed.
-pub fn copy(database: &Path, into: &Path) -> Result<u64, MaintainError> {
+/// See [`MaintainError`]. No copy is left behind after an error or a cancellation. An existing file is not changed.
+pub fn copy(database: &Path, into: &Path, cancel: &CancellationToken) -> Result<u64, MaintainError> {
     let write = |cause| MaintainError::Write {
         path: into.to_owned(),
         cause,
@@ -328,7 +355,7 @@ pub fn copy(database: &Path, into: &Path) -> Result<u64, MaintainError> {
         .mode(0o600)
         .open(into)
         .map_err(write)?;
-    let copied = fill(database, into).and_then(|()| make_durable(into).map_err(write));
+    let copied = fill(database, into, cancel).and_then(|()| make_durable(into).map_err(write));
     if copied.is_err() {
         // The first error is the one to report.
         let _ = fs::remove_file(into);
@@ -336,16 +363,16 @@ pub fn copy(database: &Path, into: &Path) -> Result<u64, MaintainError> {
     copied
 }
 
-fn fill(database: &Path, into: &Path) -> Result<(), MaintainError> {
+fn fill(database: &Path, into: &Path, cancel: &CancellationToken) -> Result<(), MaintainError> {
     let Some(target) = into.to_str() else {
         return Err(MaintainError::Write {
             path: into.to_owned(),
             cause: io::Error::new(io::ErrorKind::InvalidInput, "the path is not valid UTF-8"),
         });
     };
-    let source = schema::open_for_reading(database)?;
-    source
-        .execute("VACUUM INTO ?1", params![target])
+    let mut source = schema::open_for_reading(database)?;
+    interrupt_on(&mut source, cancel)
+        .and_then(|()| source.execute("VACUUM INTO ?1", params![target]))
         .map_err(|cause| MaintainError::Copy {
             path: into.to_owned(),
             cause,

@@ -24,7 +24,9 @@ use supervisor_core::{
 };
 use uuid::Uuid;
 
-pub use self::maintain::{Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, compact, copy};
+pub use self::maintain::{
+    Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, bytes_of, compact, copy,
+};
 use self::{
     checkpointer::Checkpointer,
     readers::Readers,

@@ -2,15 +2,18 @@
 
 use std::{cmp::Ordering, fs, io, path::Path};
 
-use rusqlite::{Connection, MAIN_DB, OpenFlags, TransactionBehavior, config::DbConfig, params};
+use rusqlite::{Connection, MAIN_DB, OpenFlags, OptionalExtension as _, TransactionBehavior, config::DbConfig, params};
 use uuid::Uuid;
 
 use crate::store::{
+    RELEASE,
     error::OpenError,
     limits::{BUSY_TIMEOUT, READER_CACHE_KIB, STATEMENT_CACHE},
 };
 
-/// The version of the schema, stored in the file as `user_version`. Each change of the tables increments it.
+/// The version of the schema, stored in the file as `user_version`. Each change of the tables increments it. With
+/// scheduled backups, the supervisor backs the file up before a release that did not write it opens it, and therefore
+/// before any migration.
 const VERSION: i64 = 5;
 
 /// The tables of an empty log.
@@ -171,6 +174,11 @@ pub(super) fn open_writer(path: &Path, evidence: Option<&str>) -> Result<(Connec
         create_tables(&mut connection)?;
     }
     let log_id = log_id(&connection)?;
+    connection.execute(
+        "INSERT INTO meta (key, value) VALUES ('release', ?1) \
+         ON CONFLICT DO UPDATE SET value = excluded.value WHERE value <> excluded.value",
+        params![RELEASE.as_bytes()],
+    )?;
     Ok((connection, log_id))
 }
 
@@ -355,6 +363,15 @@ fn log_id(connection: &Connection) -> Result<Uuid, OpenError> {
     )?;
     let bytes = connection.query_row("SELECT value FROM meta WHERE key = 'log_id'", [], |row| row.get(0))?;
     Ok(Uuid::from_bytes(bytes))
+}
+
+/// Returns the release that last opened the file for writing.
+///
+/// # Errors
+/// The engine's.
+pub(super) fn release(connection: &Connection) -> Result<Option<String>, rusqlite::Error> {
+    let select = "SELECT CAST(value AS TEXT) FROM meta WHERE key = 'release'";
+    connection.query_row(select, [], |row| row.get(0)).optional()
 }
 
 #[cfg(test)]
