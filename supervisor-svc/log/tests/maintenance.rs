@@ -637,7 +637,7 @@ async fn prune_keeps_newest_complete_backups() {
 }
 
 #[tokio::test]
-async fn cancelled_backup_leaves_nothing_and_interrupted_one_does_not_count() {
+async fn cancelled_backup_leaves_nothing() {
     let (directory, _store) = sound().await;
     let parent = tempfile::tempdir().unwrap();
     let backups = BackupDir::open(parent.path(), directory.path()).unwrap();
@@ -646,7 +646,13 @@ async fn cancelled_backup_leaves_nothing_and_interrupted_one_does_not_count() {
     let error = backups.create(directory.path(), at(1), &cancelled).unwrap_err();
     assert!(matches!(error, MaintenanceError::Cancelled), "{error}");
     assert_eq!(listed(parent.path()), []);
+}
 
+#[tokio::test]
+async fn interrupted_backup_does_not_count() {
+    let (directory, _store) = sound().await;
+    let parent = tempfile::tempdir().unwrap();
+    let backups = BackupDir::open(parent.path(), directory.path()).unwrap();
     let interrupted = parent.path().join("19700101T000002Z.unfinished");
     fs::create_dir(&interrupted).unwrap();
     fs::write(interrupted.join("troupe.db.unfinished"), "half").unwrap();

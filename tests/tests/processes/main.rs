@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod audit;
+mod backups;
 mod desktop_notifications;
 mod export;
 mod mcp;

@@ -25,7 +25,7 @@ use troupe_tests::{
 const EXPIRY: &str = "troupe_tls_certificate_expiry_seconds";
 
 /// Returns the response to a plain HTTP request.
-async fn get(address: &str, path: &str) -> String {
+pub(crate) async fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -79,6 +79,7 @@ fn every_metric_that_rules_and_panels_name_exists() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn admin_port_serves_health_and_metrics() {
     let home = Home::default();
+    fs::create_dir(home.path().join("backups")).unwrap();
     let arguments = [
         Up::WITH_RUNNER,
         &[
@@ -87,6 +88,8 @@ async fn admin_port_serves_health_and_metrics() {
             "127.0.0.1:0",
             "--max-threads",
             "1",
+            "--backup-dir",
+            "backups",
         ],
     ]
     .concat();
@@ -125,6 +128,10 @@ async fn admin_port_serves_health_and_metrics() {
     watch.snapshot().await;
     tree.note(&tree.root, "to be watched").await;
     watch.event().await;
+    within("a backup", async {
+        while !get(&admin, "/metrics").await.contains("\ntroupe_backup_size_bytes") {}
+    })
+    .await;
 
     let answer = get(&admin, "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -141,6 +148,8 @@ async fn admin_port_serves_health_and_metrics() {
         "troupe_threads{status=\"COMPLETED\"} 1",
         "troupe_threads{status=\"SHUTDOWN\"} 1",
         "troupe_spawns_refused_total{reason=\"TEMPLATE_NOT_FOUND\"} 1",
+        "troupe_backup_interval_seconds 86400",
+        "troupe_backup_failures_total 0",
         "troupe_slots{state=\"taken\"} 0",
         "troupe_slots{state=\"free\"} 1",
         "troupe_runners 1",

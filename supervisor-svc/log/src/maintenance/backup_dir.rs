@@ -13,6 +13,7 @@ use std::{
     io,
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use prost_types::Timestamp;
@@ -115,8 +116,8 @@ impl BackupDir {
         Ok(complete.iter().map(|stored| stored.time).rfind(|time| *time <= now))
     }
 
-    /// Makes a backup of a data directory under the name of `now`, and verifies every session in it. The service may
-    /// be running. An interrupted backup is removed by the next call.
+    /// Makes a backup of a data directory under the name of `now`, or of the next second without a backup, and verifies
+    /// every session in it. The service may be running. An interrupted backup is removed by the next call.
     ///
     /// # Errors
     /// See [`MaintenanceError`]. [`MaintenanceError::Unsound`] if sessions are damaged: then the copy remains as
@@ -128,8 +129,12 @@ impl BackupDir {
         cancel: &CancellationToken,
     ) -> Result<Backup, MaintenanceError> {
         self.remove_all(BackupState::Unfinished)?;
-        let unfinished = self.place(now, BackupState::Unfinished);
-        self.fill(&unfinished, data_dir, now, cancel).map_err(|error| {
+        let mut time = now;
+        while self.place(time, BackupState::Complete).exists() {
+            time = time.plus(Duration::from_secs(1));
+        }
+        let unfinished = self.place(time, BackupState::Unfinished);
+        self.fill(&unfinished, data_dir, time, cancel).map_err(|error| {
             // The first error is the one to report. The next call removes a directory that remains.
             let _ = remove_backup(&unfinished);
             match cancel.is_cancelled() {
@@ -143,7 +148,7 @@ impl BackupDir {
         &self,
         unfinished: &Path,
         data_dir: &Path,
-        now: UnixMillis,
+        time: UnixMillis,
         cancel: &CancellationToken,
     ) -> Result<Backup, MaintenanceError> {
         self.check_space(&database_of(data_dir)?)?;
@@ -151,11 +156,11 @@ impl BackupDir {
         let report = verify_copy(unfinished, cancel)?;
         self.remove_all(BackupState::Faulty)?;
         if !report.is_sound() {
-            let faulty = self.place(now, BackupState::Faulty);
+            let faulty = self.place(time, BackupState::Faulty);
             self.rename(unfinished, &faulty)?;
             return Err(MaintenanceError::unsound(faulty, &report));
         }
-        self.rename(unfinished, &self.place(now, BackupState::Complete))?;
+        self.rename(unfinished, &self.place(time, BackupState::Complete))?;
         Ok(made)
     }
 
@@ -258,7 +263,8 @@ pub fn backups(directory: &Path) -> Result<Vec<StoredBackup>, MaintenanceError> 
 /// Returns the directory of a backup: `path` itself, or the newest complete backup in it.
 ///
 /// # Errors
-/// [`MaintenanceError::BackupDir`] if the directory cannot be read, [`MaintenanceError::NoBackup`] if it has none.
+/// [`MaintenanceError::BackupDir`] if the directory cannot be read, [`MaintenanceError::NoBackup`] if no backup in it is
+/// complete.
 pub(super) fn find_backup(path: &Path) -> Result<PathBuf, MaintenanceError> {
     if database_of(path).is_ok() {
         return Ok(path.to_owned());
