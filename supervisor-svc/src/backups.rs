@@ -14,10 +14,7 @@ use std::{
 
 use clap::Args;
 use opentelemetry::metrics::{Counter, Histogram};
-use supervisor_log::{
-    maintenance::{self, Backup, BackupDir, MaintenanceError},
-    store::RELEASE,
-};
+use supervisor_log::maintenance::{self, Backup, BackupDir, MaintenanceError};
 use svc_kit::{
     duration,
     instruments::{counter, meter},
@@ -105,26 +102,28 @@ pub struct BackupSettings {
 }
 
 /// Makes a backup if another release wrote the log, before this release changes it. A failure is logged and counted.
-/// If the future is dropped, the backup is cancelled.
+/// A log without a change since the newest backup needs no other, so repeated starts make one backup. If the future is
+/// dropped, the backup is cancelled.
 pub(crate) async fn before_upgrade(settings: &BackupSettings, data_dir: &Path) {
     let cancel = CancellationToken::new();
     let _guard = cancel.clone().drop_guard();
     let (settings, data_dir) = (settings.clone(), data_dir.to_owned());
     let backing_up = tokio::task::spawn_blocking(move || {
         // A log that cannot be read is reported when it is opened.
-        let Ok(release) = maintenance::release_of(&data_dir) else {
-            return;
-        };
-        if release.as_deref() == Some(RELEASE) {
+        if !maintenance::is_of_other_release(&data_dir).unwrap_or(false) {
             return;
         }
-        let made = BackupDir::open(&settings.directory, &data_dir)
-            .and_then(|directory| directory.create(&data_dir, Clock::system().now(), &cancel));
+        let made = BackupDir::open(&settings.directory, &data_dir).and_then(|directory| {
+            if !directory.is_current(&data_dir)? {
+                directory.create(&data_dir, Clock::system().now(), &cancel)?;
+            }
+            Ok(())
+        });
         match made {
-            Ok(_) => tracing::info!(release, "log of another release backed up"),
+            Ok(()) => tracing::info!("the log of another release has a backup"),
             Err(error) => {
                 failures().add(1, &[]);
-                tracing::error!(release, %error, "log of another release not backed up");
+                tracing::error!(%error, "the log of another release has no backup");
             }
         }
     });

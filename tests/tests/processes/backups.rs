@@ -1,6 +1,10 @@
 //! Scheduled backups of a real supervisor: schedule, retention, interruption, an unusable directory, and restoration.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use serde_json::Value;
 use supervisor_log::{
@@ -62,6 +66,17 @@ async fn until(home: &Home, wanted: impl Fn(&[StoredBackup]) -> bool) -> Vec<Sto
         }
     })
     .await
+}
+
+/// Waits until the next backup has another name than the newest one.
+async fn next_second(home: &Home) {
+    let newest = Duration::from_millis(complete(home).last().unwrap().time.get());
+    within("the next second", async {
+        while UNIX_EPOCH.elapsed().unwrap().as_secs() <= newest.as_secs() {
+            yield_now().await;
+        }
+    })
+    .await;
 }
 
 /// Returns a metric of the process with this admin port.
@@ -269,6 +284,7 @@ async fn log_of_another_release_is_backed_up_first() {
     let first = up(&home, "24h", &[]).await;
     until(&home, |found| found.len() == 1).await;
     assert!(first.terminate().await.success());
+    next_second(&home).await;
     let database = rusqlite::Connection::open(data_dir(&home).join(DATABASE)).unwrap();
     let changed = database.execute("UPDATE meta SET value = x'302E30' WHERE key = 'release'", []);
     assert_eq!(changed, Ok(1));
@@ -280,7 +296,19 @@ async fn log_of_another_release_is_backed_up_first() {
         2,
         "the backup is complete before the service serves"
     );
-    second.kill().await;
+    assert!(second.terminate().await.success());
+
+    next_second(&home).await;
+    // No migration exists, so the start fails. The log is backed up as it would be before a migration, and only once.
+    let database = rusqlite::Connection::open(data_dir(&home).join(DATABASE)).unwrap();
+    database.pragma_update(None, "user_version", 1).unwrap();
+    drop(database);
+    for _ in 0..2 {
+        let refused = home.run(&[Up::ARGUMENTS, &["--backup-dir", BACKUPS]].concat()).await;
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert!(error.contains("the database has schema version 1"), "{error}");
+        assert_eq!(complete(&home).len(), 3, "{error}");
+    }
 }
 
 #[tokio::test]

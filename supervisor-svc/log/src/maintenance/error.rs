@@ -143,6 +143,17 @@ pub enum MaintenanceError {
 }
 
 impl MaintenanceError {
+    /// Returns whether the log has the schema of an older release.
+    pub(super) const fn is_outdated(&self) -> bool {
+        matches!(
+            self,
+            Self::Open {
+                source: OpenError::Outdated { .. },
+                ..
+            }
+        )
+    }
+
     /// The error about a copy in `path` for which `report` lists problems.
     pub(super) fn unsound(path: PathBuf, report: &Report) -> Self {
         let damage = report.damage.first().cloned();

@@ -28,7 +28,7 @@ pub use self::{
     verify::{Fault, Problem, Progress, Report, verify},
 };
 pub use crate::store::Compacted;
-use crate::store::{self, DATABASE, LogReader};
+use crate::store::{self, DATABASE, LogReader, RELEASE};
 
 /// Compacts the log of a data directory and frees the space of deleted data. The directory must not be in use.
 ///
@@ -56,12 +56,16 @@ pub fn rotate_keys(data_dir: &Path, keep: RetiredKeys) -> Result<usize, Maintena
     })
 }
 
-/// Returns the release that last opened the log of a data directory for writing. `None` if it is not recorded.
+/// Returns whether another release, or one with an older schema, last opened the log of a data directory for writing.
 ///
 /// # Errors
 /// See [`MaintenanceError`].
-pub fn release_of(data_dir: &Path) -> Result<Option<String>, MaintenanceError> {
-    Ok(open(data_dir)?.release()?)
+pub fn is_of_other_release(data_dir: &Path) -> Result<bool, MaintenanceError> {
+    match open(data_dir) {
+        Ok(log) => Ok(log.release()?.as_deref() != Some(RELEASE)),
+        Err(error) if error.is_outdated() => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// The database of a data directory.

@@ -36,7 +36,8 @@ pub use self::{
     error::{AppendError, Invalid, OpenError, ReadError, Refusal, Side, WriteError},
     memory::MemoryStore,
     sqlite::{
-        Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, SqliteStore, bytes_of, compact, copy,
+        Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, SqliteStore, bytes_of, changed_at,
+        compact, copy,
     },
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery},
 };

@@ -6,6 +6,7 @@ use std::{
     io,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use bytes::Bytes;
@@ -329,14 +330,31 @@ fn empty_log(connection: &Connection) -> Result<(), MaintainError> {
 /// Returns the size of a database with its write-ahead log, which is missing after an orderly end.
 #[must_use]
 pub fn bytes_of(database: &Path) -> u64 {
+    let size = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
+    size(database).saturating_add(size(&log_of(database)))
+}
+
+/// Returns the path of a database's write-ahead log.
+fn log_of(database: &Path) -> PathBuf {
     let mut log = database.as_os_str().to_owned();
     log.push("-wal");
-    let size = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
-    size(database).saturating_add(size(Path::new(&log)))
+    log.into()
+}
+
+/// Returns when a database or its write-ahead log was last written. `None` if the file system does not know it.
+#[must_use]
+pub fn changed_at(database: &Path) -> Option<SystemTime> {
+    // A reader creates an empty write-ahead log.
+    let log = fs::metadata(log_of(database)).ok().filter(|found| found.len() > 0);
+    let written = fs::metadata(database).ok()?.modified().ok()?;
+    match log {
+        Some(log) => Some(written.max(log.modified().ok()?)),
+        None => Some(written),
+    }
 }
 
 /// Copies a database as of one moment into a new file and returns the copy's size in bytes. The database may have an
-/// active writer. Only the owner can access the copy. The copy is checked, durable and compacted, and it has no log
+/// active writer, and may have the schema of an older release. Only the owner can access the copy. The copy is checked, durable and compacted, and it has no log
 /// id: see [`EventStore::log_id`].
 ///
 /// [`EventStore::log_id`]: crate::store::EventStore::log_id
@@ -370,7 +388,7 @@ fn fill(database: &Path, into: &Path, cancel: &CancellationToken) -> Result<(), 
             cause: io::Error::new(io::ErrorKind::InvalidInput, "the path is not valid UTF-8"),
         });
     };
-    let mut source = schema::open_for_reading(database)?;
+    let mut source = schema::open_for_copying(database)?;
     interrupt_on(&mut source, cancel)
         .and_then(|()| source.execute("VACUUM INTO ?1", params![target]))
         .map_err(|cause| MaintainError::Copy {

@@ -25,7 +25,7 @@ use supervisor_core::{
 use uuid::Uuid;
 
 pub use self::maintain::{
-    Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, bytes_of, compact, copy,
+    Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, bytes_of, changed_at, compact, copy,
 };
 use self::{
     checkpointer::Checkpointer,

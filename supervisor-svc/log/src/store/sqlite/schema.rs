@@ -12,7 +12,7 @@ use crate::store::{
 };
 
 /// The version of the schema, stored in the file as `user_version`. Each change of the tables increments it. With
-/// scheduled backups, the supervisor backs the file up before a release that did not write it opens it, and therefore
+/// scheduled backups, a supervisor of another release or version backs the file up before it opens it, and therefore
 /// before any migration.
 const VERSION: i64 = 5;
 
@@ -228,6 +228,19 @@ pub(super) fn open_for_reading(path: &Path) -> Result<Connection, OpenError> {
     let connection = open_reader(path)?;
     check_version(version_of(&connection)?)?;
     Ok(connection)
+}
+
+/// Opens the file for a copy of it. The file may have an active writer, and may be of an older version.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(super) fn open_for_copying(path: &Path) -> Result<Connection, OpenError> {
+    refuse_empty(path)?;
+    let connection = open_reader(path)?;
+    match check_version(version_of(&connection)?) {
+        Ok(()) | Err(OpenError::Outdated { .. }) => Ok(connection),
+        Err(error) => Err(error),
+    }
 }
 
 /// Opens the file for work on it as a whole, while it has no other writer. It is not created.
