@@ -214,3 +214,22 @@ lifecycle:
 {{- define "troupe.grace" -}}
 terminationGracePeriodSeconds: 30
 {{- end }}
+
+{{- /* Volumes of the supervisor that its maintenance Job also has, and where they are mounted. */}}
+{{- define "troupe.storeVolumes" -}}
+{{- if .Values.supervisor.backups.enabled -}}
+- name: backups
+  persistentVolumeClaim: {claimName: {{ .Values.supervisor.backups.existingClaim | default (printf "%s-backups" (include "troupe.name" .)) }}}
+{{ end }}
+{{- with .Values.supervisor.volumes }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+{{- define "troupe.storeMounts" -}}
+{{- if .Values.supervisor.backups.enabled -}}
+- {name: backups, mountPath: /backups}
+{{ end }}
+{{- with .Values.supervisor.volumeMounts }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}

@@ -21,7 +21,6 @@ _POD = {
     "securityContext": None,
     "terminationGracePeriodSeconds": None,
     "restartPolicy": "Never",
-    "initContainers": None,
     "containers": None,
     "volumes": None,
 }
@@ -63,8 +62,7 @@ class Pod:
         self.name = name
         self.spec = workload["spec"]["template"]["spec"]
         refuse_unknown(self.spec, _POD)
-        self.first = self.spec.get("initContainers", [])
-        for container in (*self.first, *self.spec["containers"]):
+        for container in self.spec["containers"]:
             refuse_unknown(container, _CONTAINER)
         self.claims = [claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", [])]
         (self.main,) = self.spec["containers"]
@@ -76,22 +74,19 @@ class Pod:
 
     def start(self, until_ready=True):
         """As far as ready, or as started. Fails with the output of `kubectl describe` and `kubectl logs`."""
-        if self.first:
-            raise NotImplementedError("init containers of a pod that goes on")
         self.prepare()
         self.process = self.run(self.main)
         self.await_start(until_ready)
         return self
 
     def complete(self, seconds=60):
-        """All of a pod that ends: one container after the other, until one fails. Answers what the last one said."""
+        """Runs a pod that ends by itself. Returns its output."""
         self.prepare()
         try:
-            for container in (*self.first, self.main):
-                self.process = self.run(container)
-                status = self.process.wait(timeout=seconds)
-                if status != 0:
-                    raise Failed(f"{container['name']} ended with {status}; the log:\n{self.log(container)}")
+            self.process = self.run(self.main)
+            status = self.process.wait(timeout=seconds)
+            if status != 0:
+                raise Failed(f"{self.main['name']} ended with {status}; the log:\n{self.log()}")
             return self.log()
         finally:
             self.kill()
@@ -187,8 +182,8 @@ class Pod:
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
 
-    def log(self, container=None):
-        text = (self.directory / f"{(container or self.main)['name']}.log").read_text()
+    def log(self):
+        text = (self.directory / f"{self.main['name']}.log").read_text()
         return text[-4000:]
 
     # -- ending
