@@ -6,7 +6,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use supervisor_log::{
     maintenance::{BackupState, StoredBackup, backups},
     store::DATABASE,
@@ -14,6 +14,7 @@ use supervisor_log::{
 use tokio::{process::Command, task::yield_now};
 use troupe_proto::supervisor::v1::CreateSessionRequest;
 use troupe_tests::{
+    agents::{message, settled},
     client::supervisor,
     process::{Home, Up, service, terminate},
     tree::Tree,
@@ -309,6 +310,63 @@ async fn log_of_another_release_is_backed_up_first() {
         assert!(error.contains("the database has schema version 1"), "{error}");
         assert_eq!(complete(&home).len(), 3, "{error}");
     }
+}
+
+/// Replies with the number of entries in a directory.
+const COUNT: &str = r#"
+while read -r line; do
+  case "$line" in
+    *'"type":"turn"'*)
+      printf '{"type":"turn_end","outcome":"completed","message":"%d"}\n' "$(ls "$1" | wc -l)"
+  esac
+done
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_of_up_do_not_see_backups() {
+    let home = home_with_backups();
+    let directory = home.path().join(BACKUPS);
+    let program = json!({ "kind": "process", "command": "sh", "args": ["-c", COUNT, "sh", directory] });
+    let programs = json!({ "programs": [program] });
+    fs::write(home.path().join("runner.yaml"), programs.to_string()).unwrap();
+    let more = ["--trust-loopback", "--programs", "runner.yaml", "--backup-dir", BACKUPS];
+    let ready = home.path().join("ready.json");
+    let mut process = home
+        .troupe(&[Up::WITH_RUNNER, &more].concat())
+        .env("PATH", "/usr/bin:/bin")
+        .arg("--ready-file")
+        .arg(&ready)
+        .spawn()
+        .unwrap();
+    until(&home, |found| !found.is_empty()).await;
+    let ready: Value = within("the ready file", async {
+        loop {
+            match fs::read(&ready)
+                .ok()
+                .and_then(|text| serde_json::from_slice(&text).ok())
+            {
+                Some(ready) => return ready,
+                None => yield_now().await,
+            }
+        }
+    })
+    .await;
+    let address = ready["supervisor"].as_str().unwrap().parse().unwrap();
+    let tree = Tree::open(supervisor(address, None), CreateSessionRequest::default()).await;
+    let thread = settled(&tree, &tree.spawn("worker").await.id).await;
+    // Without bubblewrap, nothing is hidden, and the runner says so.
+    let mut confined = Command::new("bwrap");
+    let confined = confined
+        .args(["--unshare-all", "--ro-bind", "/", "/", "true"])
+        .status()
+        .await;
+    let seen = if confined.is_ok_and(|status| status.success()) {
+        "0"
+    } else {
+        "1"
+    };
+    assert_eq!(message(&thread), seen);
+    process.kill().await.unwrap();
 }
 
 #[tokio::test]

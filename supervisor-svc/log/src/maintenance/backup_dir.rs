@@ -174,7 +174,7 @@ impl BackupDir {
         if !report.is_sound() {
             let faulty = self.place(now, BackupState::Faulty);
             self.rename(unfinished, &faulty)?;
-            return Err(MaintenanceError::unsound(faulty, &report));
+            return Err(report.into_error(faulty));
         }
         self.rename(unfinished, &self.place(now, BackupState::Complete))?;
         Ok(made)

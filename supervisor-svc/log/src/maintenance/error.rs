@@ -6,7 +6,6 @@ use supervisor_core::ids::{Sequence, SessionId};
 use svc_kit::{paths::PathsError, secret::SecretError};
 use thiserror::Error;
 
-use super::verify::Report;
 use crate::{
     codec::DecodeError,
     store::{MaintainError, OpenError, ReadError},
@@ -152,21 +151,5 @@ impl MaintenanceError {
                 ..
             }
         )
-    }
-
-    /// The error about a copy in `path` for which `report` lists problems.
-    pub(super) fn unsound(path: PathBuf, report: &Report) -> Self {
-        let damage = report.damage.first().cloned();
-        let fault = || {
-            report
-                .faults
-                .first()
-                .map(|fault| format!("session {}: {}", fault.session, fault.first))
-        };
-        Self::Unsound {
-            path,
-            sessions: report.faults.len(),
-            first: damage.or_else(fault).unwrap_or_default(),
-        }
     }
 }

@@ -86,7 +86,7 @@ fn copy_verified(source: &Path, fresh: &Path) -> Result<(u64, u64), MaintenanceE
     if report.is_sound() {
         Ok((made.bytes, report.sessions))
     } else {
-        Err(MaintenanceError::unsound(source.to_owned(), &report))
+        Err(report.into_error(source.to_owned()))
     }
 }
 

@@ -5,7 +5,10 @@
 //! digest. Every content that an event names is stored, unless the event says that it was omitted. The snapshot and
 //! the stored requests match their checksums. A fault does not stop the check of other sessions.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use supervisor_core::{
     content::ContentRef,
@@ -216,6 +219,18 @@ fn each_session(log: &LogReader, report: &mut Report, tell: &mut dyn FnMut(Progr
 }
 
 impl Report {
+    /// Returns an error about damaged sessions in a copy.
+    pub(super) fn into_error(self, path: PathBuf) -> MaintenanceError {
+        let sessions = self.faults.len();
+        let fault = self.faults.into_iter().next();
+        let fault = fault.map(|fault| format!("session {}: {}", fault.session, fault.first));
+        MaintenanceError::Unsound {
+            path,
+            sessions,
+            first: fault.unwrap_or_default(),
+        }
+    }
+
     fn add(&mut self, check: Check) {
         self.sessions += 1;
         self.events += check.events;
