@@ -126,7 +126,7 @@ fn agents_are_spawned_from_the_screen() {
     screen.until("[transcript]");
     screen.keys("N");
     screen.until("role of the new agent below orchestrator lead");
-    screen.until("explorer");
+    screen.until("ORIGIN");
     screen.keys("\r");
     screen.until("task of");
     screen.keys("say: I am new\r");

@@ -133,7 +133,7 @@ fn request(args: Args) -> Result<ResolveSpawnRequest> {
 /// The origin of values without a recorded origin: they come from the template or are empty.
 const TEMPLATE: &str = "template";
 
-fn text(resolved: &ResolvedSpawn, with_prompt: bool, columns: usize) -> String {
+pub(super) fn text(resolved: &ResolvedSpawn, with_prompt: bool, columns: usize) -> String {
     let mut table = Table::new(["FIELD", "ORIGIN", "VALUE"]);
     let role = match resolved.agent_name.as_str() {
         "" => resolved.agent_type.clone(),

@@ -46,7 +46,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use troupe_proto::{
-    registry::v1::Agent,
+    registry::v1::{Agent, ResolveSpawnRequest},
     supervisor::v1::{
         GetGroupRequest, GetThreadRequest, Group, Runner, SpawnableAgent, Thread, WatchSessionsRequest,
         WatchThreadsRequest,
@@ -63,7 +63,7 @@ use self::{
 };
 use crate::{
     client::Supervisor,
-    commands::agents,
+    commands::{agents, resolve},
     context::Context,
     error::{Error, Result},
     filter::Filter,
@@ -225,6 +225,8 @@ enum Answer {
     Runners(Vec<Runner>),
     Roles(Vec<Agent>),
     Spawnable(String, Vec<SpawnableAgent>),
+    /// The values that an agent of this role would have, as lines.
+    Resolved(String, Vec<String>),
     /// The call for this part has ended.
     Reread(Reread),
     /// A message for the last line.
@@ -378,7 +380,8 @@ impl Top<'_> {
             Answer::Group(group) => self.state.put_group(*group),
             Answer::Runners(runners) => self.state.put_runners(runners),
             Answer::Roles(roles) => self.state.put_roles(roles),
-            Answer::Spawnable(thread, roles) => self.state.put_spawnable(&thread, roles),
+            Answer::Spawnable(thread, roles) => return self.state.put_spawnable(&thread, roles),
+            Answer::Resolved(role, lines) => self.state.put_resolved(role, lines),
             Answer::Reread(part) => {
                 if self.rereading.remove(&part) == Some(true) {
                     return vec![Effect::Reread(part)];
@@ -420,6 +423,17 @@ impl Top<'_> {
                     Err(error) => Answer::Done(Err(error)),
                 }
             }),
+            Effect::Resolve { session, parent, role } => {
+                if let Some(request) = self.state.spawn_request(&session, &parent, &role) {
+                    let context = self.context.clone();
+                    self.answer_with(async move {
+                        match resolved(&context, request).await {
+                            Ok(lines) => Answer::Resolved(role, lines),
+                            Err(error) => Answer::Done(Err(error)),
+                        }
+                    });
+                }
+            }
             Effect::Reread(part) => self.reread(part),
             Effect::Run { arguments, .. } => {
                 let mut child = self.child(&arguments)?;
@@ -544,6 +558,14 @@ impl Top<'_> {
         drop(input);
         self.resume()
     }
+}
+
+/// Resolves a spawn. Returns its values with their origins as lines.
+async fn resolved(context: &Context, request: ResolveSpawnRequest) -> Result<Vec<String>> {
+    let answer = context.registry().await?.resolve_spawn(request).await?.into_inner();
+    let resolved = answer.resolved.ok_or_else(Error::empty_answer)?;
+    let text = resolve::text(&resolved, false, usize::MAX);
+    Ok(text.lines().map(ToOwned::to_owned).collect())
 }
 
 /// Reads a part of a session. `None`: it is gone, or cannot be read now; a later event causes another call.

@@ -318,9 +318,20 @@ fn spawn_offers_the_roles_of_the_parent() {
         description: format!("Use `{name}`"),
         ..SpawnableAgent::default()
     };
-    state.put_spawnable(&id("0000aa01"), vec![role("explorer"), role("worker")]);
+    let asked = state.put_spawnable(&id("0000aa01"), vec![role("explorer"), role("worker")]);
+    let resolve = |role: &str| Effect::Resolve {
+        session: id("0000cc03"),
+        parent: id("0000aa01"),
+        role: role.to_owned(),
+    };
+    assert_eq!(asked, [resolve("explorer")]);
     assert!(text(&state).contains("role of the new agent below orchestrator lead"));
-    press(&mut state, "j enter");
+    let request = state.spawn_request(&id("0000cc03"), &id("0000aa01"), "worker").unwrap();
+    assert_eq!(request.inherited.unwrap().model, "gpt-5.2");
+    assert_eq!(press(&mut state, "j"), [resolve("worker")]);
+    state.put_resolved("worker".to_owned(), vec!["model  role  gpt-5.2-codex".to_owned()]);
+    assert!(text(&state).contains("model  role  gpt-5.2-codex"), "{}", text(&state));
+    press(&mut state, "enter");
     type_text(&mut state, "Fix it");
     let spawned = press(&mut state, "enter");
     let expected = ["spawn", "worker", "--parent", &id("0000aa01"), "--message", "Fix it"];
@@ -506,4 +517,31 @@ fn details_of_another_thread_are_not_shown() {
     assert!(matches!(state.rows.first(), Some(super::rows::Row::NeedsHeading(3))));
     let key = super::rows::key(&state.rows[0], &state.model, &[], &[]);
     assert_eq!(key, Some(Key::NeedsHeading));
+}
+
+/// Panics as a process that has taken over the terminal. Not a test of its own.
+#[test]
+#[ignore = "panics for `panic_restores_the_terminal`"]
+fn panics_on_the_screen() {
+    super::terminal::restore_at_panic();
+    panic!("on purpose");
+}
+
+#[test]
+fn panic_restores_the_terminal() {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--ignored",
+            "--nocapture",
+            "--exact",
+            "commands::top::tests::panics_on_the_screen",
+        ])
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        shown.contains("\u{1b}[?1049l") && shown.contains("\u{1b}[?25h"),
+        "{shown:?}"
+    );
+    assert!(String::from_utf8(output.stderr).unwrap().contains("on purpose"));
 }

@@ -447,12 +447,15 @@ impl State {
             self.edit(Purpose::Run, "troupe", "spawn ");
             return Vec::new();
         };
-        let (parent, parent_name) = (parent.thread_id.clone(), name(parent));
+        let (session, parent_name) = (parent.session_id.clone(), name(parent));
+        let parent = parent.thread_id.clone();
         self.mode = Mode::Pick(Picker {
             parent: parent.clone(),
             parent_name,
             roles: None,
             place: 0,
+            resolved: None,
+            session,
         });
         vec![Effect::ReadSpawnable(parent)]
     }

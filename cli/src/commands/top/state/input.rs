@@ -45,8 +45,14 @@ impl State {
         };
         let roles = picker.roles.as_deref().unwrap_or_default();
         match keys::command(event) {
-            Some(Command::Down) => picker.place = (picker.place + 1).min(roles.len().saturating_sub(1)),
-            Some(Command::Up) => picker.place = picker.place.saturating_sub(1),
+            Some(Command::Down) => {
+                picker.place = (picker.place + 1).min(roles.len().saturating_sub(1));
+                return picker.resolve();
+            }
+            Some(Command::Up) => {
+                picker.place = picker.place.saturating_sub(1);
+                return picker.resolve();
+            }
             Some(Command::Open) => {
                 if let Some(role) = roles.get(picker.place) {
                     let purpose = Purpose::Task {

@@ -11,7 +11,7 @@ use std::{
 
 use crossterm::event::{KeyEvent, MouseEvent, MouseEventKind};
 use troupe_proto::{
-    registry::v1::Agent,
+    registry::v1::{Agent, InheritedSettings, ResolveSpawnRequest},
     supervisor::v1::{Approval, Group, Runner, SpawnableAgent, Thread, WatchThreadsResponse},
 };
 use tui_input::{Input, InputRequest};
@@ -49,6 +49,12 @@ pub(super) enum Effect {
     ReadRoles,
     /// List the roles that a thread may spawn.
     ReadSpawnable(String),
+    /// Resolve a spawn of the role below the thread.
+    Resolve {
+        session: String,
+        parent: String,
+        role: String,
+    },
     /// Run a command of this program.
     Run {
         arguments: Vec<String>,
@@ -97,6 +103,27 @@ pub(super) struct Picker {
     /// `None`: not loaded yet.
     pub(super) roles: Option<Vec<SpawnableAgent>>,
     pub(super) place: usize,
+    /// A role with the values that its agent would have, and their origins.
+    pub(super) resolved: Option<(String, Vec<String>)>,
+    session: String,
+}
+
+impl Picker {
+    /// Returns the marked role.
+    pub(super) fn marked(&self) -> Option<&SpawnableAgent> {
+        self.roles.as_deref()?.get(self.place)
+    }
+
+    /// Asks for the values of the marked role.
+    fn resolve(&self) -> Vec<Effect> {
+        let role = self.marked().map(|role| role.agent_type.clone());
+        let resolve = role.map(|role| Effect::Resolve {
+            session: self.session.clone(),
+            parent: self.parent.clone(),
+            role,
+        });
+        resolve.into_iter().collect()
+    }
 }
 
 /// What the keys do.
@@ -261,12 +288,42 @@ impl State {
     }
 
     /// Sets the roles of the choice for a parent.
-    pub(super) fn put_spawnable(&mut self, thread: &str, roles: Vec<SpawnableAgent>) {
-        if let Mode::Pick(picker) = &mut self.mode
-            && picker.parent == thread
-        {
-            picker.roles = Some(roles);
+    pub(super) fn put_spawnable(&mut self, thread: &str, roles: Vec<SpawnableAgent>) -> Vec<Effect> {
+        match &mut self.mode {
+            Mode::Pick(picker) if picker.parent == thread => {
+                picker.roles = Some(roles);
+                picker.resolve()
+            }
+            _ => Vec::new(),
         }
+    }
+
+    /// Sets the values of a role of the choice.
+    pub(super) fn put_resolved(&mut self, role: String, lines: Vec<String>) {
+        if let Mode::Pick(picker) = &mut self.mode {
+            picker.resolved = Some((role, lines));
+        }
+    }
+
+    /// Returns the request that resolves a spawn of the role below the thread.
+    pub(super) fn spawn_request(&self, session: &str, parent: &str, role: &str) -> Option<ResolveSpawnRequest> {
+        let followed = self.model.followed(session)?;
+        let parent = followed.view.thread(parent)?;
+        let session = followed.session();
+        Some(ResolveSpawnRequest {
+            cwd: session.cwd.clone(),
+            workspace_digest: session.workspace_digest.clone(),
+            agent_type: Some(role.to_owned()),
+            inherited: Some(InheritedSettings {
+                model: parent.model.clone(),
+                reasoning_effort: parent.reasoning_effort.clone(),
+                provider: parent.provider.clone(),
+                sandbox: parent.sandbox,
+                ..InheritedSettings::default()
+            }),
+            mode: session.mode,
+            ..ResolveSpawnRequest::default()
+        })
     }
 
     /// Applies a change of the details.

@@ -65,23 +65,20 @@ pub(super) fn draw_picker(picker: &Picker, state: &State, canvas: &mut Canvas<'_
         };
         canvas.line(Rect { y, height: 1, ..inside }, &line, modifier);
     }
-    let Some(role) = roles.get(picker.place) else {
-        return;
-    };
     let below = Rect::new(
         inside.x,
         inside.y + inside.height / 2,
         inside.width,
         inside.height - inside.height / 2,
     );
-    let text = ui::Fields::default()
-        .field("model", role.model())
-        .field("effort", role.reasoning_effort())
-        .field("allow", role.allow_list.join(" "))
-        .field("deny", role.deny_list.join(" "))
-        .render();
-    let lines: Vec<Styled<'static>> = styled(&text).iter().flat_map(|line| wrap(line, columns, 2)).collect();
-    canvas.lines(below, &lines);
+    let marked = picker.marked().map(|role| role.agent_type.as_str());
+    if let Some((role, resolved)) = &picker.resolved
+        && marked == Some(role.as_str())
+    {
+        let lines = resolved.iter().flat_map(|line| styled(line));
+        let lines: Vec<Styled<'static>> = lines.flat_map(|line| wrap(&line, columns, 2)).collect();
+        canvas.lines(below, &lines);
+    }
 }
 
 /// Draws the last line: the line of input, the question, the notice or the keys.
