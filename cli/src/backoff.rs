@@ -2,36 +2,48 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 /// The delay before the second consecutive attempt. Later delays double.
 const FIRST: Duration = Duration::from_millis(200);
 /// Maximum delay between two attempts.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The delay before the next attempt. Zero before the first attempt.
+/// The delay before the next attempt. None before the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Backoff(Duration);
+pub(crate) struct Backoff {
+    delay: Duration,
+    /// When the delay is over.
+    until: Option<Instant>,
+}
 
 impl Backoff {
     /// Creates a delay of zero.
     pub(crate) const fn new() -> Self {
-        Self(Duration::ZERO)
+        Self {
+            delay: Duration::ZERO,
+            until: None,
+        }
     }
 
     /// Resets the delay to zero after a received message.
     pub(crate) const fn reset(&mut self) {
-        self.0 = Duration::ZERO;
+        *self = Self::new();
     }
 
-    /// Increases the delay after an attempt. `asked` is the delay that the service requested.
+    /// Increases the delay after an attempt, and starts it. `asked` is the delay that the service requested.
     pub(crate) fn grow(&mut self, asked: Option<Duration>) {
-        self.0 = asked.unwrap_or(self.0 * 2).clamp(FIRST, LONGEST);
+        self.delay = asked.unwrap_or(self.delay * 2).clamp(FIRST, LONGEST);
+        self.until = Some(Instant::now() + self.delay);
     }
 
-    /// Waits for the delay.
+    /// Waits until the delay is over.
+    ///
+    /// Cancel safe: another call waits for the rest of the delay.
     pub(crate) async fn wait(self) {
-        sleep(self.0).await;
+        if let Some(until) = self.until {
+            sleep_until(until).await;
+        }
     }
 }
 
@@ -43,11 +55,11 @@ mod tests {
     fn pauses_grow_within_their_bounds() {
         let mut backoff = Backoff::new();
         backoff.grow(None);
-        assert_eq!(backoff, Backoff(FIRST));
+        assert_eq!(backoff.delay, FIRST);
         backoff.grow(None);
-        assert_eq!(backoff, Backoff(FIRST * 2));
+        assert_eq!(backoff.delay, FIRST * 2);
         backoff.grow(Some(Duration::from_secs(3600)));
-        assert_eq!(backoff, Backoff(LONGEST));
+        assert_eq!(backoff.delay, LONGEST);
         backoff.reset();
         assert_eq!(backoff, Backoff::new());
     }

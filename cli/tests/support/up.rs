@@ -114,10 +114,14 @@ impl Up {
         self.home.path().join(".local/share/troupe")
     }
 
-    /// Kills the pair and starts it again on the same data and addresses.
-    pub fn kill_and_restart(mut self) -> Self {
+    /// Kills the pair.
+    pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
+    }
+
+    /// Starts the killed pair again on the same data and addresses.
+    pub fn restart(&mut self) {
         let ready = self.home.path().join("ready.json");
         fs::remove_file(&ready).unwrap();
         let address = |url: &str| url.strip_prefix("http://").unwrap().to_owned();
@@ -129,7 +133,6 @@ impl Up {
             .spawn()
             .unwrap();
         wait_for_ready(&ready, &mut self.process);
-        self
     }
 
     /// Stops the pair like Ctrl-C and waits for its exit.

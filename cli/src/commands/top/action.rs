@@ -97,6 +97,7 @@ pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<Strin
             };
             let sent = supervisor.send_input(request).await?.into_inner();
             Ok(match sent.queue_position {
+                0 if steer => format!("sent input {} to the running turn", sent.input_number),
                 0 => format!("sent input {}", sent.input_number),
                 place => format!("sent input {}; place {place} in the queue", sent.input_number),
             })

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
 use troupe_proto::supervisor::v1::{
     Approval, Event, GetPromptRequest, GetSessionRequest, ToolVerdict, TranscriptEntry, TranscriptKind,
     WatchThreadsRequest, WatchTranscriptRequest, watch_threads_response::Message,
@@ -28,6 +31,8 @@ const MAX_LINES: usize = 40;
 const MAX_RESULT_LINES: usize = 8;
 /// Bytes of a diff that are shown.
 const MAX_DIFF: u64 = 256 * 1024;
+/// A transcript that has no entry after this time counts as empty.
+const EMPTY_AFTER: Duration = Duration::from_millis(400);
 /// A selection that changes within this time loads nothing.
 const REST: Duration = Duration::from_millis(120);
 
@@ -175,7 +180,13 @@ async fn follow_transcript(supervisor: Supervisor, thread: &str, send: impl Asyn
     let mut follow = Follow::new(supervisor, request);
     let mut is_first = true;
     loop {
-        let Update::Message(message) = follow.next().await? else {
+        // A transcript without entries has no first message.
+        let next = match timeout(EMPTY_AFTER, follow.next()).await {
+            Ok(next) => next?,
+            Err(_) if is_first && !send(Change::Replace(vec!["no entries yet".to_owned()])).await => return Ok(()),
+            Err(_) => follow.next().await?,
+        };
+        let Update::Message(message) = next else {
             continue;
         };
         let lines: Vec<String> = message.entries.iter().flat_map(entry_lines).collect();

@@ -68,6 +68,7 @@ impl Command {
                 | Self::Mode
                 | Self::Budget
                 | Self::Spawn
+                | Self::Run
         )
     }
 }

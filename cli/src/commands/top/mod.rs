@@ -24,6 +24,7 @@ mod view;
 use std::{
     collections::HashMap,
     env,
+    fs::{self, File},
     io::{self, IsTerminal as _},
     process::Stdio,
     time::{Duration, SystemTime},
@@ -57,7 +58,7 @@ use self::{
     detail::{Change, Source},
     input::TerminalInput,
     model::Reread,
-    state::{Effect, State},
+    state::{CommandOutput, Effect, State},
     terminal::Screen,
     view::Theme,
 };
@@ -326,7 +327,7 @@ impl Top<'_> {
                     }
                     Effect::Run {
                         arguments,
-                        on_terminal: true,
+                        output: CommandOutput::Terminal,
                     } => {
                         drop(keys);
                         self.run_on_terminal(&arguments).await?;
@@ -435,9 +436,14 @@ impl Top<'_> {
                 }
             }
             Effect::Reread(part) => self.reread(part),
-            Effect::Run { arguments, .. } => {
+            Effect::Run { arguments, output } => {
                 let mut child = self.child(&arguments)?;
-                self.answer_with(async move { Answer::Done(output_of(&mut child).await) });
+                self.answer_with(async move {
+                    Answer::Done(match output {
+                        CommandOutput::File(path) => write_output(&mut child, &path).await,
+                        CommandOutput::Terminal | CommandOutput::Message => output_of(&mut child).await,
+                    })
+                });
             }
             Effect::Copy(text) => {
                 let mut sequence = String::new();
@@ -591,6 +597,19 @@ async fn read(mut supervisor: Supervisor, part: &Reread) -> Option<Answer> {
     }
 }
 
+/// Runs a command with a new file as its output. Returns a message that names the file.
+async fn write_output(child: &mut Process, path: &str) -> Result<String> {
+    let file = File::create_new(path).map_err(|error| Error::failure(format!("cannot write \"{path}\": {error}")))?;
+    let output = child.stdin(Stdio::null()).stdout(file).stderr(Stdio::piped()).spawn()?;
+    let output = output.wait_with_output().await?;
+    if output.status.success() {
+        return Ok(format!("wrote {path}"));
+    }
+    // The first error is the one to report.
+    let _ = fs::remove_file(path);
+    Err(first_error(&output.stderr))
+}
+
 /// Runs a command and returns the last line of its output.
 async fn output_of(child: &mut Process) -> Result<String> {
     let output = child.stdin(Stdio::null()).output().await?;
@@ -604,7 +623,12 @@ async fn output_of(child: &mut Process) -> Result<String> {
     if output.status.success() {
         return Ok(last(&output.stdout));
     }
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(first_error(&output.stderr))
+}
+
+/// Returns the first line of the errors of a command.
+fn first_error(bytes: &[u8]) -> Error {
+    let errors = String::from_utf8_lossy(bytes);
     let first = errors.lines().next().unwrap_or_default();
-    Err(Error::failure(first.strip_prefix("error: ").unwrap_or(first)))
+    Error::failure(first.strip_prefix("error: ").unwrap_or(first))
 }

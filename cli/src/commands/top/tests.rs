@@ -15,7 +15,7 @@ use super::{
     fixture::{ago, id, message, press, state, type_text, updates},
     model::Reread,
     rows::{Key, View},
-    state::{Effect, Mode, State},
+    state::{CommandOutput, Effect, Mode, State},
     view::{self, Theme},
 };
 use crate::{filter::Filter, follow::SessionsUpdate};
@@ -199,11 +199,7 @@ fn update_that_moves_the_selection_blocks_decisions() {
 fn interrupt_carries_the_turn_on_the_screen() {
     let mut state = state(120, 40);
     press(&mut state, "ctrl-t ctrl-t i");
-    assert!(
-        text(&state).contains("interrupt worker 0000aa02 and 0 running below it?"),
-        "{}",
-        text(&state)
-    );
+    assert!(text(&state).contains("interrupt worker 0000aa02?"), "{}", text(&state));
     let call = Call::Interrupt {
         session: id("0000cc03"),
         thread: id("0000aa02"),
@@ -245,7 +241,7 @@ fn read_only_screen_changes_nothing() {
         state.apply(update);
     });
     state.refresh();
-    for key in "y n e s S i x R p m b N".split(' ') {
+    for key in "y n e s S i x R p m b N :".split(' ') {
         assert_eq!(press(&mut state, key), [], "{key}");
         assert!(matches!(state.mode, Mode::Browse), "{key}");
         assert!(text(&state).contains("--read-only: this key is off"), "{key}");
@@ -269,7 +265,7 @@ fn session_keys_act_on_the_session_of_the_thread() {
     assert_eq!(press(&mut state, "y"), [Effect::Call(mode)]);
     let export = press(&mut state, "E");
     assert!(
-        matches!(export.as_slice(), [Effect::Run { arguments, on_terminal: false }] if arguments.contains(&"troupe-0000cc03.html".to_owned())),
+        matches!(export.as_slice(), [Effect::Run { output: CommandOutput::File(file), .. }] if file == "troupe-0000cc03.html"),
         "{export:?}"
     );
 }
@@ -300,7 +296,7 @@ fn command_line_knows_the_selected_id() {
     type_text(&mut state, "troupe note % 'two words'");
     let expected = Effect::Run {
         arguments: ["note", &id("0000aa01"), "two words"].map(ToOwned::to_owned).to_vec(),
-        on_terminal: true,
+        output: CommandOutput::Terminal,
     };
     assert_eq!(press(&mut state, "enter"), [expected]);
     press(&mut state, ":");
@@ -336,7 +332,7 @@ fn spawn_offers_the_roles_of_the_parent() {
     let spawned = press(&mut state, "enter");
     let expected = ["spawn", "worker", "--parent", &id("0000aa01"), "--message", "Fix it"];
     assert!(
-        matches!(spawned.as_slice(), [Effect::Run { arguments, on_terminal: false }] if *arguments == expected),
+        matches!(spawned.as_slice(), [Effect::Run { arguments, output: CommandOutput::Message }] if *arguments == expected),
         "{spawned:?}"
     );
 }
@@ -476,10 +472,7 @@ fn lost_connection_is_shown_until_it_is_back() {
     state.apply(SessionsUpdate::Interrupted(id("0000cc03")));
     state.refresh();
     let lost = text(&state);
-    assert!(
-        lost.contains("reconnecting, as of 08:00:00 (connection refused)"),
-        "{lost}"
-    );
+    assert!(lost.contains("reconnecting, as of 08:00:00"), "{lost}");
     assert!(lost.contains("session  0000cc03  reconnecting"), "{lost}");
     for update in updates() {
         state.apply(update);

@@ -7,7 +7,7 @@ use std::{
 
 use troupe_proto::{
     common::v1::Mode as SessionMode,
-    supervisor::v1::{StatusKind, Thread},
+    supervisor::v1::{Approval, StatusKind, Thread},
 };
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
         model::Followed,
         rows::{Key, Row, View},
     },
-    Effect, Mode, Picker, Purpose, State, Target, name,
+    CommandOutput, Effect, Mode, Picker, Purpose, State, Target, name,
 };
 use crate::{ids, names, ui};
 
@@ -238,7 +238,7 @@ impl State {
         self.rebuild();
     }
 
-    fn set_filter(&mut self, text: &str) {
+    pub(super) fn set_filter(&mut self, text: &str) {
         if let Ok(filter) = text.parse() {
             self.options.filter = filter;
             text.clone_into(&mut self.filter_text);
@@ -275,26 +275,28 @@ impl State {
         };
         vec![Effect::Run {
             arguments,
-            on_terminal: true,
+            output: CommandOutput::Terminal,
         }]
     }
 
-    fn export(&mut self) -> Vec<Effect> {
+    fn export(&self) -> Vec<Effect> {
         let Some(followed) = self.selected_session() else {
             return Vec::new();
         };
-        let id = followed.info.session_id.clone();
-        let file = format!("troupe-{}.html", ids::short(&id));
-        self.note(format!("writing {file}"), false);
-        let words = ["export", id.as_str(), "--output", "html", "--file", file.as_str()];
+        let id = followed.info.session_id.as_str();
         vec![Effect::Run {
-            arguments: words.map(ToOwned::to_owned).to_vec(),
-            on_terminal: false,
+            arguments: ["export", id, "--output", "html"].map(ToOwned::to_owned).to_vec(),
+            output: CommandOutput::File(format!("troupe-{}.html", ids::short(id))),
         }]
     }
 
     fn decide(&mut self, command: Command) -> Vec<Effect> {
-        let Target::Approval(followed, approval) = self.target() else {
+        let found = match self.target() {
+            Target::Approval(followed, approval) => Some((followed, approval)),
+            Target::Thread(followed, thread) => only_approval(followed, thread).map(|approval| (followed, approval)),
+            _ => None,
+        };
+        let Some((followed, approval)) = found else {
             self.note("select an approval first; `a` goes to the next one", true);
             return Vec::new();
         };
@@ -338,7 +340,7 @@ impl State {
             self.note(format!("no turn of {} or below it is running", name(thread)), true);
             return;
         }
-        let question = format!("interrupt {} and {running} running below it?", name(thread));
+        let question = format!("interrupt {}{}?", name(thread), and_below(running, running));
         let call = Call::Interrupt {
             session: thread.session_id.clone(),
             thread: thread.thread_id.clone(),
@@ -361,13 +363,13 @@ impl State {
                 (question, Call::CloseSession { session })
             }
             Target::Thread(followed, thread) => {
+                if ui::status_of(thread) == StatusKind::Shutdown {
+                    self.note(format!("{} is closed", name(thread)), true);
+                    return;
+                }
                 let below = below(followed, thread);
                 let running = below.iter().filter(|thread| is_active(thread)).count();
-                let question = format!(
-                    "close {} and {} threads below it ({running} running)?",
-                    name(thread),
-                    below.len()
-                );
+                let question = format!("close {}{}?", name(thread), and_below(below.len(), running));
                 let call = Call::Close {
                     session: thread.session_id.clone(),
                     thread: thread.thread_id.clone(),
@@ -459,6 +461,23 @@ impl State {
         });
         vec![Effect::ReadSpawnable(parent)]
     }
+}
+
+/// Names the threads below a thread that a call affects.
+fn and_below(count: usize, running: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => format!(" and 1 thread below it ({running} running)"),
+        _ => format!(" and {count} threads below it ({running} running)"),
+    }
+}
+
+/// Returns the approval that a thread waits for, if it is the only one.
+fn only_approval<'a>(followed: &'a Followed, thread: &Thread) -> Option<&'a Approval> {
+    let mut approvals = followed.view.approvals().iter();
+    let found = approvals.find(|approval| approval.thread_id == thread.thread_id)?;
+    let is_only = !approvals.any(|approval| approval.thread_id == thread.thread_id);
+    is_only.then_some(found)
 }
 
 fn is_active(thread: &Thread) -> bool {

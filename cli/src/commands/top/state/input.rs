@@ -8,7 +8,7 @@ use super::{
         action::Call,
         keys::{self, Command},
     },
-    Effect, Line, Mode, Purpose, State,
+    CommandOutput, Effect, Line, Mode, Purpose, State,
 };
 use crate::sanitize;
 
@@ -74,14 +74,8 @@ impl State {
         };
         let is_control = event.modifiers.contains(KeyModifiers::CONTROL);
         let request = match event.code {
-            KeyCode::Esc => {
-                self.mode = Mode::Browse;
-                return Vec::new();
-            }
-            KeyCode::Char('c') if is_control => {
-                self.mode = Mode::Browse;
-                return Vec::new();
-            }
+            KeyCode::Esc => return self.cancel(),
+            KeyCode::Char('c') if is_control => return self.cancel(),
             KeyCode::Enter => return self.submit(),
             KeyCode::Char('a') if is_control => InputRequest::GoToStart,
             KeyCode::Char('e') if is_control => InputRequest::GoToEnd,
@@ -103,6 +97,14 @@ impl State {
         if line.purpose == Purpose::Filter {
             self.try_filter();
         }
+        Vec::new()
+    }
+
+    /// Leaves the line of input. An unfinished filter has no effect.
+    fn cancel(&mut self) -> Vec<Effect> {
+        self.mode = Mode::Browse;
+        let text = self.filter_text.clone();
+        self.set_filter(&text);
         Vec::new()
     }
 
@@ -159,7 +161,7 @@ impl State {
                 arguments: ["spawn", role, "--parent", parent, "--message", &text]
                     .map(ToOwned::to_owned)
                     .to_vec(),
-                on_terminal: false,
+                output: CommandOutput::Message,
             }],
         }
     }
@@ -185,7 +187,7 @@ impl State {
         }
         vec![Effect::Run {
             arguments: words,
-            on_terminal: true,
+            output: CommandOutput::Terminal,
         }]
     }
 

@@ -58,9 +58,20 @@ pub(super) enum Effect {
     /// Run a command of this program.
     Run {
         arguments: Vec<String>,
-        /// Whether the command uses the whole terminal. Otherwise its output becomes a notice.
-        on_terminal: bool,
+        /// The use of its output.
+        output: CommandOutput,
     },
+}
+
+/// The use of a command's output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CommandOutput {
+    /// The command has the whole terminal.
+    Terminal,
+    /// The last line becomes a message.
+    Message,
+    /// A new file.
+    File(String),
 }
 
 /// The purpose of a line of input.
@@ -205,6 +216,8 @@ pub(super) struct State {
     is_read_only: bool,
     are_rows_stale: bool,
     key: Option<Key>,
+    /// The thread of the selection in the tree.
+    waiting: Option<Key>,
     /// When an update moved the selection.
     moved: Option<SystemTime>,
     known_needs: HashSet<String>,
@@ -236,6 +249,7 @@ impl State {
             is_read_only,
             are_rows_stale: true,
             key: None,
+            waiting: None,
             moved: None,
             known_needs: HashSet::new(),
         }
@@ -478,27 +492,34 @@ impl State {
     }
 
     fn find_selected(&mut self) {
-        let last = self.rows.len().saturating_sub(1);
-        let place = self
-            .key
-            .as_ref()
-            .and_then(|key| self.rows.iter().position(|row| self.key_of(row).as_ref() == Some(key)));
-        match place {
-            Some(place) => self.selected = place,
-            None => {
-                // The first row to select is one to act on.
-                let first = if self.key.is_none() {
-                    self.first_row()
-                } else {
-                    self.selected
-                };
-                if self.key.is_some() {
-                    self.moved = Some(self.now);
-                }
-                self.selected = first.min(last);
-                self.key = self.rows.get(self.selected).and_then(|row| self.key_of(row));
-            }
+        let place = |key: &Key| self.rows.iter().position(|row| self.key_of(row).as_ref() == Some(key));
+        if let Some(place) = self.key.as_ref().and_then(place) {
+            self.selected = place;
+            return;
         }
+        let is_approval = |row: &Row| matches!(row, Row::Approval { .. });
+        let next = match &self.key {
+            None => Some(self.first_row()),
+            // After a decision follows the next one, or the thread that waited.
+            Some(Key::Approval(_)) => self.rows.iter().position(is_approval),
+            Some(_) => None,
+        };
+        let next = next.or_else(|| self.waiting.as_ref().and_then(place));
+        if self.key.is_some() {
+            self.moved = Some(self.now);
+        }
+        let last = self.rows.len().saturating_sub(1);
+        self.selected = next.unwrap_or(self.selected).min(last);
+        self.remember_selected();
+    }
+
+    fn remember_selected(&mut self) {
+        self.key = self.rows.get(self.selected).and_then(|row| self.key_of(row));
+        self.waiting = match self.target() {
+            Target::Approval(_, approval) => Some(Key::Thread(approval.thread_id.clone())),
+            Target::Thread(_, thread) => Some(Key::Thread(thread.thread_id.clone())),
+            _ => None,
+        };
     }
 
     /// Returns the place of the first row that is not a heading.
@@ -537,7 +558,7 @@ impl State {
     fn select(&mut self, place: usize) {
         let last = self.rows.len().saturating_sub(1);
         self.selected = place.min(last);
-        self.key = self.rows.get(self.selected).and_then(|row| self.key_of(row));
+        self.remember_selected();
         self.moved = None;
         self.detail.top = None;
     }

@@ -5,6 +5,7 @@ use ratatui::{
     style::{Modifier, Style},
     text::{Line as Styled, Span, StyledGrapheme},
 };
+use troupe_proto::supervisor::v1::{ConditionKind, StatusKind};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
@@ -69,7 +70,14 @@ fn head(state: &State, columns: usize) -> Vec<String> {
     let title = Line::default()
         .mark(style::of_status(kind), format!("{} ", style::mark_of_status(kind)))
         .mark(style::NAME, state::name(thread))
-        .word(style::DIM, ids::short(&thread.thread_id))
+        .word(
+            style::DIM,
+            if thread.alias.is_empty() {
+                ""
+            } else {
+                ids::short(&thread.thread_id)
+            },
+        )
         .word(style::of_status(kind), names::status_kind(kind))
         .word(style::DIM, elapsed(thread, state.now))
         .word(style::PLAIN, status.reason);
@@ -103,12 +111,13 @@ fn head(state: &State, columns: usize) -> Vec<String> {
             .mark(style::WARN, names::condition_kind(kind))
             .word(style::PLAIN, &condition.reason);
         lines.push(line.render(columns));
-        if let Some(remedy) = hints::for_condition(kind) {
+        if let Some(remedy) = remedy(kind) {
             lines.push(Line::default().mark(style::DIM, format!("  {remedy}")).render(columns));
         }
     }
-    if let Some(remedy) = hints::for_status(kind) {
-        lines.push(Line::default().mark(style::DIM, format!("  {remedy}")).render(columns));
+    if kind == StatusKind::AwaitingApproval {
+        let remedy = "  `y` grants its spawn, `n` denies it";
+        lines.push(Line::default().mark(style::DIM, remedy).render(columns));
     }
     let tabs = Tab::ALL.iter().fold(Line::default(), |line, tab| {
         if *tab == state.tab {
@@ -119,6 +128,17 @@ fn head(state: &State, columns: usize) -> Vec<String> {
     });
     lines.push(tabs.render(columns));
     lines
+}
+
+/// Returns the keys that help against a condition, or the hint for it.
+const fn remedy(kind: ConditionKind) -> Option<&'static str> {
+    match kind {
+        ConditionKind::AwaitingToolApproval => Some("`y` grants the call, `n` denies it"),
+        ConditionKind::AwaitingInput => Some("`s` answers the question"),
+        ConditionKind::BudgetExhausted => Some("`b` gives it more, then `s` continues it"),
+        ConditionKind::Stalled => Some("`i` interrupts it, `s` gives it another instruction"),
+        _ => hints::for_condition(kind),
+    }
 }
 
 /// Returns the lines of the details, wrapped at the width.

@@ -27,11 +27,11 @@ pub(super) fn draw_help(top: usize, state: &State, canvas: &mut Canvas<'_>) {
     let height = u16::try_from(keys::BINDINGS.len())
         .unwrap_or(u16::MAX)
         .saturating_add(2);
-    let inside = canvas.popup(" keys; another key closes ", 64, height.min(state.size.1));
+    let inside = canvas.popup(" keys ", 68, height.min(state.size.1));
     let top = top.min(keys::BINDINGS.len().saturating_sub(usize::from(inside.height)));
     for (y, binding) in (inside.y..inside.bottom()).zip(keys::BINDINGS.iter().skip(top)) {
         let line = Line::default()
-            .mark(style::NAME, format!(" {:<16}", binding.names()))
+            .mark(style::NAME, format!(" {:<18} ", binding.names()))
             .mark(style::PLAIN, binding.help)
             .render(usize::from(inside.width));
         canvas.line(Rect { y, height: 1, ..inside }, &line, Modifier::empty());
@@ -118,7 +118,17 @@ pub(super) fn draw(state: &State, area: Rect, canvas: &mut Canvas<'_>) -> Option
             canvas.line(area, &line.render(columns), Modifier::empty());
             None
         }
-        (Mode::Browse | Mode::Help(_) | Mode::Pick(_), None) => {
+        (Mode::Pick(_), None) => {
+            let line = Line::default().mark(style::DIM, "↑ ↓ mark  Enter choose  Esc cancel");
+            canvas.line(area, &line.render(columns), Modifier::empty());
+            None
+        }
+        (Mode::Help(_), None) => {
+            let line = Line::default().mark(style::DIM, "↑ ↓ scroll  another key closes the help");
+            canvas.line(area, &line.render(columns), Modifier::empty());
+            None
+        }
+        (Mode::Browse, None) => {
             canvas.line(area, &key_line(state).render(columns), Modifier::empty());
             None
         }
@@ -167,16 +177,17 @@ fn key_line(state: &State) -> Line {
         ],
         Target::Group(..) | Target::Runner(_) | Target::Role(_) | Target::Nothing => &[],
     };
-    let always: &[(Command, &str)] = &[
+    // A narrow screen cuts the end.
+    let first: &[(Command, &str)] = &[(Command::Help, "help"), (Command::Quit, "quit")];
+    let last: &[(Command, &str)] = &[
         (Command::OtherPane, "details"),
         (Command::NextTab, "tab"),
         (Command::Filter, "filter"),
-        (Command::Help, "help"),
-        (Command::Quit, "quit"),
     ];
-    of_target
+    first
         .iter()
-        .chain(always)
+        .chain(of_target)
+        .chain(last)
         .fold(Line::default(), |line, (command, what)| {
             let key = keys::key_of(*command);
             line.mark(style::NAME, key).mark(style::DIM, format!(" {what}  "))

@@ -12,7 +12,7 @@ use super::{
         layout::Focus,
         model::{Followed, tokens},
         rows::{Row, View},
-        state::{self, State, Target},
+        state::{self, Mode, State, Target},
     },
     Canvas,
 };
@@ -53,7 +53,8 @@ pub(super) fn draw(state: &State, area: Rect, canvas: &mut Canvas<'_>) {
     }
 }
 
-fn nothing(state: &State) -> &'static str {
+/// Returns the text of a list without rows.
+pub(super) fn nothing(state: &State) -> &'static str {
     match state.options.view {
         _ if !state.model.is_synced() => "loading",
         View::Needs => "nothing waits for a person",
@@ -73,7 +74,8 @@ pub(super) fn list_head(state: &State, columns: usize) -> String {
         View::Roles => "roles",
     };
     let left = Line::default().mark(style::DIM, view);
-    let left = if state.options.filter.is_empty() {
+    // The line of input shows an unfinished filter.
+    let left = if state.options.filter.is_empty() || matches!(state.mode, Mode::Line(_)) {
         left
     } else {
         left.word(style::WARN, format!("filter {}", state.filter_text))
@@ -330,19 +332,26 @@ fn thread_line(
     if folded > 0 {
         left = left.word(style::DIM, format!("+{folded}"));
     }
+    let message = thread
+        .status
+        .as_ref()
+        .map(|status| status.message.as_str())
+        .unwrap_or_default();
+    let tool = thread
+        .last_tool
+        .as_ref()
+        .map(|tool| format!("{} {}", tool.name, tool.detail));
     let doing = match kind {
         StatusKind::Queued => queue_place(followed, thread),
-        // The note of a thread without any activity describes its role, which the row has already.
-        StatusKind::PendingInit | StatusKind::Running if thread.activity.is_empty() && thread.last_tool.is_none() => {
-            thread.label.clone()
-        }
-        _ => ui::doing(thread),
+        StatusKind::PendingInit | StatusKind::Running if !thread.activity.is_empty() => thread.activity.clone(),
+        StatusKind::PendingInit | StatusKind::Running => tool.unwrap_or_default(),
+        _ => message.to_owned(),
     };
     let color = match kind {
         StatusKind::Running | StatusKind::Errored => style::PLAIN,
         _ => style::DIM,
     };
-    // The task says more than an empty activity.
+    // The note would repeat the role.
     let doing = if doing.is_empty() { thread.label.clone() } else { doing };
     let left = left.word(color, doing);
     beside(&left, &cells(columns, |column| column.cell(thread, now)), columns)

@@ -98,9 +98,11 @@ pub(super) fn draw(state: &State, context: &str, theme: Theme, buffer: &mut Buff
 /// Returns the header and all rows as text.
 pub(super) fn printed(state: &State, context: &str, columns: usize) -> String {
     let rows = state.rows.iter().map(|row| row_line(state, row, columns));
+    let nothing = state.rows.is_empty().then(|| list::nothing(state).to_owned());
     let lines: Vec<String> = [header(state, context, columns), list_head(state, columns)]
         .into_iter()
         .chain(rows)
+        .chain(nothing)
         .collect();
     lines.join("\n")
 }
@@ -130,7 +132,12 @@ impl Canvas<'_> {
         }
         let mut x = area.x;
         for span in &line.spans {
-            let style = self.theme.apply(line.style.patch(span.style));
+            // One look for a whole selected row.
+            let style = if modifier.contains(Modifier::REVERSED) {
+                Style::new()
+            } else {
+                self.theme.apply(line.style.patch(span.style))
+            };
             let room = usize::from(area.right().saturating_sub(x));
             (x, _) = self
                 .buffer
@@ -175,8 +182,8 @@ fn header(state: &State, context: &str, columns: usize) -> String {
     ];
     if let Some(lost) = state.model.lost() {
         let at = time::clock(Some(&lost.since.into()));
-        let why = sanitize::line(&lost.why);
-        parts.push((1, style::ERROR, format!("reconnecting, as of {at} ({why})")));
+        parts.push((1, style::ERROR, format!("reconnecting, as of {at}")));
+        parts.push((8, style::DIM, sanitize::line(&lost.why)));
     } else if !state.model.is_synced() {
         parts.push((1, style::WARN, "loading".to_owned()));
     }

@@ -1,9 +1,13 @@
 //! A client's view of a session, folded from the messages of a watch.
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod whole_log;
+
 use std::collections::{HashMap, HashSet};
 
 use troupe_proto::supervisor::v1::{
-    Approval, ApprovalDecision, ApprovalRequested, ApprovalThread, Condition, ConditionKind, Event, Group,
+    Approval, ApprovalDecision, ApprovalRequested, ApprovalThread, Budget, Condition, ConditionKind, Event, Group,
     GroupCreated, GroupState, Session, SessionUpdated, Status, StatusKind, Telemetry, Thread, ThreadSpawned,
     TurnOutcome, Usage, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
 };
@@ -161,7 +165,7 @@ impl SessionView {
                 }
                 // The root has the budget of the session.
                 if let (Some(budget), Some(root)) = (updated.budget, self.threads.first_mut()) {
-                    root.budget = Some(budget);
+                    root.budget = bounded(Some(budget));
                 }
             }
             Some(Kind::ThreadSpawned(spawned)) => {
@@ -196,8 +200,9 @@ impl SessionView {
         let is_unclear = match kind {
             // Another output ends the condition without an event of its own.
             Kind::TurnEnded(_) => thread.conditions.iter().any(is_stalled),
-            // A turn that the earlier attempt had begun is counted.
+            // A turn counts if the earlier attempt had begun it.
             Kind::ThreadPlaced(_) => thread.generation != generation,
+            Kind::ThreadResumed(_) => true,
             _ => false,
         };
         if is_unclear {
@@ -384,7 +389,7 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
             set_condition(thread, event, changed.kind(), changed.active, &changed.reason);
         }
         Kind::UsageRecorded(recorded) => set_attempt_usage(thread, recorded.usage.unwrap_or_default()),
-        Kind::BudgetUpdated(updated) => thread.budget = updated.budget,
+        Kind::BudgetUpdated(updated) => thread.budget = bounded(updated.budget),
         Kind::CloseRequested(requested) => {
             set_condition(thread, event, ConditionKind::Closing, true, &requested.reason);
         }
@@ -411,6 +416,11 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
         }
         _ => {}
     }
+}
+
+/// A budget without a bound is no budget.
+fn bounded(budget: Option<Budget>) -> Option<Budget> {
+    budget.filter(|budget| *budget != Budget::default())
 }
 
 /// Counts the usage so far as that of earlier attempts.
@@ -506,7 +516,7 @@ fn spawned_thread(event: &Event, spawned: &ThreadSpawned) -> Thread {
         grant: spawned.grant.clone(),
         close_policy: spawned.close_policy,
         wake_policy: spawned.wake_policy,
-        budget: spawned.budget,
+        budget: bounded(spawned.budget),
         ..Thread::default()
     };
     become_status(&mut thread, event, spawned.first_status(), "", "");
