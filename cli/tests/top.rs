@@ -3,7 +3,10 @@
 
 mod support;
 
-use std::{process::Command, time::Duration};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -270,4 +273,67 @@ fn one_picture_is_printed_without_a_terminal() {
     );
     let refused = top(&up, &["--filter", "x:y"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
+}
+
+/// A tmux server of its own, which ends with its test.
+struct Tmux(std::path::PathBuf);
+
+impl Tmux {
+    #[track_caller]
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = Command::new("tmux").arg("-S").arg(&self.0).args(arguments).output();
+        let output = output.expect("tmux is installed");
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        stdout(&output)
+    }
+
+    #[track_caller]
+    fn until(&self, text: &str) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let shown = self.run(&["capture-pane", "-p"]);
+            if shown.contains(text) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{text:?} did not appear:\n{shown}");
+        }
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").arg("-S").arg(&self.0).arg("kill-server").output();
+    }
+}
+
+#[test]
+fn screen_works_in_tmux() {
+    let up = Up::start();
+    spawn(&up, &["worker", "hold", "--alias", "scout"]);
+    let tmux = Tmux(up.home.path().join("tmux"));
+    let command = format!(
+        "HOME={} {} top --supervisor {} --registry {}; echo the screen ended",
+        up.home.path().display(),
+        env!("CARGO_BIN_EXE_troupe"),
+        up.supervisor(),
+        up.registry()
+    );
+    tmux.run(&[
+        "-f",
+        "/dev/null",
+        "new-session",
+        "-d",
+        "-x",
+        "100",
+        "-y",
+        "30",
+        &format!("sh -c '{command}; cat'"),
+    ]);
+    tmux.until("● worker  scout  holding");
+    tmux.run(&["send-keys", "C-t"]);
+    tmux.until("» hold");
+    tmux.run(&["resize-window", "-x", "80", "-y", "24"]);
+    tmux.until("────────");
+    tmux.run(&["send-keys", "q"]);
+    tmux.until("the screen ended");
 }

@@ -216,6 +216,7 @@ pub(super) fn key_of(command: Command) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::string_slice)]
 mod tests {
     use std::collections::HashSet;
 
@@ -241,5 +242,25 @@ mod tests {
         assert_eq!(key_of(Command::ToggleFold), "Space");
         let down = BINDINGS.iter().find(|binding| binding.command == Command::Down);
         assert_eq!(down.map(Binding::names).as_deref(), Some("j ↓"));
+    }
+
+    #[test]
+    fn documentation_has_the_keys() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/top.md");
+        let page = std::fs::read_to_string(&path).unwrap();
+        let (begin, end) = ("<!-- begin: keys, written by a test -->\n", "<!-- end: keys -->");
+        let start = page.find(begin).unwrap() + begin.len();
+        let stop = page.find(end).unwrap();
+        let rows = BINDINGS.iter().map(|binding| {
+            let keys: Vec<String> = binding.keys.iter().map(|key| format!("`{}`", name(key))).collect();
+            format!("| {} | {} |\n", keys.join(" "), binding.help)
+        });
+        let table = format!("\n| key | effect |\n|---|---|\n{}\n", rows.collect::<String>());
+        if std::env::var_os("TROUPE_WRITE_DOCS").is_some() {
+            let page = format!("{}{table}{}", &page[..start], &page[stop..]);
+            std::fs::write(&path, page).unwrap();
+        } else {
+            assert_eq!(&page[start..stop], table, "TROUPE_WRITE_DOCS=1 writes the table");
+        }
     }
 }

@@ -512,7 +512,7 @@ fn details_of_another_thread_are_not_shown() {
     assert_eq!(key, Some(Key::NeedsHeading));
 }
 
-/// Panics as a process that has taken over the terminal. Not a test of its own.
+/// Panics as a process that shows the screen. Not a test of its own.
 #[test]
 #[ignore = "panics for `panic_restores_the_terminal`"]
 fn panics_on_the_screen() {
