@@ -59,7 +59,11 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         sleep(Duration::from_millis(20)).await;
     }
     // The ages of the sessions change each second in their first minute.
-    while screen.text().contains("s   ") && plan.rounds > 1 {
+    let is_in_seconds = |word: &str| {
+        word.strip_suffix('s')
+            .is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    while screen.text().split_whitespace().any(is_in_seconds) && plan.rounds > 1 {
         sleep(Duration::from_secs(1)).await;
     }
     sleep(plan.rest).await;

@@ -161,7 +161,7 @@ pub(super) fn key(row: &Row, model: &Model, runners: &[Runner], roles: &[Agent])
 }
 
 /// Returns the heading, then the approvals and threads that wait for a person: approvals first, the oldest first.
-fn needs(model: &Model, options: &Options) -> Vec<Row> {
+pub(super) fn needs(model: &Model, options: &Options) -> Vec<Row> {
     let mut approvals = Vec::new();
     let mut threads = Vec::new();
     for (session, followed) in open_sessions(model) {

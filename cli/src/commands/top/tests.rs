@@ -15,7 +15,7 @@ use super::{
     fixture::{ago, id, message, press, state, type_text, updates},
     model::Reread,
     rows::{Key, View},
-    state::{CommandOutput, Effect, Mode, State},
+    state::{CommandOutput, Effect, Mode, State, Target},
     view::{self, Theme},
 };
 use crate::{filter::Filter, follow::SessionsUpdate};
@@ -225,7 +225,7 @@ fn close_shows_the_affected_threads() {
         thread: id("0000aa01"),
     };
     assert_eq!(press(&mut state, "y"), [Effect::Call(call)]);
-    press(&mut state, "h h h h x");
+    press(&mut state, "h h h h h x");
     assert!(
         text(&state).contains("close session 0000cc03 with 7 threads (4 running)?"),
         "{}",
@@ -418,6 +418,8 @@ fn new_needs_alert_once() {
         ..Event::default()
     })));
     assert_eq!(state.refresh(), None);
+    // In every view.
+    press(&mut state, "3");
     state.apply(errored(92));
     assert_eq!(state.refresh(), Some(Effect::Alert));
     state.apply(errored(93));
@@ -495,7 +497,7 @@ fn selection_stays_on_its_row() {
     })));
     state.refresh();
     assert_eq!(state.selected, before - 1, "a row above is gone");
-    assert!(matches!(state.target(), super::state::Target::Thread(_, thread) if thread.thread_id == id("0000aa02")));
+    assert!(matches!(state.target(), Target::Thread(_, thread) if thread.thread_id == id("0000aa02")));
 }
 
 #[test]

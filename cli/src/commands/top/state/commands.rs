@@ -174,7 +174,7 @@ impl State {
         };
         let is_folded = self.options.folded.contains(&id);
         match command {
-            Command::Fold if is_folded => self.select_parent(),
+            Command::Fold if is_folded || self.is_leaf() => self.select_parent(),
             Command::Unfold if !is_folded => {}
             _ if is_folded => {
                 self.options.folded.remove(&id);
@@ -184,6 +184,15 @@ impl State {
             }
         }
         self.rebuild();
+    }
+
+    /// Returns whether the selected row is a thread without children.
+    fn is_leaf(&self) -> bool {
+        let Target::Thread(followed, thread) = self.target() else {
+            return false;
+        };
+        let is_child = |other: &Thread| other.parent_thread_id == thread.thread_id;
+        !followed.view.threads().iter().any(is_child)
     }
 
     fn select_parent(&mut self) {

@@ -22,7 +22,7 @@ use super::{
     keys::{self, Command},
     layout::{self, Focus, Panes},
     model::{Followed, Model, Reread},
-    rows::{self, Key, Options, Row, View},
+    rows::{self, Key, Options, Row},
 };
 use crate::{filter::Filter, follow::SessionsUpdate, ids, ui};
 
@@ -528,12 +528,10 @@ impl State {
         self.rows.iter().position(|row| !is_heading(row)).unwrap_or_default()
     }
 
+    /// Finds everything that waits for a person, in every view and with every filter.
     fn update_needs(&mut self) -> Option<Effect> {
-        if !matches!(self.options.view, View::Needs | View::Tree) {
-            return None;
-        }
-        let needs: HashSet<String> = self
-            .rows
+        let waiting = rows::needs(&self.model, &Options::default());
+        let needs: HashSet<String> = waiting
             .iter()
             .filter_map(|row| match self.key_of(row)? {
                 Key::Approval(id) | Key::Need(id) => Some(id),

@@ -389,7 +389,7 @@ fn session_line(followed: &Followed, is_folded: bool, now: SystemTime, columns: 
         .word(style::HEADING, ids::short(&session.session_id))
         .word(style::NAME, title.map(String::as_str).unwrap_or_default())
         .word(style::WARN, state);
-    if !followed.is_live && !followed.is_closed() {
+    if !followed.is_live && !followed.is_closed() && followed.view.is_complete() {
         left = left.word(style::ERROR, "reconnecting");
     }
     let left = left
