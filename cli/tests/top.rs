@@ -275,6 +275,15 @@ fn one_picture_is_printed_without_a_terminal() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
+#[test]
+fn screen_ends_with_its_terminal() {
+    let up = Up::start();
+    let mut screen = start(&up);
+    screen.until("no sessions");
+    // Without a controlling terminal there is no SIGHUP.
+    assert_eq!(screen.hang_up(), Some(0));
+}
+
 /// A tmux server of its own, which ends with its test.
 struct Tmux(std::path::PathBuf);
 

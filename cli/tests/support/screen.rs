@@ -8,6 +8,7 @@ use std::{
     os::unix::ffi::OsStrExt as _,
     path::Path,
     process::{Child, Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -33,7 +34,8 @@ fn winsize(columns: u16, rows: u16) -> Winsize {
 /// A process on a terminal.
 pub struct Screen {
     process: Child,
-    terminal: File,
+    /// `None`: it was closed.
+    terminal: Option<File>,
     emulator: vt100::Parser,
 }
 
@@ -60,7 +62,7 @@ impl Screen {
         drop(command);
         Self {
             process,
-            terminal: File::from(master),
+            terminal: Some(File::from(master)),
             emulator: vt100::Parser::new(NonZero::new(rows).unwrap(), NonZero::new(columns).unwrap(), 0),
         }
     }
@@ -87,12 +89,12 @@ impl Screen {
 
     /// Types characters.
     pub fn keys(&mut self, keys: &str) {
-        self.terminal.write_all(keys.as_bytes()).unwrap();
+        self.terminal().write_all(keys.as_bytes()).unwrap();
     }
 
     /// Changes the size of the terminal.
     pub fn resize(&mut self, columns: u16, rows: u16) {
-        tcsetwinsize(&self.terminal, winsize(columns, rows)).unwrap();
+        tcsetwinsize(self.terminal(), winsize(columns, rows)).unwrap();
         let size = |number| NonZero::new(number).unwrap();
         self.emulator.screen_mut().set_size(size(rows), size(columns));
         self.signal(Signal::WINCH);
@@ -118,15 +120,32 @@ impl Screen {
         let end = Instant::now() + time;
         let mut read = Vec::new();
         while let Some(left) = end.checked_duration_since(Instant::now()) {
-            let mut polled = [PollFd::new(&self.terminal, PollFlags::IN)];
+            let mut polled = [PollFd::new(self.terminal(), PollFlags::IN)];
             if poll(&mut polled, Some(&left.try_into().unwrap())).unwrap() > 0 {
                 let mut buffer = [0; 4096];
-                let count = self.terminal.read(&mut buffer).unwrap();
+                let count = self.terminal().read(&mut buffer).unwrap();
                 self.emulator.process(&buffer[..count]);
                 read.extend_from_slice(&buffer[..count]);
             }
         }
         read
+    }
+
+    fn terminal(&self) -> &File {
+        self.terminal.as_ref().expect("the terminal is open")
+    }
+
+    /// Closes the terminal, and returns the exit code of the process.
+    pub fn hang_up(&mut self) -> Option<i32> {
+        self.terminal = None;
+        let deadline = Instant::now() + TIME_LIMIT;
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "the command goes on without its terminal");
+            thread::park_timeout(Duration::from_millis(10));
+        }
     }
 
     /// Returns whether the alternate screen is shown.
@@ -167,12 +186,12 @@ impl Screen {
 
     #[track_caller]
     fn read(&mut self) -> bool {
-        let mut polled = [PollFd::new(&self.terminal, PollFlags::IN)];
+        let mut polled = [PollFd::new(self.terminal(), PollFlags::IN)];
         let ready = poll(&mut polled, Some(&TIME_LIMIT.try_into().unwrap())).unwrap();
         assert!(ready > 0, "nothing was written within {TIME_LIMIT:?}:\n{}", self.text());
         let mut buffer = [0; 4096];
         // The terminal reports an error once all processes have closed it.
-        match self.terminal.read(&mut buffer) {
+        match self.terminal().read(&mut buffer) {
             Ok(0) | Err(_) => false,
             Ok(read) => {
                 self.emulator.process(&buffer[..read]);

@@ -11,10 +11,14 @@ use std::{
 };
 
 use crossterm::event::{self, Event};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::mpsc;
 
-/// Time after which the thread sees that it has to end.
-const POLL: Duration = Duration::from_millis(50);
+/// Time after which the thread sees that it has to end: 50 ms.
+const POLL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
 
 /// Reads the input in a thread. The thread has ended when this is dropped, so that a child process receives all later
 /// input. (The thread of crossterm's stream ends at some later time.)
@@ -32,7 +36,7 @@ impl TerminalInput {
         let ends = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
-                let event = match event::poll(POLL) {
+                let event = match wait_for_input() {
                     Ok(false) => continue,
                     Ok(true) => event::read(),
                     Err(error) => Err(error),
@@ -56,6 +60,25 @@ impl TerminalInput {
     pub(super) async fn next(&mut self) -> Option<Event> {
         self.events.recv().await?.ok()
     }
+}
+
+/// Waits for an event. Returns whether there is one.
+///
+/// # Errors
+///
+/// The terminal is gone. crossterm would read its end again and again.
+fn wait_for_input() -> io::Result<bool> {
+    if event::poll(Duration::ZERO)? {
+        return Ok(true);
+    }
+    let stdin = io::stdin();
+    let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
+    poll(&mut polled, Some(&POLL))?;
+    let found = polled.first().map_or(PollFlags::empty(), PollFd::revents);
+    if found.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    Ok(found.contains(PollFlags::IN) && event::poll(Duration::ZERO)?)
 }
 
 impl Drop for TerminalInput {
