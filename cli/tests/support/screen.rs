@@ -143,7 +143,7 @@ impl Screen {
             if let Some(status) = self.process.try_wait().unwrap() {
                 return status.code();
             }
-            assert!(Instant::now() < deadline, "the command goes on without its terminal");
+            assert!(Instant::now() < deadline, "the command did not end with its terminal");
             thread::park_timeout(Duration::from_millis(10));
         }
     }

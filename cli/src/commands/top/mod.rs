@@ -298,7 +298,7 @@ impl Top<'_> {
                     self.draw_within(Duration::ZERO);
                 }
                 _ = stop.recv() => effects.push(Effect::Suspend),
-                () = draw => effects.extend(self.draw()?),
+                () = draw => self.draw()?,
                 Some(answer) = answered.recv() => {
                     effects = self.answer(answer);
                     self.draw_within(Duration::ZERO);
@@ -338,7 +338,6 @@ impl Top<'_> {
                     effect => self.perform(effect)?,
                 }
             }
-            self.load_detail();
         }
     }
 
@@ -348,10 +347,10 @@ impl Top<'_> {
         self.draw_at = Some(self.draw_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    fn draw(&mut self) -> Result<Option<Effect>> {
+    fn draw(&mut self) -> Result<()> {
         self.draw_at = None;
         self.drawn = Instant::now();
-        let alert = self.state.refresh();
+        self.state.refresh();
         let (width, height) = self.state.size;
         let mut picture = Buffer::empty(Rect::new(0, 0, width, height));
         let drawn = view::draw(&self.state, &server(&self.context.global), self.theme, &mut picture);
@@ -361,7 +360,11 @@ impl Top<'_> {
             count => format!("troupe top: {count} need you"),
         };
         self.screen.draw(picture, drawn.cursor, &title)?;
-        Ok(alert)
+        self.load_detail();
+        if self.state.take_alert() {
+            self.alert()?;
+        }
+        Ok(())
     }
 
     fn input(&mut self, event: Event) -> Vec<Effect> {
@@ -451,14 +454,6 @@ impl Top<'_> {
                 let _ = CopyToClipboard::to_clipboard_from(&text).write_ansi(&mut sequence);
                 self.screen.write(&sequence)?;
             }
-            Effect::Alert => match self.alert {
-                Alert::Bell => self.screen.write("\u{7}")?,
-                Alert::Osc9 => {
-                    let text = format!("\u{1b}]9;troupe: {} need you\u{7}", self.state.needs);
-                    self.screen.write(&text)?;
-                }
-                Alert::Off => {}
-            },
             Effect::Redraw => {
                 self.screen.redraw();
                 self.draw_within(Duration::ZERO);
@@ -466,6 +461,17 @@ impl Top<'_> {
             Effect::Quit | Effect::Suspend => {}
         }
         Ok(())
+    }
+
+    fn alert(&mut self) -> Result<()> {
+        match self.alert {
+            Alert::Bell => self.screen.write("\u{7}"),
+            Alert::Osc9 => {
+                let text = format!("\u{1b}]9;troupe: {} need you\u{7}", self.state.needs);
+                self.screen.write(&text)
+            }
+            Alert::Off => Ok(()),
+        }
     }
 
     fn answer_with(&self, work: impl Future<Output = Answer> + 'static) {

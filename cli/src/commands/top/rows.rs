@@ -80,7 +80,8 @@ pub(super) enum Key {
     Role(String),
 }
 
-/// A row. The numbers are places in the model, which are valid until its next change.
+/// A row. The numbers are places in the model, which are valid until its next change: `State::refresh` builds the rows
+/// again before a key or a picture uses them.
 #[derive(Clone, Debug)]
 pub(super) enum Row {
     /// The heading of the list of waiting threads and approvals, with their number.

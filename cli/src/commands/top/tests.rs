@@ -1,11 +1,12 @@
 //! Tests of the screen's state and of its pictures.
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{buffer::Buffer, layout::Rect, style::Color};
 use troupe_proto::{
     common::v1::Mode as SessionMode,
     supervisor::v1::{
-        ApprovalDecision, ApprovalResolved, Event, SpawnableAgent, Telemetry, ThreadClosed, TurnEnded, TurnOutcome,
-        Usage, event::Kind, watch_threads_response::Message,
+        ApprovalDecision, ApprovalRequested, ApprovalResolved, Event, SpawnableAgent, Telemetry, ThreadClosed,
+        TurnEnded, TurnOutcome, Usage, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
     },
 };
 
@@ -78,6 +79,17 @@ fn picture(state: &State) -> String {
 
 fn text(state: &State) -> String {
     lines(&draw(state, Theme::Dark)).join("\n")
+}
+
+/// Returns an event of a thread of the stage.
+fn event(thread: &str, sequence: u64, kind: Kind) -> SessionsUpdate<WatchThreadsResponse> {
+    message(Message::Event(Event {
+        session_id: id("0000cc03"),
+        thread_id: id(thread),
+        sequence,
+        kind: Some(kind),
+        ..Event::default()
+    }))
 }
 
 /// Loads details as the feed would.
@@ -193,6 +205,37 @@ fn update_that_moves_the_selection_blocks_decisions() {
     state.tick(ago(0) + std::time::Duration::from_secs(2));
     press(&mut state, "x");
     assert!(matches!(state.mode, Mode::Confirm { .. }));
+}
+
+#[test]
+fn key_never_acts_on_a_row_that_took_the_place_of_another() {
+    let mut state = state(120, 40);
+    let requested = |approval: &str, sequence| {
+        event(
+            "0000aa02",
+            sequence,
+            Kind::ApprovalRequested(ApprovalRequested {
+                approval_id: id(approval),
+                subject: "Tool call: write_file".to_owned(),
+                ..ApprovalRequested::default()
+            }),
+        )
+    };
+    state.apply(requested("0000dd05", 91));
+    state.refresh();
+    // The first approval is selected, and another client decides it. The picture still shows it.
+    let resolved = Kind::ApprovalResolved(ApprovalResolved {
+        approval_id: id("0000dd04"),
+        ..ApprovalResolved::default()
+    });
+    state.apply(event("0000aa02", 92, resolved));
+    let yes = KeyEvent::new(KeyCode::Char('y'), KeyModifiers::NONE);
+    assert_eq!(state.key(&yes), [], "not the second approval");
+    assert!(
+        text(&state).contains("the selection has just moved"),
+        "{}",
+        text(&state)
+    );
 }
 
 #[test]
@@ -394,6 +437,7 @@ fn views_ask_for_their_data() {
 #[test]
 fn new_needs_alert_once() {
     let mut state = state(120, 40);
+    assert!(state.take_alert());
     let errored = |sequence| {
         message(Message::Event(Event {
             session_id: id("0000cc03"),
@@ -417,13 +461,16 @@ fn new_needs_alert_once() {
         })),
         ..Event::default()
     })));
-    assert_eq!(state.refresh(), None);
+    state.refresh();
+    assert!(!state.take_alert());
     // In every view.
     press(&mut state, "3");
     state.apply(errored(92));
-    assert_eq!(state.refresh(), Some(Effect::Alert));
+    state.refresh();
+    assert!(state.take_alert());
     state.apply(errored(93));
-    assert_eq!(state.refresh(), None);
+    state.refresh();
+    assert!(!state.take_alert());
 }
 
 #[test]

@@ -37,8 +37,6 @@ pub(super) enum Effect {
     Quit,
     Suspend,
     Redraw,
-    /// Something starts to need a person.
-    Alert,
     Copy(String),
     Call(Call),
     /// Read a part of a session again.
@@ -221,6 +219,7 @@ pub(super) struct State {
     /// When an update moved the selection.
     moved: Option<SystemTime>,
     known_needs: HashSet<String>,
+    has_new_need: bool,
 }
 
 impl State {
@@ -252,6 +251,7 @@ impl State {
             waiting: None,
             moved: None,
             known_needs: HashSet::new(),
+            has_new_need: false,
         }
     }
 
@@ -474,17 +474,19 @@ impl State {
         found.unwrap_or(Target::Nothing)
     }
 
-    /// Builds the rows again if the data has changed, and keeps the selection on its row. Returns an alert if something
-    /// starts to need a person.
-    pub(super) fn refresh(&mut self) -> Option<Effect> {
-        let mut alert = None;
+    /// Builds the rows again if the data has changed, and keeps the selection on its row.
+    pub(super) fn refresh(&mut self) {
         if std::mem::take(&mut self.are_rows_stale) {
             self.rows = rows::build(&self.model, &self.runners, &self.roles, &self.options);
             self.find_selected();
-            alert = self.update_needs();
+            self.update_needs();
         }
         self.scroll_to_selected();
-        alert
+    }
+
+    /// Returns whether something has started to wait for a person since the last call.
+    pub(super) fn take_alert(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_need)
     }
 
     fn key_of(&self, row: &Row) -> Option<Key> {
@@ -529,7 +531,7 @@ impl State {
     }
 
     /// Finds everything that waits for a person, in every view and with every filter.
-    fn update_needs(&mut self) -> Option<Effect> {
+    fn update_needs(&mut self) {
         let waiting = rows::needs(&self.model, &Options::default());
         let needs: HashSet<String> = waiting
             .iter()
@@ -540,8 +542,8 @@ impl State {
             .collect();
         self.needs = needs.len();
         let is_new = needs.iter().any(|id| !self.known_needs.contains(id));
+        self.has_new_need |= is_new && self.model.is_synced();
         self.known_needs = needs;
-        (is_new && self.model.is_synced()).then_some(Effect::Alert)
     }
 
     fn scroll_to_selected(&mut self) {
@@ -568,6 +570,8 @@ impl State {
 
     /// Handles a key.
     pub(super) fn key(&mut self, event: &KeyEvent) -> Vec<Effect> {
+        // Updates since the last picture may have put another row at the selected place.
+        self.refresh();
         match &mut self.mode {
             Mode::Browse => keys::command(event).map_or_else(Vec::new, |command| self.command(command)),
             Mode::Help(_) => self.key_in_help(event),
@@ -588,6 +592,7 @@ impl State {
 
     /// Selects the row under the mouse, or scrolls.
     pub(super) fn mouse(&mut self, event: &MouseEvent) {
+        self.refresh();
         let position = (event.column, event.row).into();
         let panes = self.panes();
         if panes.detail.is_some_and(|detail| detail.contains(position)) {
