@@ -12,6 +12,7 @@ const KEYS: [&str; 8] = ["s", "r", "a", "m", "on", "label", "needs", "over"];
 /// Selects threads. Without a term, every thread matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
+    text: String,
     terms: Vec<Term>,
 }
 
@@ -51,11 +52,19 @@ impl FromStr for Filter {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let terms = words(text)?.iter().map(|word| term(word)).collect::<Result<_, _>>()?;
-        Ok(Self { terms })
+        Ok(Self {
+            text: text.to_owned(),
+            terms,
+        })
     }
 }
 
 impl Filter {
+    /// Returns the filter as it was written.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Returns whether the filter has no term.
     pub(crate) fn is_empty(&self) -> bool {
         self.terms.is_empty()

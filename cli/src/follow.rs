@@ -276,6 +276,8 @@ pub(crate) enum SessionsUpdate<M> {
     Interrupted(String),
     /// The watch of the sessions lost its connection, for this reason. It resumes.
     Lost(String),
+    /// The session with this id was deleted.
+    Deleted(String),
     /// A session cannot be followed.
     Unfollowed(String, Error),
 }
@@ -313,7 +315,10 @@ impl<W: Watch, F: Fn(&OpenSession) -> Option<W>> AllSessions<W, F> {
     pub(crate) async fn next_message(&mut self, ui: &Ui) -> Result<(String, Box<W::Message>)> {
         loop {
             match self.next().await? {
-                SessionsUpdate::Session(_) | SessionsUpdate::Opened(_) | SessionsUpdate::Interrupted(_) => {}
+                SessionsUpdate::Session(_)
+                | SessionsUpdate::Opened(_)
+                | SessionsUpdate::Interrupted(_)
+                | SessionsUpdate::Deleted(_) => {}
                 SessionsUpdate::Message(session, message) => return Ok((session, message)),
                 SessionsUpdate::Lost(why) => ui.lost(&why, ""),
                 SessionsUpdate::Unfollowed(session, error) => {
@@ -336,10 +341,10 @@ impl<W: Watch, F: Fn(&OpenSession) -> Option<W>> AllSessions<W, F> {
                     Ok(Update::Lost { .. }) => return Ok(SessionsUpdate::Interrupted(session)),
                     Err(error) => {
                         self.tasks.remove(&session);
-                        // A deleted session is no failure.
-                        if error.kind() != Kind::NotFound {
-                            return Ok(SessionsUpdate::Unfollowed(session, error));
-                        }
+                        return Ok(match error.kind() {
+                            Kind::NotFound => SessionsUpdate::Deleted(session),
+                            _ => SessionsUpdate::Unfollowed(session, error),
+                        });
                     }
                 },
                 update = self.sessions.next() => match update? {

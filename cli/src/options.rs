@@ -8,6 +8,7 @@ use troupe_proto::supervisor::v1::Budget;
 use crate::{
     context,
     error::{Error, Result},
+    filter::Filter,
     message, time,
 };
 
@@ -34,6 +35,20 @@ impl ResultArgs {
     pub(crate) fn schema(&self) -> Result<String> {
         self.schema.as_deref().map_or(Ok(String::new()), message::read_file)
     }
+}
+
+/// The threads of a list.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FilterArg {
+    /// List only threads that match; a tree has the threads above them too
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) filter: Filter,
 }
 
 /// The project of a command.

@@ -25,6 +25,7 @@ pub mod relay;
 pub mod rng;
 pub mod runner;
 pub mod service;
+pub mod terminal;
 pub mod tls_front;
 pub mod tree;
 pub mod watch;

@@ -19,7 +19,9 @@ use crate::{
     error::{Error, Kind, Result},
     filter::Filter,
     follow::{AllSessions, SessionsUpdate, ThreadWatch},
-    hints, ids, json, listing, names, options, session_view, time,
+    hints, ids, json, listing, names,
+    options::{self, FilterArg},
+    session_view, time,
     ui::{self, Cell, Line, Live, Render, Table, Ui, style},
 };
 
@@ -62,15 +64,9 @@ pub(crate) struct Args {
     /// List sessions with this label only; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = options::key_value, conflicts_with = "session")]
     labels: Vec<(String, String)>,
-    /// List only threads that match; with --tree, the threads above them too
-    #[arg(
-        long,
-        value_name = "FILTER",
-        default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true
-    )]
-    filter: Filter,
+    /// The threads to list.
+    #[command(flatten)]
+    filter: FilterArg,
     /// Show threads as a tree
     #[arg(long)]
     tree: bool,
@@ -186,7 +182,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         includes_closed: args.closed,
     };
     let form = Form {
-        filter: args.filter,
+        filter: args.filter.filter,
         as_tree: args.tree,
     };
     if args.watch {
@@ -262,6 +258,7 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, form: &Form, c
                     Some(Message::Event(_) | Message::Snapshot(_) | Message::Reset(_)) => is_stale = true,
                     Some(Message::Bookmark(_) | Message::Output(_)) | None => {}
                 },
+                SessionsUpdate::Deleted(id) => is_stale |= selection.contains(&id),
                 SessionsUpdate::Opened(_) | SessionsUpdate::Interrupted(_) => {}
                 SessionsUpdate::Lost(why) => match &mut live {
                     Some(live) => live.above(&format!("connection lost ({why}); reconnecting"))?,

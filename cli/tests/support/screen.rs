@@ -1,12 +1,9 @@
 //! Runs the binary on a pseudo-terminal and shows the screen of a terminal emulator.
 
 use std::{
-    ffi::OsStr,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{Read as _, Write as _},
     num::NonZero,
-    os::unix::ffi::OsStrExt as _,
-    path::Path,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -15,21 +12,11 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, Signal, WaitOptions, kill_process, waitpid},
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
 };
+use troupe_tests::terminal;
 
 /// Time limit for the next output on a busy machine.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
-
-fn winsize(columns: u16, rows: u16) -> Winsize {
-    Winsize {
-        ws_row: rows,
-        ws_col: columns,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    }
-}
 
 /// A process on a terminal.
 pub struct Screen {
@@ -42,13 +29,7 @@ pub struct Screen {
 impl Screen {
     /// Starts a command with its input, output and errors on a terminal of this size.
     pub fn start(mut command: Command, columns: u16, rows: u16) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let path = Path::new(OsStr::from_bytes(name.as_bytes()));
-        let slave = OpenOptions::new().read(true).write(true).open(path).unwrap();
-        tcsetwinsize(&slave, winsize(columns, rows)).unwrap();
+        let (terminal, slave) = terminal::open(columns, rows);
         if !command.get_envs().any(|(name, _)| name == "TERM") {
             command.env("TERM", "xterm-256color");
         }
@@ -62,7 +43,7 @@ impl Screen {
         drop(command);
         Self {
             process,
-            terminal: Some(File::from(master)),
+            terminal: Some(terminal),
             emulator: vt100::Parser::new(NonZero::new(rows).unwrap(), NonZero::new(columns).unwrap(), 0),
         }
     }
@@ -94,7 +75,7 @@ impl Screen {
 
     /// Changes the size of the terminal.
     pub fn resize(&mut self, columns: u16, rows: u16) {
-        tcsetwinsize(self.terminal(), winsize(columns, rows)).unwrap();
+        terminal::resize(self.terminal(), columns, rows);
         let size = |number| NonZero::new(number).unwrap();
         self.emulator.screen_mut().set_size(size(rows), size(columns));
         self.signal(Signal::WINCH);

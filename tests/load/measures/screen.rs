@@ -1,28 +1,21 @@
 //! The cost of `troupe top` with many sessions.
 
 use std::{
-    ffi::OsStr,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{Read as _, Write as _},
     num::NonZero,
-    os::unix::ffi::OsStrExt as _,
-    path::Path,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::{
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
-};
 use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval, sleep},
 };
 use troupe_proto::supervisor::v1::{CreateSessionRequest, SetThreadNoteRequest};
-use troupe_tests::{client, process, tree::Tree};
+use troupe_tests::{client, process, terminal, tree::Tree};
 
 use crate::{
     figure::{Chapter, Figure},
@@ -163,20 +156,8 @@ struct Output {
 
 impl Screen {
     fn start(supervisor: &Served, registry: &Served) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let path = Path::new(OsStr::from_bytes(name.as_bytes()));
-        let slave = OpenOptions::new().read(true).write(true).open(path).unwrap();
         let (columns, rows) = SIZE;
-        let size = Winsize {
-            ws_row: rows,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        tcsetwinsize(&slave, size).unwrap();
+        let (terminal, slave) = terminal::open(columns, rows);
         let process = Command::new(process::troupe())
             .args([
                 "top",
@@ -192,7 +173,6 @@ impl Screen {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let terminal = File::from(master);
         let output = Arc::new(Mutex::new(Output {
             emulator: vt100::Parser::new(NonZero::new(rows).unwrap(), NonZero::new(columns).unwrap(), 0),
             bytes: 0,

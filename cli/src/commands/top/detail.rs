@@ -2,10 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use tokio::{
-    sync::mpsc,
-    time::{sleep, timeout},
-};
+use tokio::{sync::mpsc, time::sleep};
 use troupe_proto::supervisor::v1::{
     Approval, Event, GetPromptRequest, GetSessionRequest, ToolVerdict, TranscriptEntry, TranscriptKind,
     WatchThreadsRequest, WatchTranscriptRequest, watch_threads_response::Message,
@@ -16,7 +13,7 @@ use crate::{
     commands::{approvals, artifacts, edges, mail, prompts},
     content,
     error::Result,
-    follow::{Follow, ThreadWatch, Update},
+    follow::{Follow, ThreadWatch, Update, Watch},
     listing, sanitize, time, transcript_format,
     ui::style,
 };
@@ -31,8 +28,6 @@ const MAX_LINES: usize = 40;
 const MAX_RESULT_LINES: usize = 8;
 /// Bytes of a diff that are shown.
 const MAX_DIFF: u64 = 256 * 1024;
-/// A transcript that has no entry after this time counts as empty.
-const EMPTY_AFTER: Duration = Duration::from_millis(400);
 /// A selection that changes within this time loads nothing.
 const REST: Duration = Duration::from_millis(120);
 
@@ -178,27 +173,11 @@ async fn follow_transcript(supervisor: Supervisor, thread: &str, send: impl Asyn
         ..WatchTranscriptRequest::default()
     };
     let mut follow = Follow::new(supervisor, request);
-    let mut is_first = true;
-    loop {
-        // A transcript without entries has no first message.
-        let next = match timeout(EMPTY_AFTER, follow.next()).await {
-            Ok(next) => next?,
-            Err(_) if is_first && !send(Change::Replace(vec!["no entries yet".to_owned()])).await => return Ok(()),
-            Err(_) => follow.next().await?,
-        };
-        let Update::Message(message) = next else {
-            continue;
-        };
-        let lines: Vec<String> = message.entries.iter().flat_map(entry_lines).collect();
-        let change = if std::mem::take(&mut is_first) {
-            Change::Replace(lines)
-        } else {
-            Change::Append(lines)
-        };
-        if !send(change).await || message.closed {
-            return Ok(());
-        }
-    }
+    send_updates(&mut follow, send, |message| {
+        let lines = message.entries.iter().flat_map(entry_lines).collect();
+        (Change::Append(lines), message.closed)
+    })
+    .await
 }
 
 async fn follow_events(
@@ -220,14 +199,33 @@ async fn follow_events(
         ..WatchThreadsRequest::default()
     };
     let mut follow = Follow::new(supervisor, ThreadWatch::new(request));
-    if !send(Change::Replace(Vec::new())).await {
-        return Ok(());
-    }
+    send_updates(&mut follow, send, |message| {
+        let events = match message.message {
+            Some(Message::Event(event)) => vec![event],
+            _ => Vec::new(),
+        };
+        (Change::Events(events), false)
+    })
+    .await
+}
+
+/// Sends no lines once the watch is open, then the change of each message, until `change_of` says that it is the last one.
+async fn send_updates<W: Watch>(
+    follow: &mut Follow<W>,
+    send: impl AsyncFn(Change) -> bool,
+    change_of: impl Fn(W::Message) -> (Change, bool),
+) -> Result<()> {
+    let mut is_begun = false;
     loop {
-        if let Update::Message(message) = follow.next().await?
-            && let Some(Message::Event(event)) = message.message
-            && !send(Change::Events(vec![event])).await
-        {
+        let (change, is_last) = match follow.next().await? {
+            // A watch that is opened again continues.
+            Update::Opened if is_begun => continue,
+            Update::Opened => (Change::Replace(Vec::new()), false),
+            Update::Message(message) => change_of(*message),
+            Update::Lost { .. } => continue,
+        };
+        is_begun = true;
+        if !send(change).await || is_last {
             return Ok(());
         }
     }

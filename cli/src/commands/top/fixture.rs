@@ -219,7 +219,7 @@ pub(super) fn message(message: Message) -> SessionsUpdate<WatchThreadsResponse> 
 
 /// Creates the state of a screen of this size that shows the stage.
 pub(super) fn state(width: u16, height: u16) -> State {
-    let mut state = State::new(Filter::default(), String::new(), false, ago(0));
+    let mut state = State::new(Filter::default(), false, ago(0));
     state.size = (width, height);
     for update in updates() {
         state.apply(update);

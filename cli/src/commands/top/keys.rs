@@ -181,6 +181,12 @@ pub(super) fn command(event: &KeyEvent) -> Option<Command> {
 }
 
 impl Binding {
+    /// Returns the keys.
+    #[cfg(test)]
+    pub(super) const fn keys(&self) -> &'static [Pressed] {
+        self.keys
+    }
+
     /// Returns the names of the keys: `j ↓`.
     pub(super) fn names(&self) -> String {
         self.keys.iter().map(name).collect::<Vec<_>>().join(" ")

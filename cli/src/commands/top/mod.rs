@@ -58,7 +58,7 @@ use self::{
     detail::{Change, Source},
     input::TerminalInput,
     model::Reread,
-    state::{CommandOutput, Effect, State},
+    state::{Effect, State},
     terminal::Screen,
     view::Theme,
 };
@@ -67,10 +67,11 @@ use crate::{
     commands::{agents, resolve},
     context::Context,
     error::{Error, Result},
-    filter::Filter,
     follow::{AllSessions, OpenSession, ThreadWatch},
     global::Global,
-    json, listing, programs,
+    json, listing,
+    options::FilterArg,
+    programs,
 };
 
 /// Shortest time between two pictures.
@@ -97,15 +98,9 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Show only threads that match, and the threads above them
-    #[arg(
-        long,
-        value_name = "FILTER",
-        default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true
-    )]
-    filter: String,
+    /// The threads to show.
+    #[command(flatten)]
+    filter: FilterArg,
     /// Print one picture
     #[arg(long)]
     once: bool,
@@ -137,12 +132,8 @@ enum Alert {
 
 /// Shows the screen until a key or a signal ends it.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    let filter: Filter = args
-        .filter
-        .parse()
-        .map_err(|error: String| Error::usage(error).hint("`troupe ps --help` lists the filters"))?;
     let supervisor = context.supervisor().await?;
-    let state = State::new(filter, args.filter.clone(), args.read_only, SystemTime::now());
+    let state = State::new(args.filter.filter, args.read_only, SystemTime::now());
     let is_dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
     let has_terminal = io::stdout().is_terminal() && io::stdin().is_terminal() && !is_dumb;
     if args.once || !has_terminal || !context.ui.is_text() {
@@ -150,6 +141,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     }
     let has_no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     terminal::restore_at_panic();
+    let (answers, answered) = mpsc::channel(64);
+    let (changes, changed) = mpsc::channel(64);
     let top = Top {
         supervisor,
         context,
@@ -157,15 +150,15 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         alert: args.alert,
         state,
         screen: Screen::enter(args.mouse)?,
-        answers: mpsc::channel(64).0,
-        changes: mpsc::channel(1).0,
+        answers,
+        changes,
         loading: None,
         rereading: HashMap::new(),
         draw_at: Some(Instant::now()),
         drawn: Instant::now(),
     };
     // The calls next to the screen share its thread.
-    LocalSet::new().run_until(top.run()).await
+    LocalSet::new().run_until(top.run(answered, changed)).await
 }
 
 /// The watches of all open sessions.
@@ -255,10 +248,11 @@ struct Top<'a> {
 }
 
 impl Top<'_> {
-    async fn run(mut self) -> Result<()> {
-        let (answers, mut answered) = mpsc::channel(64);
-        let (changes, mut changed) = mpsc::channel(64);
-        (self.answers, self.changes) = (answers, changes);
+    async fn run(
+        mut self,
+        mut answered: mpsc::Receiver<Answer>,
+        mut changed: mpsc::Receiver<(Source, Change)>,
+    ) -> Result<()> {
         let mut feed = feed(self.supervisor.clone());
         let mut keys = TerminalInput::start();
         let mut terminate = signal(SignalKind::terminate())?;
@@ -325,10 +319,7 @@ impl Top<'_> {
                         self.suspend()?;
                         keys = TerminalInput::start();
                     }
-                    Effect::Run {
-                        arguments,
-                        output: CommandOutput::Terminal,
-                    } => {
+                    Effect::RunOnTerminal(arguments) => {
                         drop(keys);
                         self.run_on_terminal(&arguments).await?;
                         // Ctrl-C was for the command.
@@ -439,12 +430,12 @@ impl Top<'_> {
                 }
             }
             Effect::Reread(part) => self.reread(part),
-            Effect::Run { arguments, output } => {
+            Effect::Run { arguments, file } => {
                 let mut child = self.child(&arguments)?;
                 self.answer_with(async move {
-                    Answer::Done(match output {
-                        CommandOutput::File(path) => write_output(&mut child, &path).await,
-                        CommandOutput::Terminal | CommandOutput::Message => output_of(&mut child).await,
+                    Answer::Done(match file {
+                        Some(file) => write_output(&mut child, &file).await,
+                        None => output_of(&mut child).await,
                     })
                 });
             }
@@ -458,7 +449,8 @@ impl Top<'_> {
                 self.screen.redraw();
                 self.draw_within(Duration::ZERO);
             }
-            Effect::Quit | Effect::Suspend => {}
+            // `run` handles the effects that end its loop or need its input.
+            Effect::Quit | Effect::Suspend | Effect::RunOnTerminal(_) => {}
         }
         Ok(())
     }
@@ -499,11 +491,18 @@ impl Top<'_> {
         });
     }
 
-    /// Loads the details of the selection, unless they are being loaded.
+    /// Loads the details of the selection. A new version of the same details waits until the last one is loaded, so that
+    /// frequent changes do not prevent loading.
     fn load_detail(&mut self) {
         let source = self.state.source();
-        let loading = self.loading.as_ref().map(|(source, _)| source);
-        if source.as_ref() != loading {
+        let is_loading = match (&source, &self.loading) {
+            (Some(source), Some((loading, task))) => {
+                loading == source || (loading.is_same_subject(source) && !task.is_finished())
+            }
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !is_loading {
             self.loading = source.map(|source| {
                 let task = detail::load(self.supervisor.clone(), source.clone(), self.changes.clone());
                 (source, AbortOnDropHandle::new(spawn_local(task)))

@@ -3,7 +3,8 @@
 use std::{collections::HashMap, time::SystemTime};
 
 use troupe_proto::supervisor::v1::{
-    Group, Session, StatusKind, Thread, Usage, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
+    ConditionKind, Group, Session, StatusKind, Thread, Usage, WatchThreadsResponse, event::Kind,
+    watch_threads_response::Message,
 };
 
 use super::rate::Rate;
@@ -40,6 +41,12 @@ impl Followed {
     /// Returns the session with its newest settings.
     pub(super) fn session(&self) -> &Session {
         self.view.session().unwrap_or(&self.info)
+    }
+
+    /// Returns the recorded usage of all threads.
+    pub(super) fn spent(&self) -> Usage {
+        let roll_up = self.info.roll_up.as_ref();
+        roll_up.and_then(|roll_up| roll_up.usage).unwrap_or_default()
     }
 
     /// Returns whether the session is closed.
@@ -86,33 +93,27 @@ impl Model {
     /// Applies an update. Returns the parts that have to be read again.
     pub(super) fn apply(&mut self, update: SessionsUpdate<WatchThreadsResponse>, now: SystemTime) -> Vec<Reread> {
         match update {
+            SessionsUpdate::Message(id, message) => return self.apply_message(&id, &message, now),
             SessionsUpdate::Session(message) => {
                 self.lost = None;
                 self.is_synced |= message.synced;
                 if let Some(session) = message.session {
                     self.put_session(session, message.removed);
                 }
-                Vec::new()
             }
-            SessionsUpdate::Message(id, message) => self.apply_message(&id, &message, now),
-            SessionsUpdate::Opened(id) => {
-                self.set_live(&id, true);
-                Vec::new()
-            }
-            SessionsUpdate::Interrupted(id) => {
-                self.set_live(&id, false);
-                Vec::new()
+            SessionsUpdate::Opened(id) => self.set_live(&id, true),
+            SessionsUpdate::Interrupted(id) | SessionsUpdate::Unfollowed(id, _) => self.set_live(&id, false),
+            SessionsUpdate::Deleted(id) => {
+                if let Ok(place) = self.place(&id) {
+                    self.sessions.remove(place);
+                }
             }
             SessionsUpdate::Lost(why) => {
                 let since = self.lost.as_ref().map_or(now, |lost| lost.since);
                 self.lost = Some(Lost { why, since });
-                Vec::new()
-            }
-            SessionsUpdate::Unfollowed(id, _) => {
-                self.set_live(&id, false);
-                Vec::new()
             }
         }
+        Vec::new()
     }
 
     /// Adds or replaces a thread that was read.
@@ -173,8 +174,7 @@ impl Model {
             totals.approvals += followed.view.approvals().len();
             let limits = followed.session().limits.unwrap_or_default();
             totals.slots = totals.slots.saturating_add(limits.max_threads.unwrap_or_default());
-            let usage = followed.info.roll_up.as_ref().and_then(|roll_up| roll_up.usage);
-            let mut live = Usage::default();
+            let (mut live_tokens, mut live_cost) = (0_u64, 0_u64);
             for thread in followed.view.threads() {
                 let kind = ui::status_of(thread);
                 totals.threads += usize::from(kind != StatusKind::Shutdown);
@@ -184,15 +184,13 @@ impl Model {
                 totals.queued += usize::from(kind == StatusKind::Queued);
                 totals.stalled += usize::from(is_stalled(thread));
                 let usage = thread.usage.unwrap_or_default();
-                live.input_tokens = live.input_tokens.saturating_add(tokens(&usage));
-                live.cost_micros = live.cost_micros.saturating_add(usage.cost_micros);
+                live_tokens = live_tokens.saturating_add(tokens(&usage));
+                live_cost = live_cost.saturating_add(usage.cost_micros);
             }
             // The roll-up has the closed threads, and the threads have what running turns used.
-            let recorded = usage.unwrap_or_default();
-            totals.tokens = totals.tokens.saturating_add(live.input_tokens.max(tokens(&recorded)));
-            totals.cost_micros = totals
-                .cost_micros
-                .saturating_add(live.cost_micros.max(recorded.cost_micros));
+            let recorded = followed.spent();
+            totals.tokens = totals.tokens.saturating_add(live_tokens.max(tokens(&recorded)));
+            totals.cost_micros = totals.cost_micros.saturating_add(live_cost.max(recorded.cost_micros));
         }
         totals
     }
@@ -304,7 +302,6 @@ fn usage_of(view: &SessionView, thread: &str) -> Option<Usage> {
 }
 
 fn is_stalled(thread: &Thread) -> bool {
-    use troupe_proto::supervisor::v1::ConditionKind;
     thread
         .conditions
         .iter()

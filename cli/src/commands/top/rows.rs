@@ -228,10 +228,7 @@ fn tree(model: &Model, options: &Options) -> Vec<Row> {
     match options.sort {
         // The newest session first.
         Sort::Created => sessions.reverse(),
-        Sort::Tokens => sessions.sort_by_key(|(_, followed)| {
-            let usage = followed.info.roll_up.as_ref().and_then(|roll_up| roll_up.usage);
-            Reverse(usage.as_ref().map(tokens))
-        }),
+        Sort::Tokens => sessions.sort_by_key(|(_, followed)| Reverse(tokens(&followed.spent()))),
         Sort::Changed => sessions.sort_by_key(|(_, followed)| Reverse(followed.info.update_time.map(order))),
     }
     let mut rows = Vec::new();

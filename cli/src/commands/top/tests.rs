@@ -5,7 +5,7 @@ use ratatui::{buffer::Buffer, layout::Rect, style::Color};
 use troupe_proto::{
     common::v1::Mode as SessionMode,
     supervisor::v1::{
-        ApprovalDecision, ApprovalRequested, ApprovalResolved, Event, SpawnableAgent, Telemetry, ThreadClosed,
+        ApprovalDecision, ApprovalRequested, ApprovalResolved, Event, NoteSet, SpawnableAgent, Telemetry, ThreadClosed,
         TurnEnded, TurnOutcome, Usage, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
     },
 };
@@ -16,7 +16,7 @@ use super::{
     fixture::{ago, id, message, press, state, type_text, updates},
     model::Reread,
     rows::{Key, View},
-    state::{CommandOutput, Effect, Mode, State, Target},
+    state::{Effect, Mode, State, Target},
     view::{self, Theme},
 };
 use crate::{filter::Filter, follow::SessionsUpdate};
@@ -278,7 +278,7 @@ fn close_shows_the_affected_threads() {
 
 #[test]
 fn read_only_screen_changes_nothing() {
-    let mut state = State::new(Filter::default(), String::new(), true, ago(0));
+    let mut state = State::new(Filter::default(), true, ago(0));
     state.size = (100, 30);
     updates().into_iter().for_each(|update| {
         state.apply(update);
@@ -308,7 +308,7 @@ fn session_keys_act_on_the_session_of_the_thread() {
     assert_eq!(press(&mut state, "y"), [Effect::Call(mode)]);
     let export = press(&mut state, "E");
     assert!(
-        matches!(export.as_slice(), [Effect::Run { output: CommandOutput::File(file), .. }] if file == "troupe-0000cc03.html"),
+        matches!(export.as_slice(), [Effect::Run { file: Some(file), .. }] if file == "troupe-0000cc03.html"),
         "{export:?}"
     );
 }
@@ -337,10 +337,7 @@ fn command_line_knows_the_selected_id() {
     let mut state = state(120, 40);
     press(&mut state, "ctrl-t :");
     type_text(&mut state, "troupe note % 'two words'");
-    let expected = Effect::Run {
-        arguments: ["note", &id("0000aa01"), "two words"].map(ToOwned::to_owned).to_vec(),
-        output: CommandOutput::Terminal,
-    };
+    let expected = Effect::RunOnTerminal(["note", &id("0000aa01"), "two words"].map(ToOwned::to_owned).to_vec());
     assert_eq!(press(&mut state, "enter"), [expected]);
     press(&mut state, ":");
     type_text(&mut state, "note 'open");
@@ -375,7 +372,7 @@ fn spawn_offers_the_roles_of_the_parent() {
     let spawned = press(&mut state, "enter");
     let expected = ["spawn", "worker", "--parent", &id("0000aa01"), "--message", "Fix it"];
     assert!(
-        matches!(spawned.as_slice(), [Effect::Run { arguments, output: CommandOutput::Message }] if *arguments == expected),
+        matches!(spawned.as_slice(), [Effect::Run { arguments, file: None }] if *arguments == expected),
         "{spawned:?}"
     );
 }
@@ -528,6 +525,42 @@ fn lost_connection_is_shown_until_it_is_back() {
     }
     state.refresh();
     assert!(!text(&state).contains("reconnecting"));
+}
+
+#[test]
+fn deleted_session_is_gone() {
+    let mut state = state(120, 40);
+    state.apply(SessionsUpdate::Deleted(id("0000cc03")));
+    state.refresh();
+    assert!(text(&state).contains("no sessions"), "{}", text(&state));
+}
+
+#[test]
+fn details_of_a_busy_thread_are_shown_in_an_older_version() {
+    let mut state = state(120, 40);
+    press(&mut state, "ctrl-t ] ] ]");
+    assert_eq!(state.tab, Tab::Mail);
+    let older = state.source().unwrap();
+    state.apply(event("0000aa01", 91, Kind::NoteSet(NoteSet::default())));
+    state.refresh();
+    assert_ne!(state.source().as_ref(), Some(&older));
+    state.apply_detail(&older, Change::Replace(vec!["one letter".to_owned()]));
+    assert!(text(&state).contains("one letter"), "{}", text(&state));
+}
+
+#[test]
+fn every_key_can_be_pressed_everywhere() {
+    for start in ["g", "ctrl-t", "G", "tab", "1", "3", "4"] {
+        for binding in super::keys::BINDINGS {
+            let mut state = state(120, 40);
+            press(&mut state, start);
+            for (modifiers, code) in binding.keys() {
+                state.key(&KeyEvent::new(*code, *modifiers));
+                state.refresh();
+                draw(&state, Theme::Dark);
+            }
+        }
+    }
 }
 
 #[test]

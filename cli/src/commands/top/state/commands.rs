@@ -19,9 +19,9 @@ use super::{
         model::Followed,
         rows::{Key, Row, View},
     },
-    CommandOutput, Effect, Mode, Picker, Purpose, State, Target, name,
+    Effect, Mode, Picker, Purpose, State, Target, name,
 };
-use crate::{ids, names, ui};
+use crate::{filter::Filter, ids, names, ui};
 
 /// After an update has moved the selection, keys that act on it are ignored for this time.
 const MOVED: Duration = Duration::from_secs(1);
@@ -85,8 +85,9 @@ impl State {
                 return vec![Effect::ReadRoles];
             }
             Command::Filter => {
-                let text = self.filter_text.clone();
-                self.edit(Purpose::Filter, "filter", &text);
+                let before = self.options.filter.clone();
+                let text = before.text().to_owned();
+                self.edit(Purpose::Filter { before }, "filter", &text);
             }
             Command::NextFilter => self.next_filter(),
             Command::Sort => {
@@ -216,7 +217,7 @@ impl State {
         if self.focus == Focus::Detail {
             self.focus = Focus::List;
         } else if !self.options.filter.is_empty() {
-            self.set_filter("");
+            self.set_filter(Filter::default());
         } else if self.options.view != View::Tree {
             self.show(View::Tree);
         }
@@ -247,18 +248,18 @@ impl State {
         self.rebuild();
     }
 
-    pub(super) fn set_filter(&mut self, text: &str) {
-        if let Ok(filter) = text.parse() {
-            self.options.filter = filter;
-            text.clone_into(&mut self.filter_text);
-            self.rebuild();
-        }
+    pub(super) fn set_filter(&mut self, filter: Filter) {
+        self.options.filter = filter;
+        self.rebuild();
     }
 
     fn next_filter(&mut self) {
-        let place = COMMON_FILTERS.iter().position(|filter| *filter == self.filter_text);
+        let text = self.options.filter.text();
+        let place = COMMON_FILTERS.iter().position(|filter| *filter == text);
         let next = place.map_or(0, |place| place + 1) % COMMON_FILTERS.len();
-        self.set_filter(COMMON_FILTERS.get(next).copied().unwrap_or_default());
+        if let Some(Ok(filter)) = COMMON_FILTERS.get(next).map(|text| text.parse()) {
+            self.set_filter(filter);
+        }
     }
 
     fn pager(&mut self) -> Vec<Effect> {
@@ -282,10 +283,7 @@ impl State {
             Target::Role(role) => ["agents", "show", &role.agent_type].map(ToOwned::to_owned).to_vec(),
             Target::Group(..) | Target::Runner(_) | Target::Nothing => return Vec::new(),
         };
-        vec![Effect::Run {
-            arguments,
-            output: CommandOutput::Terminal,
-        }]
+        vec![Effect::RunOnTerminal(arguments)]
     }
 
     fn export(&self) -> Vec<Effect> {
@@ -295,7 +293,7 @@ impl State {
         let id = followed.info.session_id.as_str();
         vec![Effect::Run {
             arguments: ["export", id, "--output", "html"].map(ToOwned::to_owned).to_vec(),
-            output: CommandOutput::File(format!("troupe-{}.html", ids::short(id))),
+            file: Some(format!("troupe-{}.html", ids::short(id))),
         }]
     }
 

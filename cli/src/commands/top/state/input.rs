@@ -8,7 +8,7 @@ use super::{
         action::Call,
         keys::{self, Command},
     },
-    CommandOutput, Effect, Line, Mode, Purpose, State,
+    Effect, Line, Mode, Purpose, State,
 };
 use crate::sanitize;
 
@@ -94,7 +94,7 @@ impl State {
             _ => return Vec::new(),
         };
         line.input.handle(request);
-        if line.purpose == Purpose::Filter {
+        if matches!(line.purpose, Purpose::Filter { .. }) {
             self.try_filter();
         }
         Vec::new()
@@ -102,9 +102,11 @@ impl State {
 
     /// Leaves the line of input. An unfinished filter has no effect.
     fn cancel(&mut self) -> Vec<Effect> {
-        self.mode = Mode::Browse;
-        let text = self.filter_text.clone();
-        self.set_filter(&text);
+        if let Mode::Line(line) = std::mem::take(&mut self.mode)
+            && let Purpose::Filter { before } = line.purpose
+        {
+            self.set_filter(before);
+        }
         Vec::new()
     }
 
@@ -129,11 +131,9 @@ impl State {
         };
         let text = line.input.value().trim().to_owned();
         match &line.purpose {
-            Purpose::Filter => match text.parse() {
+            Purpose::Filter { .. } => match text.parse() {
                 Ok(filter) => {
-                    self.options.filter = filter;
-                    self.filter_text = text;
-                    self.rebuild();
+                    self.set_filter(filter);
                     Vec::new()
                 }
                 Err(error) => {
@@ -161,7 +161,7 @@ impl State {
                 arguments: ["spawn", role, "--parent", parent, "--message", &text]
                     .map(ToOwned::to_owned)
                     .to_vec(),
-                output: CommandOutput::Message,
+                file: None,
             }],
         }
     }
@@ -185,10 +185,7 @@ impl State {
                 word.clone_from(&id);
             }
         }
-        vec![Effect::Run {
-            arguments: words,
-            output: CommandOutput::Terminal,
-        }]
+        vec![Effect::RunOnTerminal(words)]
     }
 
     pub(super) fn edit(&mut self, purpose: Purpose, label: impl Into<String>, text: &str) {

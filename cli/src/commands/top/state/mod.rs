@@ -53,29 +53,23 @@ pub(super) enum Effect {
         parent: String,
         role: String,
     },
-    /// Run a command of this program.
+    /// Run a command of this program with the whole terminal.
+    RunOnTerminal(Vec<String>),
+    /// Run a command of this program next to the screen.
     Run {
         arguments: Vec<String>,
-        /// The use of its output.
-        output: CommandOutput,
+        /// A new file for its output. `None`: the last line becomes a message.
+        file: Option<String>,
     },
-}
-
-/// The use of a command's output.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum CommandOutput {
-    /// The command has the whole terminal.
-    Terminal,
-    /// The last line becomes a message.
-    Message,
-    /// A new file.
-    File(String),
 }
 
 /// The purpose of a line of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    Filter,
+    Filter {
+        /// The filter to return to.
+        before: Filter,
+    },
     Run,
     Send {
         session: String,
@@ -197,7 +191,6 @@ pub(super) struct State {
     pub(super) runners: Vec<Runner>,
     pub(super) roles: Vec<Agent>,
     pub(super) options: Options,
-    pub(super) filter_text: String,
     pub(super) rows: Vec<Row>,
     pub(super) selected: usize,
     /// The first row on the screen.
@@ -224,7 +217,7 @@ pub(super) struct State {
 
 impl State {
     /// Creates the state of an empty screen.
-    pub(super) fn new(filter: Filter, filter_text: String, is_read_only: bool, now: SystemTime) -> Self {
+    pub(super) fn new(filter: Filter, is_read_only: bool, now: SystemTime) -> Self {
         Self {
             model: Model::default(),
             runners: Vec::new(),
@@ -233,7 +226,6 @@ impl State {
                 filter,
                 ..Options::default()
             },
-            filter_text,
             rows: Vec::new(),
             selected: 0,
             top: 0,
@@ -342,7 +334,7 @@ impl State {
 
     /// Applies a change of the details.
     pub(super) fn apply_detail(&mut self, source: &Source, change: Change) {
-        if self.source().as_ref() != Some(source) {
+        if !self.source().is_some_and(|wanted| wanted.is_same_subject(source)) {
             return;
         }
         let detail = &mut self.detail;

@@ -145,6 +145,7 @@ const fn remedy(kind: ConditionKind) -> Option<&'static str> {
 fn lines(state: &State, columns: usize) -> Vec<Styled<'static>> {
     let (text, indent) = match (state.target(), state.loaded()) {
         (Target::Thread(..), _) if state.tab == Tab::Info => (info(state), 0),
+        (_, Some([])) => (vec![style::paint(style::DIM, "nothing yet").to_string()], 0),
         (_, Some(lines)) => {
             let indent = if state.tab == Tab::Transcript { INDENT } else { 2 };
             (lines.to_vec(), indent)

@@ -168,6 +168,11 @@ fn key_line(state: &State) -> Line {
             (Command::Budget, "budget"),
             (Command::Spawn, "spawn"),
         ],
+        Target::Session(followed) if followed.session().paused => &[
+            (Command::Pause, "resume"),
+            (Command::Mode, "mode"),
+            (Command::Close, "close"),
+        ],
         Target::Session(_) => &[
             (Command::Pause, "pause"),
             (Command::Mode, "mode"),

@@ -78,7 +78,7 @@ pub(super) fn list_head(state: &State, columns: usize) -> String {
     let left = if state.options.filter.is_empty() || matches!(state.mode, Mode::Line(_)) {
         left
     } else {
-        left.word(style::WARN, format!("filter {}", state.filter_text))
+        left.word(style::WARN, format!("filter {}", state.options.filter.text()))
     };
     let right = match state.options.view {
         View::Needs | View::Tree => cells(columns, Column::heading),
@@ -395,12 +395,7 @@ fn session_line(followed: &Followed, is_folded: bool, now: SystemTime, columns: 
     let left = left
         .word(style::DIM, names::mode(session.mode()).to_ascii_lowercase())
         .word(style::PLAIN, &session.cwd);
-    let usage = followed
-        .info
-        .roll_up
-        .as_ref()
-        .and_then(|roll_up| roll_up.usage)
-        .unwrap_or_default();
+    let usage = followed.spent();
     let right = cells(columns, |column| match column {
         Column::Elapsed if !followed.is_closed() => (style::DIM, time::age(session.create_time.as_ref(), now)),
         Column::Tokens => (style::PLAIN, ui::tokens(&usage)),
