@@ -38,7 +38,7 @@ impl ResultArgs {
 }
 
 /// The threads of a list.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct FilterArg {
     /// List only threads that match; a tree has the threads above them too
     #[arg(

@@ -284,6 +284,21 @@ fn screen_ends_with_its_terminal() {
     assert_eq!(screen.hang_up(), Some(0));
 }
 
+#[test]
+fn demo_opens_the_screen() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = troupe(home.path());
+    command.arg("demo");
+    let mut screen = Screen::start(command, 120, 40);
+    screen.until("sessions and threads");
+    assert!(screen.is_alternate());
+    screen.until("reviewer: strict");
+    screen.keys("q");
+    screen.until("The root is closed");
+    let (code, text) = screen.finish();
+    assert_eq!(code, Some(0), "{text}");
+}
+
 /// A tmux server of its own, which ends with its test.
 struct Tmux(std::path::PathBuf);
 

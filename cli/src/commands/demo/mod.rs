@@ -27,6 +27,7 @@ use self::{
 };
 use crate::{
     client::{self, Registry, Supervisor, Target},
+    commands::top,
     context::Context,
     error::{Error, Result},
     follow::{Follow, ThreadWatch},
@@ -41,7 +42,8 @@ Examples:
   troupe demo --keep
   troupe demo --output json | jq -c 'select(.check)'
 
-The project, the home and the data are in a temporary directory.";
+In a terminal, `troupe top` opens while the agents run; `q` continues the demo. The project, the home and the data are
+in a temporary directory.";
 
 /// The arguments of `demo`.
 #[derive(Debug, clap::Args)]
@@ -151,6 +153,12 @@ async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Chec
         })
         .await?;
 
+    if context.ui.is_text() {
+        environment.announce("`troupe top` shows them on one screen; `q` continues the demo")?;
+        environment.finish();
+        Box::pin(top::run(top::Args::default(), &context_of(pair, context)?)).await?;
+    }
+
     environment.announce("An operator tries to spawn below the deepest agent")?;
     let refusal = spawn_too_deep(&mut environment, &mut supervisor, &session, &cast).await?;
 
@@ -178,6 +186,16 @@ async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Chec
         listed: &listed,
     };
     report(environment.seen(), &evidence, context)
+}
+
+/// Returns the context of commands that connect to the pair.
+fn context_of(pair: &Pair, context: &Context) -> Result<Context> {
+    let mut of_pair = context.clone();
+    of_pair.global.context = None;
+    of_pair.global.supervisor = format!("http://{}", pair.supervisor());
+    of_pair.global.registry = format!("http://{}", pair.registry());
+    of_pair.global.token = pair.token().expose().map(str::parse).transpose().map_err(Error::of)?;
+    Ok(of_pair)
 }
 
 async fn connect_registry(pair: &Pair) -> Result<Registry> {

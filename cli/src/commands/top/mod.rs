@@ -95,7 +95,7 @@ Examples:
 `?` shows the keys. FILTER is as in `troupe ps`. Without a terminal, one picture is printed as with --once.";
 
 /// The arguments of `top`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// The threads to show.
@@ -130,7 +130,7 @@ enum Alert {
     Off,
 }
 
-/// Shows the screen until a key or a signal ends it.
+/// Shows the screen until a key or a signal ends it. Without a terminal, prints one picture.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let supervisor = context.supervisor().await?;
     let state = State::new(args.filter.filter, args.read_only, SystemTime::now());
