@@ -75,7 +75,7 @@ fn keys_act_on_the_selected_thread() {
     screen.keys("i");
     screen.until("interrupt worker scout?");
     screen.keys("y");
-    screen.until("1 threads interrupted");
+    screen.until("1 thread interrupted");
     screen.until("‖ worker");
     screen.keys("ssay: hello there\r");
     screen.until("sent input 2");

@@ -116,7 +116,11 @@ pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<Strin
                 ..InterruptAgentRequest::default()
             };
             let answer = supervisor.interrupt_agent(request).await?.into_inner();
-            Ok(format!("{} threads interrupted", answer.interrupted_thread_ids.len()))
+            Ok(match answer.interrupted_thread_ids.len() {
+                0 => "nothing was interrupted: the turn on the screen has ended".to_owned(),
+                1 => "1 thread interrupted".to_owned(),
+                count => format!("{count} threads interrupted"),
+            })
         }
         Call::Close {
             session: session_id,

@@ -67,7 +67,7 @@ use crate::{
     commands::{agents, resolve},
     context::Context,
     error::{Error, Result},
-    follow::{AllSessions, OpenSession, ThreadWatch},
+    follow::{AllSessions, OpenSession, SessionsUpdate, ThreadWatch},
     global::Global,
     json, listing,
     options::FilterArg,
@@ -178,6 +178,9 @@ async fn print(supervisor: Supervisor, mut state: State, context: &Context) -> R
     let mut feed = feed(supervisor);
     while !state.model.is_synced() {
         let update = feed.next().await?;
+        if let SessionsUpdate::Lost(why) = update {
+            return Err(Error::unreachable(format!("the connection was lost: {why}")));
+        }
         state.tick(SystemTime::now());
         state.apply(update);
     }

@@ -24,6 +24,19 @@ pub(super) enum Reread {
     Group { session: String, group: String },
 }
 
+/// The state of a session's watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Link {
+    /// It was not open yet.
+    New,
+    /// It is open.
+    Live,
+    /// It lost its connection, and resumes.
+    Interrupted,
+    /// The supervisor rejects it.
+    Rejected,
+}
+
 /// A followed session.
 #[derive(Debug)]
 pub(super) struct Followed {
@@ -31,8 +44,8 @@ pub(super) struct Followed {
     pub(super) info: Session,
     /// The threads, approvals and groups.
     pub(super) view: SessionView,
-    /// Whether the watch is connected.
-    pub(super) is_live: bool,
+    /// The state of the watch.
+    pub(super) link: Link,
     /// Threads that were closed since closed threads were last forgotten.
     closed: usize,
 }
@@ -101,8 +114,9 @@ impl Model {
                     self.put_session(session, message.removed);
                 }
             }
-            SessionsUpdate::Opened(id) => self.set_live(&id, true),
-            SessionsUpdate::Interrupted(id) | SessionsUpdate::Unfollowed(id, _) => self.set_live(&id, false),
+            SessionsUpdate::Opened(id) => self.set_link(&id, Link::Live),
+            SessionsUpdate::Interrupted(id) => self.set_link(&id, Link::Interrupted),
+            SessionsUpdate::Unfollowed(id, _) => self.set_link(&id, Link::Rejected),
             SessionsUpdate::Deleted(id) => {
                 if let Ok(place) = self.place(&id) {
                     self.sessions.remove(place);
@@ -140,9 +154,11 @@ impl Model {
         self.sessions.get(self.place(id).ok()?)
     }
 
-    /// Returns whether every session that was open at the start is known completely.
+    /// Returns whether every session that was open at the start is known completely, as far as it can be followed.
     pub(super) fn is_synced(&self) -> bool {
-        let is_known = |followed: &Followed| followed.view.is_complete() || followed.is_closed();
+        let is_known = |followed: &Followed| {
+            followed.view.is_complete() || followed.is_closed() || followed.link == Link::Rejected
+        };
         self.is_synced && self.sessions.iter().all(is_known)
     }
 
@@ -205,9 +221,9 @@ impl Model {
         self.sessions.get_mut(place)
     }
 
-    fn set_live(&mut self, id: &str, is_live: bool) {
+    fn set_link(&mut self, id: &str, link: Link) {
         if let Some(followed) = self.followed_mut(id) {
-            followed.is_live = is_live;
+            followed.link = link;
         }
     }
 
@@ -226,7 +242,7 @@ impl Model {
                 let followed = Followed {
                     info: session,
                     view: SessionView::default(),
-                    is_live: false,
+                    link: Link::New,
                     closed: 0,
                 };
                 self.sessions.insert(place, followed);
@@ -249,7 +265,7 @@ impl Model {
         let Some(followed) = self.followed_mut(id) else {
             return Vec::new();
         };
-        followed.is_live = true;
+        followed.link = Link::Live;
         let before = usage_of(&followed.view, thread);
         followed.view.apply(message);
         let after = usage_of(&followed.view, thread);

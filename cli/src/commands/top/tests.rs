@@ -19,7 +19,7 @@ use super::{
     state::{Effect, Mode, State, Target},
     view::{self, Theme},
 };
-use crate::{filter::Filter, follow::SessionsUpdate};
+use crate::{error::Error, filter::Filter, follow::SessionsUpdate};
 
 fn draw(state: &State, theme: Theme) -> Buffer {
     let (width, height) = state.size;
@@ -525,6 +525,25 @@ fn lost_connection_is_shown_until_it_is_back() {
     }
     state.refresh();
     assert!(!text(&state).contains("reconnecting"));
+}
+
+#[test]
+fn rejected_watch_does_not_delay_the_others() {
+    let mut state = State::new(Filter::default(), false, ago(0));
+    state.size = (120, 40);
+    let mut first = updates();
+    first.truncate(1);
+    first.into_iter().for_each(|update| {
+        state.apply(update);
+    });
+    assert!(!state.model.is_synced());
+    state.apply(SessionsUpdate::Unfollowed(
+        id("0000cc03"),
+        Error::failure("no permission"),
+    ));
+    assert!(state.model.is_synced());
+    state.refresh();
+    assert!(text(&state).contains("cannot be followed"), "{}", text(&state));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::{
     super::{
         layout::Focus,
-        model::{Followed, tokens},
+        model::{Followed, Link, tokens},
         rows::{Row, View},
         state::{self, Mode, State, Target},
     },
@@ -389,9 +389,11 @@ fn session_line(followed: &Followed, is_folded: bool, now: SystemTime, columns: 
         .word(style::HEADING, ids::short(&session.session_id))
         .word(style::NAME, title.map(String::as_str).unwrap_or_default())
         .word(style::WARN, state);
-    if !followed.is_live && !followed.is_closed() && followed.view.is_complete() {
-        left = left.word(style::ERROR, "reconnecting");
-    }
+    left = match followed.link {
+        Link::Interrupted if !followed.is_closed() => left.word(style::ERROR, "reconnecting"),
+        Link::Rejected => left.word(style::ERROR, "cannot be followed"),
+        Link::New | Link::Live | Link::Interrupted => left,
+    };
     let left = left
         .word(style::DIM, names::mode(session.mode()).to_ascii_lowercase())
         .word(style::PLAIN, &session.cwd);
