@@ -118,7 +118,12 @@ impl SessionView {
 
     /// Returns a thread by its id.
     pub(crate) fn thread(&self, id: &str) -> Option<&Thread> {
-        self.places.get(id).and_then(|place| self.threads.get(*place))
+        self.threads.get(self.place(id)?)
+    }
+
+    /// Returns the place of a thread in the spawn order.
+    pub(crate) fn place(&self, id: &str) -> Option<usize> {
+        self.places.get(id).copied()
     }
 
     /// Returns whether the session is closed.

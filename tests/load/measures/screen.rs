@@ -51,12 +51,13 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     while !screen.text().contains(&shown) {
         sleep(Duration::from_millis(20)).await;
     }
-    // The ages of the sessions change each second in their first minute.
+    // The ages of the open sessions change each second in their first minute.
     let is_in_seconds = |word: &str| {
         word.strip_suffix('s')
             .is_some_and(|number| number.parse::<u32>().is_ok())
     };
-    while screen.text().split_whitespace().any(is_in_seconds) && plan.rounds > 1 {
+    let is_young = |line: &str| line.contains("session ") && line.split_whitespace().any(is_in_seconds);
+    while screen.text().lines().any(is_young) && plan.rounds > 1 {
         sleep(Duration::from_secs(1)).await;
     }
     sleep(plan.rest).await;

@@ -82,7 +82,7 @@ const BACKGROUND_FRAME: Duration = Duration::from_millis(200);
 const TICK: Duration = Duration::from_secs(1);
 /// Time before a part of a session is read again. All events in this time cause one call.
 const REREAD: Duration = Duration::from_millis(250);
-/// Columns of a picture that is printed without a terminal.
+/// Columns of a picture that is printed without a terminal and without the variable COLUMNS.
 const PRINTED_COLUMNS: usize = 140;
 
 const AFTER_HELP: &str = "\
@@ -186,7 +186,10 @@ async fn print(supervisor: Supervisor, mut state: State, context: &Context) -> R
     }
     state.refresh();
     let columns = match context.ui.columns() {
-        usize::MAX => PRINTED_COLUMNS,
+        usize::MAX => env::var("COLUMNS")
+            .ok()
+            .and_then(|columns| columns.parse().ok())
+            .unwrap_or(PRINTED_COLUMNS),
         columns => columns,
     };
     context.ui.answer(

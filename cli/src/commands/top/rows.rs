@@ -1,9 +1,6 @@
 //! The rows of the list: the sessions and threads that wait for a person, and the tree.
 
-use std::{
-    cmp::Reverse,
-    collections::{HashMap, HashSet},
-};
+use std::{cmp::Reverse, collections::HashSet, rc::Rc};
 
 use troupe_proto::{
     registry::v1::Agent,
@@ -255,62 +252,53 @@ fn session_rows(session: usize, followed: &Followed, options: &Options, rows: &m
                 .as_ref()
                 .is_none_or(|selected| selected.contains(thread.thread_id.as_str()))
     };
-    let mut children: HashMap<&str, Vec<usize>> = HashMap::new();
+    let shown: Vec<bool> = threads.iter().map(is_shown).collect();
+    let mut children = vec![Vec::new(); threads.len()];
     let mut tops = Vec::new();
-    for (place, thread) in threads.iter().enumerate().filter(|(_, thread)| is_shown(thread)) {
-        let parent = thread.parent_thread_id.as_str();
-        let has_parent = parent != thread.thread_id && followed.view.thread(parent).is_some_and(is_shown);
-        if has_parent {
-            children.entry(parent).or_default().push(place);
-        } else {
-            tops.push(place);
+    for (place, thread) in threads.iter().enumerate().filter(|(place, _)| shown[*place]) {
+        match followed.view.place(&thread.parent_thread_id) {
+            Some(parent) if parent != place && shown[parent] => children[parent].push(place),
+            _ => tops.push(place),
         }
     }
-    for siblings in children.values_mut().chain([&mut tops]) {
+    for siblings in children.iter_mut().chain([&mut tops]) {
         sort(siblings, threads, options.sort);
     }
     let groups = followed.view.groups().iter().enumerate();
     rows.extend(groups.map(|(group, _)| Row::Group { session, group }));
     // An explicit stack: a deep tree must not overflow the call stack.
-    let mut stack: Vec<(usize, String, &str)> = tops.iter().rev().map(|top| (*top, String::new(), "")).collect();
+    let none: Rc<str> = Rc::from("");
+    let mut stack: Vec<(usize, Rc<str>, &str)> = tops.iter().rev().map(|top| (*top, Rc::clone(&none), "")).collect();
     while let Some((place, indent, branch)) = stack.pop() {
-        let Some(thread) = threads.get(place) else {
-            continue;
-        };
-        let own = children.get(thread.thread_id.as_str()).map(Vec::as_slice);
-        let own = own.unwrap_or_default();
-        let is_folded = options.folded.contains(&thread.thread_id) && !own.is_empty();
+        let (thread, own) = (&threads[place], &children[place]);
+        let is_folded = !own.is_empty() && options.folded.contains(&thread.thread_id);
         rows.push(Row::Thread {
             session,
             thread: place,
-            branch: format!("{indent}{branch}").into(),
-            folded: if is_folded { below(place, threads, &children) } else { 0 },
+            branch: [&indent, branch].concat().into(),
+            folded: if is_folded { below(place, &children) } else { 0 },
         });
         if is_folded {
             continue;
         }
         let indent = match branch {
             "" => indent,
-            "└─ " => format!("{indent}   "),
-            _ => format!("{indent}│  "),
+            "└─ " => [&indent, "   "].concat().into(),
+            _ => [&indent, "│  "].concat().into(),
         };
         for (index, child) in own.iter().enumerate().rev() {
             let branch = if index + 1 == own.len() { "└─ " } else { "├─ " };
-            stack.push((*child, indent.clone(), branch));
+            stack.push((*child, Rc::clone(&indent), branch));
         }
     }
 }
 
 /// Counts the threads below a thread.
-fn below(place: usize, threads: &[Thread], children: &HashMap<&str, Vec<usize>>) -> usize {
+fn below(place: usize, children: &[Vec<usize>]) -> usize {
     let mut count = 0;
     let mut stack = vec![place];
     while let Some(place) = stack.pop() {
-        let id = threads.get(place).map(|thread| thread.thread_id.as_str());
-        let own = id
-            .and_then(|id| children.get(id))
-            .map(Vec::as_slice)
-            .unwrap_or_default();
+        let own = children.get(place).map(Vec::as_slice).unwrap_or_default();
         count += own.len();
         stack.extend(own);
     }

@@ -22,7 +22,7 @@ use super::{
     keys::{self, Command},
     layout::{self, Focus, Panes},
     model::{Followed, Model, Reread},
-    rows::{self, Key, Options, Row},
+    rows::{self, Key, Options, Row, View},
 };
 use crate::{filter::Filter, follow::SessionsUpdate, ids, ui};
 
@@ -486,7 +486,15 @@ impl State {
     }
 
     fn find_selected(&mut self) {
-        let place = |key: &Key| self.rows.iter().position(|row| self.key_of(row).as_ref() == Some(key));
+        let has_key = |row: &Row, key: &Key| self.key_of(row).as_ref() == Some(key);
+        let place = |key: &Key| {
+            // Most changes leave it where it is.
+            let is_same = self.rows.get(self.selected).is_some_and(|row| has_key(row, key));
+            if is_same {
+                return Some(self.selected);
+            }
+            self.rows.iter().position(|row| has_key(row, key))
+        };
         if let Some(place) = self.key.as_ref().and_then(place) {
             self.selected = place;
             return;
@@ -524,8 +532,11 @@ impl State {
 
     /// Finds everything that waits for a person, in every view and with every filter.
     fn update_needs(&mut self) {
-        let waiting = rows::needs(&self.model, &Options::default());
+        let has_all = self.options.filter.is_empty() && matches!(self.options.view, View::Needs | View::Tree);
+        let waiting = (!has_all).then(|| rows::needs(&self.model, &Options::default()));
         let needs: HashSet<String> = waiting
+            .as_ref()
+            .unwrap_or(&self.rows)
             .iter()
             .filter_map(|row| match self.key_of(row)? {
                 Key::Approval(id) | Key::Need(id) => Some(id),

@@ -144,14 +144,14 @@ const fn remedy(kind: ConditionKind) -> Option<&'static str> {
 /// Returns the lines of the details, wrapped at the width.
 fn lines(state: &State, columns: usize) -> Vec<Styled<'static>> {
     let (text, indent) = match (state.target(), state.loaded()) {
-        (Target::Thread(..), _) if state.tab == Tab::Info => (info(state), 0),
+        (Target::Thread(..), _) if state.tab == Tab::Info => (info(state), 2),
         (_, Some([])) => (vec![style::paint(style::DIM, "nothing yet").to_string()], 0),
         (_, Some(lines)) => {
             let indent = if state.tab == Tab::Transcript { INDENT } else { 2 };
             (lines.to_vec(), indent)
         }
         (Target::Thread(..) | Target::Approval(..), None) => (vec![style::paint(style::DIM, "…").to_string()], 0),
-        _ => (info(state), 0),
+        _ => (info(state), 2),
     };
     text.iter()
         .flat_map(|line| styled(line))
