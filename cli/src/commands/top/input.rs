@@ -14,11 +14,8 @@ use crossterm::event::{self, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::mpsc;
 
-/// Time after which the thread sees that it has to end: 50 ms.
-const POLL: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 50_000_000,
-};
+/// Time after which the thread sees that it has to end, or that the terminal is gone.
+const POLL: Duration = Duration::from_millis(50);
 
 /// Reads the input in a thread. The thread has ended when this is dropped, so that a child process receives all later
 /// input. (The thread of crossterm's stream ends at some later time.)
@@ -62,23 +59,23 @@ impl TerminalInput {
     }
 }
 
-/// Waits for an event. Returns whether there is one.
+/// Waits for an event for a while. Returns whether there is one.
 ///
 /// # Errors
 ///
 /// The terminal is gone. crossterm would read its end again and again.
 fn wait_for_input() -> io::Result<bool> {
-    if event::poll(Duration::ZERO)? {
+    if event::poll(POLL)? {
         return Ok(true);
     }
     let stdin = io::stdin();
-    let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
-    poll(&mut polled, Some(&POLL))?;
+    let mut polled = [PollFd::new(&stdin, PollFlags::empty())];
+    poll(&mut polled, Some(&Timespec::default()))?;
     let found = polled.first().map_or(PollFlags::empty(), PollFd::revents);
     if found.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
-    Ok(found.contains(PollFlags::IN) && event::poll(Duration::ZERO)?)
+    Ok(false)
 }
 
 impl Drop for TerminalInput {

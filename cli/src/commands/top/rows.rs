@@ -79,7 +79,7 @@ pub(super) enum Key {
 
 /// A row. The numbers are places in the model, which are valid until its next change: `State::refresh` builds the rows
 /// again before a key or a picture uses them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     /// The heading of the list of waiting threads and approvals, with their number.
     NeedsHeading(usize),

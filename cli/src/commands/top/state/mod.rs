@@ -22,7 +22,7 @@ use super::{
     keys::{self, Command},
     layout::{self, Focus, Panes},
     model::{Followed, Model, Reread},
-    rows::{self, Key, Options, Row, View},
+    rows::{self, Key, Options, Row, Sort, View},
 };
 use crate::{filter::Filter, follow::SessionsUpdate, ids, ui};
 
@@ -256,7 +256,8 @@ impl State {
 
     /// Applies an update of the sessions.
     pub(super) fn apply(&mut self, update: SessionsUpdate<WatchThreadsResponse>) -> Vec<Effect> {
-        self.are_rows_stale = true;
+        // A filter and another order depend on more than the shape.
+        self.are_rows_stale |= self.options.sort != Sort::Created || !self.options.filter.is_empty();
         if let SessionsUpdate::Unfollowed(session, error) = &update {
             let text = format!(
                 "session {} cannot be followed: {}",
@@ -271,13 +272,11 @@ impl State {
 
     /// Adds or replaces a thread that was read.
     pub(super) fn put_thread(&mut self, thread: Thread) {
-        self.are_rows_stale = true;
         self.model.put_thread(thread);
     }
 
     /// Replaces a group that was read.
     pub(super) fn put_group(&mut self, group: Group) {
-        self.are_rows_stale = true;
         self.model.put_group(group);
     }
 
@@ -468,10 +467,14 @@ impl State {
 
     /// Builds the rows again if the data has changed, and keeps the selection on its row.
     pub(super) fn refresh(&mut self) {
-        if std::mem::take(&mut self.are_rows_stale) {
-            self.rows = rows::build(&self.model, &self.runners, &self.roles, &self.options);
+        let has_new_shape = self.model.take_new_shape();
+        let build = || rows::build(&self.model, &self.runners, &self.roles, &self.options);
+        if std::mem::take(&mut self.are_rows_stale) || has_new_shape {
+            self.rows = build();
             self.find_selected();
             self.update_needs();
+        } else {
+            debug_assert_eq!(self.rows, build(), "the rows are not stale");
         }
         self.scroll_to_selected();
     }
