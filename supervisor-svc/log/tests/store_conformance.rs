@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
+mod postgres_server;
+
 use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
@@ -13,10 +15,12 @@ use supervisor_core::{
 };
 use supervisor_log::store::{
     AppendError, Batch, Content, Created, CreationKey, CursorKey, Due, EventStore, Evidence, Head, Invalid, LongText,
-    Mark, MarkKind, MemoryStore, NewEntry, NewRecord, ReadError, Refusal, RequestKey, RequestRecord, SessionEntry,
-    Side, Snapshot, SqliteStore, StoredRecord, TranscriptQuery, WriteError, limits,
+    Mark, MarkKind, MemoryStore, NewEntry, NewRecord, PostgresStore, ReadError, Refusal, RequestKey, RequestRecord,
+    SessionEntry, Side, Snapshot, SqliteStore, StoredRecord, TranscriptQuery, WriteError, limits,
 };
 use uuid::Uuid;
+
+use self::postgres_server::Database;
 
 type Store = Arc<dyn EventStore>;
 
@@ -1030,6 +1034,15 @@ async fn on_sqlite<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
     check(opened(directory.path()).await).await;
 }
 
+async fn on_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
+    let database = Database::create();
+    check(opened_postgres(&database).await).await;
+}
+
+async fn opened_postgres(database: &Database) -> Store {
+    Arc::new(PostgresStore::open(database.url().parse().unwrap()).await.unwrap())
+}
+
 async fn opened(directory: &Path) -> Store {
     Arc::new(SqliteStore::open(directory.join("log.db")).await.unwrap())
 }
@@ -1050,6 +1063,15 @@ macro_rules! conformance {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $check() {
                     super::on_sqlite(super::$check).await;
+                }
+            )*
+        }
+
+        mod postgres {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $check() {
+                    super::on_postgres(super::$check).await;
                 }
             )*
         }

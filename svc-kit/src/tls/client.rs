@@ -141,7 +141,12 @@ impl Service<Uri> for Connector {
 }
 
 impl ClientFiles {
-    fn config(&self, protocol: &[u8]) -> Result<ClientConfig, TlsError> {
+    /// Reads the files into a configuration for connections that are neither gRPC nor HTTP. It offers no ALPN protocol.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be used.
+    pub fn client_config(&self) -> Result<ClientConfig, TlsError> {
         let roots = match &self.authorities {
             Some(path) => authorities(path)?,
             None => RootCertStore {
@@ -152,7 +157,7 @@ impl ClientFiles {
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Unsupported)?
             .with_root_certificates(roots);
-        let mut config = match &self.identity {
+        let config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, private)) => builder
                 .with_client_auth_cert(certificates(certificate)?, key(private)?)
@@ -161,6 +166,11 @@ impl ClientFiles {
                     cause,
                 })?,
         };
+        Ok(config)
+    }
+
+    fn config(&self, protocol: &[u8]) -> Result<ClientConfig, TlsError> {
+        let mut config = self.client_config()?;
         config.alpn_protocols = vec![protocol.to_vec()];
         Ok(config)
     }

@@ -5,6 +5,8 @@ use std::fmt;
 use supervisor_core::ids::{Digest, Epoch, Sequence, SessionId, ThreadId};
 use thiserror::Error;
 
+use super::postgres::PostgresError;
+
 /// The reason why a write was rejected. The write had no effect. The store continues to work unless the reason is
 /// [`Refusal::Closed`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -21,6 +23,9 @@ pub enum Refusal {
     /// The disk failed before anything was committed.
     #[error("the disk failed before the commit: {0}")]
     Io(String),
+    /// No connection to the database can be opened, or the connection was lost.
+    #[error("the database can't be reached: {0}")]
+    Unreachable(String),
     /// The store was closed before it processed this write.
     #[error("the store is closed")]
     Closed,
@@ -281,6 +286,9 @@ pub enum OpenError {
     /// The engine couldn't open or prepare the file.
     #[error("the database can't be opened: {0}")]
     Engine(#[from] rusqlite::Error),
+    /// The PostgreSQL database can't be used.
+    #[error(transparent)]
+    Postgres(#[from] PostgresError),
     /// The writer's thread couldn't be started.
     #[error("the writer can't be started: {0}")]
     Thread(#[from] std::io::Error),

@@ -38,6 +38,9 @@ pub const MAX_TRANSCRIPT_BYTES: u64 = 64 * 1024 * 1024;
 /// Maximum number of entries of a thread's transcript. Beyond it the oldest entries are removed.
 pub const MAX_TRANSCRIPT_ENTRIES: u64 = 100_000;
 
+/// Maximum number of texts that one append drops, so that it blocks the writer only briefly.
+pub(super) const MAX_DROPPED_TEXTS: usize = 256;
+
 /// Maximum number of entries of one append to a transcript: those of a runner and a notice.
 pub const MAX_TRANSCRIPT_BATCH: usize = 257;
 
@@ -70,6 +73,16 @@ pub(super) const MAX_QUEUE_BYTES: usize = 128 * 1024 * 1024;
 
 /// The most read-only connections, and so the most reads at once.
 pub(super) const MAX_READERS: usize = 4;
+
+/// Number of connections to PostgreSQL that commit groups of writes. A session always uses the same one.
+pub(super) const WRITER_LANES: usize = 2;
+
+/// Maximum time of a query, or of one step of a commit group, on PostgreSQL. It is longer than the transfer of the
+/// largest batch takes.
+pub(super) const DATABASE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a write is retried while PostgreSQL cannot be reached. After that it is rejected.
+pub(super) const RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Cache size of a read-only connection, in KiB. A log is read sequentially. A larger cache would hold pages that are
 /// not read again, and the operating system caches them anyway.

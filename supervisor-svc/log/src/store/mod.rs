@@ -13,9 +13,13 @@
 //! the future in its own task.
 
 mod batch;
+mod checksum;
+mod columns;
 mod error;
 pub mod limits;
 mod memory;
+mod postgres;
+mod queue;
 mod sqlite;
 mod transcript;
 
@@ -35,6 +39,7 @@ pub use self::{
     },
     error::{AppendError, Invalid, OpenError, ReadError, Refusal, Side, WriteError},
     memory::MemoryStore,
+    postgres::{InvalidUrl, PostgresError, PostgresOptions, PostgresStore},
     sqlite::{
         Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, SqliteStore, bytes_of, changed_at,
         compact, copy,

@@ -8,13 +8,14 @@ use supervisor_core::{
 };
 
 use super::{
-    checksum,
     group::Failure,
-    query::{self, blob, cursor_session, integer, millis},
+    query::{self, blob},
     transcript,
 };
 use crate::store::{
     batch::{Batch, Created, CreationKey, CursorKey, Evidence, Head, MarkKind, Snapshot},
+    checksum,
+    columns::{bound, cursor_session, integer, millis},
     error::{AppendError, Invalid, WriteError},
     limits::{MAX_COMPACTED, MAX_FORGOTTEN},
 };
@@ -237,7 +238,7 @@ pub(super) fn compact(
         let thread = blob(mark.thread.as_uuid());
         insert.execute(params![session, mark.kind as i64, integer(mark.sequence.get()), thread])?;
     }
-    let most = i64::try_from(MAX_COMPACTED).unwrap_or(i64::MAX);
+    let most = bound(MAX_COMPACTED);
     let removed = connection
         .prepare_cached(
             "DELETE FROM records WHERE session = ?1 AND sequence IN ( \
@@ -322,7 +323,7 @@ pub(super) fn forget_requests(connection: &Connection, now: UnixMillis) -> Resul
         "DELETE FROM creations WHERE (creator, request_id) IN \
          (SELECT creator, request_id FROM creations WHERE expires <= ?1 LIMIT ?2)",
     ];
-    let most = i64::try_from(MAX_FORGOTTEN).unwrap_or(i64::MAX);
+    let most = bound(MAX_FORGOTTEN);
     let mut forgotten = 0_u64;
     for kind in KINDS {
         let rows = connection.prepare_cached(kind)?.execute(params![millis(now), most])?;

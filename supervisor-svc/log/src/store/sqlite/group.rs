@@ -1,9 +1,10 @@
 //! Commit groups: writes that share one transaction, of which each is undone alone.
 
+use crate::store::{
+    error::{Refusal, WriteError},
+    queue::{Ending, Queued, Reply},
+};
 use rusqlite::{Connection, Error as SqlError, ErrorCode};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
-
-use crate::store::error::{Refusal, WriteError};
 
 /// The error of one write's work.
 #[derive(Debug)]
@@ -27,19 +28,7 @@ pub(super) enum Verdict {
     Undo,
 }
 
-/// How a group ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// The group is durable. Every write gets its own result.
-    Committed,
-    /// Nothing of it happened.
-    Refused(Refusal),
-    /// Every write gets this error, and the writer must stop: the state of the file or the connection is unknown.
-    Stop(WriteError),
-}
-
-/// One write. It is answered exactly once, after the group has ended, so that a crash cannot undo the reason for a
-/// rejection.
+/// One write.
 pub(super) trait Job: Send {
     /// The bytes that it carries.
     fn weight(&self) -> usize;
@@ -61,27 +50,27 @@ pub(super) trait Job: Send {
 /// The work of a [`Job`], with the answer's types.
 pub(super) struct Task<T, E, F> {
     work: F,
-    weight: usize,
     outcome: Option<Result<T, E>>,
-    reply: oneshot::Sender<Result<T, E>>,
-    /// Queue capacity, released when the write is answered.
-    _room: OwnedSemaphorePermit,
+    reply: Reply<T, E>,
 }
 
 impl<T, E, F> Task<T, E, F> {
-    pub(super) fn new(
-        work: F,
-        weight: usize,
-        reply: oneshot::Sender<Result<T, E>>,
-        room: OwnedSemaphorePermit,
-    ) -> Self {
+    pub(super) fn new(work: F, reply: Reply<T, E>) -> Self {
         Self {
             work,
-            weight,
             outcome: None,
             reply,
-            _room: room,
         }
+    }
+}
+
+impl Queued for Box<dyn Job> {
+    fn weight(&self) -> usize {
+        (**self).weight()
+    }
+
+    fn answer(self, ending: &Ending) {
+        Job::answer(self, ending);
     }
 }
 
@@ -92,7 +81,7 @@ where
     F: Fn(&Connection) -> Result<T, Failure<E>> + Send,
 {
     fn weight(&self) -> usize {
-        self.weight
+        self.reply.weight()
     }
 
     fn work(&mut self, connection: &Connection) -> Result<Verdict, SqlError> {
@@ -114,17 +103,7 @@ where
     }
 
     fn answer(self: Box<Self>, ending: &Ending) {
-        let task = *self;
-        let result = match ending {
-            Ending::Committed => match task.outcome {
-                Some(outcome) => outcome,
-                None => Err(E::from(WriteError::Unknown("the write was never worked on".to_owned()))),
-            },
-            Ending::Refused(refusal) => Err(E::from(WriteError::Refused(refusal.clone()))),
-            Ending::Stop(error) => Err(E::from(error.clone())),
-        };
-        // The caller may have dropped its receiver.
-        let _ = task.reply.send(result);
+        self.reply.send(self.outcome, ending);
     }
 }
 
@@ -258,16 +237,17 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
+    use crate::store::queue::Outcome;
 
-    type Answer = oneshot::Receiver<Result<u64, WriteError>>;
+    type Answer = Outcome<u64, WriteError>;
 
     fn job<F>(work: F) -> (Box<dyn Job>, Answer)
     where
         F: Fn(&Connection) -> Result<u64, Failure<WriteError>> + Send + 'static,
     {
         let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let (reply, answer) = oneshot::channel();
-        (Box::new(Task::new(work, 1, reply, room)), answer)
+        let (reply, answer) = Reply::new(1, room);
+        (Box::new(Task::new(work, reply)), answer)
     }
 
     fn insert(value: &'static str) -> (Box<dyn Job>, Answer) {

@@ -16,12 +16,12 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    checksum,
     query::{self, blob, bytes_at, number_at, sequence_at},
     schema, transcript,
 };
 use crate::store::{
     batch::{Head, Snapshot, StoredRecord},
+    checksum,
     error::{OpenError, ReadError},
     limits::MAX_PAGE,
 };

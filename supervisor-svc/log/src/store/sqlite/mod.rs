@@ -2,7 +2,6 @@
 
 mod apply;
 mod checkpointer;
-mod checksum;
 mod group;
 mod maintain;
 mod query;
@@ -31,7 +30,7 @@ use self::{
     checkpointer::Checkpointer,
     readers::Readers,
     reserve::Reserve,
-    writer::{Writer, outcome},
+    writer::Writer,
 };
 use crate::store::{
     EventStore,
@@ -40,6 +39,7 @@ use crate::store::{
         SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
     error::{AppendError, OpenError, ReadError, WriteError},
+    queue::outcome,
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
 };
 

@@ -8,11 +8,12 @@ use supervisor_core::{
 };
 use uuid::Uuid;
 
-use super::checksum;
 use crate::store::{
     batch::{
         Creation, CursorKey, Due, Head, MarkKind, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
     },
+    checksum,
+    columns::{cursor_session, integer, millis, page},
     error::{ReadError, Side},
     limits::MAX_PAGE,
 };
@@ -29,26 +30,6 @@ impl From<SqlError> for ReadError {
 /// A session's or a thread's id as its column holds it.
 pub(super) fn blob(uuid: Uuid) -> [u8; 16] {
     uuid.into_bytes()
-}
-
-/// The session's part of a cursor's key; empty for a cursor that belongs to none.
-pub(super) fn cursor_session(key: &CursorKey) -> Vec<u8> {
-    key.session
-        .map_or_else(Vec::new, |session| blob(session.as_uuid()).to_vec())
-}
-
-/// Converts a number to its column type. Numbers beyond the column's range saturate.
-pub(super) fn integer(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// A time as its column holds it.
-pub(super) fn millis(time: UnixMillis) -> i64 {
-    integer(time.get())
-}
-
-fn page(limit: usize) -> i64 {
-    i64::try_from(limit.min(MAX_PAGE)).unwrap_or(i64::MAX)
 }
 
 pub(super) fn number_at(row: &Row<'_>, column: usize) -> Result<u64, SqlError> {

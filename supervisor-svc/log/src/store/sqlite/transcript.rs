@@ -11,32 +11,16 @@ use supervisor_core::{
 use uuid::Uuid;
 
 use super::{
-    checksum,
     group::Failure,
-    query::{self, blob, bytes_at, integer, number_at},
+    query::{self, blob, bytes_at, number_at},
 };
 use crate::store::{
+    checksum,
+    columns::{bound, integer, page},
     error::{ReadError, Side, WriteError},
-    limits::{MAX_LISTED_TEXT_BYTES, MAX_PAGE, MAX_TRANSCRIPT_BYTES, MAX_TRANSCRIPT_ENTRIES},
-    transcript::{LongText, NewEntry, StoredEntry, TranscriptQuery},
+    limits::{MAX_DROPPED_TEXTS, MAX_LISTED_TEXT_BYTES, MAX_PAGE, MAX_TRANSCRIPT_BYTES, MAX_TRANSCRIPT_ENTRIES},
+    transcript::{LongText, NewEntry, StoredEntry, TranscriptHead, TranscriptQuery},
 };
-
-/// Maximum number of texts that one append drops, so that it blocks the writer only briefly.
-const MAX_DROPPED: usize = 256;
-
-/// The row of a thread with entries.
-#[derive(Clone, Copy, Debug, Default)]
-struct Head {
-    first: u64,
-    last: u64,
-    bytes: u64,
-    /// Up to here, the texts of tool results were dropped.
-    results_dropped: u64,
-    /// Up to here, all texts were dropped.
-    texts_dropped: u64,
-    generation: u64,
-    batch: u64,
-}
 
 /// Appends entries of an attempt. Returns the last number; `None` if the batch is void.
 pub(super) fn append(
@@ -50,11 +34,9 @@ pub(super) fn append(
         return Err(Failure::Rejected(WriteError::NotFound { session }));
     }
     let mut head = head(connection, session, thread)?;
-    let (generation, batch) = (u64::from(source.generation.get()), source.batch);
-    if (head.generation, head.batch) >= (generation, batch) {
+    if !head.advance(source) {
         return Ok(None);
     }
-    (head.generation, head.batch) = (generation, batch);
     let last = write(connection, (session, thread), head, entries, session_bytes)?;
     Ok(Some(last))
 }
@@ -75,7 +57,7 @@ pub(super) fn add(
 fn write(
     connection: &Connection,
     of: (SessionId, ThreadId),
-    mut head: Head,
+    mut head: TranscriptHead,
     entries: &[NewEntry],
     session_bytes: u64,
 ) -> Result<u64, SqlError> {
@@ -84,28 +66,23 @@ fn write(
         .prepare_cached("SELECT transcript_bytes FROM sessions WHERE session = ?1")?
         .query_row(params![session], |row| number_at(row, 0))?;
     let before = head.bytes;
-    let of_others = of_session.saturating_sub(before);
+    let most_bytes = session_bytes.saturating_sub(of_session.saturating_sub(before));
     let mut insert = connection.prepare_cached(
         "INSERT INTO entries (session, thread, number, kind, crc, size, header, text, digest) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?;
     for entry in entries {
-        head.last += 1;
-        head.bytes += entry.header.len() as u64;
-        let has_room = |text: &&[u8]| of_others + head.bytes + text.len() as u64 <= session_bytes;
-        let text = Some(&entry.text[..]).filter(|text| !text.is_empty()).filter(has_room);
-        head.bytes += text.map_or(0, |text| text.len() as u64);
-        let crc = checksum::transcript(of.0, of.1, head.last, entry.kind, &entry.header, text);
+        let row = head.push(of, entry, most_bytes);
         insert.execute(params![
             session,
             thread,
-            integer(head.last),
-            entry.kind,
-            crc,
-            integer(entry.text.len() as u64),
-            &entry.header[..],
-            text,
-            text.and_then(|_| entry.digest()).map(|digest| *digest.as_bytes()),
+            integer(row.number),
+            row.kind,
+            row.crc,
+            integer(row.size),
+            row.header,
+            row.text,
+            row.digest.map(|digest| *digest.as_bytes()),
         ])?;
     }
     remove_oldest(connection, of, &mut head)?;
@@ -133,14 +110,14 @@ fn write(
     Ok(head.last)
 }
 
-fn head(connection: &Connection, session: SessionId, thread: ThreadId) -> Result<Head, SqlError> {
+fn head(connection: &Connection, session: SessionId, thread: ThreadId) -> Result<TranscriptHead, SqlError> {
     let stored = connection
         .prepare_cached(
             "SELECT first, last, bytes, results_dropped, texts_dropped, generation, batch FROM transcripts \
              WHERE session = ?1 AND thread = ?2",
         )?
         .query_row(params![blob(session.as_uuid()), blob(thread.as_uuid())], |row| {
-            Ok(Head {
+            Ok(TranscriptHead {
                 first: number_at(row, 0)?,
                 last: number_at(row, 1)?,
                 bytes: number_at(row, 2)?,
@@ -151,14 +128,15 @@ fn head(connection: &Connection, session: SessionId, thread: ThreadId) -> Result
             })
         })
         .optional()?;
-    Ok(stored.unwrap_or(Head {
-        first: 1,
-        ..Head::default()
-    }))
+    Ok(stored.unwrap_or_default())
 }
 
 /// Removes the oldest entries beyond the maximum number.
-fn remove_oldest(connection: &Connection, of: (SessionId, ThreadId), head: &mut Head) -> Result<(), SqlError> {
+fn remove_oldest(
+    connection: &Connection,
+    of: (SessionId, ThreadId),
+    head: &mut TranscriptHead,
+) -> Result<(), SqlError> {
     let first = (head.last + 1).saturating_sub(MAX_TRANSCRIPT_ENTRIES);
     if first <= head.first {
         return Ok(());
@@ -177,7 +155,7 @@ fn remove_oldest(connection: &Connection, of: (SessionId, ThreadId), head: &mut 
 }
 
 /// Drops the oldest texts while the transcript is too large: those of tool results first.
-fn drop_texts(connection: &Connection, of: (SessionId, ThreadId), head: &mut Head) -> Result<(), SqlError> {
+fn drop_texts(connection: &Connection, of: (SessionId, ThreadId), head: &mut TranscriptHead) -> Result<(), SqlError> {
     for results_only in [true, false] {
         if head.bytes <= MAX_TRANSCRIPT_BYTES {
             return Ok(());
@@ -201,7 +179,7 @@ fn drop_texts(connection: &Connection, of: (SessionId, ThreadId), head: &mut Hea
 fn drop_oldest(
     connection: &Connection,
     of: (SessionId, ThreadId),
-    head: &mut Head,
+    head: &mut TranscriptHead,
     results_only: bool,
     after: u64,
 ) -> Result<u64, SqlError> {
@@ -216,7 +194,7 @@ fn drop_oldest(
     } else {
         0
     };
-    let most = i64::try_from(MAX_DROPPED).unwrap_or(i64::MAX);
+    let most = bound(MAX_DROPPED_TEXTS);
     let rows = select.query_map(params![session, thread, integer(after), kind, most], |row| {
         Ok((number_at(row, 0)?, row.get(1)?, bytes_at(row, 2)?, number_at(row, 3)?))
     })?;
@@ -249,8 +227,8 @@ pub(super) fn entries(connection: &Connection, query: TranscriptQuery) -> Result
             blob(query.thread.as_uuid()),
             integer(query.after),
             query.kinds.bits(),
-            i64::try_from(query.limit.min(MAX_PAGE)).unwrap_or(i64::MAX),
-            i64::try_from(MAX_LISTED_TEXT_BYTES).unwrap_or(i64::MAX),
+            page(query.limit),
+            bound(MAX_LISTED_TEXT_BYTES),
         ],
         entry_at,
     )?;
@@ -306,7 +284,7 @@ pub(super) fn tail(connection: &Connection, query: TranscriptQuery, count: usize
                 blob(query.thread.as_uuid()),
                 integer(query.after),
                 query.kinds.bits(),
-                i64::try_from(count).unwrap_or(i64::MAX),
+                bound(count),
             ],
             |row| number_at(row, 0),
         )
@@ -331,7 +309,7 @@ pub(super) fn text(connection: &Connection, session: SessionId, digest: Digest) 
     }
     let mut statement =
         connection.prepare_cached("SELECT DISTINCT thread FROM entries WHERE session = ?1 AND digest = ?2 LIMIT ?3")?;
-    let most = i64::try_from(MAX_PAGE).unwrap_or(i64::MAX);
+    let most = page(MAX_PAGE);
     let threads = statement.query_map(params![blob(session.as_uuid()), digest.as_bytes(), most], |row| {
         thread_at(row, 0)
     })?;

@@ -1,0 +1,31 @@
+//! Conversions from the store's types to column values, as all engines with a database use them.
+
+use supervisor_core::time::UnixMillis;
+
+use super::{batch::CursorKey, limits::MAX_PAGE};
+
+/// Converts a number to its column type. Numbers beyond the column's range saturate.
+pub(super) fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A time as its column holds it.
+pub(super) fn millis(time: UnixMillis) -> i64 {
+    integer(time.get())
+}
+
+/// The bound of a list's page.
+pub(super) fn page(limit: usize) -> i64 {
+    bound(limit.min(MAX_PAGE))
+}
+
+/// A bound of a statement.
+pub(super) fn bound(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// The session's part of a cursor's key; empty for a cursor that belongs to none.
+pub(super) fn cursor_session(key: &CursorKey) -> Vec<u8> {
+    key.session
+        .map_or_else(Vec::new, |session| session.as_uuid().into_bytes().to_vec())
+}

@@ -1,0 +1,204 @@
+//! Writes other than batches. Each is rejected, if at all, before it changes anything.
+
+use bytes::Bytes;
+use futures::try_join;
+use supervisor_core::{
+    ids::{Sequence, SessionId, ThreadId},
+    time::UnixMillis,
+};
+use tokio_postgres::Error as SqlError;
+
+use super::{
+    connection::{Connection, Parameter},
+    query::{head_at, number_at, sequence_at, uuids},
+    sql::Statement,
+};
+use crate::store::{
+    batch::{CursorKey, Evidence, Head, MarkKind, Snapshot},
+    checksum,
+    columns::{bound, cursor_session, integer, millis},
+    error::{Invalid, WriteError},
+    limits::{MAX_COMPACTED, MAX_FORGOTTEN},
+};
+
+/// A write other than a batch. Its result is a number: the new epoch, how many rows are gone, or nothing (0).
+pub(super) enum Change {
+    Claim(SessionId),
+    PutSnapshot(SessionId, Snapshot),
+    Compact(SessionId, Sequence, Evidence),
+    PutSummary(SessionId, Sequence, Bytes),
+    PutCursor(CursorKey, Option<Bytes>),
+    DeleteSession(SessionId, Vec<ThreadId>),
+    ForgetRequests(UnixMillis),
+}
+
+impl Change {
+    /// Returns the session that it changes.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Claim(session)
+            | Self::PutSnapshot(session, _)
+            | Self::Compact(session, ..)
+            | Self::PutSummary(session, ..)
+            | Self::DeleteSession(session, _) => Some(*session),
+            Self::PutCursor(key, _) => key.session,
+            Self::ForgetRequests(_) => None,
+        }
+    }
+}
+
+/// Makes a change. The inner error is its rejection.
+///
+/// # Errors
+/// Errors of the database.
+pub(super) async fn apply(connection: &Connection, change: &Change) -> Result<Result<u64, WriteError>, SqlError> {
+    if let Change::Claim(session) = change {
+        return claim(connection, *session).await;
+    }
+    if let Change::DeleteSession(session, threads) = change {
+        return delete_session(connection, *session, threads).await.map(Ok);
+    }
+    let mut head = None;
+    if let Some(session) = change.session() {
+        // Locked, so that the session is not deleted in the meantime.
+        head = lock(connection, session).await?;
+        if head.is_none() {
+            return Ok(Err(WriteError::NotFound { session }));
+        }
+    }
+    match change {
+        Change::Claim(_) | Change::DeleteSession(..) => Ok(Ok(0)),
+        Change::PutSnapshot(session, snapshot) => put_snapshot(connection, *session, head, snapshot).await,
+        Change::Compact(session, until, evidence) => compact(connection, *session, *until, evidence).await,
+        Change::PutSummary(session, sequence, bytes) => {
+            let parameters: [Parameter<'_>; 3] = [&session.as_uuid(), &integer(sequence.get()), &&bytes[..]];
+            connection
+                .execute(Statement::PutSummary, &parameters)
+                .await
+                .map(|_| Ok(0))
+        }
+        Change::PutCursor(key, value) => put_cursor(connection, key, value.as_ref()).await.map(Ok),
+        Change::ForgetRequests(now) => forget_requests(connection, *now).await.map(Ok),
+    }
+}
+
+async fn lock(connection: &Connection, session: SessionId) -> Result<Option<Head>, SqlError> {
+    let row = connection
+        .query_first(Statement::LockSession, &[&session.as_uuid()])
+        .await?;
+    row.as_ref().map(head_at).transpose()
+}
+
+/// Raises a session's epoch.
+async fn claim(connection: &Connection, session: SessionId) -> Result<Result<u64, WriteError>, SqlError> {
+    let row = connection.query_first(Statement::Claim, &[&session.as_uuid()]).await?;
+    match row {
+        Some(row) => number_at(&row, 0).map(Ok),
+        None => Ok(Err(WriteError::NotFound { session })),
+    }
+}
+
+/// Stores a snapshot unless a newer one is stored.
+async fn put_snapshot(
+    connection: &Connection,
+    session: SessionId,
+    head: Option<Head>,
+    snapshot: &Snapshot,
+) -> Result<Result<u64, WriteError>, SqlError> {
+    let (sequence, head) = (snapshot.sequence, head.map_or(Sequence::ZERO, |head| head.sequence));
+    if sequence > head {
+        return Ok(Err(Invalid::SnapshotAhead { sequence, head }.into()));
+    }
+    let crc = checksum::numbered(session, sequence, &snapshot.bytes).cast_signed();
+    connection
+        .execute(
+            Statement::PutSnapshot,
+            &[&session.as_uuid(), &integer(sequence.get()), &crc, &&snapshot.bytes[..]],
+        )
+        .await?;
+    Ok(Ok(0))
+}
+
+/// Changes marks, and removes records that the snapshot includes, except the marked ones.
+async fn compact(
+    connection: &Connection,
+    session: SessionId,
+    until: Sequence,
+    evidence: &Evidence,
+) -> Result<Result<u64, WriteError>, SqlError> {
+    let id = session.as_uuid();
+    let row = connection.query_first(Statement::SnapshotSequence, &[&id]).await?;
+    let snapshot = row.map_or(Ok(Sequence::ZERO), |row| sequence_at(&row, 0))?;
+    if until > snapshot {
+        return Ok(Err(Invalid::CompactedTooFar { until, snapshot }.into()));
+    }
+    let (until, after) = (integer(until.get()), integer(evidence.after.get()));
+    let (kind, expired) = (MarkKind::Evidence as i16, integer(evidence.expired.get()));
+    let kinds: Vec<_> = evidence.keep.iter().map(|mark| mark.kind as i16).collect();
+    let sequences: Vec<_> = evidence.keep.iter().map(|mark| integer(mark.sequence.get())).collect();
+    let threads = uuids(&evidence.keep, |mark| mark.thread.as_uuid());
+    let most = bound(MAX_COMPACTED);
+    let oldest: [Parameter<'_>; 2] = [&id, &until];
+    let old: [Parameter<'_>; 3] = [&id, &kind, &expired];
+    let keep: [Parameter<'_>; 4] = [&id, &kinds, &sequences, &threads];
+    let range: [Parameter<'_>; 4] = [&id, &after, &until, &most];
+    let (_, of_expired, _, _, removed) = try_join!(
+        connection.execute(Statement::SetOldest, &oldest),
+        connection.execute(Statement::DeleteExpiredEvidence, &old),
+        connection.execute(Statement::DeleteExpiredMarks, &old),
+        connection.execute(Statement::KeepMarks, &keep),
+        connection.execute(Statement::Compact, &range),
+    )?;
+    Ok(Ok(of_expired + removed))
+}
+
+async fn put_cursor(connection: &Connection, key: &CursorKey, value: Option<&Bytes>) -> Result<u64, SqlError> {
+    let (session, name) = (cursor_session(key), key.name.as_bytes());
+    match value {
+        Some(value) => {
+            let parameters: [Parameter<'_>; 3] = [&session, &name, &&value[..]];
+            connection.execute(Statement::PutCursor, &parameters).await?;
+        }
+        None => {
+            connection.execute(Statement::DeleteCursor, &[&session, &name]).await?;
+        }
+    }
+    Ok(0)
+}
+
+/// Deletes a session and its data. Returns 1 if it existed.
+async fn delete_session(connection: &Connection, session: SessionId, threads: &[ThreadId]) -> Result<u64, SqlError> {
+    let id = session.as_uuid();
+    let threads = uuids(threads, |thread| thread.as_uuid());
+    let of_session: [Parameter<'_>; 1] = [&id];
+    let of_cursors: [Parameter<'_>; 1] = [&&id.as_bytes()[..]];
+    let of_threads: [Parameter<'_>; 2] = [&id, &threads];
+    let delete = |statement| connection.execute(statement, &of_session);
+    // The session's row is first, which locks it.
+    let (found, ..) = try_join!(
+        delete(Statement::DeleteSession),
+        delete(Statement::DeleteMarks),
+        delete(Statement::DeleteSummary),
+        delete(Statement::DeleteRecords),
+        delete(Statement::DeleteContents),
+        delete(Statement::DeleteTranscripts),
+        delete(Statement::DeleteEntries),
+        delete(Statement::DeleteRequests),
+        delete(Statement::DeleteSnapshot),
+        delete(Statement::DeleteCreations),
+        connection.execute(Statement::DeleteCursors, &of_cursors),
+        connection.execute(Statement::DeleteThreads, &of_threads),
+    )?;
+    Ok(found)
+}
+
+/// Deletes expired entries, up to the maximum per call for each kind.
+async fn forget_requests(connection: &Connection, now: UnixMillis) -> Result<u64, SqlError> {
+    let (now, most) = (millis(now), bound(MAX_FORGOTTEN));
+    let parameters: [Parameter<'_>; 2] = [&now, &most];
+    let (requests, creations) = try_join!(
+        connection.execute(Statement::ForgetRequests, &parameters),
+        connection.execute(Statement::ForgetCreations, &parameters),
+    )?;
+    Ok(requests + creations)
+}

@@ -1,0 +1,260 @@
+//! A connection to the database with its prepared statements.
+
+use std::{
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use futures::future::{BoxFuture, try_join_all};
+use svc_kit::tls::ClientFiles;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    task::JoinHandle,
+};
+use tokio_postgres::{
+    AsyncMessage, Client, Connection as Driver, Error as SqlError, NoTls, Row, Socket,
+    error::SqlState,
+    tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream},
+    types::ToSql,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{ClientConfig, pki_types::ServerName},
+};
+
+use super::{
+    error::{PostgresError, TlsFailed},
+    options::PostgresOptions,
+    sql::{STATEMENTS, Statement},
+};
+
+/// A parameter of a statement.
+pub(super) type Parameter<'a> = &'a (dyn ToSql + Sync);
+
+/// A connection without prepared statements. Dropping it closes the connection.
+pub(super) struct BareConnection {
+    client: Client,
+    driver: JoinHandle<()>,
+    /// Whether the server stopped waiting for the synchronous standby.
+    has_unconfirmed_commit: Arc<AtomicBool>,
+}
+
+impl BareConnection {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// See [`PostgresError`].
+    pub(super) async fn open(options: &PostgresOptions) -> Result<Self, PostgresError> {
+        let has_unconfirmed_commit = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&has_unconfirmed_commit);
+        let failed = |error: &SqlError| PostgresError::of_connection(options.to_string(), error);
+        let (client, driver) = match &options.tls {
+            None => {
+                let connecting = Box::pin(options.config.connect(NoTls));
+                let (client, driver) = connecting.await.map_err(|error| failed(&error))?;
+                (client, tokio::spawn(drive(driver, flag)))
+            }
+            Some(files) => {
+                let tls = Tls::load(files.clone()).await.map_err(|cause| PostgresError::Tls {
+                    server: options.to_string(),
+                    cause: cause.to_string(),
+                })?;
+                let connecting = Box::pin(options.config.connect(tls));
+                let (client, driver) = connecting.await.map_err(|error| failed(&error))?;
+                (client, tokio::spawn(drive(driver, flag)))
+            }
+        };
+        Ok(Self {
+            client,
+            driver,
+            has_unconfirmed_commit,
+        })
+    }
+
+    /// Runs a statement that is used only once in a while.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub(super) async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, SqlError> {
+        self.client.query(sql, parameters).await
+    }
+}
+
+impl Drop for BareConnection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// A connection with prepared statements. Statements whose futures are polled together are sent together.
+pub(super) struct Connection {
+    bare: BareConnection,
+    statements: Vec<tokio_postgres::Statement>,
+}
+
+impl Connection {
+    /// Connects and prepares all statements.
+    ///
+    /// # Errors
+    /// See [`PostgresError`].
+    pub(super) async fn open(options: &PostgresOptions) -> Result<Self, PostgresError> {
+        let bare = BareConnection::open(options).await?;
+        let statements = try_join_all(STATEMENTS.iter().map(|sql| bare.client.prepare(sql))).await?;
+        Ok(Self { bare, statements })
+    }
+
+    /// Runs a statement and returns its rows.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub(super) async fn query(&self, statement: Statement, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, SqlError> {
+        self.bare.client.query(self.prepared(statement), parameters).await
+    }
+
+    /// Runs a statement and returns its first row, if any.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub(super) async fn query_first(
+        &self,
+        statement: Statement,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Option<Row>, SqlError> {
+        Ok(self.query(statement, parameters).await?.into_iter().next())
+    }
+
+    /// Runs a statement and returns the number of affected rows.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub(super) async fn execute(&self, statement: Statement, parameters: &[Parameter<'_>]) -> Result<u64, SqlError> {
+        self.bare.client.execute(self.prepared(statement), parameters).await
+    }
+
+    /// Runs a statement that begins or ends a transaction.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub(super) async fn run(&self, sql: &str) -> Result<(), SqlError> {
+        self.bare.client.batch_execute(sql).await
+    }
+
+    /// Returns whether the connection is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.bare.client.is_closed()
+    }
+
+    /// Returns whether the server has committed something without the confirmation of its synchronous standby.
+    pub(super) fn has_unconfirmed_commit(&self) -> bool {
+        self.bare.has_unconfirmed_commit.load(Ordering::Acquire)
+    }
+
+    fn prepared(&self, statement: Statement) -> &tokio_postgres::Statement {
+        // There is one for each value of the enum.
+        &self.statements[statement as usize]
+    }
+}
+
+/// Exchanges messages with the server until the connection ends. Notices arrive before the result of their statement.
+async fn drive<T>(mut driver: Driver<Socket, T>, has_unconfirmed_commit: Arc<AtomicBool>)
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut driver = pin!(&mut driver);
+    while let Some(Ok(message)) = poll_fn(|context| driver.as_mut().get_mut().poll_message(context)).await {
+        if let AsyncMessage::Notice(notice) = message {
+            // While a commit waits for its standby, its cancellation makes the server report success with this warning.
+            if *notice.code() == SqlState::WARNING || *notice.code() == SqlState::ADMIN_SHUTDOWN {
+                has_unconfirmed_commit.store(true, Ordering::Release);
+            }
+            tracing::warn!(
+                code = notice.code().code(),
+                message = notice.message(),
+                "notice of the database"
+            );
+        }
+    }
+}
+
+/// TLS with rustls. The files are read for each connection, so that renewed ones are used.
+#[derive(Clone)]
+struct Tls(Arc<ClientConfig>);
+
+impl Tls {
+    async fn load(files: ClientFiles) -> io::Result<Self> {
+        let config = tokio::task::spawn_blocking(move || files.client_config());
+        let config = config.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+impl MakeTlsConnect<Socket> for Tls {
+    type Stream = Encrypted;
+    type TlsConnect = Handshake;
+    type Error = TlsFailed;
+
+    fn make_tls_connect(&mut self, domain: &str) -> Result<Handshake, TlsFailed> {
+        let name = ServerName::try_from(domain.to_owned()).map_err(io::Error::other)?;
+        Ok(Handshake {
+            config: Arc::clone(&self.0),
+            name,
+        })
+    }
+}
+
+struct Handshake {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl TlsConnect<Socket> for Handshake {
+    type Stream = Encrypted;
+    type Error = TlsFailed;
+    type Future = BoxFuture<'static, Result<Encrypted, TlsFailed>>;
+
+    fn connect(self, stream: Socket) -> Self::Future {
+        Box::pin(async move {
+            let connecting = TlsConnector::from(self.config).connect(self.name, stream);
+            Ok(Encrypted(Box::new(connecting.await?)))
+        })
+    }
+}
+
+/// An encrypted connection.
+struct Encrypted(Box<tokio_rustls::client::TlsStream<Socket>>);
+
+impl TlsStream for Encrypted {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}
+
+impl AsyncRead for Encrypted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Encrypted {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}

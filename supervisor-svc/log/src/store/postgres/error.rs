@@ -1,0 +1,188 @@
+//! Errors of the PostgreSQL engine.
+
+use std::{error::Error as StdError, io};
+
+use thiserror::Error;
+use tokio_postgres::{Error as SqlError, error::SqlState};
+
+use super::options::InvalidUrl;
+use crate::store::error::{ReadError, Refusal};
+
+/// Why a PostgreSQL database cannot be used.
+#[derive(Debug, Error)]
+pub enum PostgresError {
+    /// The URL is invalid.
+    #[error(transparent)]
+    Url(#[from] InvalidUrl),
+    /// No server answers, or the connection ends before the login.
+    #[error("cannot connect to {server}: {cause}")]
+    Unreachable {
+        /// The server.
+        server: String,
+        /// The cause.
+        cause: String,
+    },
+    /// The TLS handshake failed.
+    #[error(
+        "cannot connect to {server} over TLS: {cause}; name the server's authority in the URL with sslrootcert=FILE"
+    )]
+    Tls {
+        /// The server.
+        server: String,
+        /// The cause.
+        cause: String,
+    },
+    /// The server rejects the login.
+    #[error("{server} rejects the login: {cause}; check the user and the password")]
+    Login {
+        /// The server.
+        server: String,
+        /// The server's reason.
+        cause: String,
+    },
+    /// The role lacks a permission.
+    #[error(
+        "the role lacks a permission ({cause}); start once with a role that can create tables, or grant the role CREATE \
+         on the schema"
+    )]
+    Permission {
+        /// The server's reason.
+        cause: String,
+    },
+    /// The server is too old.
+    #[error("PostgreSQL {found} is too old; version {needed} or later is needed")]
+    Version {
+        /// The server's version.
+        found: i64,
+        /// The oldest supported version.
+        needed: i64,
+    },
+    /// The server is configured so that it can lose or damage acknowledged writes.
+    #[error("the server has {setting} = \"{found}\", with which acknowledged writes can be lost; set it to \"on\"")]
+    NotDurable {
+        /// The setting.
+        setting: &'static str,
+        /// The value found.
+        found: String,
+    },
+    /// Stored data that the store itself manages is invalid.
+    #[error("the table \"meta\" has an invalid {key}: \"{value}\"")]
+    Meta {
+        /// The key.
+        key: &'static str,
+        /// The stored value.
+        value: String,
+    },
+    /// Another error of the database.
+    #[error("the database cannot be opened: {0}")]
+    Engine(String),
+}
+
+impl PostgresError {
+    /// Classifies the error of a connection attempt.
+    pub(super) fn of_connection(server: String, error: &SqlError) -> Self {
+        let cause = describe(error);
+        match error.code() {
+            Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
+                Self::Login { server, cause }
+            }
+            None if is_tls(error) => Self::Tls { server, cause },
+            // The client has no password, or the server asks for a method that the client does not know.
+            None if ["invalid configuration", "authentication error"].contains(&error.to_string().as_str()) => {
+                Self::Login { server, cause }
+            }
+            _ => Self::Unreachable { server, cause },
+        }
+    }
+}
+
+impl From<SqlError> for PostgresError {
+    fn from(error: SqlError) -> Self {
+        let cause = describe(&error);
+        match error.code() {
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Self::Permission { cause },
+            _ => Self::Engine(cause),
+        }
+    }
+}
+
+/// The error of a TLS handshake, so that it can be told from other errors of a connection attempt.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub(super) struct TlsFailed(#[from] io::Error);
+
+fn is_tls(error: &SqlError) -> bool {
+    error.source().is_some_and(|source| source.is::<TlsFailed>())
+}
+
+/// Returns the text of an error with its causes. Texts of the server have their detail and hint.
+pub(super) fn describe(error: &SqlError) -> String {
+    if let Some(database) = error.as_db_error() {
+        let mut text = format!("{} ({})", database.message(), database.code().code());
+        for more in [database.detail(), database.hint()].into_iter().flatten() {
+            text.push_str(": ");
+            text.push_str(more);
+        }
+        return text;
+    }
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+impl From<SqlError> for ReadError {
+    fn from(error: SqlError) -> Self {
+        Self::Engine(describe(&error))
+    }
+}
+
+/// What the error of a statement means for the transaction. The transaction has not been committed, so it had no
+/// effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// The connection is lost or of no more use. A new one can retry.
+    Lost,
+    /// The transaction conflicts with another one. The same connection can retry.
+    Conflict,
+    /// The data of a single write is the cause.
+    Data,
+    /// A retry is of no use.
+    Refused,
+}
+
+/// Classifies the error of a statement.
+pub(super) fn meaning(error: &SqlError) -> Meaning {
+    let Some(database) = error.as_db_error() else {
+        let is_of_connection = error.is_closed() || error.source().is_some_and(|source| source.is::<io::Error>());
+        // Otherwise a parameter or a column has the wrong type.
+        return if is_of_connection {
+            Meaning::Lost
+        } else {
+            Meaning::Refused
+        };
+    };
+    let code = database.code();
+    match code.code().get(..2) {
+        Some("22" | "23" | "21" | "54") => Meaning::Data,
+        Some("40") => Meaning::Conflict,
+        Some("53") if *code == SqlState::DISK_FULL => Meaning::Refused,
+        Some("42" | "58") => Meaning::Refused,
+        // Shutdown, failover, lack of connections, a pooler that lost a prepared statement, and all unknown errors.
+        _ => Meaning::Lost,
+    }
+}
+
+/// Returns the reason for a rejection by an error.
+pub(super) fn refusal(error: &SqlError) -> Refusal {
+    match error.code() {
+        Some(&SqlState::DISK_FULL) => Refusal::DiskFull,
+        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => Refusal::ReadOnly,
+        Some(&SqlState::IO_ERROR) => Refusal::Io(describe(error)),
+        _ => Refusal::Engine(describe(error)),
+    }
+}

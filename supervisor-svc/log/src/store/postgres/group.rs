@@ -1,0 +1,212 @@
+//! Commit groups: writes of many sessions that share one transaction.
+//!
+//! Savepoints are not available everywhere, so a group is first written as a whole. A write that is rejected before it
+//! has changed anything does not affect the others. In the rare other cases the group is rolled back, and each write
+//! gets a transaction of its own.
+
+use std::collections::HashMap;
+
+use futures::try_join;
+use supervisor_core::{ids::SessionId, transcript::TranscriptSource};
+use tokio_postgres::Error as SqlError;
+use uuid::Uuid;
+
+use super::{
+    batches,
+    change::{self, Change},
+    connection::{Connection, Parameter},
+    sql::{BEGIN, Statement},
+    transcript::{self, Addition},
+};
+use crate::store::{
+    batch::{Batch, Created, CreationKey},
+    error::{AppendError, WriteError},
+    queue::{Ending, Queued, Reply},
+    transcript::NewEntry,
+};
+
+/// A write with its outcome once it is known.
+pub(super) struct Task<W, T, E> {
+    pub(super) work: W,
+    pub(super) outcome: Option<Result<T, E>>,
+    reply: Reply<T, E>,
+}
+
+impl<W, T, E: From<WriteError>> Task<W, T, E> {
+    pub(super) fn new(work: W, reply: Reply<T, E>) -> Self {
+        Self {
+            work,
+            outcome: None,
+            reply,
+        }
+    }
+}
+
+/// A batch to write.
+pub(super) struct BatchWrite {
+    pub(super) kind: BatchKind,
+    pub(super) batch: Batch,
+}
+
+/// What a batch is to its session.
+pub(super) enum BatchKind {
+    /// It creates the session, unless the key is stored.
+    Create(Option<CreationKey>),
+    /// It continues the session.
+    Append,
+}
+
+impl BatchWrite {
+    pub(super) fn is_append(&self) -> bool {
+        matches!(self.kind, BatchKind::Append)
+    }
+
+    pub(super) fn key(&self) -> Option<&CreationKey> {
+        match &self.kind {
+            BatchKind::Create(key) => key.as_ref(),
+            BatchKind::Append => None,
+        }
+    }
+}
+
+/// Entries of an attempt to write.
+pub(super) struct EntriesWrite {
+    pub(super) source: TranscriptSource,
+    pub(super) entries: Vec<NewEntry>,
+    pub(super) session_bytes: u64,
+}
+
+pub(super) type BatchTask = Task<BatchWrite, Created, AppendError>;
+pub(super) type EntriesTask = Task<EntriesWrite, Option<u64>, WriteError>;
+pub(super) type ChangeTask = Task<Change, u64, WriteError>;
+
+/// One write.
+pub(super) enum Job {
+    Batch(Box<BatchTask>),
+    Entries(EntriesTask),
+    Change(ChangeTask),
+}
+
+impl Queued for Job {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Batch(task) => task.reply.weight(),
+            Self::Entries(task) => task.reply.weight(),
+            Self::Change(task) => task.reply.weight(),
+        }
+    }
+
+    fn answer(self, ending: &Ending) {
+        match self {
+            Self::Batch(task) => task.reply.send(task.outcome, ending),
+            Self::Entries(task) => task.reply.send(task.outcome, ending),
+            Self::Change(task) => task.reply.send(task.outcome, ending),
+        }
+    }
+}
+
+/// Data that a write changes. Two writes with the same data are done one after the other.
+#[derive(PartialEq, Eq, Hash)]
+enum Key<'a> {
+    Session(SessionId),
+    Creation(&'a str, &'a str),
+    /// Data of no session.
+    Shared,
+}
+
+impl Job {
+    fn keys(&self) -> impl Iterator<Item = Key<'_>> {
+        let (session, creation) = match self {
+            Self::Batch(task) => (Some(task.work.batch.session), task.work.key()),
+            Self::Entries(task) => (Some(task.work.source.session), None),
+            Self::Change(task) => (task.work.session(), None),
+        };
+        let creation = creation.map(|key| Key::Creation(&key.creator, &key.request_id));
+        [session.map_or(Key::Shared, Key::Session)].into_iter().chain(creation)
+    }
+}
+
+/// Returns the round of each job: jobs of one round have no data in common, and follow the earlier jobs with their data.
+fn rounds(jobs: &[Job]) -> Vec<usize> {
+    let mut next: HashMap<Key<'_>, usize> = HashMap::new();
+    let mut rounds = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let round = job.keys().filter_map(|key| next.get(&key).copied()).max().unwrap_or(0);
+        next.extend(job.keys().map(|key| (key, round + 1)));
+        rounds.push(round);
+    }
+    rounds
+}
+
+/// The state of a group's transaction after its writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Commit it. Every job has its outcome.
+    Keep,
+    /// Roll it back: a job was rejected after it had changed something. That job has its outcome.
+    Undo,
+    /// Roll it back: the database lacks earlier commits of this lane.
+    Behind,
+}
+
+/// Runs all jobs in a transaction, which stays open. The number is that of the group's commit in its lane.
+///
+/// # Errors
+/// Errors of the database.
+pub(super) async fn work(
+    connection: &Connection,
+    lane: Uuid,
+    number: i64,
+    jobs: &mut [Job],
+) -> Result<Verdict, SqlError> {
+    let begin = async {
+        let parameters: [Parameter<'_>; 2] = [&lane, &number];
+        try_join!(
+            connection.run(BEGIN),
+            connection.execute(Statement::Advance, &parameters)
+        )
+    };
+    // Sent together: `begin` is polled first.
+    let (((), advanced), verdict) = try_join!(begin, write(connection, jobs))?;
+    Ok(if advanced == 0 { Verdict::Behind } else { verdict })
+}
+
+async fn write(connection: &Connection, jobs: &mut [Job]) -> Result<Verdict, SqlError> {
+    let rounds = rounds(jobs);
+    let last = rounds.iter().copied().max().unwrap_or(0);
+    for round in 0..=last {
+        let (mut batches, mut entries, mut changes) = (Vec::new(), Vec::new(), Vec::new());
+        for (job, _) in jobs.iter_mut().zip(&rounds).filter(|(_, of)| **of == round) {
+            match job {
+                Job::Batch(task) => batches.push(&mut **task),
+                Job::Entries(task) => entries.push(task),
+                Job::Change(task) => changes.push(task),
+            }
+        }
+        if batches::write(connection, &mut batches).await? == Verdict::Undo {
+            return Ok(Verdict::Undo);
+        }
+        add_entries(connection, &mut entries).await?;
+        for task in changes {
+            task.outcome = Some(change::apply(connection, &task.work).await?);
+        }
+    }
+    Ok(Verdict::Keep)
+}
+
+async fn add_entries(connection: &Connection, tasks: &mut [&mut EntriesTask]) -> Result<(), SqlError> {
+    let additions: Vec<_> = tasks
+        .iter()
+        .map(|task| Addition {
+            place: (task.work.source.session, task.work.source.thread),
+            source: Some(task.work.source),
+            entries: &task.work.entries,
+            session_bytes: task.work.session_bytes,
+        })
+        .collect();
+    let added = transcript::add(connection, &additions).await?;
+    for (task, added) in tasks.iter_mut().zip(added) {
+        task.outcome = Some(added);
+    }
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! A lane: a connection that commits groups of writes, and settles commits whose outcome is unknown.
+//!
+//! Each commit of a lane has a number, which the transaction stores in the lane's row. A connection that is lost during
+//! COMMIT leaves the outcome open. The lane then updates its row on another connection. That update waits until the
+//! open transaction has ended, and the number tells whether it was committed. The number also shows whether the
+//! database has lost acknowledged commits, for example in a failover to a standby that is not synchronous.
+
+use std::{
+    slice,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use opentelemetry::metrics::Histogram;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::Error as SqlError;
+use uuid::Uuid;
+
+use super::{
+    connection::Connection,
+    error::{Meaning, PostgresError, describe, meaning, refusal},
+    group::{self, Job, Verdict},
+    options::PostgresOptions,
+    query::number_at,
+    sql::{BEGIN, COMMIT, ROLLBACK, Statement},
+};
+use crate::store::{
+    columns::integer,
+    error::{Refusal, WriteError},
+    limits::{DATABASE_TIMEOUT, RETRY_TIMEOUT},
+    queue::{Ending, Inbox, Queued as _, commit_durations},
+};
+
+/// Pause before the first retry. It doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// Longest pause between two retries.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// State that the lanes of a store share.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Whether the store is being closed. An outcome is then no longer waited for without a limit.
+    pub(super) is_closing: AtomicBool,
+    /// Whether a lane has stopped. The others then stop too.
+    has_stopped: AtomicBool,
+}
+
+/// How an attempt to commit jobs ended.
+enum Attempt {
+    Ended(Ending),
+    /// Nothing was committed, because of one of the jobs.
+    Undone(Option<Refusal>),
+    /// Nothing was committed. Another attempt may succeed.
+    Retry(Refusal),
+}
+
+/// A lane with its connection, if it has one.
+pub(super) struct Lane {
+    id: Uuid,
+    options: Arc<PostgresOptions>,
+    connection: Option<Connection>,
+    /// The number of the last commit.
+    committed: u64,
+    inbox: Inbox<Job>,
+    shared: Arc<Shared>,
+    commits: Histogram<f64>,
+}
+
+impl Lane {
+    /// Connects.
+    ///
+    /// # Errors
+    /// See [`PostgresError`].
+    pub(super) async fn open(
+        options: Arc<PostgresOptions>,
+        inbox: Inbox<Job>,
+        shared: Arc<Shared>,
+    ) -> Result<Self, PostgresError> {
+        let id = Uuid::new_v4();
+        let connection = Connection::open(&options).await?;
+        connection.execute(Statement::StartLane, &[&id]).await?;
+        Ok(Self {
+            id,
+            options,
+            connection: Some(connection),
+            committed: 0,
+            inbox,
+            shared,
+            commits: commit_durations(),
+        })
+    }
+
+    /// Commits writes until the queue is closed.
+    pub(super) async fn run(mut self) {
+        while let Some(first) = self.inbox.receive().await {
+            let jobs = self.inbox.gather(first);
+            if let Some(error) = self.commit(jobs).await {
+                tracing::error!(%error, "the store stops writing; the process must end and replay");
+                self.shared.has_stopped.store(true, Ordering::Release);
+                self.inbox.refuse_rest(&Ending::Stop(WriteError::Stopped)).await;
+                return;
+            }
+        }
+        self.inbox.refuse_rest(&Ending::Refused(Refusal::Closed)).await;
+        if let Some(connection) = &self.connection
+            && let Err(error) = connection.execute(Statement::EndLane, &[&self.id]).await
+        {
+            tracing::warn!(error = describe(&error), "the row of a lane was not deleted");
+        }
+        self.inbox.confirm();
+    }
+
+    /// Commits and answers a group. Returns an error if the lane must stop.
+    async fn commit(&mut self, mut jobs: Vec<Job>) -> Option<WriteError> {
+        if jobs.is_empty() {
+            return None;
+        }
+        let begun = Instant::now();
+        let together = self.commit_together(&mut jobs).await;
+        let mut stop = None;
+        for mut job in jobs {
+            let ending = match (&together, &stop) {
+                (_, Some(_)) => Ending::Stop(WriteError::Stopped),
+                (Some(ending), None) => ending.clone(),
+                (None, None) => {
+                    let alone = self.commit_together(slice::from_mut(&mut job)).await;
+                    // A job that is undone alone has the outcome that explains why.
+                    alone.unwrap_or(Ending::Committed)
+                }
+            };
+            match &ending {
+                Ending::Stop(error) if together.is_none() => stop = Some(error.clone()),
+                Ending::Refused(refusal) => tracing::warn!(%refusal, "a write was refused"),
+                Ending::Committed | Ending::Stop(_) => {}
+            }
+            job.answer(&ending);
+        }
+        self.commits.record(begun.elapsed().as_secs_f64(), &[]);
+        match together {
+            Some(Ending::Stop(error)) => Some(error),
+            _ => stop,
+        }
+    }
+
+    /// Commits jobs in one transaction, with retries. Returns `None` if one of several jobs prevents that.
+    async fn commit_together(&mut self, jobs: &mut [Job]) -> Option<Ending> {
+        let begun = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if self.shared.has_stopped.load(Ordering::Acquire) {
+                return Some(Ending::Stop(WriteError::Stopped));
+            }
+            let refusal = match self.attempt(jobs).await {
+                Attempt::Ended(ending) => return Some(ending),
+                Attempt::Undone(Some(refusal)) if jobs.len() == 1 => return Some(Ending::Refused(refusal)),
+                Attempt::Undone(_) => return None,
+                Attempt::Retry(refusal) => refusal,
+            };
+            if begun.elapsed() >= RETRY_TIMEOUT {
+                return Some(Ending::Refused(refusal));
+            }
+            sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+
+    async fn attempt(&mut self, jobs: &mut [Job]) -> Attempt {
+        // The connection closes when it is dropped. Every good end of the attempt stores it again.
+        let connection = match self.connection.take().filter(|connection| !connection.is_closed()) {
+            Some(connection) => connection,
+            None => match Connection::open(&self.options).await {
+                Ok(connection) => connection,
+                Err(error) => return Attempt::Retry(Refusal::Unreachable(error.to_string())),
+            },
+        };
+        let number = self.committed + 1;
+        let work = group::work(&connection, self.id, integer(number), jobs);
+        let verdict = match timeout(DATABASE_TIMEOUT, Box::pin(work)).await {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(error)) => return self.failed(connection, &error).await,
+            Err(elapsed) => return Attempt::Retry(Refusal::Unreachable(elapsed.to_string())),
+        };
+        match verdict {
+            Verdict::Keep => {}
+            Verdict::Undo => {
+                self.roll_back(connection).await;
+                return Attempt::Undone(None);
+            }
+            Verdict::Behind => return Attempt::Ended(Ending::Stop(lost())),
+        }
+        let error = match timeout(DATABASE_TIMEOUT, connection.run(COMMIT)).await {
+            Ok(Ok(())) if !connection.has_unconfirmed_commit() => {
+                self.committed = number;
+                self.connection = Some(connection);
+                return Attempt::Ended(Ending::Committed);
+            }
+            Ok(Ok(())) => "the wait for the synchronous standby was cancelled".to_owned(),
+            Ok(Err(error)) => describe(&error),
+            Err(elapsed) => elapsed.to_string(),
+        };
+        drop(connection);
+        tracing::warn!(error, "the outcome of a commit is unknown; asking the database");
+        self.settle(number, error).await
+    }
+
+    /// Handles the error of a statement. The transaction was not committed.
+    async fn failed(&mut self, connection: Connection, error: &SqlError) -> Attempt {
+        match meaning(error) {
+            Meaning::Lost => Attempt::Retry(Refusal::Unreachable(describe(error))),
+            Meaning::Conflict => {
+                self.roll_back(connection).await;
+                Attempt::Retry(refusal(error))
+            }
+            Meaning::Data => {
+                self.roll_back(connection).await;
+                Attempt::Undone(Some(refusal(error)))
+            }
+            Meaning::Refused => Attempt::Ended(Ending::Refused(refusal(error))),
+        }
+    }
+
+    /// Rolls back and keeps the connection if that succeeds.
+    async fn roll_back(&mut self, connection: Connection) {
+        if let Ok(Ok(())) = timeout(DATABASE_TIMEOUT, connection.run(ROLLBACK)).await {
+            self.connection = Some(connection);
+        }
+    }
+
+    /// Finds out whether a commit happened. Waits for the database as long as the store is open.
+    async fn settle(&mut self, number: u64, cause: String) -> Attempt {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match timeout(DATABASE_TIMEOUT, self.last_commit()).await {
+                Ok(Ok(Some(last))) if last == number => {
+                    tracing::info!("the commit happened");
+                    self.committed = number;
+                    return Attempt::Ended(Ending::Committed);
+                }
+                Ok(Ok(Some(last))) if last == self.committed => {
+                    tracing::info!("the commit had no effect");
+                    return Attempt::Retry(Refusal::Unreachable(cause));
+                }
+                Ok(Ok(_)) => return Attempt::Ended(Ending::Stop(lost())),
+                Ok(Err(_)) | Err(_) => {}
+            }
+            if self.shared.is_closing.load(Ordering::Acquire) {
+                return Attempt::Ended(Ending::Stop(WriteError::Unknown(cause)));
+            }
+            sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+
+    /// Returns the number of the lane's last commit once no transaction of the lane is open. It is a commit of its own:
+    /// with it, all earlier commits have reached the synchronous standbys.
+    async fn last_commit(&mut self) -> Result<Option<u64>, PostgresError> {
+        let connection = Connection::open(&self.options).await?;
+        connection.run(BEGIN).await?;
+        let row = connection.query_first(Statement::Settle, &[&self.id]).await?;
+        connection.run(COMMIT).await?;
+        if connection.has_unconfirmed_commit() {
+            return Err(PostgresError::Engine(String::from(
+                "the standby did not confirm the commit",
+            )));
+        }
+        self.connection = Some(connection);
+        Ok(row.map(|row| number_at(&row, 0)).transpose()?)
+    }
+}
+
+fn lost() -> WriteError {
+    WriteError::Unknown(String::from(
+        "the database has lost acknowledged commits, for example in a failover to a standby that is not synchronous",
+    ))
+}

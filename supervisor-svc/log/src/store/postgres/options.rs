@@ -1,0 +1,200 @@
+//! Where a PostgreSQL database is and how to connect to it.
+
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use svc_kit::tls::ClientFiles;
+use thiserror::Error;
+use tokio_postgres::{
+    Config,
+    config::{Host, SslMode, TargetSessionAttrs},
+};
+
+use super::error::describe;
+
+/// Bounds the time that a connection attempt takes. The URL may set another one.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long sent data may stay unconfirmed before the connection counts as lost.
+const UNCONFIRMED_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A silent connection is probed after this time.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+
+/// Time between two probes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Number of unanswered probes after which the connection counts as lost.
+const KEEPALIVE_RETRIES: u32 = 3;
+
+/// A PostgreSQL URL is invalid. The text does not show the URL, because it may have a password.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the PostgreSQL URL is invalid: {0}; an example is postgres://user@host:5432/database?sslmode=verify-full")]
+pub struct InvalidUrl(String);
+
+/// The parsed URL of a PostgreSQL database.
+///
+/// The URL has the form that libpq documents. Several hosts are tried in turn until one accepts writes. TLS is on and
+/// verifies the server's certificate and name, unless all hosts are Unix sockets or the URL has `sslmode=disable`. The
+/// authority is a public one or that of `sslrootcert=FILE`. The values `require` and `verify-full` of `sslmode` mean
+/// the same, and values that would accept any certificate are rejected.
+#[derive(Clone)]
+pub struct PostgresOptions {
+    pub(super) config: Config,
+    /// `None`: connections do not use TLS.
+    pub(super) tls: Option<ClientFiles>,
+}
+
+impl PostgresOptions {
+    /// Replaces the password of the URL.
+    #[must_use]
+    pub fn with_password(mut self, password: &str) -> Self {
+        self.config.password(password);
+        self
+    }
+}
+
+impl FromStr for PostgresOptions {
+    type Err = InvalidUrl;
+
+    fn from_str(url: &str) -> Result<Self, InvalidUrl> {
+        let (url, parameters) = url.split_once('?').unwrap_or((url, ""));
+        let mut rest = Vec::new();
+        let mut authorities = None;
+        let mut is_encrypted = None;
+        for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
+            match parameter.split_once('=') {
+                Some(("sslmode", "disable")) => is_encrypted = Some(false),
+                Some(("sslmode", "require" | "verify-full")) => is_encrypted = Some(true),
+                Some(("sslmode", other)) => {
+                    return Err(InvalidUrl(format!(
+                        "sslmode is \"{other}\"; it must be verify-full, require or disable"
+                    )));
+                }
+                Some(("sslrootcert", path)) => authorities = Some(PathBuf::from(path.replace("%2F", "/"))),
+                _ => rest.push(parameter),
+            }
+        }
+        let url = format!("{url}?{}", rest.join("&"));
+        let mut config = Config::from_str(&url).map_err(|error| InvalidUrl(describe(&error)))?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(InvalidUrl(String::from("it has no host")));
+        }
+        if config.get_user().is_none() {
+            return Err(InvalidUrl(String::from("it has no user")));
+        }
+        let is_local = !config.get_hosts().is_empty() && config.get_hosts().iter().all(is_socket);
+        let is_encrypted = is_encrypted.unwrap_or(!is_local);
+        if is_local && is_encrypted {
+            return Err(InvalidUrl(String::from("a Unix socket has no TLS; leave sslmode out")));
+        }
+        if authorities.is_some() && !is_encrypted {
+            return Err(InvalidUrl(String::from(
+                "sslrootcert is given, but the connection does not use TLS",
+            )));
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("troupe");
+        }
+        config
+            .tcp_user_timeout(UNCONFIRMED_TIMEOUT)
+            .keepalives_idle(KEEPALIVE_IDLE)
+            .keepalives_interval(KEEPALIVE_INTERVAL)
+            .keepalives_retries(KEEPALIVE_RETRIES)
+            .target_session_attrs(TargetSessionAttrs::ReadWrite)
+            .ssl_mode(if is_encrypted {
+                SslMode::Require
+            } else {
+                SslMode::Disable
+            });
+        let tls = is_encrypted.then_some(ClientFiles {
+            authorities,
+            identity: None,
+        });
+        Ok(Self { config, tls })
+    }
+}
+
+fn is_socket(host: &Host) -> bool {
+    matches!(host, Host::Unix(_))
+}
+
+/// Shows the hosts and the database, without the user and the password.
+impl fmt::Display for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ports = self.config.get_ports();
+        for (index, host) in self.config.get_hosts().iter().enumerate() {
+            let separator = if index == 0 { "" } else { "," };
+            let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+            match host {
+                Host::Tcp(name) => write!(f, "{separator}{name}:{port}")?,
+                Host::Unix(path) => write!(f, "{separator}{}:{port}", path.display())?,
+            }
+        }
+        write!(f, "/{}", self.config.get_dbname().unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PostgresOptions({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(url: &str) -> Result<PostgresOptions, String> {
+        PostgresOptions::from_str(url).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn tls_is_on_except_on_sockets_and_when_disabled() {
+        for (url, is_encrypted) in [
+            ("postgres://ann:secret@db.example:6000/troupe", true),
+            (
+                "postgres://ann@db.example/troupe?sslmode=require&connect_timeout=2",
+                true,
+            ),
+            (
+                "postgresql://ann@a,b/troupe?sslmode=verify-full&sslrootcert=/etc/ca.pem",
+                true,
+            ),
+            ("postgres://ann@127.0.0.1/troupe?sslmode=disable", false),
+            ("postgres://ann@%2Frun%2Fpostgresql/troupe", false),
+        ] {
+            let options = parsed(url).unwrap();
+            assert_eq!(options.tls.is_some(), is_encrypted, "{url}");
+        }
+        let options = parsed("postgres://ann@a/troupe?sslrootcert=/etc/ca.pem").unwrap();
+        assert_eq!(options.tls.unwrap().authorities, Some(PathBuf::from("/etc/ca.pem")));
+    }
+
+    #[test]
+    fn invalid_urls_are_rejected_without_the_password() {
+        for (url, cause) in [
+            ("postgres://ann:secret@host/db?sslmode=prefer", "sslmode is \"prefer\""),
+            ("postgres://ann:secret@/db", "no host"),
+            ("postgres://host/db", "no user"),
+            ("postgres://ann:secret@host/db?colour=red", "colour"),
+            ("postgres://ann@%2Frun/db?sslmode=require", "Unix socket"),
+            ("postgres://ann@host/db?sslmode=disable&sslrootcert=a", "sslrootcert"),
+            ("ann:secret", "invalid"),
+        ] {
+            let error = parsed(url).unwrap_err();
+            assert!(error.contains(cause) && !error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn password_is_not_shown() {
+        let options = parsed("postgres://ann:secret@a:1,b:2/troupe").unwrap();
+        assert_eq!(
+            format!("{options} {options:?}"),
+            "a:1,b:2/troupe PostgresOptions(a:1,b:2/troupe)"
+        );
+    }
+}

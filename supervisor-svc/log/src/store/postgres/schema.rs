@@ -1,0 +1,120 @@
+//! Opening the database: the settings that durability requires, the tables, and the log's id.
+
+use std::cmp::Ordering;
+
+use uuid::Uuid;
+
+use super::{
+    connection::BareConnection,
+    error::PostgresError,
+    options::PostgresOptions,
+    sql::{HAS_META, META, PUT_LOG_ID, PUT_VERSION, SCHEMA, SCHEMA_VERSION, SETTINGS},
+};
+use crate::store::error::OpenError;
+
+/// The oldest supported version, in the format of `server_version_num`.
+const MIN_SERVER_VERSION: i64 = 140_000;
+
+/// Settings without which acknowledged writes can be lost or damaged.
+const DURABILITY_SETTINGS: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
+
+/// How often a step is tried: two processes that create the same table at the same time can fail.
+const ATTEMPTS: u32 = 3;
+
+/// Checks the server, creates the tables if they are missing, and returns the log's id.
+///
+/// # Errors
+/// See [`OpenError`]. A database of another schema version is not changed.
+pub(super) async fn prepare(options: &PostgresOptions) -> Result<Uuid, OpenError> {
+    let connection = BareConnection::open(options).await?;
+    check_settings(&connection).await?;
+    let version = version(&connection).await?;
+    match version.cmp(&SCHEMA_VERSION) {
+        Ordering::Equal => {}
+        Ordering::Greater => {
+            return Err(OpenError::UpgradeRequired {
+                found: version,
+                supported: SCHEMA_VERSION,
+            });
+        }
+        Ordering::Less => create_tables(&connection).await?,
+    }
+    Ok(log_id(&connection).await?)
+}
+
+async fn check_settings(connection: &BareConnection) -> Result<(), PostgresError> {
+    let mut standbys = String::new();
+    for row in connection.query(SETTINGS, &[]).await? {
+        let (name, value): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+        if let Some(setting) = DURABILITY_SETTINGS.into_iter().find(|setting| *setting == name)
+            && value == "off"
+        {
+            return Err(PostgresError::NotDurable {
+                setting,
+                found: value.to_owned(),
+            });
+        }
+        match name {
+            "server_version_num" => check_server_version(value)?,
+            "synchronous_standby_names" => value.clone_into(&mut standbys),
+            _ => {}
+        }
+    }
+    if standbys.is_empty() {
+        tracing::warn!(
+            "the database has no synchronous standby: a failover to a standby can lose acknowledged writes; see \
+             synchronous_standby_names"
+        );
+    }
+    Ok(())
+}
+
+fn check_server_version(value: &str) -> Result<(), PostgresError> {
+    let found = value.parse().unwrap_or(i64::MAX);
+    if found < MIN_SERVER_VERSION {
+        return Err(PostgresError::Version {
+            found: found / 10_000,
+            needed: MIN_SERVER_VERSION / 10_000,
+        });
+    }
+    Ok(())
+}
+
+/// Returns the schema version of the database. Zero if it has no tables, or not all of them.
+async fn version(connection: &BareConnection) -> Result<i64, PostgresError> {
+    if connection.query(HAS_META, &[]).await?.is_empty() {
+        return Ok(0);
+    }
+    let rows = connection.query(META, &[&"schema_version"]).await?;
+    let Some(row) = rows.first() else { return Ok(0) };
+    let value: String = row.try_get(0)?;
+    value.parse().map_err(|_| PostgresError::Meta {
+        key: "schema_version",
+        value,
+    })
+}
+
+/// Creates the tables and then records their version. An interruption in between is repaired by the next start.
+async fn create_tables(connection: &BareConnection) -> Result<(), PostgresError> {
+    for step in SCHEMA {
+        let mut attempt = 1;
+        while let Err(error) = connection.query(step, &[]).await.map_err(PostgresError::from) {
+            if attempt == ATTEMPTS || matches!(error, PostgresError::Permission { .. }) {
+                return Err(error);
+            }
+            attempt += 1;
+        }
+    }
+    let version = SCHEMA_VERSION.to_string();
+    connection.query(PUT_VERSION, &[&version]).await?;
+    Ok(())
+}
+
+/// Returns the log's id, which is assigned when the log is first opened.
+async fn log_id(connection: &BareConnection) -> Result<Uuid, PostgresError> {
+    let new = Uuid::new_v4().to_string();
+    connection.query(PUT_LOG_ID, &[&new]).await?;
+    let rows = connection.query(META, &[&"log_id"]).await?;
+    let value: String = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or_default();
+    Uuid::parse_str(&value).map_err(|_| PostgresError::Meta { key: "log_id", value })
+}

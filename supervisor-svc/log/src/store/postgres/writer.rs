@@ -1,0 +1,152 @@
+//! The writer: a thread with a few lanes.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    thread::{self, JoinHandle},
+};
+
+use futures::future::{join_all, try_join_all};
+use supervisor_core::ids::SessionId;
+use tokio::{runtime, sync::oneshot};
+
+use super::{
+    change::Change,
+    error::PostgresError,
+    group::{BatchWrite, EntriesWrite, Job, Task},
+    lane::{Lane, Shared},
+    options::PostgresOptions,
+};
+use crate::store::{
+    batch::{Created, CreationKey},
+    error::{AppendError, OpenError, WriteError},
+    limits::WRITER_LANES,
+    queue::{self, Outcome, Queue},
+};
+
+/// The way to the lanes. Dropping it makes durable what was accepted and joins the thread.
+///
+/// The lanes have a thread of their own, so that the store can be dropped on any thread, and so that other work of the
+/// process does not delay commits.
+pub(super) struct Writer {
+    queues: Vec<Queue<Job>>,
+    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
+
+impl Writer {
+    /// Starts the thread and connects the lanes.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub(super) async fn start(options: Arc<PostgresOptions>) -> Result<Self, OpenError> {
+        let (shared, room) = (Arc::<Shared>::default(), queue::room());
+        let (queues, inboxes): (Vec<_>, Vec<_>) = (0..WRITER_LANES).map(|_| queue::channel(Arc::clone(&room))).unzip();
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (opened, is_open) = oneshot::channel::<Result<(), PostgresError>>();
+        let of_lanes = Arc::clone(&shared);
+        let work = async move {
+            let open = |inbox| Lane::open(Arc::clone(&options), inbox, Arc::clone(&of_lanes));
+            match try_join_all(inboxes.into_iter().map(open)).await {
+                Ok(lanes) => {
+                    // The caller may be gone. The queues are closed then.
+                    let _ = opened.send(Ok(()));
+                    join_all(lanes.into_iter().map(Lane::run)).await;
+                }
+                Err(error) => {
+                    let _ = opened.send(Err(error));
+                }
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || runtime.block_on(work))?;
+        let writer = Self {
+            queues,
+            thread: Some(thread),
+            shared,
+        };
+        let gone = |_| PostgresError::Engine(String::from("the writer's thread has ended"));
+        is_open.await.map_err(gone)??;
+        Ok(writer)
+    }
+
+    /// Queues a batch.
+    ///
+    /// # Errors
+    /// See [`Queue::enqueue`].
+    pub(super) async fn batch(
+        &self,
+        weight: usize,
+        work: BatchWrite,
+    ) -> Result<Outcome<Created, AppendError>, AppendError> {
+        let lane = lane_of_batch(&work);
+        let job = |reply| Job::Batch(Box::new(Task::new(work, reply)));
+        self.queue(lane)?.enqueue(weight, job).await
+    }
+
+    /// Queues entries.
+    ///
+    /// # Errors
+    /// See [`Queue::enqueue`].
+    pub(super) async fn entries(
+        &self,
+        weight: usize,
+        work: EntriesWrite,
+    ) -> Result<Outcome<Option<u64>, WriteError>, WriteError> {
+        let lane = lane_of_session(work.source.session);
+        let job = |reply| Job::Entries(Task::new(work, reply));
+        self.queue(lane)?.enqueue(weight, job).await
+    }
+
+    /// Makes a change and waits until it is durable.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub(super) async fn change(&self, weight: usize, work: Change) -> Result<u64, WriteError> {
+        let lane = work.session().map_or(0, lane_of_session);
+        let job = |reply| Job::Change(Task::new(work, reply));
+        queue::outcome(self.queue(lane)?.enqueue(weight, job).await?).await
+    }
+
+    /// Makes all accepted writes durable and ends the lanes.
+    pub(super) async fn close(&self) {
+        self.shared.is_closing.store(true, Ordering::Release);
+        join_all(self.queues.iter().map(Queue::close)).await;
+    }
+
+    fn queue(&self, lane: usize) -> Result<&Queue<Job>, WriteError> {
+        self.queues.get(lane).ok_or(WriteError::Stopped)
+    }
+}
+
+/// Returns the lane of a session's writes, so that they have an order.
+fn lane_of_session(session: SessionId) -> usize {
+    // The last bytes of an id are random.
+    let [.., last] = session.as_uuid().into_bytes();
+    usize::from(last) % WRITER_LANES
+}
+
+/// Returns the lane of a batch. Creations with the same key have the same lane, so that they do not wait for each other
+/// in the database. A session that is created has no other writes yet.
+fn lane_of_batch(write: &BatchWrite) -> usize {
+    match write.key() {
+        Some(CreationKey {
+            creator, request_id, ..
+        }) => {
+            let hash = crc32fast::hash(request_id.as_bytes()) ^ crc32fast::hash(creator.as_bytes());
+            usize::from(hash.to_le_bytes()[0]) % WRITER_LANES
+        }
+        None => lane_of_session(write.batch.session),
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.shared.is_closing.store(true, Ordering::Release);
+        self.queues.clear();
+        if let Some(thread) = self.thread.take() {
+            // A panic of a lane was reported where it happened; the callers got `Unknown`.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! PostgreSQL servers for tests: real servers in temporary directories, reached over a Unix socket.
+//!
+//! A server ends with its test process, however that ends: a shell waits for the end of the process, stops the server
+//! and removes the directory. A missing installation fails the test.
+
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "each test program uses a part of it, and a check fails by panicking"
+)]
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+/// The role that owns the server. It needs no password on the socket.
+const ROLE: &str = "postgres";
+
+/// A running server.
+pub struct Server {
+    programs: PathBuf,
+    directory: PathBuf,
+    /// Stops the server when the pipe to it is closed.
+    guard: Child,
+    databases: AtomicU32,
+}
+
+/// A database of a server. It is dropped at the end.
+pub struct Database {
+    server: &'static Server,
+    /// Its name.
+    pub name: String,
+}
+
+impl Server {
+    /// Returns the server that the tests of a process share.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Server> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(&[]))
+    }
+
+    /// Starts a server with settings of its own, such as `fsync=off`.
+    pub fn start(settings: &[&str]) -> Self {
+        let programs = programs();
+        let directory = output(unprivileged("mktemp").args(["--directory", "--tmpdir", "troupe-pg.XXXXXX"]));
+        let directory = PathBuf::from(directory.trim());
+        let data = directory.join("data");
+        output(
+            unprivileged(programs.join("initdb"))
+                .args(["--username", ROLE, "--auth-local=trust", "--auth-host=scram-sha-256"])
+                .args(["--encoding=UTF8", "--locale=C", "--no-sync", "--pgdata"])
+                .arg(&data),
+        );
+        let mut config = format!(
+            "listen_addresses = ''\nunix_socket_directories = '{}'\nmax_connections = 200\nshared_buffers = 32MB\n",
+            directory.display()
+        );
+        for setting in settings {
+            let (name, value) = setting.split_once('=').unwrap();
+            config.push_str(&format!("{name} = '{value}'\n"));
+        }
+        let mut copy = unprivileged("tee");
+        let mut copy = copy
+            .arg("-a")
+            .arg(data.join("postgresql.conf"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(copy.stdin.as_mut().unwrap(), config.as_bytes()).unwrap();
+        assert!(copy.wait().unwrap().success());
+        let guard = unprivileged("sh")
+            .args([
+                "-c",
+                "cat; \"$1\" stop --mode=immediate --pgdata=\"$2/data\"; rm -rf \"$2\"",
+                "sh",
+            ])
+            .arg(programs.join("pg_ctl"))
+            .arg(&directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self {
+            programs,
+            directory,
+            guard,
+            databases: AtomicU32::new(0),
+        };
+        server.resume();
+        server
+    }
+
+    /// Starts the server again after [`crash`](Self::crash).
+    pub fn resume(&self) {
+        let log = self.directory.join("log");
+        output(self.control("start").arg("--log").arg(log));
+    }
+
+    /// Ends the server as a crash does: no transaction is finished, and the next start recovers.
+    pub fn crash(&self) {
+        output(self.control("stop").arg("--mode=immediate"));
+    }
+
+    /// Runs SQL as the owner of the server and returns the rows.
+    pub fn run(&self, database: &str, sql: &str) -> String {
+        let mut command = unprivileged(self.programs.join("psql"));
+        command
+            .args([
+                "--no-psqlrc",
+                "--quiet",
+                "--tuples-only",
+                "--no-align",
+                "--set=ON_ERROR_STOP=1",
+            ])
+            .args(["--username", ROLE, "--dbname", database, "--host"])
+            .arg(&self.directory)
+            .args(["--command", sql]);
+        output(&mut command)
+    }
+
+    /// Creates an empty database with a new name.
+    pub fn create_database(&self) -> String {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.run(ROLE, &format!("CREATE DATABASE {name}"));
+        name
+    }
+
+    /// Returns the URL of a database for a role.
+    pub fn url(&self, role: &str, database: &str) -> String {
+        let socket = self.directory.display().to_string().replace('/', "%2F");
+        format!("postgres://{role}@{socket}/{database}")
+    }
+
+    /// Writes a file that only the server may read.
+    pub fn write_private(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.join(name);
+        let mut copy = unprivileged("sh");
+        let mut copy = copy
+            .args(["-c", "umask 077; cat > \"$1\"", "sh"])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(copy.stdin.as_mut().unwrap(), text.as_bytes()).unwrap();
+        assert!(copy.wait().unwrap().success());
+        path
+    }
+
+    fn control(&self, action: &str) -> Command {
+        let mut command = unprivileged(self.programs.join("pg_ctl"));
+        command
+            .args([action, "--wait", "--silent", "--pgdata"])
+            .arg(self.directory.join("data"));
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        // The shell ends once it has removed the directory.
+        let _ = self.guard.wait();
+    }
+}
+
+impl Database {
+    /// Creates a database of the shared server.
+    pub fn create() -> Self {
+        let server = Server::shared();
+        Self {
+            server,
+            name: server.create_database(),
+        }
+    }
+
+    /// Returns its URL.
+    pub fn url(&self) -> String {
+        self.server.url(ROLE, &self.name)
+    }
+
+    /// Runs SQL in it.
+    pub fn run(&self, sql: &str) -> String {
+        self.server.run(&self.name, sql)
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.server
+            .run(ROLE, &format!("DROP DATABASE {} WITH (FORCE)", self.name));
+    }
+}
+
+/// Returns the directory of the newest installed server's programs.
+fn programs() -> PathBuf {
+    let version = |path: &Path| -> Option<u32> { path.parent()?.file_name()?.to_str()?.parse().ok() };
+    let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let installed = installed.map(|entry| entry.path().join("bin"));
+    let newest = installed
+        .filter(|path| path.join("initdb").exists())
+        .max_by_key(|path| version(path));
+    newest
+        .or_else(|| env::split_paths(&env::var_os("PATH")?).find(|path| path.join("initdb").exists()))
+        .expect("PostgreSQL is not installed; install the Debian package postgresql, see .ci/install")
+}
+
+/// Returns a command that runs as the owner of the server. The server refuses to run as root.
+fn unprivileged(program: impl AsRef<Path>) -> Command {
+    let is_root = fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0);
+    let mut command = if is_root {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--"])
+            .arg(program.as_ref());
+        command
+    } else {
+        Command::new(program.as_ref())
+    };
+    command.current_dir("/");
+    command
+}
+
+fn output(command: &mut Command) -> String {
+    // The server that pg_ctl starts would keep a pipe open.
+    let log = tempfile::tempfile().unwrap();
+    let found = command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log.try_clone().unwrap())
+        .status()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut log = log;
+    let mut text = String::new();
+    std::io::Seek::rewind(&mut log).unwrap();
+    std::io::Read::read_to_string(&mut log, &mut text).unwrap();
+    assert!(found.success(), "{command:?}: {text}");
+    text
+}
