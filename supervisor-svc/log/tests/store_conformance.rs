@@ -18,6 +18,7 @@ use supervisor_log::store::{
     Mark, MarkKind, MemoryStore, NewEntry, NewRecord, PostgresStore, ReadError, Refusal, RequestKey, RequestRecord,
     SessionEntry, Side, Snapshot, SqliteStore, StoredRecord, TranscriptQuery, WriteError, limits,
 };
+use tempfile::TempDir;
 use uuid::Uuid;
 
 use self::postgres_server::Database;
@@ -218,6 +219,79 @@ async fn one_mismatch_fails_no_other_session(store: Store) {
             assert_eq!(read_all(&store, session(number)).await, stored(session(number), 1));
         }
     }
+}
+
+async fn one_taken_thread_fails_no_other_session(store: Store) {
+    let mut owner = batch(session(100), 0, 1);
+    owner.new_threads = vec![thread(1)];
+    assert_eq!(store.create(None, owner).await, Ok(Created::New));
+    for number in 0..32 {
+        created(&store, session(number), 1).await;
+    }
+    let takes = |number: u128| number % 8 == 3;
+    let appends = (0..32).map(|number| {
+        let mut batch = batch(session(number), 1, 1);
+        batch.new_threads = vec![
+            thread(200 + number),
+            if takes(number) { thread(1) } else { thread(300 + number) },
+        ];
+        store.append(batch)
+    });
+    for (number, answer) in (0..).zip(join_all(appends).await) {
+        let invalid = Invalid::ThreadTaken { thread: thread(1) };
+        let expected = if takes(number) {
+            Err(AppendError::Invalid(invalid))
+        } else {
+            Ok(())
+        };
+        assert_eq!(answer, expected);
+        let head = if takes(number) { 1 } else { 2 };
+        assert_eq!(read_all(&store, session(number)).await, stored(session(number), head));
+        let owner = (!takes(number)).then_some(session(number));
+        assert_eq!(store.session_of(thread(200 + number)).await, Ok(owner));
+    }
+}
+
+async fn keys_may_have_any_character(store: Store) {
+    created(&store, session(1), 1).await;
+    let mut answered = batch(session(1), 1, 0);
+    let ids = ["", "\0", "A", "a", "a\0b", "\u{e9}"];
+    answered.requests = ids.iter().rev().map(|id| request(id, "first", 50)).collect();
+    // Of two requests with one key in a batch, the last one counts.
+    answered.requests.push(request("a", "second", 60));
+    store.append(answered).await.unwrap();
+    let found = store.requests(session(1), None, 10).await.unwrap();
+    let expected = ids.map(|id| match id {
+        "a" => request("a", "second", 60),
+        other => request(other, "first", 50),
+    });
+    assert_eq!(found, expected, "in the order of their bytes");
+    let rest = store.requests(session(1), Some(expected[4].key()), 10).await;
+    assert_eq!(rest, Ok(vec![expected[5].clone()]));
+    let mut odd = key("\0ann\u{e9}", 1);
+    odd.request_id = "\0".to_owned();
+    assert_eq!(store.create(Some(odd), batch(session(2), 0, 1)).await, Ok(Created::New));
+    let found = store.creation("\0ann\u{e9}".to_owned(), "\0".to_owned()).await.unwrap();
+    assert_eq!(found.unwrap().session, session(2));
+    let cursor = CursorKey {
+        session: Some(session(0)),
+        name: "\0".to_owned(),
+    };
+    created(&store, session(0), 1).await;
+    store
+        .put_cursor(cursor.clone(), Some(Bytes::from_static(b"\0")))
+        .await
+        .unwrap();
+    assert_eq!(store.cursor(cursor.clone()).await, Ok(Some(Bytes::from_static(b"\0"))));
+    let shared = CursorKey {
+        session: None,
+        ..cursor
+    };
+    assert_eq!(
+        store.cursor(shared).await,
+        Ok(None),
+        "the session with the id zero is a session"
+    );
 }
 
 async fn of_many_with_one_expectation_one_wins(store: Store) {
@@ -1086,6 +1160,8 @@ conformance!(
     a_gap_is_refused,
     a_mismatch_leaves_nothing,
     one_mismatch_fails_no_other_session,
+    one_taken_thread_fails_no_other_session,
+    keys_may_have_any_character,
     of_many_with_one_expectation_one_wins,
     a_claim_fences_the_owner_before,
     a_creation_happens_once_per_creator,
@@ -1117,82 +1193,308 @@ conformance!(
     two_logs_have_two_ids,
 );
 
-/// Tests of engines with a file.
-mod file {
-    use super::*;
+/// Where an engine stores a log.
+enum Place {
+    Directory(TempDir),
+    Database(Database),
+}
 
-    fn change(directory: &Path, sql: &str) {
-        let connection = rusqlite::Connection::open(directory.join("log.db")).unwrap();
-        connection.execute_batch(sql).unwrap();
+impl Place {
+    async fn open(&self) -> Store {
+        match self {
+            Self::Directory(directory) => opened(directory.path()).await,
+            Self::Database(database) => opened_postgres(database).await,
+        }
     }
 
-    async fn reopened(store: Store, directory: &Path) -> Store {
+    async fn reopen(&self, store: Store) -> Store {
         store.close().await;
         drop(store);
-        opened(directory).await
+        self.open().await
     }
 
-    #[tokio::test]
-    async fn everything_survives_a_reopening() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = opened(directory.path()).await;
-        let log_id = store.log_id();
-        let mut first = batch(session(1), 0, 3);
-        first.contents = vec![Content {
-            digest: digest(1),
-            bytes: Bytes::from(vec![5; 100_000]),
-        }];
-        first.new_threads = vec![thread(1)];
-        first.requests = vec![request("a", "done", 90)];
-        first.due = Some(at(70));
-        let content = first.contents[0].bytes.clone();
-        assert_eq!(store.create(Some(key("ann", 1)), first).await, Ok(Created::New));
-        assert_eq!(store.claim(session(1)).await, Ok(Epoch::new(2)));
-        let snapshot = Snapshot {
-            sequence: Sequence::new(2),
-            bytes: Bytes::from_static(b"state"),
+    /// Runs SQL next to the engine.
+    fn change(&self, sql: &str) {
+        match self {
+            Self::Directory(directory) => change(directory.path(), sql),
+            Self::Database(database) => drop(database.run(sql)),
+        }
+    }
+}
+
+fn change(directory: &Path, sql: &str) {
+    let connection = rusqlite::Connection::open(directory.join("log.db")).unwrap();
+    connection.execute_batch(sql).unwrap();
+}
+
+async fn everything_survives_a_reopening(place: Place) {
+    let store = place.open().await;
+    let log_id = store.log_id();
+    let mut first = batch(session(1), 0, 3);
+    first.contents = vec![Content {
+        digest: digest(1),
+        bytes: Bytes::from(vec![5; 100_000]),
+    }];
+    first.new_threads = vec![thread(1)];
+    first.requests = vec![request("a", "done", 90)];
+    first.due = Some(at(70));
+    let content = first.contents[0].bytes.clone();
+    assert_eq!(store.create(Some(key("ann", 1)), first).await, Ok(Created::New));
+    assert_eq!(store.claim(session(1)).await, Ok(Epoch::new(2)));
+    let snapshot = Snapshot {
+        sequence: Sequence::new(2),
+        bytes: Bytes::from_static(b"state"),
+    };
+    store.put_snapshot(session(1), snapshot.clone()).await.unwrap();
+    let cursor = CursorKey {
+        session: None,
+        name: "webhook".to_owned(),
+    };
+    store
+        .put_cursor(cursor.clone(), Some(Bytes::from_static(b"3")))
+        .await
+        .unwrap();
+
+    let store = place.reopen(store).await;
+    assert_eq!(store.log_id(), log_id);
+    assert_eq!(read_all(&store, session(1)).await, stored(session(1), 3));
+    let head = Head {
+        sequence: Sequence::new(3),
+        epoch: Epoch::new(2),
+        oldest: Sequence::ZERO,
+        content_bytes: content.len() as u64,
+    };
+    assert_eq!(store.head(session(1)).await, Ok(Some(head)));
+    assert_eq!(store.content(session(1), digest(1)).await, Ok(Some(content)));
+    assert_eq!(store.session_of(thread(1)).await, Ok(Some(session(1))));
+    assert_eq!(
+        store.requests(session(1), None, 10).await,
+        Ok(vec![request("a", "done", 90)])
+    );
+    assert_eq!(store.due_before(at(70), None, 10).await.unwrap().len(), 1);
+    assert_eq!(store.snapshot(session(1)).await, Ok(Some(snapshot)));
+    assert_eq!(store.cursor(cursor).await, Ok(Some(Bytes::from_static(b"3"))));
+    let existing = Created::Existing {
+        session: session(1),
+        hash: [1; 32],
+    };
+    assert_eq!(
+        store.create(Some(key("ann", 1)), batch(session(2), 0, 1)).await,
+        Ok(existing)
+    );
+    let mut next = batch(session(1), 3, 1);
+    next.epoch = Epoch::new(2);
+    store.append(next).await.unwrap();
+}
+
+async fn dropping_the_store_flushes_what_it_accepted(place: Place) {
+    let store = place.open().await;
+    created(&store, session(1), 1).await;
+    let append = store.append(batch(session(1), 1, 1));
+    // Polled once, the append is with the writer; its answer is not waited for.
+    assert!(futures::future::FutureExt::now_or_never(append).is_none_or(|answer| answer.is_ok()));
+    drop(store);
+    assert_eq!(read_all(&place.open().await, session(1)).await, stored(session(1), 2));
+}
+
+async fn a_changed_byte_is_found(place: Place) {
+    let store = place.open().await;
+    created(&store, session(1), 3).await;
+    created(&store, session(2), 1).await;
+    place.change("UPDATE records SET bytes = substr(bytes, 2) WHERE sequence = 2");
+    let store = place.reopen(store).await;
+    let corrupt = ReadError::Corrupt {
+        session: session(1),
+        sequence: Sequence::new(2),
+    };
+    assert_eq!(store.read(session(1), Sequence::ZERO, 10).await, Err(corrupt));
+    assert_eq!(
+        store.read(session(1), Sequence::ZERO, 1).await.unwrap(),
+        stored(session(1), 1)
+    );
+    assert_eq!(
+        store.read(session(1), Sequence::new(2), 10).await.unwrap(),
+        stored(session(1), 3)[2..]
+    );
+    assert_eq!(read_all(&store, session(2)).await, stored(session(2), 1));
+}
+
+async fn a_missing_record_is_found(place: Place) {
+    let mut store = place.open().await;
+    created(&store, session(1), 3).await;
+    for missing in [3, 2, 1] {
+        place.change(&format!("DELETE FROM records WHERE sequence = {missing}"));
+        store = place.reopen(store).await;
+        let corrupt = ReadError::Corrupt {
+            session: session(1),
+            sequence: Sequence::new(missing),
         };
-        store.put_snapshot(session(1), snapshot.clone()).await.unwrap();
-        let cursor = CursorKey {
-            session: None,
-            name: "webhook".to_owned(),
-        };
+        assert_eq!(store.read(session(1), Sequence::ZERO, 10).await, Err(corrupt));
+    }
+}
+
+async fn full_transcript_drops_oldest_results_first(place: Place) {
+    let store = place.open().await;
+    created(&store, session(1), 1).await;
+    let large = Bytes::from(vec![b'x'; 1024 * 1024]);
+    let kinds = [TranscriptKind::Message, TranscriptKind::ToolResult];
+    let pairs = limits::MAX_TRANSCRIPT_BYTES / (2 * large.len() as u64);
+    let append = async |batch| {
+        let both = kinds.map(|kind| entry(kind, large.clone())).into();
         store
-            .put_cursor(cursor.clone(), Some(Bytes::from_static(b"3")))
+            .append_transcript(source(1, batch), both, ROOM)
+            .await
+            .durable()
             .await
             .unwrap();
-
-        let store = reopened(store, directory.path()).await;
-        assert_eq!(store.log_id(), log_id);
-        assert_eq!(read_all(&store, session(1)).await, stored(session(1), 3));
-        let head = Head {
-            sequence: Sequence::new(3),
-            epoch: Epoch::new(2),
-            oldest: Sequence::ZERO,
-            content_bytes: content.len() as u64,
-        };
-        assert_eq!(store.head(session(1)).await, Ok(Some(head)));
-        assert_eq!(store.content(session(1), digest(1)).await, Ok(Some(content)));
-        assert_eq!(store.session_of(thread(1)).await, Ok(Some(session(1))));
-        assert_eq!(
-            store.requests(session(1), None, 10).await,
-            Ok(vec![request("a", "done", 90)])
-        );
-        assert_eq!(store.due_before(at(70), None, 10).await.unwrap().len(), 1);
-        assert_eq!(store.snapshot(session(1)).await, Ok(Some(snapshot)));
-        assert_eq!(store.cursor(cursor).await, Ok(Some(Bytes::from_static(b"3"))));
-        let existing = Created::Existing {
-            session: session(1),
-            hash: [1; 32],
-        };
-        assert_eq!(
-            store.create(Some(key("ann", 1)), batch(session(2), 0, 1)).await,
-            Ok(existing)
-        );
-        let mut next = batch(session(1), 3, 1);
-        next.epoch = Epoch::new(2);
-        store.append(next).await.unwrap();
+    };
+    for batch in 1..=pairs + 1 {
+        append(batch).await;
     }
+    let dropped = async || {
+        let found = store.transcript(ENTRIES).await.unwrap();
+        let dropped = found.into_iter().filter(|entry| entry.digest.is_none());
+        dropped.map(|entry| entry.number).collect::<Vec<_>>()
+    };
+    assert_eq!(dropped().await, [2, 4, 6], "three, because the headers count too");
+    for batch in 0..pairs {
+        append(pairs + 2 + batch).await;
+    }
+    let found = dropped().await;
+    assert!(found.starts_with(&[1, 2, 3]), "the texts of messages follow: {found:?}");
+    assert!(
+        store
+            .append_transcript(source(2, 1), Vec::new(), ROOM)
+            .await
+            .durable()
+            .await
+            .is_ok()
+    );
+    let many = limits::MAX_TRANSCRIPT_ENTRIES / limits::MAX_TRANSCRIPT_BATCH as u64 + 2;
+    for batch in 2..=many {
+        let entries = vec![entry(TranscriptKind::Notice, "n"); limits::MAX_TRANSCRIPT_BATCH];
+        store
+            .append_transcript(source(2, batch), entries, ROOM)
+            .await
+            .durable()
+            .await
+            .unwrap();
+    }
+    let first = &store.transcript(ENTRIES).await.unwrap()[0];
+    let last = store.transcript_tail(ENTRIES, 0).await.unwrap();
+    assert_eq!(last - first.number + 1, limits::MAX_TRANSCRIPT_ENTRIES);
+}
+
+async fn texts_beyond_room_of_session_are_left_out(place: Place) {
+    let store = place.open().await;
+    created(&store, session(1), 1).await;
+    let room = 2 * b"header".len() as u64 + 4;
+    for (number, text) in [(1, "1234"), (2, "5")] {
+        let source = TranscriptSource {
+            thread: thread(number),
+            ..source(1, 1)
+        };
+        let entries = vec![entry(TranscriptKind::Message, text)];
+        let pending = store.append_transcript(source, entries, room).await;
+        pending.durable().await.unwrap();
+    }
+    let stored = &store.transcript(ENTRIES).await.unwrap()[0];
+    assert_eq!(stored.text.as_deref(), Some(&b"1234"[..]));
+    let other = TranscriptQuery {
+        thread: thread(2),
+        ..ENTRIES
+    };
+    let left_out = &store.transcript(other).await.unwrap()[0];
+    assert_eq!((left_out.size, &left_out.text, left_out.digest), (1, &None, None));
+}
+
+async fn damage_outside_the_records_is_found(place: Place) {
+    let store = place.open().await;
+    let mut first = batch(session(1), 0, 1);
+    first.contents = vec![Content {
+        digest: digest(1),
+        bytes: Bytes::from_static(b"content"),
+    }];
+    first.requests = vec![request("a", "done", 90)];
+    assert_eq!(store.create(None, first).await, Ok(Created::New));
+    let snapshot = Snapshot {
+        sequence: Sequence::new(1),
+        bytes: Bytes::from_static(b"state"),
+    };
+    store.put_snapshot(session(1), snapshot).await.unwrap();
+    let entries = vec![entry(TranscriptKind::Message, "a")];
+    store
+        .append_transcript(source(1, 1), entries, ROOM)
+        .await
+        .durable()
+        .await
+        .unwrap();
+    for change in [
+        "UPDATE entries SET text = substr(text, 2)",
+        "UPDATE contents SET bytes = substr(bytes, 2)",
+        "UPDATE snapshots SET bytes = substr(bytes, 2)",
+        "UPDATE requests SET expires = 91",
+    ] {
+        place.change(change);
+    }
+    let store = place.reopen(store).await;
+    let corrupt = |side| ReadError::CorruptSide {
+        session: session(1),
+        side,
+    };
+    assert_eq!(
+        store.content(session(1), digest(1)).await,
+        Err(corrupt(Side::Content(digest(1))))
+    );
+    assert_eq!(store.snapshot(session(1)).await, Err(corrupt(Side::Snapshot)));
+    let (thread, number) = (thread(1), 1);
+    assert_eq!(
+        store.transcript(ENTRIES).await,
+        Err(corrupt(Side::Transcript { thread, number }))
+    );
+    assert_eq!(store.requests(session(1), None, 10).await, Err(corrupt(Side::Request)));
+    assert_eq!(
+        store.request(session(1), request("a", "", 1).key()).await,
+        Err(corrupt(Side::Request))
+    );
+    assert_eq!(read_all(&store, session(1)).await, stored(session(1), 1));
+}
+
+macro_rules! durability {
+    ($($check:ident),* $(,)?) => {
+        mod durable_sqlite {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $check() {
+                    super::$check(super::Place::Directory(tempfile::tempdir().unwrap())).await;
+                }
+            )*
+        }
+
+        mod durable_postgres {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $check() {
+                    super::$check(super::Place::Database(super::Database::create())).await;
+                }
+            )*
+        }
+    };
+}
+
+durability!(
+    everything_survives_a_reopening,
+    dropping_the_store_flushes_what_it_accepted,
+    a_changed_byte_is_found,
+    a_missing_record_is_found,
+    full_transcript_drops_oldest_results_first,
+    texts_beyond_room_of_session_are_left_out,
+    damage_outside_the_records_is_found,
+);
+
+/// Tests of the engine with a file.
+mod file {
+    use super::*;
 
     #[tokio::test]
     async fn acknowledged_writes_survive_without_close() {
@@ -1206,21 +1508,6 @@ mod file {
         assert_eq!(
             read_all(&opened(copy.path()).await, session(1)).await,
             stored(session(1), 3)
-        );
-    }
-
-    #[tokio::test]
-    async fn dropping_the_store_flushes_what_it_accepted() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = opened(directory.path()).await;
-        created(&store, session(1), 1).await;
-        let append = store.append(batch(session(1), 1, 1));
-        // Polled once, the append is with the writer; its answer is not waited for.
-        assert!(futures::future::FutureExt::now_or_never(append).is_none_or(|answer| answer.is_ok()));
-        drop(store);
-        assert_eq!(
-            read_all(&opened(directory.path()).await, session(1)).await,
-            stored(session(1), 2)
         );
     }
 
@@ -1242,196 +1529,6 @@ mod file {
         let written = u64::try_from(limits::MAX_CONTENT_BYTES / 2 * 8).unwrap();
         assert!(wal < written, "{wal} bytes of log");
         assert_eq!(read_all(&store, session(1)).await, stored(session(1), 9));
-    }
-
-    #[tokio::test]
-    async fn a_changed_byte_is_found() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = opened(directory.path()).await;
-        created(&store, session(1), 3).await;
-        created(&store, session(2), 1).await;
-        store.close().await;
-        drop(store);
-        let connection = rusqlite::Connection::open(directory.path().join("log.db")).unwrap();
-        let select = "SELECT bytes FROM records WHERE sequence = 2";
-        let mut bytes: Vec<u8> = connection.query_row(select, [], |row| row.get(0)).unwrap();
-        bytes[0] ^= 1;
-        connection
-            .execute("UPDATE records SET bytes = ?1 WHERE sequence = 2", [bytes])
-            .unwrap();
-        drop(connection);
-        let store = opened(directory.path()).await;
-        let corrupt = ReadError::Corrupt {
-            session: session(1),
-            sequence: Sequence::new(2),
-        };
-        assert_eq!(store.read(session(1), Sequence::ZERO, 10).await, Err(corrupt));
-        assert_eq!(
-            store.read(session(1), Sequence::ZERO, 1).await.unwrap(),
-            stored(session(1), 1)
-        );
-        assert_eq!(
-            store.read(session(1), Sequence::new(2), 10).await.unwrap(),
-            stored(session(1), 3)[2..]
-        );
-        assert_eq!(read_all(&store, session(2)).await, stored(session(2), 1));
-    }
-
-    #[tokio::test]
-    async fn a_missing_record_is_found() {
-        for (missing, head) in [(1_u64, 3), (2, 3), (3, 3)] {
-            let directory = tempfile::tempdir().unwrap();
-            let store = opened(directory.path()).await;
-            created(&store, session(1), head).await;
-            store.close().await;
-            drop(store);
-            change(
-                directory.path(),
-                &format!("DELETE FROM records WHERE sequence = {missing}"),
-            );
-            let corrupt = ReadError::Corrupt {
-                session: session(1),
-                sequence: Sequence::new(missing),
-            };
-            assert_eq!(
-                opened(directory.path())
-                    .await
-                    .read(session(1), Sequence::ZERO, 10)
-                    .await,
-                Err(corrupt)
-            );
-        }
-    }
-
-    #[tokio::test]
-    async fn full_transcript_drops_oldest_results_first() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = opened(directory.path()).await;
-        created(&store, session(1), 1).await;
-        let large = Bytes::from(vec![b'x'; 1024 * 1024]);
-        let kinds = [TranscriptKind::Message, TranscriptKind::ToolResult];
-        let pairs = limits::MAX_TRANSCRIPT_BYTES / (2 * large.len() as u64);
-        let append = async |batch| {
-            let both = kinds.map(|kind| entry(kind, large.clone())).into();
-            store
-                .append_transcript(source(1, batch), both, ROOM)
-                .await
-                .durable()
-                .await
-                .unwrap();
-        };
-        for batch in 1..=pairs + 1 {
-            append(batch).await;
-        }
-        let dropped = async || {
-            let found = store.transcript(ENTRIES).await.unwrap();
-            let dropped = found.into_iter().filter(|entry| entry.digest.is_none());
-            dropped.map(|entry| entry.number).collect::<Vec<_>>()
-        };
-        assert_eq!(dropped().await, [2, 4, 6], "three, because the headers count too");
-        for batch in 0..pairs {
-            append(pairs + 2 + batch).await;
-        }
-        let found = dropped().await;
-        assert!(found.starts_with(&[1, 2, 3]), "the texts of messages follow: {found:?}");
-        assert!(
-            store
-                .append_transcript(source(2, 1), Vec::new(), ROOM)
-                .await
-                .durable()
-                .await
-                .is_ok()
-        );
-        let many = limits::MAX_TRANSCRIPT_ENTRIES / limits::MAX_TRANSCRIPT_BATCH as u64 + 2;
-        for batch in 2..=many {
-            let entries = vec![entry(TranscriptKind::Notice, "n"); limits::MAX_TRANSCRIPT_BATCH];
-            store
-                .append_transcript(source(2, batch), entries, ROOM)
-                .await
-                .durable()
-                .await
-                .unwrap();
-        }
-        let first = &store.transcript(ENTRIES).await.unwrap()[0];
-        let last = store.transcript_tail(ENTRIES, 0).await.unwrap();
-        assert_eq!(last - first.number + 1, limits::MAX_TRANSCRIPT_ENTRIES);
-    }
-
-    #[tokio::test]
-    async fn texts_beyond_room_of_session_are_left_out() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = opened(directory.path()).await;
-        created(&store, session(1), 1).await;
-        let room = 2 * b"header".len() as u64 + 4;
-        for (number, text) in [(1, "1234"), (2, "5")] {
-            let source = TranscriptSource {
-                thread: thread(number),
-                ..source(1, 1)
-            };
-            let entries = vec![entry(TranscriptKind::Message, text)];
-            let pending = store.append_transcript(source, entries, room).await;
-            pending.durable().await.unwrap();
-        }
-        let stored = &store.transcript(ENTRIES).await.unwrap()[0];
-        assert_eq!(stored.text.as_deref(), Some(&b"1234"[..]));
-        let other = TranscriptQuery {
-            thread: thread(2),
-            ..ENTRIES
-        };
-        let left_out = &store.transcript(other).await.unwrap()[0];
-        assert_eq!((left_out.size, &left_out.text, left_out.digest), (1, &None, None));
-    }
-
-    #[tokio::test]
-    async fn damage_outside_the_records_is_found() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = opened(directory.path()).await;
-        let mut first = batch(session(1), 0, 1);
-        first.contents = vec![Content {
-            digest: digest(1),
-            bytes: Bytes::from_static(b"content"),
-        }];
-        first.requests = vec![request("a", "done", 90)];
-        assert_eq!(store.create(None, first).await, Ok(Created::New));
-        let snapshot = Snapshot {
-            sequence: Sequence::new(1),
-            bytes: Bytes::from_static(b"state"),
-        };
-        store.put_snapshot(session(1), snapshot).await.unwrap();
-        let entries = vec![entry(TranscriptKind::Message, "a")];
-        store
-            .append_transcript(source(1, 1), entries, ROOM)
-            .await
-            .durable()
-            .await
-            .unwrap();
-        store.close().await;
-        drop(store);
-        change(
-            directory.path(),
-            "UPDATE entries SET text = x'00'; UPDATE contents SET bytes = x'00'; UPDATE snapshots SET bytes = x'00'; UPDATE requests SET expires = 91;",
-        );
-        let store = opened(directory.path()).await;
-        let corrupt = |side| ReadError::CorruptSide {
-            session: session(1),
-            side,
-        };
-        assert_eq!(
-            store.content(session(1), digest(1)).await,
-            Err(corrupt(Side::Content(digest(1))))
-        );
-        assert_eq!(store.snapshot(session(1)).await, Err(corrupt(Side::Snapshot)));
-        let (thread, number) = (thread(1), 1);
-        assert_eq!(
-            store.transcript(ENTRIES).await,
-            Err(corrupt(Side::Transcript { thread, number }))
-        );
-        assert_eq!(store.requests(session(1), None, 10).await, Err(corrupt(Side::Request)));
-        assert_eq!(
-            store.request(session(1), request("a", "", 1).key()).await,
-            Err(corrupt(Side::Request))
-        );
-        assert_eq!(read_all(&store, session(1)).await, stored(session(1), 1));
     }
 
     #[tokio::test]

@@ -12,6 +12,8 @@
 
 use std::{
     env, fs,
+    io::{Read as _, Seek as _, Write as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -58,6 +60,8 @@ impl Server {
                 .args(["--encoding=UTF8", "--locale=C", "--no-sync", "--pgdata"])
                 .arg(&data),
         );
+        let access = "local all ann scram-sha-256\nlocal all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        write(&data.join("pg_hba.conf"), access);
         let mut config = format!(
             "listen_addresses = ''\nunix_socket_directories = '{}'\nmax_connections = 200\nshared_buffers = 32MB\n",
             directory.display()
@@ -66,16 +70,7 @@ impl Server {
             let (name, value) = setting.split_once('=').unwrap();
             config.push_str(&format!("{name} = '{value}'\n"));
         }
-        let mut copy = unprivileged("tee");
-        let mut copy = copy
-            .arg("-a")
-            .arg(data.join("postgresql.conf"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        std::io::Write::write_all(copy.stdin.as_mut().unwrap(), config.as_bytes()).unwrap();
-        assert!(copy.wait().unwrap().success());
+        write(&data.join("postgresql.auto.conf"), &config);
         let guard = unprivileged("sh")
             .args([
                 "-c",
@@ -134,24 +129,21 @@ impl Server {
         name
     }
 
+    /// Returns the directory of the server's socket.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Returns the URL of a database for a role.
     pub fn url(&self, role: &str, database: &str) -> String {
         let socket = self.directory.display().to_string().replace('/', "%2F");
         format!("postgres://{role}@{socket}/{database}")
     }
 
-    /// Writes a file that only the server may read.
-    pub fn write_private(&self, name: &str, text: &str) -> PathBuf {
+    /// Writes a file that only the server may read, and returns its path.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.directory.join(name);
-        let mut copy = unprivileged("sh");
-        let mut copy = copy
-            .args(["-c", "umask 077; cat > \"$1\"", "sh"])
-            .arg(&path)
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        std::io::Write::write_all(copy.stdin.as_mut().unwrap(), text.as_bytes()).unwrap();
-        assert!(copy.wait().unwrap().success());
+        write(&path, text);
         path
     }
 
@@ -215,7 +207,7 @@ fn programs() -> PathBuf {
 
 /// Returns a command that runs as the owner of the server. The server refuses to run as root.
 fn unprivileged(program: impl AsRef<Path>) -> Command {
-    let is_root = fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0);
+    let is_root = fs::metadata("/proc/self").is_ok_and(|found| found.uid() == 0);
     let mut command = if is_root {
         let mut command = Command::new("setpriv");
         command
@@ -229,19 +221,30 @@ fn unprivileged(program: impl AsRef<Path>) -> Command {
     command
 }
 
+fn write(path: &Path, text: &str) {
+    let mut shell = unprivileged("sh");
+    let mut shell = shell
+        .args(["-c", "umask 077; cat > \"$1\"", "sh"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(shell.wait().unwrap().success());
+}
+
 fn output(command: &mut Command) -> String {
     // The server that pg_ctl starts would keep a pipe open.
-    let log = tempfile::tempfile().unwrap();
+    let mut log = tempfile::tempfile().unwrap();
     let found = command
         .stdin(Stdio::null())
         .stdout(log.try_clone().unwrap())
         .stderr(log.try_clone().unwrap())
         .status()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let mut log = log;
     let mut text = String::new();
-    std::io::Seek::rewind(&mut log).unwrap();
-    std::io::Read::read_to_string(&mut log, &mut text).unwrap();
+    log.rewind().unwrap();
+    log.read_to_string(&mut text).unwrap();
     assert!(found.success(), "{command:?}: {text}");
     text
 }

@@ -1,0 +1,474 @@
+//! PostgreSQL servers that are wrongly configured, crash, or lose connections: errors say what to do, no acknowledged
+//! write is lost, and no rejected write appears.
+
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+mod postgres_server;
+
+use std::{
+    net::TcpListener,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use supervisor_core::ids::{Epoch, Sequence, SessionId, ThreadId};
+use supervisor_log::store::{
+    AppendError, Batch, Created, EventStore, Mark, MarkKind, NewRecord, OpenError, PostgresError, PostgresStore,
+    Refusal, StoredRecord, limits,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpStream, UnixStream},
+    time::{sleep, timeout},
+};
+use uuid::Uuid;
+
+use self::postgres_server::{Database, Server};
+
+/// Bounds the time of a step that waits for a server.
+const SOON: Duration = Duration::from_secs(60);
+
+fn session(number: u128) -> SessionId {
+    SessionId::from_uuid(Uuid::from_u128(number))
+}
+
+fn batch(session: SessionId, expected: u64) -> Batch {
+    let number = expected + 1;
+    Batch {
+        session,
+        expected: Sequence::new(expected),
+        epoch: Epoch::new(1),
+        records: vec![NewRecord {
+            sequence: Sequence::new(number),
+            bytes: Bytes::from(format!("{session}.{number}")),
+        }],
+        contents: Vec::new(),
+        marks: Vec::new(),
+        entries: Vec::new(),
+        new_threads: Vec::new(),
+        requests: Vec::new(),
+        due: None,
+    }
+}
+
+async fn open(url: &str) -> Result<PostgresStore, OpenError> {
+    PostgresStore::open(url.parse().unwrap()).await
+}
+
+async fn error(url: &str) -> PostgresError {
+    match open(url).await.map(drop) {
+        Err(OpenError::Postgres(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Checks that a session has exactly the records up to `head`.
+async fn assert_has_exactly(store: &PostgresStore, session: SessionId, head: u64) {
+    assert_eq!(store.head(session).await.unwrap().unwrap().sequence.get(), head);
+    let mut found: Vec<StoredRecord> = Vec::new();
+    while (found.len() as u64) < head {
+        let after = Sequence::new(found.len() as u64);
+        found.extend(store.read(session, after, limits::MAX_PAGE).await.unwrap());
+    }
+    for record in found {
+        assert_eq!(record.bytes, format!("{session}.{}", record.sequence));
+    }
+}
+
+#[tokio::test]
+async fn unreachable_server_is_named() {
+    let port = free_port();
+    let error = error(&format!("postgres://ann:secret@127.0.0.1:{port}/log?sslmode=disable")).await;
+    let text = error.to_string();
+    assert!(matches!(error, PostgresError::Unreachable { .. }), "{text}");
+    assert!(
+        text.starts_with(&format!("cannot connect to 127.0.0.1:{port}/log: ")),
+        "{text}"
+    );
+    assert!(text.contains("refused") && !text.contains("secret"), "{text}");
+}
+
+#[tokio::test]
+async fn wrong_password_and_missing_database_are_reported() {
+    let database = Database::create();
+    let server = Server::shared();
+    database.run("CREATE ROLE ann LOGIN PASSWORD 'right'");
+    let url = server.url("ann", &database.name);
+    for url in [url.replace("ann@", "ann:wrong@"), url.clone()] {
+        let error = error(&url).await;
+        assert!(matches!(error, PostgresError::Login { .. }), "{error}");
+        assert!(
+            error.to_string().ends_with("; check the user and the password"),
+            "{error}"
+        );
+    }
+    let with_password = |password| {
+        url.parse::<supervisor_log::store::PostgresOptions>()
+            .unwrap()
+            .with_password(password)
+    };
+    database.run("GRANT CREATE ON SCHEMA public TO ann");
+    PostgresStore::open(with_password("right")).await.unwrap().close().await;
+    database.run("DROP OWNED BY ann");
+    database.run("DROP ROLE ann");
+    let error = error(&server.url("postgres", "absent")).await;
+    assert!(
+        error.to_string().contains("database \"absent\" does not exist"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn role_without_ddl_permission_can_use_prepared_database() {
+    let database = Database::create();
+    database.run("CREATE ROLE bob LOGIN");
+    let url = Server::shared().url("bob", &database.name);
+    let error = error(&url).await;
+    assert!(matches!(error, PostgresError::Permission { .. }), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("start once with a role that can create tables"),
+        "{error}"
+    );
+
+    open(&database.url()).await.unwrap().close().await;
+    database.run("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO bob");
+    let store = open(&url).await.unwrap();
+    assert_eq!(store.create(None, batch(session(1), 0)).await, Ok(Created::New));
+    drop(store);
+    database.run("DROP OWNED BY bob");
+    database.run("DROP ROLE bob");
+}
+
+#[tokio::test]
+async fn settings_that_lose_writes_are_rejected() {
+    let server = Server::start(&["fsync=off"]);
+    let database = server.create_database();
+    let url = server.url("postgres", &database);
+    for (change, setting) in [
+        ("SELECT 1", "fsync"),
+        ("ALTER SYSTEM SET full_page_writes = off", "full_page_writes"),
+        ("ALTER SYSTEM SET synchronous_commit = off", "synchronous_commit"),
+    ] {
+        server.run("postgres", change);
+        server.run("postgres", "SELECT pg_reload_conf()");
+        let expected =
+            format!("the server has {setting} = \"off\", with which acknowledged writes can be lost; set it to \"on\"");
+        let found = async {
+            loop {
+                // The server applies a reload a little later.
+                let found = error(&url).await.to_string();
+                if found == expected {
+                    break;
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(SOON, found).await.unwrap();
+        server.run("postgres", &format!("ALTER SYSTEM SET {setting} = on"));
+    }
+    server.run("postgres", "SELECT pg_reload_conf()");
+    timeout(SOON, async {
+        while open(&url).await.is_err() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn read_only_and_newer_databases_are_rejected_unchanged() {
+    let database = Database::create();
+    open(&database.url()).await.unwrap().close().await;
+    database.run(&format!(
+        "ALTER DATABASE {} SET default_transaction_read_only = on",
+        database.name
+    ));
+    let read_only = error(&database.url()).await;
+    assert!(
+        read_only.to_string().contains("database does not allow writes"),
+        "{read_only}"
+    );
+    Server::shared().run("postgres", &format!("ALTER DATABASE {} RESET ALL", database.name));
+    database.run("UPDATE meta SET value = '2' WHERE key = 'schema_version'");
+    let newer = open(&database.url()).await.map(drop).unwrap_err();
+    assert_eq!(
+        newer.to_string(),
+        "UPGRADE_REQUIRED: the database has schema version 2, this program knows up to 1; start a newer version"
+    );
+    assert_eq!(
+        database
+            .run("SELECT value FROM meta WHERE key = 'schema_version'")
+            .trim(),
+        "2"
+    );
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+#[tokio::test]
+async fn tls_needs_right_authority_and_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = |name: &str| -> (CertifiedIssuer<'static, KeyPair>, PathBuf) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let path = directory.path().join(name);
+        std::fs::write(&path, issuer.pem()).unwrap();
+        (issuer, path)
+    };
+    let ((issuer, right), (_, wrong)) = (authority("right.pem"), authority("wrong.pem"));
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec![String::from("localhost")]).unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+
+    let server = Server::start(&[]);
+    let port = free_port();
+    let certificate = server.write("server.pem", &certificate.pem());
+    let key = server.write("server.key", &key.serialize_pem());
+    server.run("postgres", "ALTER ROLE postgres PASSWORD 'secret'");
+    for (name, value) in [
+        ("listen_addresses", String::from("127.0.0.1")),
+        ("port", port.to_string()),
+        ("ssl_cert_file", certificate.display().to_string()),
+        ("ssl_key_file", key.display().to_string()),
+        ("ssl", String::from("on")),
+    ] {
+        server.run("postgres", &format!("ALTER SYSTEM SET {name} = '{value}'"));
+    }
+    server.crash();
+    server.resume();
+    let url = |host: &str, parameters: &str| format!("postgres://postgres:secret@{host}:{port}/postgres?{parameters}");
+    let with = |path: &PathBuf| format!("sslrootcert={}", path.display());
+
+    open(&url("localhost", &with(&right))).await.unwrap().close().await;
+    open(&url("127.0.0.1", "sslmode=disable")).await.unwrap().close().await;
+    for url in [
+        url("localhost", &with(&wrong)),
+        url("127.0.0.1", &with(&right)),
+        url("localhost", "sslmode=require"),
+        url("localhost", &with(&directory.path().join("absent.pem"))),
+    ] {
+        let error = error(&url).await;
+        assert!(matches!(error, PostgresError::Tls { .. }), "{error}");
+        assert!(error.to_string().contains("sslrootcert=FILE"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn crashes_lose_no_acknowledged_write() {
+    const SESSIONS: u128 = 16;
+    const CRASHES: usize = 5;
+    let server = Server::start(&[]);
+    let database = server.create_database();
+    let store = Arc::new(open(&server.url("postgres", &database)).await.unwrap());
+    let is_over = Arc::new(AtomicU8::new(0));
+    let writers = (0..SESSIONS).map(|number| {
+        let (store, is_over) = (Arc::clone(&store), Arc::clone(&is_over));
+        tokio::spawn(async move {
+            let session = session(number);
+            while store.create(None, batch(session, 0)).await != Ok(Created::New) {}
+            let mut head = 1;
+            while is_over.load(Ordering::Acquire) == 0 {
+                match store.append(batch(session, head)).await {
+                    Ok(()) => head += 1,
+                    Err(AppendError::Refused(_)) => {}
+                    Err(other) => panic!("after {head}: {other}"),
+                }
+            }
+            head
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    for _ in 0..CRASHES {
+        sleep(Duration::from_millis(700)).await;
+        let server = &server;
+        // The writers continue while the server is down.
+        tokio::task::block_in_place(|| server.crash());
+        assert!(store.head(session(0)).await.is_err());
+        tokio::task::block_in_place(|| server.resume());
+        store.head(session(0)).await.unwrap();
+    }
+    sleep(Duration::from_millis(700)).await;
+    is_over.store(1, Ordering::Release);
+    let mut total = 0;
+    for (number, head) in (0..).zip(join_all(writers).await) {
+        let head = head.unwrap();
+        assert_has_exactly(&store, session(number), head).await;
+        total += head;
+    }
+    assert!(total > 1_000, "only {total} writes");
+    store.close().await;
+}
+
+/// What a relay does with the next COMMIT.
+const PASS: u8 = 0;
+/// It closes the connection and does not pass it on.
+const CUT_BEFORE: u8 = 1;
+/// It passes it on, and closes the connection instead of returning the result.
+const CUT_AFTER: u8 = 2;
+
+/// Relays connections to the socket of the shared server. Returns the URL of a database through it.
+async fn relay(database: &Database, mode: Arc<AtomicU8>) -> String {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let socket = Server::shared().directory().join(".s.PGSQL.5432");
+    tokio::spawn(async move {
+        loop {
+            let (client, _) = listener.accept().await.unwrap();
+            let server = UnixStream::connect(&socket).await.unwrap();
+            tokio::spawn(forward(client, server, Arc::clone(&mode)));
+        }
+    });
+    format!("postgres://postgres@127.0.0.1:{port}/{}?sslmode=disable", database.name)
+}
+
+async fn forward(mut client: TcpStream, mut server: UnixStream, mode: Arc<AtomicU8>) {
+    let (mut requests, mut results) = (vec![0; 65_536], vec![0; 65_536]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut requests) => {
+                let Ok(length @ 1..) = read else { return };
+                let is_commit = requests[..length].windows(7).any(|window| window == b"COMMIT\0");
+                let cut = if is_commit { mode.swap(PASS, Ordering::AcqRel) } else { PASS };
+                if cut == CUT_BEFORE || server.write_all(&requests[..length]).await.is_err() {
+                    return;
+                }
+                if cut == CUT_AFTER {
+                    let _ = server.read(&mut results).await;
+                    return;
+                }
+            }
+            read = server.read(&mut results) => {
+                let Ok(length @ 1..) = read else { return };
+                if client.write_all(&results[..length]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_connection_during_commit_is_settled() {
+    let (database, mode) = (Database::create(), Arc::new(AtomicU8::new(PASS)));
+    let url = relay(&database, Arc::clone(&mode)).await;
+    let store = open(&url).await.unwrap();
+    assert_eq!(store.create(None, batch(session(1), 0)).await, Ok(Created::New));
+    let mut head = 1;
+    for cut in [CUT_BEFORE, CUT_AFTER, CUT_AFTER, CUT_BEFORE, PASS] {
+        mode.store(cut, Ordering::Release);
+        assert_eq!(store.append(batch(session(1), head)).await, Ok(()), "{cut}");
+        assert_eq!(mode.load(Ordering::Acquire), PASS);
+        head += 1;
+    }
+    assert_has_exactly(&store, session(1), head).await;
+    mode.store(CUT_AFTER, Ordering::Release);
+    assert_eq!(store.claim(session(1)).await, Ok(Epoch::new(2)), "once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loss_of_acknowledged_commits_stops_the_store() {
+    let database = Database::create();
+    let store = open(&database.url()).await.unwrap();
+    for number in [2, 4, 3] {
+        assert_eq!(store.create(None, batch(session(number), 0)).await, Ok(Created::New));
+    }
+    // As after a failover to a standby that lacks the last commit.
+    database.run("UPDATE lanes SET committed = committed - 1 WHERE committed = 2");
+    let lost = store.append(batch(session(2), 1)).await;
+    assert!(matches!(lost, Err(AppendError::Unknown(_))), "{lost:?}");
+    for number in [2, 3] {
+        assert_eq!(store.append(batch(session(number), 1)).await, Err(AppendError::Stopped));
+        assert_has_exactly(&store, session(number), 1).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commit_without_confirmation_of_standby_is_not_acknowledged() {
+    let server = Server::start(&[]);
+    let database = server.create_database();
+    let store = Arc::new(open(&server.url("postgres", &database)).await.unwrap());
+    assert_eq!(store.create(None, batch(session(1), 0)).await, Ok(Created::New));
+    let standby = |name: &str| {
+        server.run(
+            "postgres",
+            &format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"),
+        );
+        server.run("postgres", "SELECT pg_reload_conf()");
+    };
+    standby("absent");
+    let waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'troupe'";
+    let append = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.append(batch(session(1), 1)).await }
+    });
+    let cancelled = async {
+        // Until the reload is applied, a commit may still be quick.
+        while server.run("postgres", waiting).trim().is_empty() && !append.is_finished() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(SOON, cancelled).await.unwrap();
+    assert!(!append.is_finished(), "the setting came too late");
+    server.run(
+        "postgres",
+        &waiting.replace("SELECT pid", "SELECT pg_cancel_backend(pid)"),
+    );
+    sleep(Duration::from_millis(500)).await;
+    assert!(
+        !append.is_finished(),
+        "the server has reported success, but no standby has the record"
+    );
+    standby("");
+    assert_eq!(timeout(SOON, append).await.unwrap().unwrap(), Ok(()));
+    assert_has_exactly(&store, session(1), 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn error_of_one_write_is_not_acknowledged_and_alone() {
+    let database = Database::create();
+    let store = open(&database.url()).await.unwrap();
+    for number in 0..32 {
+        assert_eq!(store.create(None, batch(session(number), 0)).await, Ok(Created::New));
+    }
+    let is_bad = |number: u128| number % 8 == 5;
+    let appends = (0..32).map(|number| {
+        let mut batch = batch(session(number), 1);
+        let mark = Mark {
+            kind: MarkKind::Prompt,
+            sequence: Sequence::new(2),
+            thread: ThreadId::from_uuid(Uuid::nil()),
+        };
+        // The table has a mark only once.
+        batch.marks = vec![mark; if is_bad(number) { 2 } else { 1 }];
+        store.append(batch)
+    });
+    for (number, answer) in (0..).zip(join_all(appends).await) {
+        if is_bad(number) {
+            assert!(
+                matches!(answer, Err(AppendError::Refused(Refusal::Engine(_)))),
+                "{answer:?}"
+            );
+            assert_has_exactly(&store, session(number), 1).await;
+        } else {
+            assert_eq!(answer, Ok(()));
+            assert_has_exactly(&store, session(number), 2).await;
+        }
+    }
+}
