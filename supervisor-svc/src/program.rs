@@ -1,9 +1,15 @@
 //! The supervisor as a program of its own. It runs no agents: runners attach to it.
 
-use std::path::PathBuf;
+use std::{
+    convert::Infallible,
+    fmt, fs,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use anyhow::Context as _;
 use clap::Parser;
+use supervisor_log::store::PostgresOptions;
 use svc_kit::{
     admin::Admin,
     auth::{Authenticator, Trust},
@@ -56,6 +62,19 @@ pub struct Options {
     /// Directory for sessions and tokens [default: `troupe` in the XDG data directory]
     #[arg(long, env = "TROUPE_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// Database of the log: sqlite is a file in the data directory; postgres://USER@HOST/DATABASE is a PostgreSQL
+    /// database, over TLS unless the URL ends with ?sslmode=disable
+    #[arg(
+        long,
+        env = "TROUPE_STORE",
+        value_name = "sqlite|URL",
+        default_value = StoreUrl::SQLITE,
+        hide_env_values = true
+    )]
+    store: StoreUrl,
+    /// Password file of the PostgreSQL database; the first line is used
+    #[arg(long, env = "TROUPE_STORE_PASSWORD_FILE", value_name = "FILE")]
+    store_password_file: Option<PathBuf>,
     /// Limits of sessions.
     #[command(flatten)]
     sessions: SessionOptions,
@@ -86,6 +105,52 @@ impl AsRef<ServiceOptions> for Options {
     }
 }
 
+/// The value of `--store`. Errors and debug output do not show it, because it may contain a password.
+#[derive(Clone)]
+struct StoreUrl(String);
+
+impl StoreUrl {
+    const SQLITE: &str = "sqlite";
+
+    /// Returns how to connect to PostgreSQL, or `None` for SQLite.
+    fn postgres(&self, password_file: Option<&Path>) -> anyhow::Result<Option<PostgresOptions>> {
+        let Self(url) = self;
+        if url == Self::SQLITE {
+            anyhow::ensure!(
+                password_file.is_none(),
+                "--store-password-file needs --store with a PostgreSQL URL"
+            );
+            return Ok(None);
+        }
+        let options: PostgresOptions = url.parse().context("--store is neither sqlite nor a PostgreSQL URL")?;
+        let Some(path) = password_file else {
+            return Ok(Some(options));
+        };
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let password = text.lines().next().unwrap_or_default();
+        anyhow::ensure!(
+            !password.is_empty(),
+            "{} has no password in its first line",
+            path.display()
+        );
+        Ok(Some(options.with_password(password)))
+    }
+}
+
+impl FromStr for StoreUrl {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreUrl")
+    }
+}
+
 /// Serves until SIGINT or SIGTERM.
 ///
 /// # Errors
@@ -94,6 +159,7 @@ impl AsRef<ServiceOptions> for Options {
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let service = options.service;
     let program = Program::start("supervisor-svc", SERVICES, &service.admin).await?;
+    let postgres = options.store.postgres(options.store_password_file.as_deref())?;
     let data_dir = match options.data_dir {
         Some(path) => path,
         None => paths::default_data_dir()?,
@@ -124,6 +190,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 
     let mut config = Config::new(data_dir.path().to_owned(), options.registry_url);
     config.registry_token = registry_token;
+    config.postgres = postgres;
     anyhow::ensure!(
         options.registry_ca.is_none() && options.registry_cert.is_none() || config.registry_url.starts_with("https://"),
         "the registry at {} is not reached over TLS: leave --registry-ca and --registry-cert out, or give a URL that begins \
@@ -168,5 +235,39 @@ mod tests {
         assert_eq!(trust(false, true, true), Trust::Loopback);
         assert_eq!(trust(true, true, true), Trust::Nobody);
         assert_eq!(trust(true, false, true), Trust::Nobody);
+    }
+
+    #[test]
+    fn store_is_sqlite_or_postgres() {
+        let parsed = |url: &str, file: Option<&Path>| {
+            let Ok(url) = StoreUrl::from_str(url);
+            assert!(!format!("{url:?}").contains("secret"));
+            url.postgres(file).map_err(|error| format!("{error:#}"))
+        };
+        assert!(parsed("sqlite", None).unwrap().is_none());
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("password");
+        assert!(
+            parsed("sqlite", Some(&file))
+                .unwrap_err()
+                .contains("--store-password-file")
+        );
+        let url = "postgres://ann@db.example/log";
+        assert_eq!(parsed(url, None).unwrap().unwrap().to_string(), "db.example:5432/log");
+        assert!(parsed(url, Some(&file)).unwrap_err().contains("cannot read"));
+        fs::write(&file, "\n").unwrap();
+        assert!(parsed(url, Some(&file)).unwrap_err().contains("no password"));
+        fs::write(&file, "secret\n").unwrap();
+        assert!(parsed(url, Some(&file)).unwrap().is_some());
+        let error = parsed("postgres://ann:secret@db.example/log?sslmode=prefer", None).unwrap_err();
+        assert!(
+            error.contains("sslmode is \"prefer\"") && !error.contains("secret"),
+            "{error}"
+        );
+        assert!(
+            parsed("mysql", None)
+                .unwrap_err()
+                .contains("neither sqlite nor a PostgreSQL URL")
+        );
     }
 }

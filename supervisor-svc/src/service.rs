@@ -9,7 +9,9 @@ use std::{
 };
 
 use futures::Stream;
-use supervisor_log::store::{DATABASE, EventStore, OpenError as StoreError, SqliteStore};
+use supervisor_log::store::{
+    DATABASE, EventStore, OpenError as StoreError, PostgresOptions, PostgresStore, SqliteStore,
+};
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
     encoded::MethodOverride,
@@ -73,6 +75,8 @@ pub const SERVICES: &[&str] = &[AGENTS, RUNNERS];
 pub struct Config {
     /// Directory of the log and the keys. The caller holds the directory's lock.
     pub data_dir: PathBuf,
+    /// The PostgreSQL database of the log, instead of a SQLite file in the data directory.
+    pub postgres: Option<PostgresOptions>,
     /// The registry's URL.
     pub registry_url: String,
     /// The token that authenticates the supervisor to the registry.
@@ -114,6 +118,7 @@ impl Config {
     pub fn new(data_dir: PathBuf, registry_url: String) -> Self {
         Self {
             data_dir,
+            postgres: None,
             registry_url,
             registry_token: None,
             registry_tls: ClientFiles::default(),
@@ -136,10 +141,10 @@ impl Config {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The log cannot be opened.
-    #[error("cannot open the log {path}: {source}")]
+    #[error("cannot open the log {log}: {source}")]
     Store {
-        /// Its file.
-        path: PathBuf,
+        /// Its file or database.
+        log: String,
         /// The cause.
         source: StoreError,
     },
@@ -199,6 +204,29 @@ pub struct Supervisor {
     config: Config,
 }
 
+async fn open_store(config: &Config) -> Result<Arc<dyn EventStore>, OpenError> {
+    let path = config.data_dir.join(DATABASE);
+    if let Some(options) = &config.postgres {
+        if path.exists() {
+            tracing::warn!(path = %path.display(), "the log in the data directory is not used; --store names another one");
+        }
+        let store = PostgresStore::open(options.clone()).await;
+        let failed = |source| OpenError::Store {
+            log: options.to_string(),
+            source,
+        };
+        return Ok(Arc::new(store.map_err(failed)?));
+    }
+    // The keys are created after the log, so existing keys imply that a log existed.
+    let has_keys = config.data_dir.join(KEYS_FILE).exists();
+    let store = SqliteStore::open_used(path.clone(), has_keys.then_some(KEYS_FILE)).await;
+    let failed = |source| OpenError::Store {
+        log: path.display().to_string(),
+        source,
+    };
+    Ok(Arc::new(store.map_err(failed)?))
+}
+
 impl Supervisor {
     /// Opens the log and the keys. A passive session is activated on demand, or when it has work to do.
     ///
@@ -208,12 +236,7 @@ impl Supervisor {
         if let Some(settings) = &config.backups {
             backups::before_upgrade(settings, &config.data_dir).await;
         }
-        let path = config.data_dir.join(DATABASE);
-        // The keys are created after the log, so existing keys imply that a log existed.
-        let has_keys = config.data_dir.join(KEYS_FILE).exists();
-        let store = SqliteStore::open_used(path.clone(), has_keys.then_some(KEYS_FILE))
-            .await
-            .map_err(|source| OpenError::Store { path, source })?;
+        let store = open_store(&config).await?;
         let clock = Clock::system();
         let registry = RegistryClient::new(
             &config.registry_url,
@@ -225,11 +248,7 @@ impl Supervisor {
             url: config.registry_url.clone(),
             source,
         })?;
-        let surroundings = Surroundings {
-            store: Arc::new(store),
-            registry,
-            clock,
-        };
+        let surroundings = Surroundings { store, registry, clock };
         Self::over(surroundings, config)
     }
 

@@ -14,6 +14,9 @@ mod group_kills;
 mod journal;
 #[cfg(target_os = "linux")]
 mod machine;
+mod postgres;
+#[path = "../../../supervisor-svc/log/tests/postgres_server/mod.rs"]
+mod postgres_server;
 #[cfg(target_os = "linux")]
 mod power_loss;
 mod takeover;
