@@ -96,6 +96,18 @@ async fn unreachable_server_is_named() {
 }
 
 #[tokio::test]
+async fn silent_server_fails_open_in_time() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("postgres://ann@127.0.0.1:{port}/log?sslmode=disable&connect_timeout=1");
+    let error = timeout(SOON, error(&url)).await.unwrap();
+    assert_eq!(
+        error.to_string(),
+        format!("cannot connect to 127.0.0.1:{port}/log: no answer within 1 s")
+    );
+}
+
+#[tokio::test]
 async fn wrong_password_and_missing_database_are_reported() {
     let database = Database::create();
     let server = Server::shared();

@@ -1113,6 +1113,16 @@ async fn on_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
     check(opened_postgres(&database).await).await;
 }
 
+/// Distributed databases have this isolation. Transactions fail where they would wait at the default one.
+async fn on_serializable_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
+    let database = Database::create();
+    database.run(&format!(
+        "ALTER DATABASE {} SET default_transaction_isolation = serializable",
+        database.name
+    ));
+    check(opened_postgres(&database).await).await;
+}
+
 async fn opened_postgres(database: &Database) -> Store {
     Arc::new(PostgresStore::open(database.url().parse().unwrap()).await.unwrap())
 }
@@ -1146,6 +1156,15 @@ macro_rules! conformance {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $check() {
                     super::on_postgres(super::$check).await;
+                }
+            )*
+        }
+
+        mod postgres_serializable {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $check() {
+                    super::on_serializable_postgres(super::$check).await;
                 }
             )*
         }

@@ -145,8 +145,9 @@ async fn existing(connection: &Connection, key: &CreationKey) -> Result<Result<C
             session: found.session,
             hash: found.hash,
         }),
-        // The session was deleted in the meantime.
-        None => Err(AppendError::Refused(Refusal::Busy)),
+        None => Err(AppendError::Refused(Refusal::Engine(String::from(
+            "the session of the key was deleted in the meantime",
+        )))),
     })
 }
 

@@ -16,6 +16,7 @@ use svc_kit::tls::ClientFiles;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     task::JoinHandle,
+    time::timeout,
 };
 use tokio_postgres::{
     AsyncMessage, Client, Connection as Driver, Error as SqlError, NoTls, Row, Socket,
@@ -51,6 +52,10 @@ impl BareConnection {
     /// # Errors
     /// See [`PostgresError`].
     pub(super) async fn open(options: &PostgresOptions) -> Result<Self, PostgresError> {
+        within_limit(options, Self::connect(options)).await
+    }
+
+    async fn connect(options: &PostgresOptions) -> Result<Self, PostgresError> {
         let has_unconfirmed_commit = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&has_unconfirmed_commit);
         let failed = |error: &SqlError| PostgresError::of_connection(options.to_string(), error);
@@ -104,9 +109,12 @@ impl Connection {
     /// # Errors
     /// See [`PostgresError`].
     pub(super) async fn open(options: &PostgresOptions) -> Result<Self, PostgresError> {
-        let bare = BareConnection::open(options).await?;
-        let statements = try_join_all(STATEMENTS.iter().map(|sql| bare.client.prepare(sql))).await?;
-        Ok(Self { bare, statements })
+        within_limit(options, async {
+            let bare = BareConnection::connect(options).await?;
+            let statements = try_join_all(STATEMENTS.iter().map(|sql| bare.client.prepare(sql))).await?;
+            Ok(Self { bare, statements })
+        })
+        .await
     }
 
     /// Runs a statement and returns its rows.
@@ -158,6 +166,21 @@ impl Connection {
     fn prepared(&self, statement: Statement) -> &tokio_postgres::Statement {
         // There is one for each value of the enum.
         &self.statements[statement as usize]
+    }
+}
+
+/// Bounds the time of a connection attempt. A server that accepts connections may still never answer.
+async fn within_limit<T>(
+    options: &PostgresOptions,
+    opening: impl Future<Output = Result<T, PostgresError>>,
+) -> Result<T, PostgresError> {
+    let limit = options.open_timeout();
+    match timeout(limit, Box::pin(opening)).await {
+        Ok(result) => result,
+        Err(_) => Err(PostgresError::Unreachable {
+            server: options.to_string(),
+            cause: format!("no answer within {} s", limit.as_secs()),
+        }),
     }
 }
 

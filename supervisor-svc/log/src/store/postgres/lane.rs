@@ -107,9 +107,12 @@ impl Lane {
         }
         self.inbox.refuse_rest(&Ending::Refused(Refusal::Closed)).await;
         if let Some(connection) = &self.connection
-            && let Err(error) = connection.execute(Statement::EndLane, &[&self.id]).await
+            && !matches!(
+                timeout(RETRY_TIMEOUT, connection.execute(Statement::EndLane, &[&self.id])).await,
+                Ok(Ok(_))
+            )
         {
-            tracing::warn!(error = describe(&error), "the row of a lane was not deleted");
+            tracing::warn!(lane = %self.id, "the row of a lane was not deleted");
         }
         self.inbox.confirm();
     }

@@ -51,6 +51,13 @@ impl PostgresOptions {
         self.config.password(password);
         self
     }
+
+    /// Returns the maximum time until a connection is ready for use, if all hosts but one are down.
+    pub(super) fn open_timeout(&self) -> Duration {
+        let hosts = self.config.get_hosts().len().max(self.config.get_hostaddrs().len());
+        let of_host = self.config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+        of_host.saturating_mul(u32::try_from(hosts).unwrap_or(u32::MAX))
+    }
 }
 
 impl FromStr for PostgresOptions {

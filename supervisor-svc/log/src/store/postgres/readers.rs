@@ -24,6 +24,21 @@ pub(super) struct Readers {
     permits: Semaphore,
 }
 
+/// A connection of the pool while it is used. It returns to the pool even if its user is dropped; the rest of the
+/// results is then ignored.
+struct Used<'a> {
+    pool: &'a Readers,
+    connection: Option<Connection>,
+}
+
+impl Drop for Used<'_> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take().filter(|connection| !connection.is_closed()) {
+            self.pool.idle().push(connection);
+        }
+    }
+}
+
 impl Readers {
     pub(super) async fn open(options: Arc<PostgresOptions>) -> Result<Self, PostgresError> {
         let idle = try_join_all((0..MAX_READERS).map(|_| Connection::open(&options))).await?;
@@ -44,33 +59,48 @@ impl Readers {
     {
         let permit = self.permits.acquire().await;
         let _permit = permit.map_err(|closed| ReadError::Engine(closed.to_string()))?;
-        let mut is_retry = false;
-        loop {
-            let idle = if is_retry { None } else { self.idle().pop() };
-            let idle = idle.filter(|connection| !connection.is_closed());
-            let connection = match idle {
-                Some(connection) => connection,
-                None => Connection::open(&self.options)
-                    .await
-                    .map_err(|error| ReadError::Engine(error.to_string()))?,
-            };
-            let error = match timeout(DATABASE_TIMEOUT, query(&connection)).await {
-                Ok(Ok(found)) => {
-                    self.idle().push(connection);
-                    return Ok(found);
-                }
-                Ok(Err(QueryError::Read(error))) => {
-                    self.idle().push(connection);
-                    return Err(error);
-                }
-                Ok(Err(QueryError::Engine(error))) => error,
-                Err(elapsed) => return Err(ReadError::Engine(elapsed.to_string())),
-            };
-            if is_retry || meaning(&error) != Meaning::Lost {
-                return Err(error.into());
+        let idle = self.idle().pop().filter(|connection| !connection.is_closed());
+        let is_new = idle.is_none();
+        match self.run_on(idle, &query).await {
+            Err(QueryError::Engine(error)) if !is_new && meaning(&error) == Meaning::Lost => {
+                self.run_on(None, &query).await
             }
-            is_retry = true;
+            result => result,
         }
+        .map_err(|error| match error {
+            QueryError::Read(error) => error,
+            QueryError::Engine(error) => error.into(),
+        })
+    }
+
+    async fn run_on<T, F>(&self, idle: Option<Connection>, query: &F) -> Result<T, QueryError>
+    where
+        F: for<'a> Fn(&'a Connection) -> BoxFuture<'a, Result<T, QueryError>> + Send,
+    {
+        let connection = match idle {
+            Some(connection) => connection,
+            None => Connection::open(&self.options)
+                .await
+                .map_err(|error| ReadError::Engine(error.to_string()))?,
+        };
+        let mut used = Used {
+            pool: self,
+            connection: Some(connection),
+        };
+        let Some(connection) = &used.connection else {
+            return Err(ReadError::Engine(String::from("the connection is in use")).into());
+        };
+        let result = match timeout(DATABASE_TIMEOUT, query(connection)).await {
+            Ok(result) => result,
+            Err(elapsed) => Err(ReadError::Engine(elapsed.to_string()).into()),
+        };
+        if matches!(
+            result,
+            Err(QueryError::Engine(_) | QueryError::Read(ReadError::Engine(_)))
+        ) {
+            used.connection = None;
+        }
+        result
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {

@@ -8,10 +8,10 @@
 /// The version of the schema, stored in `meta`. Each change of the tables increments it.
 pub(super) const SCHEMA_VERSION: i64 = 1;
 
-/// Begins a commit group. A commit is flushed to the disk and to the synchronous standbys. A transaction whose client
-/// is gone ends, so that its locks do not block the settlement of its outcome.
-pub(super) const BEGIN: &str =
-    "BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL idle_in_transaction_session_timeout = '10s'";
+/// Begins a commit group. A commit is flushed to the disk and to the synchronous standbys, and its wait for them is not
+/// cancelled. A transaction whose client is gone ends, so that its locks do not block the settlement of its outcome.
+pub(super) const BEGIN: &str = "BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL statement_timeout = 0; \
+     SET LOCAL idle_in_transaction_session_timeout = '10s'";
 
 /// Commits a group.
 pub(super) const COMMIT: &str = "COMMIT";
