@@ -1,11 +1,6 @@
 //! The supervisor as a program of its own. It runs no agents: runners attach to it.
 
-use std::{
-    convert::Infallible,
-    fmt, fs,
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr};
 
 use anyhow::Context as _;
 use clap::Parser;
@@ -72,7 +67,7 @@ pub struct Options {
         hide_env_values = true
     )]
     store: StoreUrl,
-    /// Password file of the PostgreSQL database; the first line is used
+    /// Password file of the PostgreSQL database; the first line is used, and read for each connection
     #[arg(long, env = "TROUPE_STORE_PASSWORD_FILE", value_name = "FILE")]
     store_password_file: Option<PathBuf>,
     /// Limits of sessions.
@@ -113,7 +108,7 @@ impl StoreUrl {
     const SQLITE: &str = "sqlite";
 
     /// Returns how to connect to PostgreSQL, or `None` for SQLite.
-    fn postgres(&self, password_file: Option<&Path>) -> anyhow::Result<Option<PostgresOptions>> {
+    fn postgres(&self, password_file: Option<PathBuf>) -> anyhow::Result<Option<PostgresOptions>> {
         let Self(url) = self;
         if url == Self::SQLITE {
             anyhow::ensure!(
@@ -123,17 +118,10 @@ impl StoreUrl {
             return Ok(None);
         }
         let options: PostgresOptions = url.parse().context("--store is neither sqlite nor a PostgreSQL URL")?;
-        let Some(path) = password_file else {
-            return Ok(Some(options));
-        };
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let password = text.lines().next().unwrap_or_default();
-        anyhow::ensure!(
-            !password.is_empty(),
-            "{} has no password in its first line",
-            path.display()
-        );
-        Ok(Some(options.with_password(password)))
+        Ok(Some(match password_file {
+            Some(path) => options.with_password_file(path),
+            None => options,
+        }))
     }
 }
 
@@ -159,7 +147,7 @@ impl fmt::Debug for StoreUrl {
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let service = options.service;
     let program = Program::start("supervisor-svc", SERVICES, &service.admin).await?;
-    let postgres = options.store.postgres(options.store_password_file.as_deref())?;
+    let postgres = options.store.postgres(options.store_password_file)?;
     let data_dir = match options.data_dir {
         Some(path) => path,
         None => paths::default_data_dir()?,
@@ -239,26 +227,17 @@ mod tests {
 
     #[test]
     fn store_is_sqlite_or_postgres() {
-        let parsed = |url: &str, file: Option<&Path>| {
+        let parsed = |url: &str, file: Option<PathBuf>| {
             let Ok(url) = StoreUrl::from_str(url);
             assert!(!format!("{url:?}").contains("secret"));
             url.postgres(file).map_err(|error| format!("{error:#}"))
         };
         assert!(parsed("sqlite", None).unwrap().is_none());
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("password");
-        assert!(
-            parsed("sqlite", Some(&file))
-                .unwrap_err()
-                .contains("--store-password-file")
-        );
-        let url = "postgres://ann@db.example/log";
-        assert_eq!(parsed(url, None).unwrap().unwrap().to_string(), "db.example:5432/log");
-        assert!(parsed(url, Some(&file)).unwrap_err().contains("cannot read"));
-        fs::write(&file, "\n").unwrap();
-        assert!(parsed(url, Some(&file)).unwrap_err().contains("no password"));
-        fs::write(&file, "secret\n").unwrap();
-        assert!(parsed(url, Some(&file)).unwrap().is_some());
+        let file = PathBuf::from("/etc/troupe/db-password");
+        let rejected = parsed("sqlite", Some(file.clone())).unwrap_err();
+        assert!(rejected.contains("--store-password-file"), "{rejected}");
+        let options = parsed("postgres://ann@db.example/log", Some(file)).unwrap().unwrap();
+        assert_eq!(options.to_string(), "db.example:5432/log");
         let error = parsed("postgres://ann:secret@db.example/log?sslmode=prefer", None).unwrap_err();
         assert!(
             error.contains("sslmode is \"prefer\"") && !error.contains("secret"),

@@ -36,6 +36,9 @@ pub(crate) const ROLE: &str = "--serve";
 /// The first argument of a process that is an agent.
 pub(crate) const AGENT: &str = "--agent";
 
+/// The variable with the URL of a PostgreSQL database that supervisors use instead of SQLite.
+const STORE: &str = "TROUPE_LOAD_STORE";
+
 const REGISTRY: &str = "registry";
 const SUPERVISOR: &str = "supervisor";
 const GUARDED: &str = "guarded";
@@ -214,6 +217,7 @@ pub(crate) async fn run(role: &[String]) {
             config.max_group_items = 10_000;
             let upkeep = Upkeep::ALL.into_iter().find(|known| format!("{known:?}") == *upkeep);
             config.upkeep = upkeep.expect("an upkeep").limits();
+            config.postgres = env::var(STORE).ok().map(|url| url.parse().unwrap());
             let supervisor = Supervisor::open(config).await.unwrap();
             let observed = supervisor.clone();
             obey(move || observed.loaded_sessions() == 0);

@@ -20,8 +20,8 @@ use futures::future::join_all;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use supervisor_core::ids::{Epoch, Sequence, SessionId, ThreadId};
 use supervisor_log::store::{
-    AppendError, Batch, Created, EventStore, Mark, MarkKind, NewRecord, OpenError, PostgresError, PostgresStore,
-    Refusal, StoredRecord, limits,
+    AppendError, Batch, Created, EventStore, Mark, MarkKind, NewRecord, OpenError, PostgresError, PostgresOptions,
+    PostgresStore, Refusal, StoredRecord, limits,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -121,13 +121,31 @@ async fn wrong_password_and_missing_database_are_reported() {
             "{error}"
         );
     }
-    let with_password = |password| {
-        url.parse::<supervisor_log::store::PostgresOptions>()
-            .unwrap()
-            .with_password(password)
-    };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("password");
+    let options: PostgresOptions = url.parse().unwrap();
+    let options = options.with_password_file(file.clone());
+    for (text, defect) in [
+        (None, "cannot read"),
+        (Some("\nright"), "no password in its first line"),
+    ] {
+        if let Some(text) = text {
+            std::fs::write(&file, text).unwrap();
+        }
+        let error = PostgresStore::open(options.clone()).await.map(drop).unwrap_err();
+        assert!(error.to_string().contains(defect), "{error}");
+    }
     database.run("GRANT CREATE ON SCHEMA public TO ann");
-    PostgresStore::open(with_password("right")).await.unwrap().close().await;
+    std::fs::write(&file, "right\n").unwrap();
+    let store = PostgresStore::open(options).await.unwrap();
+    assert_eq!(store.create(None, batch(session(1), 0)).await, Ok(Created::New));
+    // A new password is used for the next connection.
+    database.run("ALTER ROLE ann PASSWORD 'new'");
+    std::fs::write(&file, "new").unwrap();
+    database.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'ann'");
+    assert_eq!(store.append(batch(session(1), 1)).await, Ok(()));
+    assert_has_exactly(&store, session(1), 2).await;
+    drop(store);
     database.run("DROP OWNED BY ann");
     database.run("DROP ROLE ann");
     let error = error(&server.url("postgres", "absent")).await;
@@ -274,12 +292,13 @@ async fn tls_needs_right_authority_and_name() {
         url("localhost", &with(&wrong)),
         url("127.0.0.1", &with(&right)),
         url("localhost", "sslmode=require"),
-        url("localhost", &with(&directory.path().join("absent.pem"))),
     ] {
         let error = error(&url).await;
         assert!(matches!(error, PostgresError::Tls { .. }), "{error}");
         assert!(error.to_string().contains("sslrootcert=FILE"), "{error}");
     }
+    let error = error(&url("localhost", &with(&directory.path().join("absent.pem")))).await;
+    assert!(error.to_string().contains("absent.pem"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,6 @@ use std::{
 };
 
 use futures::future::{BoxFuture, try_join_all};
-use svc_kit::tls::ClientFiles;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     task::JoinHandle,
@@ -56,22 +55,20 @@ impl BareConnection {
     }
 
     async fn connect(options: &PostgresOptions) -> Result<Self, PostgresError> {
+        let loaded = options.clone();
+        let loaded = tokio::task::spawn_blocking(move || loaded.load()).await;
+        let (config, tls) = loaded.map_err(|cut_short| PostgresError::Engine(cut_short.to_string()))??;
         let has_unconfirmed_commit = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&has_unconfirmed_commit);
-        let failed = |error: &SqlError| PostgresError::of_connection(options.to_string(), error);
-        let (client, driver) = match &options.tls {
+        let failed = |error: SqlError| PostgresError::of_connection(options.to_string(), &error);
+        let (client, driver) = match tls {
             None => {
-                let connecting = Box::pin(options.config.connect(NoTls));
-                let (client, driver) = connecting.await.map_err(|error| failed(&error))?;
+                let (client, driver) = Box::pin(config.connect(NoTls)).await.map_err(failed)?;
                 (client, tokio::spawn(drive(driver, flag)))
             }
-            Some(files) => {
-                let tls = Tls::load(files.clone()).await.map_err(|cause| PostgresError::Tls {
-                    server: options.to_string(),
-                    cause: cause.to_string(),
-                })?;
-                let connecting = Box::pin(options.config.connect(tls));
-                let (client, driver) = connecting.await.map_err(|error| failed(&error))?;
+            Some(tls) => {
+                let tls = Tls(Arc::new(tls));
+                let (client, driver) = Box::pin(config.connect(tls)).await.map_err(failed)?;
                 (client, tokio::spawn(drive(driver, flag)))
             }
         };
@@ -205,17 +202,9 @@ where
     }
 }
 
-/// TLS with rustls. The files are read for each connection, so that renewed ones are used.
+/// TLS with rustls.
 #[derive(Clone)]
 struct Tls(Arc<ClientConfig>);
-
-impl Tls {
-    async fn load(files: ClientFiles) -> io::Result<Self> {
-        let config = tokio::task::spawn_blocking(move || files.client_config());
-        let config = config.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
-        Ok(Self(Arc::new(config)))
-    }
-}
 
 impl MakeTlsConnect<Socket> for Tls {
     type Stream = Encrypted;

@@ -14,6 +14,12 @@ pub enum PostgresError {
     /// The URL is invalid.
     #[error(transparent)]
     Url(#[from] InvalidUrl),
+    /// The file of the password or of the authority cannot be used.
+    #[error("{cause}")]
+    File {
+        /// The file and the defect.
+        cause: String,
+    },
     /// No server answers, or the connection ends before the login.
     #[error("cannot connect to {server}: {cause}")]
     Unreachable {

@@ -6,6 +6,7 @@
 //! database has lost acknowledged commits, for example in a failover to a standby that is not synchronous.
 
 use std::{
+    pin::pin,
     slice,
     sync::{
         Arc,
@@ -52,6 +53,8 @@ pub(super) struct Shared {
 /// How an attempt to commit jobs ended.
 enum Attempt {
     Ended(Ending),
+    /// Nothing was committed.
+    Refused(Refusal),
     /// Nothing was committed, because of one of the jobs.
     Undone(Option<Refusal>),
     /// Nothing was committed. Another attempt may succeed.
@@ -123,33 +126,37 @@ impl Lane {
             return None;
         }
         let begun = Instant::now();
-        let together = self.commit_together(&mut jobs).await;
-        let mut stop = None;
-        for mut job in jobs {
-            let ending = match (&together, &stop) {
-                (_, Some(_)) => Ending::Stop(WriteError::Stopped),
-                (Some(ending), None) => ending.clone(),
-                (None, None) => {
-                    let alone = self.commit_together(slice::from_mut(&mut job)).await;
-                    // A job that is undone alone has the outcome that explains why.
-                    alone.unwrap_or(Ending::Committed)
+        let stop = match self.commit_together(&mut jobs).await {
+            Some(ending) => {
+                for job in jobs {
+                    job.answer(&ending);
                 }
-            };
-            match &ending {
-                Ending::Stop(error) if together.is_none() => stop = Some(error.clone()),
-                Ending::Refused(refusal) => tracing::warn!(%refusal, "a write was refused"),
-                Ending::Committed | Ending::Stop(_) => {}
+                stop_of(&ending)
             }
-            job.answer(&ending);
-        }
+            None => self.commit_alone(jobs).await,
+        };
         self.commits.record(begun.elapsed().as_secs_f64(), &[]);
-        match together {
-            Some(Ending::Stop(error)) => Some(error),
-            _ => stop,
-        }
+        stop
     }
 
-    /// Commits jobs in one transaction, with retries. Returns `None` if one of several jobs prevents that.
+    /// Commits and answers each job in a transaction of its own. Returns an error if the lane must stop.
+    async fn commit_alone(&mut self, jobs: Vec<Job>) -> Option<WriteError> {
+        let mut stop = None;
+        for mut job in jobs {
+            let ending = if stop.is_some() {
+                Ending::Stop(WriteError::Stopped)
+            } else {
+                let alone = self.commit_together(slice::from_mut(&mut job)).await;
+                // A job that is undone alone has the outcome that explains why.
+                alone.unwrap_or(Ending::Committed)
+            };
+            job.answer(&ending);
+            stop = stop.or_else(|| stop_of(&ending));
+        }
+        stop
+    }
+
+    /// Commits jobs in one transaction, with retries. Returns `None` if one of them prevents that.
     async fn commit_together(&mut self, jobs: &mut [Job]) -> Option<Ending> {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
@@ -158,16 +165,18 @@ impl Lane {
                 return Some(Ending::Stop(WriteError::Stopped));
             }
             let refusal = match self.attempt(jobs).await {
+                Attempt::Retry(_) if begun.elapsed() < RETRY_TIMEOUT => {
+                    sleep(pause).await;
+                    pause = LONGEST_PAUSE.min(pause * 2);
+                    continue;
+                }
+                Attempt::Undone(Some(_)) if jobs.len() > 1 => return None,
+                Attempt::Undone(None) => return None,
                 Attempt::Ended(ending) => return Some(ending),
-                Attempt::Undone(Some(refusal)) if jobs.len() == 1 => return Some(Ending::Refused(refusal)),
-                Attempt::Undone(_) => return None,
-                Attempt::Retry(refusal) => refusal,
+                Attempt::Refused(refusal) | Attempt::Retry(refusal) | Attempt::Undone(Some(refusal)) => refusal,
             };
-            if begun.elapsed() >= RETRY_TIMEOUT {
-                return Some(Ending::Refused(refusal));
-            }
-            sleep(pause).await;
-            pause = LONGEST_PAUSE.min(pause * 2);
+            tracing::warn!(%refusal, writes = jobs.len(), "a commit group was refused");
+            return Some(Ending::Refused(refusal));
         }
     }
 
@@ -222,7 +231,7 @@ impl Lane {
                 self.roll_back(connection).await;
                 Attempt::Undone(Some(refusal(error)))
             }
-            Meaning::Refused => Attempt::Ended(Ending::Refused(refusal(error))),
+            Meaning::Refused => Attempt::Refused(refusal(error)),
         }
     }
 
@@ -235,23 +244,33 @@ impl Lane {
 
     /// Finds out whether a commit happened. Waits for the database as long as the store is open.
     async fn settle(&mut self, number: u64, cause: String) -> Attempt {
+        let shared = Arc::clone(&self.shared);
+        let is_closing = || shared.is_closing.load(Ordering::Acquire);
         let mut pause = FIRST_PAUSE;
         loop {
-            match timeout(DATABASE_TIMEOUT, self.last_commit()).await {
-                Ok(Ok(Some(last))) if last == number => {
+            let answer = {
+                let mut question = pin!(self.last_commit());
+                loop {
+                    match timeout(RETRY_TIMEOUT, question.as_mut()).await {
+                        Ok(answer) => break answer.ok(),
+                        Err(_) if is_closing() => break None,
+                        Err(_) => {}
+                    }
+                }
+            };
+            match answer {
+                Some(Some(last)) if last == number => {
                     tracing::info!("the commit happened");
                     self.committed = number;
                     return Attempt::Ended(Ending::Committed);
                 }
-                Ok(Ok(Some(last))) if last == self.committed => {
+                Some(Some(last)) if last == self.committed => {
                     tracing::info!("the commit had no effect");
                     return Attempt::Retry(Refusal::Unreachable(cause));
                 }
-                Ok(Ok(_)) => return Attempt::Ended(Ending::Stop(lost())),
-                Ok(Err(_)) | Err(_) => {}
-            }
-            if self.shared.is_closing.load(Ordering::Acquire) {
-                return Attempt::Ended(Ending::Stop(WriteError::Unknown(cause)));
+                Some(_) => return Attempt::Ended(Ending::Stop(lost())),
+                None if is_closing() => return Attempt::Ended(Ending::Stop(WriteError::Unknown(cause))),
+                None => {}
             }
             sleep(pause).await;
             pause = LONGEST_PAUSE.min(pause * 2);
@@ -272,6 +291,14 @@ impl Lane {
         }
         self.connection = Some(connection);
         Ok(row.map(|row| number_at(&row, 0)).transpose()?)
+    }
+}
+
+/// Returns the error with which a group stops the lane.
+fn stop_of(ending: &Ending) -> Option<WriteError> {
+    match ending {
+        Ending::Stop(error) => Some(error.clone()),
+        Ending::Committed | Ending::Refused(_) => None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where a PostgreSQL database is and how to connect to it.
 
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, fs, path::PathBuf, str::FromStr, time::Duration};
 
 use svc_kit::tls::ClientFiles;
 use thiserror::Error;
@@ -8,8 +8,9 @@ use tokio_postgres::{
     Config,
     config::{Host, SslMode, TargetSessionAttrs},
 };
+use tokio_rustls::rustls::ClientConfig;
 
-use super::error::describe;
+use super::error::{PostgresError, describe};
 
 /// Bounds the time that a connection attempt takes. The URL may set another one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,17 +40,44 @@ pub struct InvalidUrl(String);
 /// the same, and values that would accept any certificate are rejected.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    pub(super) config: Config,
+    config: Config,
+    password_file: Option<PathBuf>,
     /// `None`: connections do not use TLS.
-    pub(super) tls: Option<ClientFiles>,
+    tls: Option<ClientFiles>,
 }
 
 impl PostgresOptions {
-    /// Replaces the password of the URL.
+    /// Takes the password from the first line of a file, which is read for each connection.
     #[must_use]
-    pub fn with_password(mut self, password: &str) -> Self {
-        self.config.password(password);
+    pub fn with_password_file(mut self, path: PathBuf) -> Self {
+        self.password_file = Some(path);
         self
+    }
+
+    /// Reads the files. May block on disk access.
+    ///
+    /// # Errors
+    /// [`PostgresError::File`].
+    pub(super) fn load(&self) -> Result<(Config, Option<ClientConfig>), PostgresError> {
+        let mut config = self.config.clone();
+        if let Some(path) = &self.password_file {
+            let text = fs::read_to_string(path).map_err(|cause| PostgresError::File {
+                cause: format!("cannot read {}: {cause}", path.display()),
+            })?;
+            match text.lines().next().filter(|password| !password.is_empty()) {
+                Some(password) => config.password(password),
+                None => {
+                    return Err(PostgresError::File {
+                        cause: format!("{} has no password in its first line", path.display()),
+                    });
+                }
+            };
+        }
+        let tls = self.tls.as_ref().map(ClientFiles::client_config).transpose();
+        let tls = tls.map_err(|cause| PostgresError::File {
+            cause: cause.to_string(),
+        })?;
+        Ok((config, tls))
     }
 
     /// Returns the maximum time until a connection is ready for use, if all hosts but one are down.
@@ -120,7 +148,11 @@ impl FromStr for PostgresOptions {
             authorities,
             identity: None,
         });
-        Ok(Self { config, tls })
+        Ok(Self {
+            config,
+            password_file: None,
+            tls,
+        })
     }
 }
 

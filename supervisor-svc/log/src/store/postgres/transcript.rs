@@ -79,6 +79,9 @@ pub(super) async fn add(connection: &Connection, additions: &[Addition<'_>]) -> 
             changed.push(place);
         }
     }
+    if changed.is_empty() {
+        return Ok(results);
+    }
     insert(connection, &rows).await?;
     for place in &changed {
         let (Some(head), Some(size)) = (heads.get_mut(place), sizes.get_mut(&place.0)) else {
@@ -160,9 +163,6 @@ async fn insert(connection: &Connection, rows: &[(Place, EntryRow<'_>)]) -> Resu
 }
 
 async fn put_heads(connection: &Connection, changed: &[(Place, TranscriptHead)]) -> Result<(), SqlError> {
-    if changed.is_empty() {
-        return Ok(());
-    }
     let sessions = uuids(changed, |(place, _)| place.0.as_uuid());
     let threads = uuids(changed, |(place, _)| place.1.as_uuid());
     let column = |value: fn(&TranscriptHead) -> u64| -> Vec<i64> {
