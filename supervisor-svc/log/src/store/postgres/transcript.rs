@@ -82,22 +82,35 @@ pub(super) async fn add(connection: &Connection, additions: &[Addition<'_>]) -> 
     if changed.is_empty() {
         return Ok(results);
     }
-    insert(connection, &rows).await?;
-    for place in &changed {
-        let (Some(head), Some(size)) = (heads.get_mut(place), sizes.get_mut(&place.0)) else {
-            continue;
-        };
-        let before = head.bytes;
-        remove_oldest(connection, *place, head).await?;
-        drop_texts(connection, *place, head).await?;
-        *size = size.saturating_sub(before - head.bytes);
+    if changed.iter().filter_map(|place| heads.get(place)).any(is_full) {
+        insert(connection, &rows).await?;
+        rows.clear();
+        for place in &changed {
+            let (Some(head), Some(size)) = (heads.get_mut(place), sizes.get_mut(&place.0)) else {
+                continue;
+            };
+            let before = head.bytes;
+            remove_oldest(connection, *place, head).await?;
+            drop_texts(connection, *place, head).await?;
+            *size = size.saturating_sub(before - head.bytes);
+        }
     }
     let changed: Vec<_> = changed
         .iter()
         .filter_map(|place| Some((*place, *heads.get(place)?)))
         .collect();
-    try_join!(put_heads(connection, &changed), put_sizes(connection, &sizes))?;
+    // Sent together.
+    try_join!(
+        insert(connection, &rows),
+        put_heads(connection, &changed),
+        put_sizes(connection, &sizes),
+    )?;
     Ok(results)
+}
+
+/// Returns whether a transcript exceeds one of its bounds.
+fn is_full(head: &TranscriptHead) -> bool {
+    head.bytes > MAX_TRANSCRIPT_BYTES || head.last + 1 > head.first + MAX_TRANSCRIPT_ENTRIES
 }
 
 async fn sizes(connection: &Connection, additions: &[Addition<'_>]) -> Result<HashMap<SessionId, u64>, SqlError> {
