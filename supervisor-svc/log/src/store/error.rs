@@ -5,8 +5,6 @@ use std::fmt;
 use supervisor_core::ids::{Digest, Epoch, Sequence, SessionId, ThreadId};
 use thiserror::Error;
 
-use super::postgres::PostgresError;
-
 /// The reason why a write was rejected. The write had no effect. The store continues to work unless the reason is
 /// [`Refusal::Closed`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -230,6 +228,87 @@ pub enum ReadError {
     },
     /// The engine couldn't read.
     #[error("the database can't be read: {0}")]
+    Engine(String),
+}
+
+/// A PostgreSQL URL is invalid. The text does not show the URL, because it may have a password.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the PostgreSQL URL is invalid: {0}; an example is postgres://user@host:5432/database?sslmode=verify-full")]
+pub struct InvalidUrl(pub(super) String);
+
+/// Why a PostgreSQL database cannot be used.
+#[derive(Debug, Error)]
+pub enum PostgresError {
+    /// The URL is invalid.
+    #[error(transparent)]
+    Url(#[from] InvalidUrl),
+    /// The file of the password or of the authority cannot be used.
+    #[error("{cause}")]
+    File {
+        /// The file and the defect.
+        cause: String,
+    },
+    /// No server answers, or the connection ends before the login.
+    #[error("cannot connect to {server}: {cause}")]
+    Unreachable {
+        /// The server.
+        server: String,
+        /// The cause.
+        cause: String,
+    },
+    /// The TLS handshake failed.
+    #[error(
+        "cannot connect to {server} over TLS: {cause}; name the server's authority in the URL with sslrootcert=FILE"
+    )]
+    Tls {
+        /// The server.
+        server: String,
+        /// The cause.
+        cause: String,
+    },
+    /// The server rejects the login.
+    #[error("{server} rejects the login: {cause}; check the user and the password")]
+    Login {
+        /// The server.
+        server: String,
+        /// The server's reason.
+        cause: String,
+    },
+    /// The role lacks a permission.
+    #[error(
+        "the role lacks a permission ({cause}); start once with a role that can create tables, or grant the role CREATE \
+         on the schema"
+    )]
+    Permission {
+        /// The server's reason.
+        cause: String,
+    },
+    /// The server is too old.
+    #[error("PostgreSQL {found} is too old; version {needed} or later is needed")]
+    Version {
+        /// The server's version.
+        found: i64,
+        /// The oldest supported version.
+        needed: i64,
+    },
+    /// The server is configured so that it can lose or damage acknowledged writes.
+    #[error("the server has {setting} = \"{found}\", with which acknowledged writes can be lost; set it to \"on\"")]
+    NotDurable {
+        /// The setting.
+        setting: &'static str,
+        /// The value found.
+        found: String,
+    },
+    /// Stored data that the store itself manages is invalid.
+    #[error("the table \"meta\" has an invalid {key}: \"{value}\"")]
+    Meta {
+        /// The key.
+        key: &'static str,
+        /// The stored value.
+        value: String,
+    },
+    /// Another error of the database.
+    #[error("the database cannot be opened: {0}")]
     Engine(String),
 }
 

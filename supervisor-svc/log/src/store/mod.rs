@@ -22,6 +22,7 @@ mod postgres;
 mod queue;
 mod sqlite;
 mod transcript;
+mod transcript_head;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -37,9 +38,9 @@ pub use self::{
         Batch, Content, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, Mark, MarkKind, NewRecord,
         RequestHash, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
     },
-    error::{AppendError, Invalid, OpenError, ReadError, Refusal, Side, WriteError},
+    error::{AppendError, Invalid, InvalidUrl, OpenError, PostgresError, ReadError, Refusal, Side, WriteError},
     memory::MemoryStore,
-    postgres::{InvalidUrl, PostgresError, PostgresOptions, PostgresStore},
+    postgres::{PostgresOptions, PostgresStore},
     sqlite::{
         Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, SqliteStore, bytes_of, changed_at,
         compact, copy,

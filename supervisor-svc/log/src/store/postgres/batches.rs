@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     connection::{Connection, Parameter},
-    group::{BatchTask, BatchWrite, Verdict},
+    job::{BatchTask, BatchWrite, Verdict},
     query::{self, number_at, sequence_at, session_at, thread_at, uuids},
     sql::Statement,
     transcript::{self, Addition},

@@ -29,10 +29,11 @@ use tokio_rustls::{
 };
 
 use super::{
-    error::{PostgresError, TlsFailed},
+    error::TlsFailed,
     options::PostgresOptions,
     sql::{STATEMENTS, Statement},
 };
+use crate::store::error::PostgresError;
 
 /// A parameter of a statement.
 pub(super) type Parameter<'a> = &'a (dyn ToSql + Sync);

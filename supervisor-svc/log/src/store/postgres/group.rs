@@ -7,103 +7,17 @@
 use std::collections::HashMap;
 
 use futures::try_join;
-use supervisor_core::{ids::SessionId, transcript::TranscriptSource};
+use supervisor_core::ids::SessionId;
 use tokio_postgres::Error as SqlError;
 use uuid::Uuid;
 
 use super::{
-    batches,
-    change::{self, Change},
+    batches, change,
     connection::{Connection, Parameter},
+    job::{EntriesTask, Job, Verdict},
     sql::{BEGIN, Statement},
     transcript::{self, Addition},
 };
-use crate::store::{
-    batch::{Batch, Created, CreationKey},
-    error::{AppendError, WriteError},
-    queue::{Ending, Queued, Reply},
-    transcript::NewEntry,
-};
-
-/// A write with its outcome once it is known.
-pub(super) struct Task<W, T, E> {
-    pub(super) work: W,
-    pub(super) outcome: Option<Result<T, E>>,
-    reply: Reply<T, E>,
-}
-
-impl<W, T, E: From<WriteError>> Task<W, T, E> {
-    pub(super) fn new(work: W, reply: Reply<T, E>) -> Self {
-        Self {
-            work,
-            outcome: None,
-            reply,
-        }
-    }
-}
-
-/// A batch to write.
-pub(super) struct BatchWrite {
-    pub(super) kind: BatchKind,
-    pub(super) batch: Batch,
-}
-
-/// What a batch is to its session.
-pub(super) enum BatchKind {
-    /// It creates the session, unless the key is stored.
-    Create(Option<CreationKey>),
-    /// It continues the session.
-    Append,
-}
-
-impl BatchWrite {
-    pub(super) fn is_append(&self) -> bool {
-        matches!(self.kind, BatchKind::Append)
-    }
-
-    pub(super) fn key(&self) -> Option<&CreationKey> {
-        match &self.kind {
-            BatchKind::Create(key) => key.as_ref(),
-            BatchKind::Append => None,
-        }
-    }
-}
-
-/// Entries of an attempt to write.
-pub(super) struct EntriesWrite {
-    pub(super) source: TranscriptSource,
-    pub(super) entries: Vec<NewEntry>,
-    pub(super) session_bytes: u64,
-}
-
-pub(super) type BatchTask = Task<BatchWrite, Created, AppendError>;
-pub(super) type EntriesTask = Task<EntriesWrite, Option<u64>, WriteError>;
-pub(super) type ChangeTask = Task<Change, u64, WriteError>;
-
-/// One write.
-pub(super) enum Job {
-    Batch(Box<BatchTask>),
-    Entries(EntriesTask),
-    Change(ChangeTask),
-}
-
-impl Queued for Job {
-    fn weight(&self) -> usize {
-        match self {
-            Self::Batch(task) => task.reply.weight(),
-            Self::Entries(task) => task.reply.weight(),
-            Self::Change(task) => task.reply.weight(),
-        }
-    }
-
-    fn answer(self, ending: &Ending) {
-        match self {
-            Self::Batch(task) => task.reply.send(task.outcome, ending),
-            Self::Entries(task) => task.reply.send(task.outcome, ending),
-            Self::Change(task) => task.reply.send(task.outcome, ending),
-        }
-    }
-}
 
 /// Data that a write changes. Two writes with the same data are done one after the other.
 #[derive(PartialEq, Eq, Hash)]
@@ -136,17 +50,6 @@ fn rounds(jobs: &[Job]) -> Vec<usize> {
         rounds.push(round);
     }
     rounds
-}
-
-/// The state of a group's transaction after its writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Commit it. Every job has its outcome.
-    Keep,
-    /// Roll it back: a job was rejected after it had changed something. That job has its outcome.
-    Undo,
-    /// Roll it back: the database lacks earlier commits of this lane.
-    Behind,
 }
 
 /// Runs all jobs in a transaction, which stays open. The number is that of the group's commit in its lane.

@@ -22,15 +22,16 @@ use uuid::Uuid;
 
 use super::{
     connection::Connection,
-    error::{Meaning, PostgresError, describe, meaning, refusal},
-    group::{self, Job, Verdict},
+    error::{Meaning, describe, meaning, refusal},
+    group,
+    job::{Job, Verdict},
     options::PostgresOptions,
     query::number_at,
     sql::{BEGIN, COMMIT, ROLLBACK, Statement},
 };
 use crate::store::{
     columns::integer,
-    error::{Refusal, WriteError},
+    error::{PostgresError, Refusal, WriteError},
     limits::{DATABASE_TIMEOUT, RETRY_TIMEOUT},
     queue::{Ending, Inbox, Queued as _, commit_durations},
 };

@@ -8,6 +8,7 @@ mod change;
 mod connection;
 mod error;
 mod group;
+mod job;
 mod lane;
 mod options;
 mod query;
@@ -28,15 +29,12 @@ use supervisor_core::{
 };
 use uuid::Uuid;
 
+pub use self::options::PostgresOptions;
 use self::{
     change::Change,
-    group::{BatchKind, BatchWrite, EntriesWrite},
+    job::{BatchKind, BatchWrite, EntriesWrite},
     readers::Readers,
     writer::Writer,
-};
-pub use self::{
-    error::PostgresError,
-    options::{InvalidUrl, PostgresOptions},
 };
 use crate::store::{
     EventStore,

@@ -3,14 +3,14 @@
 use std::{fmt, fs, path::PathBuf, str::FromStr, time::Duration};
 
 use svc_kit::tls::ClientFiles;
-use thiserror::Error;
 use tokio_postgres::{
     Config,
     config::{Host, SslMode, TargetSessionAttrs},
 };
 use tokio_rustls::rustls::ClientConfig;
 
-use super::error::{PostgresError, describe};
+use super::error::describe;
+use crate::store::error::{InvalidUrl, PostgresError};
 
 /// Bounds the time that a connection attempt takes. The URL may set another one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,11 +26,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Number of unanswered probes after which the connection counts as lost.
 const KEEPALIVE_RETRIES: u32 = 3;
-
-/// A PostgreSQL URL is invalid. The text does not show the URL, because it may have a password.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the PostgreSQL URL is invalid: {0}; an example is postgres://user@host:5432/database?sslmode=verify-full")]
-pub struct InvalidUrl(String);
 
 /// The parsed URL of a PostgreSQL database.
 ///

@@ -7,12 +7,12 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     connection::Connection,
-    error::{Meaning, PostgresError, meaning},
+    error::{Meaning, meaning},
     options::PostgresOptions,
     query::QueryError,
 };
 use crate::store::{
-    error::ReadError,
+    error::{PostgresError, ReadError},
     limits::{DATABASE_TIMEOUT, MAX_READERS},
 };
 

@@ -6,11 +6,10 @@ use uuid::Uuid;
 
 use super::{
     connection::BareConnection,
-    error::PostgresError,
     options::PostgresOptions,
     sql::{HAS_META, META, PUT_LOG_ID, PUT_VERSION, SCHEMA, SCHEMA_VERSION, SETTINGS},
 };
-use crate::store::error::OpenError;
+use crate::store::error::{OpenError, PostgresError};
 
 /// The oldest supported version, in the format of `server_version_num`.
 const MIN_SERVER_VERSION: i64 = 140_000;

@@ -22,7 +22,8 @@ use crate::store::{
     columns::{bound, integer, page},
     error::{ReadError, Side, WriteError},
     limits::{MAX_DROPPED_TEXTS, MAX_LISTED_TEXT_BYTES, MAX_PAGE, MAX_TRANSCRIPT_BYTES, MAX_TRANSCRIPT_ENTRIES},
-    transcript::{EntryRow, LongText, NewEntry, StoredEntry, TranscriptHead, TranscriptQuery},
+    transcript::{LongText, NewEntry, StoredEntry, TranscriptQuery},
+    transcript_head::{EntryRow, TranscriptHead},
 };
 
 /// A thread's transcript.

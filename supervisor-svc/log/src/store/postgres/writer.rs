@@ -11,14 +11,13 @@ use tokio::{runtime, sync::oneshot};
 
 use super::{
     change::Change,
-    error::PostgresError,
-    group::{BatchWrite, EntriesWrite, Job, Task},
+    job::{BatchWrite, EntriesWrite, Job, Task},
     lane::{Lane, Shared},
     options::PostgresOptions,
 };
 use crate::store::{
     batch::{Created, CreationKey},
-    error::{AppendError, OpenError, WriteError},
+    error::{AppendError, OpenError, PostgresError, WriteError},
     limits::WRITER_LANES,
     queue::{self, Outcome, Queue},
 };
