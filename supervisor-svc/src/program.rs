@@ -148,6 +148,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let service = options.service;
     let program = Program::start("supervisor-svc", SERVICES, &service.admin).await?;
     let postgres = options.store.postgres(options.store_password_file)?;
+    anyhow::ensure!(
+        postgres.is_none() || options.backups.backup_dir.is_none(),
+        "--backup-dir copies a SQLite log; for PostgreSQL, use the backups of the database"
+    );
     let data_dir = match options.data_dir {
         Some(path) => path,
         None => paths::default_data_dir()?,
