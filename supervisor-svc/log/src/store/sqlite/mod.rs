@@ -26,12 +26,7 @@ use uuid::Uuid;
 pub use self::maintain::{
     Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, bytes_of, changed_at, compact, copy,
 };
-use self::{
-    checkpointer::Checkpointer,
-    readers::Readers,
-    reserve::Reserve,
-    writer::Writer,
-};
+use self::{checkpointer::Checkpointer, readers::Readers, reserve::Reserve, writer::Writer};
 use crate::store::{
     EventStore,
     batch::{
