@@ -42,8 +42,8 @@ Examples:
   troupe demo --keep
   troupe demo --output json | jq -c 'select(.check)'
 
-In a terminal, `troupe top` opens while the agents run; `q` continues the demo. The project, the home and the data are
-in a temporary directory.";
+In a terminal, `troupe top` opens while the agents run; `q` continues the demo. The project, the
+home and the data are in a temporary directory.";
 
 /// The arguments of `demo`.
 #[derive(Debug, clap::Args)]
@@ -154,7 +154,7 @@ async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Chec
         .await?;
 
     if context.ui.is_text() {
-        environment.announce("`troupe top` shows them on one screen; `q` continues the demo")?;
+        environment.announce("`troupe top` shows them on one screen")?;
         environment.finish();
         Box::pin(top::run(top::Args::default(), &context_of(pair, context)?)).await?;
     }

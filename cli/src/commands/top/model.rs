@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, time::SystemTime};
 
+use prost_types::Timestamp;
 use troupe_proto::supervisor::v1::{
     ConditionKind, Group, Session, StatusKind, Thread, Usage, WatchThreadsResponse, event::Kind,
     watch_threads_response::Message,
@@ -131,7 +132,8 @@ impl Model {
         Vec::new()
     }
 
-    /// Returns whether another list of rows may belong to the sessions than at the last call, in the order of creation.
+    /// Returns whether there may be other rows than at the last call. This is exact only without a filter and in the order
+    /// of creation.
     pub(super) fn take_new_shape(&mut self) -> bool {
         std::mem::take(&mut self.has_new_shape)
     }
@@ -331,8 +333,8 @@ struct Shape {
     approvals: usize,
     groups: usize,
     is_closed: bool,
-    /// The status of the thread, and why it waits for a person.
-    thread: Option<(StatusKind, Option<&'static str>)>,
+    /// The status of the thread, and why and since when it waits for a person.
+    thread: Option<(StatusKind, Option<(&'static str, Option<Timestamp>)>)>,
 }
 
 impl Shape {
@@ -342,9 +344,11 @@ impl Shape {
             approvals: view.approvals().len(),
             groups: view.groups().len(),
             is_closed: view.is_closed(),
-            thread: view
-                .thread(thread)
-                .map(|thread| (ui::status_of(thread), attention::reason(thread).map(|(what, _)| what))),
+            thread: view.thread(thread).map(|thread| {
+                let since = thread.status.as_ref().and_then(|status| status.since);
+                let waits = attention::reason(thread).map(|(what, _)| (what, since));
+                (ui::status_of(thread), waits)
+            }),
         }
     }
 }

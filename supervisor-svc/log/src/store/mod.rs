@@ -1,7 +1,7 @@
 //! The log: records, contents and related data, durable before they are acknowledged.
 //!
 //! The store does not interpret events: a record is opaque bytes with a sequence number. Every engine guarantees the
-//! following, and the conformance suite (`tests/store_conformance.rs`) checks it:
+//! following, and the conformance suite (`tests/store_conformance`) checks it:
 //!
 //! - A session's records are numbered 1, 2, 3, ... without a gap.
 //! - A [`Batch`] is atomic, including its contents, threads and requests.

@@ -45,6 +45,14 @@ impl Change {
             Self::ForgetRequests(_) => None,
         }
     }
+
+    /// Returns the session that has to exist and is locked first. The first statement of the other changes locks it.
+    fn locked(&self) -> Option<SessionId> {
+        match self {
+            Self::Claim(_) | Self::DeleteSession(..) => None,
+            _ => self.session(),
+        }
+    }
 }
 
 /// Makes a change. The inner error is its rejection.
@@ -52,22 +60,17 @@ impl Change {
 /// # Errors
 /// Errors of the database.
 pub(super) async fn apply(connection: &Connection, change: &Change) -> Result<Result<u64, WriteError>, SqlError> {
-    if let Change::Claim(session) = change {
-        return claim(connection, *session).await;
-    }
-    if let Change::DeleteSession(session, threads) = change {
-        return delete_session(connection, *session, threads).await.map(Ok);
-    }
-    let mut head = None;
-    if let Some(session) = change.session() {
-        // Locked, so that the session is not deleted in the meantime.
-        head = lock(connection, session).await?;
-        if head.is_none() {
-            return Ok(Err(WriteError::NotFound { session }));
-        }
-    }
+    // Locked, so that the session is not deleted in the meantime.
+    let head = match change.locked() {
+        Some(session) => match lock(connection, session).await? {
+            Some(head) => head.sequence,
+            None => return Ok(Err(WriteError::NotFound { session })),
+        },
+        None => Sequence::ZERO,
+    };
     match change {
-        Change::Claim(_) | Change::DeleteSession(..) => Ok(Ok(0)),
+        Change::Claim(session) => claim(connection, *session).await,
+        Change::DeleteSession(session, threads) => delete_session(connection, *session, threads).await.map(Ok),
         Change::PutSnapshot(session, snapshot) => put_snapshot(connection, *session, head, snapshot).await,
         Change::Compact(session, until, evidence) => compact(connection, *session, *until, evidence).await,
         Change::PutSummary(session, sequence, bytes) => {
@@ -102,10 +105,10 @@ async fn claim(connection: &Connection, session: SessionId) -> Result<Result<u64
 async fn put_snapshot(
     connection: &Connection,
     session: SessionId,
-    head: Option<Head>,
+    head: Sequence,
     snapshot: &Snapshot,
 ) -> Result<Result<u64, WriteError>, SqlError> {
-    let (sequence, head) = (snapshot.sequence, head.map_or(Sequence::ZERO, |head| head.sequence));
+    let sequence = snapshot.sequence;
     if sequence > head {
         return Ok(Err(Invalid::SnapshotAhead { sequence, head }.into()));
     }

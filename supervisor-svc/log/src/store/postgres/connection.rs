@@ -2,34 +2,25 @@
 
 use std::{
     future::poll_fn,
-    io,
-    pin::{Pin, pin},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
 };
 
-use futures::future::{BoxFuture, try_join_all};
+use futures::future::try_join_all;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite},
     task::JoinHandle,
     time::timeout,
 };
 use tokio_postgres::{
-    AsyncMessage, Client, Connection as Driver, Error as SqlError, NoTls, Row, Socket,
-    error::SqlState,
-    tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream},
-    types::ToSql,
+    AsyncMessage, Client, Connection as Driver, Error as SqlError, NoTls, Row, Socket, error::SqlState, types::ToSql,
 };
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{ClientConfig, pki_types::ServerName},
-};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    error::TlsFailed,
     options::PostgresOptions,
     sql::{STATEMENTS, Statement},
 };
@@ -68,7 +59,7 @@ impl BareConnection {
                 (client, tokio::spawn(drive(driver, flag)))
             }
             Some(tls) => {
-                let tls = Tls(Arc::new(tls));
+                let tls = MakeRustlsConnect::new(tls);
                 let (client, driver) = Box::pin(config.connect(tls)).await.map_err(failed)?;
                 (client, tokio::spawn(drive(driver, flag)))
             }
@@ -200,74 +191,5 @@ where
                 "notice of the database"
             );
         }
-    }
-}
-
-/// TLS with rustls.
-#[derive(Clone)]
-struct Tls(Arc<ClientConfig>);
-
-impl MakeTlsConnect<Socket> for Tls {
-    type Stream = Encrypted;
-    type TlsConnect = Handshake;
-    type Error = TlsFailed;
-
-    fn make_tls_connect(&mut self, domain: &str) -> Result<Handshake, TlsFailed> {
-        let name = ServerName::try_from(domain.to_owned()).map_err(io::Error::other)?;
-        Ok(Handshake {
-            config: Arc::clone(&self.0),
-            name,
-        })
-    }
-}
-
-struct Handshake {
-    config: Arc<ClientConfig>,
-    name: ServerName<'static>,
-}
-
-impl TlsConnect<Socket> for Handshake {
-    type Stream = Encrypted;
-    type Error = TlsFailed;
-    type Future = BoxFuture<'static, Result<Encrypted, TlsFailed>>;
-
-    fn connect(self, stream: Socket) -> Self::Future {
-        Box::pin(async move {
-            let connecting = TlsConnector::from(self.config).connect(self.name, stream);
-            Ok(Encrypted(Box::new(connecting.await?)))
-        })
-    }
-}
-
-/// An encrypted connection.
-struct Encrypted(Box<tokio_rustls::client::TlsStream<Socket>>);
-
-impl TlsStream for Encrypted {
-    fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
-    }
-}
-
-impl AsyncRead for Encrypted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Encrypted {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{error::Error as StdError, io};
 
-use thiserror::Error;
 use tokio_postgres::{Error as SqlError, error::SqlState};
 
 use crate::store::error::{PostgresError, ReadError, Refusal};
@@ -15,12 +14,14 @@ impl PostgresError {
             Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
                 Self::Login { server, cause }
             }
-            None if is_tls(error) => Self::Tls { server, cause },
-            // The client has no password, or the server asks for a method that the client does not know.
-            None if ["invalid configuration", "authentication error"].contains(&error.to_string().as_str()) => {
-                Self::Login { server, cause }
-            }
-            _ => Self::Unreachable { server, cause },
+            // The library tells its own errors apart only by their texts.
+            None => match error.to_string().as_str() {
+                "error performing TLS handshake" => Self::Tls { server, cause },
+                // The client has no password, or the server asks for a method that the client does not know.
+                "invalid configuration" | "authentication error" => Self::Login { server, cause },
+                _ => Self::Unreachable { server, cause },
+            },
+            Some(_) => Self::Unreachable { server, cause },
         }
     }
 }
@@ -33,15 +34,6 @@ impl From<SqlError> for PostgresError {
             _ => Self::Engine(cause),
         }
     }
-}
-
-/// The error of a TLS handshake, so that it can be told from other errors of a connection attempt.
-#[derive(Debug, Error)]
-#[error(transparent)]
-pub(super) struct TlsFailed(#[from] io::Error);
-
-fn is_tls(error: &SqlError) -> bool {
-    error.source().is_some_and(|source| source.is::<TlsFailed>())
 }
 
 /// Returns the text of an error with its causes. Texts of the server have their detail and hint.

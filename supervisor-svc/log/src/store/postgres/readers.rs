@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::{BoxFuture, try_join_all};
+use scopeguard::{ScopeGuard, guard};
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
@@ -22,21 +23,6 @@ pub(super) struct Readers {
     options: Arc<PostgresOptions>,
     idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
-}
-
-/// A connection of the pool while it is used. It returns to the pool even if its user is dropped; the rest of the
-/// results is then ignored.
-struct Used<'a> {
-    pool: &'a Readers,
-    connection: Option<Connection>,
-}
-
-impl Drop for Used<'_> {
-    fn drop(&mut self) {
-        if let Some(connection) = self.connection.take().filter(|connection| !connection.is_closed()) {
-            self.pool.idle().push(connection);
-        }
-    }
 }
 
 impl Readers {
@@ -83,14 +69,13 @@ impl Readers {
                 .await
                 .map_err(|error| ReadError::Engine(error.to_string()))?,
         };
-        let mut used = Used {
-            pool: self,
-            connection: Some(connection),
-        };
-        let Some(connection) = &used.connection else {
-            return Err(ReadError::Engine(String::from("the connection is in use")).into());
-        };
-        let result = match timeout(DATABASE_TIMEOUT, query(connection)).await {
+        // It returns to the pool even if the caller stops waiting; the rest of the results is then ignored.
+        let connection = guard(connection, |connection| {
+            if !connection.is_closed() {
+                self.idle().push(connection);
+            }
+        });
+        let result = match timeout(DATABASE_TIMEOUT, query(&connection)).await {
             Ok(result) => result,
             Err(elapsed) => Err(ReadError::Engine(elapsed.to_string()).into()),
         };
@@ -98,7 +83,7 @@ impl Readers {
             result,
             Err(QueryError::Engine(_) | QueryError::Read(ReadError::Engine(_)))
         ) {
-            used.connection = None;
+            drop(ScopeGuard::into_inner(connection));
         }
         result
     }

@@ -1,0 +1,269 @@
+//! Batches and records.
+
+use super::*;
+
+pub(super) async fn reads_in_order_what_was_appended(store: Store) {
+    created(&store, session(1), 2).await;
+    store.append(batch(session(1), 2, 3)).await.unwrap();
+    assert_eq!(read_all(&store, session(1)).await, stored(session(1), 5));
+    let head = Head {
+        sequence: Sequence::new(5),
+        epoch: epoch(),
+        oldest: Sequence::ZERO,
+        content_bytes: 0,
+    };
+    assert_eq!(store.head(session(1)).await, Ok(Some(head)));
+}
+
+pub(super) async fn reads_pages_after_a_position(store: Store) {
+    created(&store, session(1), 5).await;
+    let all = stored(session(1), 5);
+    assert_eq!(store.read(session(1), Sequence::new(1), 2).await.unwrap(), all[1..3]);
+    assert_eq!(store.read(session(1), Sequence::new(3), 2).await.unwrap(), all[3..]);
+    for beyond in [5, 6, u64::MAX] {
+        assert_eq!(store.read(session(1), Sequence::new(beyond), 2).await, Ok(Vec::new()));
+    }
+    assert_eq!(store.read(session(1), Sequence::ZERO, 0).await, Ok(Vec::new()));
+}
+
+pub(super) async fn a_page_is_bounded(store: Store) {
+    let count = u64::try_from(limits::MAX_BATCH_ITEMS).unwrap();
+    created(&store, session(1), count).await;
+    store.append(batch(session(1), count, count)).await.unwrap();
+    let page = store.read(session(1), Sequence::ZERO, usize::MAX).await.unwrap();
+    assert_eq!(page.len(), limits::MAX_PAGE);
+}
+
+pub(super) async fn knows_nothing_of_an_absent_session(store: Store) {
+    let absent = session(9);
+    assert_eq!(store.head(absent).await, Ok(None));
+    assert_eq!(store.read(absent, Sequence::ZERO, 10).await, Ok(Vec::new()));
+    assert_eq!(store.snapshot(absent).await, Ok(None));
+    assert_eq!(store.content(absent, digest(1)).await, Ok(None));
+    assert_eq!(store.session_of(thread(1)).await, Ok(None));
+    assert_eq!(
+        store.append(batch(absent, 0, 1)).await,
+        Err(AppendError::NotFound { session: absent })
+    );
+    assert_eq!(store.claim(absent).await, Err(WriteError::NotFound { session: absent }));
+    assert_eq!(store.delete_session(absent, Vec::new()).await, Ok(false));
+}
+
+pub(super) async fn a_gap_is_refused(store: Store) {
+    created(&store, session(1), 1).await;
+    let mut gap = batch(session(1), 1, 3);
+    gap.records.remove(1);
+    let invalid = Invalid::Gap {
+        expected: Sequence::new(3),
+        found: Sequence::new(4),
+    };
+    assert_eq!(store.append(gap).await, Err(AppendError::Invalid(invalid)));
+    let mut late = batch(session(1), 1, 1);
+    late.records[0].sequence = Sequence::new(3);
+    assert!(matches!(
+        store.append(late).await,
+        Err(AppendError::Invalid(Invalid::Gap { .. }))
+    ));
+    assert_eq!(read_all(&store, session(1)).await, stored(session(1), 1));
+}
+
+pub(super) async fn a_mismatch_leaves_nothing(store: Store) {
+    created(&store, session(1), 2).await;
+    for expected in [0, 1, 3] {
+        let mut stale = batch(session(1), expected, 1);
+        stale.contents = vec![Content {
+            digest: digest(1),
+            bytes: Bytes::from_static(b"content"),
+        }];
+        stale.new_threads = vec![thread(1)];
+        stale.requests = vec![request("a", "done", 1)];
+        stale.due = Some(at(1));
+        assert_eq!(
+            store.append(stale).await,
+            Err(AppendError::Mismatch {
+                actual: Sequence::new(2)
+            })
+        );
+    }
+    assert_eq!(read_all(&store, session(1)).await, stored(session(1), 2));
+    assert_eq!(store.content(session(1), digest(1)).await, Ok(None));
+    assert_eq!(store.session_of(thread(1)).await, Ok(None));
+    assert_eq!(store.requests(session(1), None, 10).await, Ok(Vec::new()));
+    assert_eq!(store.due_before(at(9), None, 10).await, Ok(Vec::new()));
+}
+
+pub(super) async fn one_mismatch_fails_no_other_session(store: Store) {
+    for number in 0..32 {
+        created(&store, session(number), 1).await;
+    }
+    // Every other one is stale, and all are sent before any is answered.
+    let is_fresh = |number: u128| number & 1 == 0;
+    let appends = (0..32).map(|number| store.append(batch(session(number), u64::from(is_fresh(number)), 1)));
+    for (number, answer) in (0..).zip(join_all(appends).await) {
+        if is_fresh(number) {
+            assert_eq!(answer, Ok(()));
+            assert_eq!(read_all(&store, session(number)).await, stored(session(number), 2));
+        } else {
+            assert_eq!(
+                answer,
+                Err(AppendError::Mismatch {
+                    actual: Sequence::new(1)
+                })
+            );
+            assert_eq!(read_all(&store, session(number)).await, stored(session(number), 1));
+        }
+    }
+}
+
+pub(super) async fn one_taken_thread_fails_no_other_session(store: Store) {
+    let mut owner = batch(session(100), 0, 1);
+    owner.new_threads = vec![thread(1)];
+    assert_eq!(store.create(None, owner).await, Ok(Created::New));
+    for number in 0..32 {
+        created(&store, session(number), 1).await;
+    }
+    let takes = |number: u128| number % 8 == 3;
+    let appends = (0..32).map(|number| {
+        let mut batch = batch(session(number), 1, 1);
+        batch.new_threads = vec![
+            thread(200 + number),
+            if takes(number) { thread(1) } else { thread(300 + number) },
+        ];
+        store.append(batch)
+    });
+    for (number, answer) in (0..).zip(join_all(appends).await) {
+        let invalid = Invalid::ThreadTaken { thread: thread(1) };
+        let expected = if takes(number) {
+            Err(AppendError::Invalid(invalid))
+        } else {
+            Ok(())
+        };
+        assert_eq!(answer, expected);
+        let head = if takes(number) { 1 } else { 2 };
+        assert_eq!(read_all(&store, session(number)).await, stored(session(number), head));
+        let owner = (!takes(number)).then_some(session(number));
+        assert_eq!(store.session_of(thread(200 + number)).await, Ok(owner));
+    }
+}
+
+pub(super) async fn keys_may_have_any_character(store: Store) {
+    created(&store, session(1), 1).await;
+    let mut answered = batch(session(1), 1, 0);
+    let ids = ["", "\0", "A", "a", "a\0b", "\u{e9}"];
+    answered.requests = ids.iter().rev().map(|id| request(id, "first", 50)).collect();
+    // Of two requests with one key in a batch, the last one counts.
+    answered.requests.push(request("a", "second", 60));
+    store.append(answered).await.unwrap();
+    let found = store.requests(session(1), None, 10).await.unwrap();
+    let expected = ids.map(|id| match id {
+        "a" => request("a", "second", 60),
+        other => request(other, "first", 50),
+    });
+    assert_eq!(found, expected, "in the order of their bytes");
+    let rest = store.requests(session(1), Some(expected[4].key()), 10).await;
+    assert_eq!(rest, Ok(vec![expected[5].clone()]));
+    let mut odd = key("\0ann\u{e9}", 1);
+    odd.request_id = "\0".to_owned();
+    assert_eq!(store.create(Some(odd), batch(session(2), 0, 1)).await, Ok(Created::New));
+    let found = store.creation("\0ann\u{e9}".to_owned(), "\0".to_owned()).await.unwrap();
+    assert_eq!(found.unwrap().session, session(2));
+    let cursor = CursorKey {
+        session: Some(session(0)),
+        name: "\0".to_owned(),
+    };
+    created(&store, session(0), 1).await;
+    store
+        .put_cursor(cursor.clone(), Some(Bytes::from_static(b"\0")))
+        .await
+        .unwrap();
+    assert_eq!(store.cursor(cursor.clone()).await, Ok(Some(Bytes::from_static(b"\0"))));
+    let shared = CursorKey {
+        session: None,
+        ..cursor
+    };
+    assert_eq!(
+        store.cursor(shared).await,
+        Ok(None),
+        "the session with the id zero is a session"
+    );
+}
+
+pub(super) async fn of_many_with_one_expectation_one_wins(store: Store) {
+    created(&store, session(1), 1).await;
+    let answers = join_all((0..20).map(|_| store.append(batch(session(1), 1, 1)))).await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1);
+    let lost = Err(AppendError::Mismatch {
+        actual: Sequence::new(2),
+    });
+    assert_eq!(answers.iter().filter(|answer| **answer == lost).count(), 19);
+    assert_eq!(read_all(&store, session(1)).await, stored(session(1), 2));
+}
+
+pub(super) async fn a_claim_fences_the_owner_before(store: Store) {
+    created(&store, session(1), 1).await;
+    assert_eq!(store.claim(session(1)).await, Ok(Epoch::new(2)));
+    let fenced = Err(AppendError::Fenced { current: Epoch::new(2) });
+    assert_eq!(store.append(batch(session(1), 1, 1)).await, fenced);
+    assert_eq!(
+        store.append(batch(session(1), 0, 1)).await,
+        fenced,
+        "the epoch is checked before the head"
+    );
+    let mut owned = batch(session(1), 1, 1);
+    owned.epoch = Epoch::new(2);
+    store.append(owned.clone()).await.unwrap();
+    assert_eq!(store.claim(session(1)).await, Ok(Epoch::new(3)));
+    owned.expected = Sequence::new(2);
+    owned.records.clear();
+    assert_eq!(
+        store.append(owned).await,
+        Err(AppendError::Fenced { current: Epoch::new(3) })
+    );
+    assert_eq!(read_all(&store, session(1)).await, stored(session(1), 2));
+}
+
+pub(super) async fn many_writers_keep_every_sessions_order(store: Store) {
+    const SESSIONS: u128 = 16;
+    const APPENDS: u64 = 10;
+    for number in 0..SESSIONS {
+        created(&store, session(number), 1).await;
+    }
+    // Four writers per session. A writer that loses the race takes the head from the error and retries.
+    let writers = (0..4 * SESSIONS).map(|writer| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let mut head = 1;
+            let mut left = APPENDS;
+            while left > 0 {
+                match store.append(batch(session(writer % SESSIONS), head, 1)).await {
+                    Ok(()) => (head, left) = (head + 1, left - 1),
+                    Err(AppendError::Mismatch { actual }) => head = actual.get(),
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        })
+    });
+    for writer in join_all(writers).await {
+        writer.unwrap();
+    }
+    for number in 0..SESSIONS {
+        assert_eq!(
+            read_all(&store, session(number)).await,
+            stored(session(number), 1 + 4 * APPENDS)
+        );
+    }
+}
+
+pub(super) async fn a_closed_store_refuses_writes(store: Store) {
+    created(&store, session(1), 1).await;
+    store.close().await;
+    store.close().await;
+    let closed = Err(AppendError::Refused(Refusal::Closed));
+    assert_eq!(store.append(batch(session(1), 1, 1)).await, closed);
+    assert_eq!(store.claim(session(1)).await, Err(WriteError::Refused(Refusal::Closed)));
+}
+
+pub(super) async fn two_logs_have_two_ids(store: Store) {
+    assert_eq!(store.log_id(), store.log_id());
+    assert_ne!(store.log_id(), MemoryStore::new().log_id());
+}

@@ -1,0 +1,271 @@
+//! Requirements for every engine of the store, checked on each engine.
+
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+mod durability;
+mod file;
+mod log;
+#[path = "../postgres_server/mod.rs"]
+mod postgres_server;
+mod sessions;
+mod transcripts;
+mod upkeep;
+
+use std::{path::Path, sync::Arc};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use supervisor_core::{
+    ids::{Digest, Epoch, Generation, Sequence, SessionId, ThreadId},
+    time::UnixMillis,
+    transcript::{TranscriptKind, TranscriptKinds, TranscriptSource},
+};
+use supervisor_log::store::{
+    AppendError, Batch, Content, Created, CreationKey, CursorKey, Due, EventStore, Evidence, Head, Invalid, LongText,
+    Mark, MarkKind, MemoryStore, NewEntry, NewRecord, PostgresStore, ReadError, Refusal, RequestKey, RequestRecord,
+    SessionEntry, Side, Snapshot, SqliteStore, StoredRecord, TranscriptQuery, WriteError, limits,
+};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use self::{durability::*, log::*, postgres_server::Database, sessions::*, transcripts::*, upkeep::*};
+
+type Store = Arc<dyn EventStore>;
+
+fn session(number: u128) -> SessionId {
+    SessionId::from_uuid(Uuid::from_u128(number))
+}
+
+fn thread(number: u128) -> ThreadId {
+    ThreadId::from_uuid(Uuid::from_u128(number))
+}
+
+fn digest(byte: u8) -> Digest {
+    Digest::from_bytes([byte; 32])
+}
+
+fn at(millis: u64) -> UnixMillis {
+    UnixMillis::new(millis)
+}
+
+fn epoch() -> Epoch {
+    Epoch::new(1)
+}
+
+/// A batch of records "number.1", "number.2", ... after `expected`.
+fn batch(session: SessionId, expected: u64, count: u64) -> Batch {
+    let records = (expected + 1..=expected + count).map(|number| NewRecord {
+        sequence: Sequence::new(number),
+        bytes: Bytes::from(format!("{session}.{number}")),
+    });
+    Batch {
+        session,
+        expected: Sequence::new(expected),
+        epoch: epoch(),
+        records: records.collect(),
+        contents: Vec::new(),
+        marks: Vec::new(),
+        entries: Vec::new(),
+        new_threads: Vec::new(),
+        requests: Vec::new(),
+        due: None,
+    }
+}
+
+/// What [`batch`]es from the beginning to `head` must read as.
+fn stored(session: SessionId, head: u64) -> Vec<StoredRecord> {
+    let records = batch(session, 0, head).records.into_iter();
+    records
+        .map(|record| StoredRecord {
+            sequence: record.sequence,
+            bytes: record.bytes,
+        })
+        .collect()
+}
+
+fn request(id: &str, outcome: &'static str, expires: u64) -> RequestRecord {
+    RequestRecord {
+        scope: "operator|SpawnAgent".to_owned(),
+        request_id: id.to_owned(),
+        hash: [7; 32],
+        outcome: Bytes::from_static(outcome.as_bytes()),
+        expires: at(expires),
+    }
+}
+
+fn key(creator: &str, hash: u8) -> CreationKey {
+    CreationKey {
+        creator: creator.to_owned(),
+        request_id: "same".to_owned(),
+        hash: [hash; 32],
+        now: at(100),
+        expires: at(200),
+    }
+}
+
+async fn created(store: &Store, session: SessionId, count: u64) {
+    assert_eq!(store.create(None, batch(session, 0, count)).await, Ok(Created::New));
+}
+
+async fn read_all(store: &Store, session: SessionId) -> Vec<StoredRecord> {
+    store.read(session, Sequence::ZERO, limits::MAX_PAGE).await.unwrap()
+}
+
+async fn head_of(store: &Store, session: SessionId) -> Option<u64> {
+    store.head(session).await.unwrap().map(|head| head.sequence.get())
+}
+
+async fn on_memory<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
+    check(Arc::new(MemoryStore::new())).await;
+}
+
+async fn on_sqlite<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
+    let directory = tempfile::tempdir().unwrap();
+    check(opened(directory.path()).await).await;
+}
+
+async fn on_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
+    let database = Database::create();
+    check(opened_postgres(&database).await).await;
+}
+
+/// Distributed databases have this isolation. Transactions fail where they would wait at the default one.
+async fn on_serializable_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
+    let database = Database::create();
+    database.run(&format!(
+        "ALTER DATABASE {} SET default_transaction_isolation = serializable",
+        database.name
+    ));
+    check(opened_postgres(&database).await).await;
+}
+
+async fn opened_postgres(database: &Database) -> Store {
+    Arc::new(PostgresStore::open(database.url().parse().unwrap()).await.unwrap())
+}
+
+async fn opened(directory: &Path) -> Store {
+    Arc::new(SqliteStore::open(directory.join("log.db")).await.unwrap())
+}
+
+/// Where an engine stores a log.
+enum Place {
+    Directory(TempDir),
+    Database(Database),
+}
+
+impl Place {
+    async fn open(&self) -> Store {
+        match self {
+            Self::Directory(directory) => opened(directory.path()).await,
+            Self::Database(database) => opened_postgres(database).await,
+        }
+    }
+
+    async fn reopen(&self, store: Store) -> Store {
+        store.close().await;
+        drop(store);
+        self.open().await
+    }
+
+    /// Runs SQL next to the engine.
+    fn change(&self, sql: &str) {
+        match self {
+            Self::Directory(directory) => change(directory.path(), sql),
+            Self::Database(database) => drop(database.run(sql)),
+        }
+    }
+}
+
+fn change(directory: &Path, sql: &str) {
+    let connection = rusqlite::Connection::open(directory.join("log.db")).unwrap();
+    connection.execute_batch(sql).unwrap();
+}
+
+async fn in_directory<F: Future<Output = ()>>(check: impl FnOnce(Place) -> F) {
+    check(Place::Directory(tempfile::tempdir().unwrap())).await;
+}
+
+async fn in_database<F: Future<Output = ()>>(check: impl FnOnce(Place) -> F) {
+    check(Place::Database(Database::create())).await;
+}
+
+/// Defines a test of each check in a module.
+macro_rules! checks {
+    ($engine:ident, $run:ident: $($check:ident),*) => {
+        mod $engine {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $check() {
+                    super::$run(super::$check).await;
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! conformance {
+    ($($check:ident),* $(,)?) => {
+        checks!(memory, on_memory: $($check),*);
+        checks!(sqlite, on_sqlite: $($check),*);
+        checks!(postgres, on_postgres: $($check),*);
+        checks!(postgres_serializable, on_serializable_postgres: $($check),*);
+    };
+}
+
+macro_rules! durability {
+    ($($check:ident),* $(,)?) => {
+        checks!(durable_sqlite, in_directory: $($check),*);
+        checks!(durable_postgres, in_database: $($check),*);
+    };
+}
+
+conformance!(
+    reads_in_order_what_was_appended,
+    reads_pages_after_a_position,
+    a_page_is_bounded,
+    knows_nothing_of_an_absent_session,
+    a_gap_is_refused,
+    a_mismatch_leaves_nothing,
+    one_mismatch_fails_no_other_session,
+    one_taken_thread_fails_no_other_session,
+    keys_may_have_any_character,
+    of_many_with_one_expectation_one_wins,
+    a_claim_fences_the_owner_before,
+    a_creation_happens_once_per_creator,
+    a_creation_reports_the_hash_of_the_first,
+    of_many_creations_with_one_key_one_wins,
+    an_expired_creation_is_forgotten,
+    a_session_is_created_once,
+    contents_are_kept_once_per_session,
+    threads_lead_to_their_session,
+    lists_sessions_in_pages,
+    lists_what_is_due,
+    requests_are_remembered_with_their_batch,
+    expired_requests_are_forgotten_on_demand,
+    oversized_batch_is_rejected_as_a_whole,
+    the_newest_snapshot_is_kept,
+    cursors_are_set_and_removed,
+    deleting_a_session_leaves_nothing_of_it,
+    marked_records_are_found_by_what_they_are,
+    a_log_is_compacted_as_far_as_its_snapshot_goes,
+    evidence_stays_until_it_is_expired,
+    contents_count_once,
+    a_summary_counts_for_its_record_only,
+    transcript_entries_are_numbered_and_stored_once,
+    records_add_entries_to_transcripts,
+    transcripts_are_read_by_kind_and_position,
+    long_texts_of_transcripts_are_read_by_digest,
+    many_writers_keep_every_sessions_order,
+    a_closed_store_refuses_writes,
+    two_logs_have_two_ids,
+);
+
+durability!(
+    everything_survives_a_reopening,
+    dropping_the_store_flushes_what_it_accepted,
+    a_changed_byte_is_found,
+    a_missing_record_is_found,
+    full_transcript_drops_oldest_results_first,
+    texts_beyond_room_of_session_are_left_out,
+    damage_outside_the_records_is_found,
+);

@@ -1,0 +1,316 @@
+//! Sessions: their creation, and what is stored and found with them.
+
+use super::*;
+
+pub(super) async fn a_creation_happens_once_per_creator(store: Store) {
+    assert_eq!(
+        store.create(Some(key("ann", 1)), batch(session(1), 0, 1)).await,
+        Ok(Created::New)
+    );
+    let existing = Created::Existing {
+        session: session(1),
+        hash: [1; 32],
+    };
+    assert_eq!(
+        store.create(Some(key("ann", 1)), batch(session(2), 0, 1)).await,
+        Ok(existing)
+    );
+    assert_eq!(head_of(&store, session(2)).await, None);
+    assert_eq!(
+        store.create(Some(key("bob", 1)), batch(session(2), 0, 1)).await,
+        Ok(Created::New)
+    );
+    let found = store
+        .creation("bob".to_owned(), "same".to_owned())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (found.session, found.hash, found.expires),
+        (session(2), [1; 32], at(200))
+    );
+    assert_eq!(store.creation("eve".to_owned(), "same".to_owned()).await, Ok(None));
+}
+
+pub(super) async fn a_creation_reports_the_hash_of_the_first(store: Store) {
+    assert_eq!(
+        store.create(Some(key("ann", 1)), batch(session(1), 0, 1)).await,
+        Ok(Created::New)
+    );
+    let existing = Created::Existing {
+        session: session(1),
+        hash: [1; 32],
+    };
+    assert_eq!(
+        store.create(Some(key("ann", 2)), batch(session(1), 0, 1)).await,
+        Ok(existing)
+    );
+}
+
+pub(super) async fn of_many_creations_with_one_key_one_wins(store: Store) {
+    let creations = (0..16).map(|number| store.create(Some(key("ann", 1)), batch(session(number), 0, 1)));
+    let answers = join_all(creations).await;
+    assert_eq!(answers.iter().filter(|answer| **answer == Ok(Created::New)).count(), 1);
+    let sessions = store.sessions(None, 100).await.unwrap();
+    assert_eq!(sessions.len(), 1);
+    let existing = Ok(Created::Existing {
+        session: sessions[0],
+        hash: [1; 32],
+    });
+    assert_eq!(answers.iter().filter(|answer| **answer == existing).count(), 15);
+}
+
+pub(super) async fn an_expired_creation_is_forgotten(store: Store) {
+    assert_eq!(
+        store.create(Some(key("ann", 1)), batch(session(1), 0, 1)).await,
+        Ok(Created::New)
+    );
+    let mut later = key("ann", 2);
+    later.now = at(200);
+    later.expires = at(300);
+    assert_eq!(
+        store.create(Some(later.clone()), batch(session(2), 0, 1)).await,
+        Ok(Created::New)
+    );
+    let existing = Created::Existing {
+        session: session(2),
+        hash: [2; 32],
+    };
+    assert_eq!(store.create(Some(later), batch(session(3), 0, 1)).await, Ok(existing));
+}
+
+pub(super) async fn a_session_is_created_once(store: Store) {
+    created(&store, session(1), 3).await;
+    let again = store.create(Some(key("ann", 1)), batch(session(1), 0, 1)).await;
+    assert_eq!(
+        again,
+        Err(AppendError::Mismatch {
+            actual: Sequence::new(3)
+        })
+    );
+    let invalid = Invalid::NotFirst {
+        expected: Sequence::new(1),
+    };
+    assert_eq!(
+        store.create(None, batch(session(2), 1, 1)).await,
+        Err(AppendError::Invalid(invalid))
+    );
+    assert_eq!(store.sessions(None, 10).await, Ok(vec![session(1)]));
+    assert_eq!(store.creation("ann".to_owned(), "same".to_owned()).await, Ok(None));
+}
+
+pub(super) async fn contents_are_kept_once_per_session(store: Store) {
+    let content = Content {
+        digest: digest(1),
+        bytes: Bytes::from_static(b"once"),
+    };
+    for number in [1, 2] {
+        let mut first = batch(session(number), 0, 1);
+        first.contents = vec![content.clone(), content.clone()];
+        assert_eq!(store.create(None, first).await, Ok(Created::New));
+    }
+    let mut again = batch(session(1), 1, 1);
+    again.contents = vec![
+        content.clone(),
+        Content {
+            digest: digest(2),
+            bytes: Bytes::new(),
+        },
+    ];
+    store.append(again).await.unwrap();
+    assert_eq!(
+        store.content(session(1), digest(1)).await,
+        Ok(Some(content.bytes.clone()))
+    );
+    assert_eq!(store.content(session(1), digest(2)).await, Ok(Some(Bytes::new())));
+    assert_eq!(store.content(session(2), digest(2)).await, Ok(None));
+    assert_eq!(store.delete_session(session(1), Vec::new()).await, Ok(true));
+    assert_eq!(store.content(session(1), digest(1)).await, Ok(None));
+    assert_eq!(store.content(session(2), digest(1)).await, Ok(Some(content.bytes)));
+}
+
+pub(super) async fn threads_lead_to_their_session(store: Store) {
+    let mut first = batch(session(1), 0, 1);
+    first.new_threads = vec![thread(1), thread(2)];
+    assert_eq!(store.create(None, first).await, Ok(Created::New));
+    created(&store, session(2), 1).await;
+    let mut taken = batch(session(2), 1, 1);
+    taken.new_threads = vec![thread(3), thread(2)];
+    let invalid = Invalid::ThreadTaken { thread: thread(2) };
+    assert_eq!(store.append(taken).await, Err(AppendError::Invalid(invalid)));
+    assert_eq!(head_of(&store, session(2)).await, Some(1));
+    assert_eq!(store.session_of(thread(2)).await, Ok(Some(session(1))));
+    assert_eq!(store.session_of(thread(3)).await, Ok(None));
+}
+
+pub(super) async fn lists_sessions_in_pages(store: Store) {
+    for number in [5, 1, 4, 2, 3] {
+        created(&store, session(number), 1).await;
+    }
+    assert_eq!(store.sessions(None, 2).await, Ok(vec![session(1), session(2)]));
+    assert_eq!(
+        store.sessions(Some(session(2)), 10).await,
+        Ok(vec![session(3), session(4), session(5)])
+    );
+    assert_eq!(store.sessions(Some(session(5)), 10).await, Ok(Vec::new()));
+}
+
+pub(super) async fn lists_what_is_due(store: Store) {
+    for (number, due) in [(1, Some(30)), (2, Some(10)), (3, None), (4, Some(20)), (5, Some(20))] {
+        let mut first = batch(session(number), 0, 1);
+        first.due = due.map(at);
+        assert_eq!(store.create(None, first).await, Ok(Created::New));
+    }
+    let due = |millis, number| Due {
+        at: at(millis),
+        session: session(number),
+    };
+    assert_eq!(store.due_before(at(9), None, 10).await, Ok(Vec::new()));
+    assert_eq!(
+        store.due_before(at(20), None, 10).await,
+        Ok(vec![due(10, 2), due(20, 4), due(20, 5)])
+    );
+    assert_eq!(
+        store.due_before(at(99), Some(due(20, 4)), 1).await,
+        Ok(vec![due(20, 5)])
+    );
+    let mut later = batch(session(2), 1, 1);
+    later.due = Some(at(40));
+    store.append(later).await.unwrap();
+    store.append(batch(session(4), 1, 1)).await.unwrap();
+    assert_eq!(
+        store.due_before(at(99), None, 10).await,
+        Ok(vec![due(20, 5), due(30, 1), due(40, 2)])
+    );
+}
+
+pub(super) async fn requests_are_remembered_with_their_batch(store: Store) {
+    created(&store, session(1), 1).await;
+    let mut answered = batch(session(1), 1, 0);
+    answered.requests = vec![
+        request("b", "first", 50),
+        request("a", "second", 60),
+        request("c", "third", 70),
+    ];
+    store.append(answered.clone()).await.unwrap();
+    assert_eq!(
+        head_of(&store, session(1)).await,
+        Some(1),
+        "a request may be remembered without a record"
+    );
+    let [b, a, c] = [0, 1, 2].map(|index: usize| answered.requests[index].clone());
+    assert_eq!(store.request(session(1), a.key()).await, Ok(Some(a.clone())));
+    let other = RequestKey {
+        scope: "other".to_owned(),
+        request_id: "a".to_owned(),
+    };
+    assert_eq!(store.request(session(1), other).await, Ok(None));
+    assert_eq!(
+        store.requests(session(1), None, 2).await,
+        Ok(vec![a.clone(), b.clone()])
+    );
+    assert_eq!(store.requests(session(1), Some(b.key()), 2).await, Ok(vec![c]));
+
+    let mut replaced = batch(session(1), 1, 1);
+    replaced.requests = vec![request("a", "newer", 80)];
+    store.append(replaced.clone()).await.unwrap();
+    assert_eq!(
+        store.request(session(1), a.key()).await,
+        Ok(Some(replaced.requests[0].clone()))
+    );
+}
+
+pub(super) async fn expired_requests_are_forgotten_on_demand(store: Store) {
+    let mut first = batch(session(1), 0, 1);
+    first.requests = vec![request("a", "1", 10), request("b", "2", 200), request("c", "3", 201)];
+    assert_eq!(store.create(Some(key("ann", 1)), first).await, Ok(Created::New));
+    assert_eq!(store.forget_requests(at(200)).await, Ok(3));
+    assert_eq!(store.forget_requests(at(200)).await, Ok(0));
+    assert_eq!(
+        store.requests(session(1), None, 10).await,
+        Ok(vec![request("c", "3", 201)])
+    );
+    assert_eq!(store.creation("ann".to_owned(), "same".to_owned()).await, Ok(None));
+}
+
+pub(super) async fn oversized_batch_is_rejected_as_a_whole(store: Store) {
+    created(&store, session(1), 1).await;
+    let mut fits = batch(session(1), 1, 1);
+    fits.records[0].bytes = Bytes::from(vec![1; limits::MAX_RECORD_BYTES]);
+    store.append(fits).await.unwrap();
+    let mut record = batch(session(1), 2, 2);
+    record.records[1].bytes = Bytes::from(vec![1; limits::MAX_RECORD_BYTES + 1]);
+    let mut content = batch(session(1), 2, 1);
+    let bytes = Bytes::from(vec![1; limits::MAX_CONTENT_BYTES + 1]);
+    content.contents = vec![Content {
+        digest: digest(1),
+        bytes,
+    }];
+    let mut outcome = batch(session(1), 2, 1);
+    outcome.requests = vec![request("a", "", 1)];
+    outcome.requests[0].outcome = Bytes::from(vec![1; limits::MAX_OUTCOME_BYTES + 1]);
+    for (what, large) in [("record", record), ("content", content), ("outcome", outcome)] {
+        match store.append(large).await {
+            Err(AppendError::Invalid(Invalid::TooLarge { what: named, .. })) => assert_eq!(named, what),
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+    let many = u64::try_from(limits::MAX_BATCH_ITEMS + 1).unwrap();
+    let too_many = store.append(batch(session(1), 2, many)).await;
+    assert!(matches!(too_many, Err(AppendError::Invalid(Invalid::TooMany { .. }))));
+    assert_eq!(head_of(&store, session(1)).await, Some(2));
+}
+
+pub(super) async fn the_newest_snapshot_is_kept(store: Store) {
+    created(&store, session(1), 5).await;
+    let snapshot = |sequence, text: &'static str| Snapshot {
+        sequence: Sequence::new(sequence),
+        bytes: Bytes::from_static(text.as_bytes()),
+    };
+    assert_eq!(store.snapshot(session(1)).await, Ok(None));
+    store.put_snapshot(session(1), snapshot(3, "three")).await.unwrap();
+    store.put_snapshot(session(1), snapshot(2, "two")).await.unwrap();
+    assert_eq!(store.snapshot(session(1)).await, Ok(Some(snapshot(3, "three"))));
+    store.put_snapshot(session(1), snapshot(5, "five")).await.unwrap();
+    assert_eq!(store.snapshot(session(1)).await, Ok(Some(snapshot(5, "five"))));
+    let ahead = Invalid::SnapshotAhead {
+        sequence: Sequence::new(6),
+        head: Sequence::new(5),
+    };
+    assert_eq!(
+        store.put_snapshot(session(1), snapshot(6, "")).await,
+        Err(WriteError::Invalid(ahead))
+    );
+    let absent = store.put_snapshot(session(2), snapshot(0, "")).await;
+    assert_eq!(absent, Err(WriteError::NotFound { session: session(2) }));
+}
+
+pub(super) async fn cursors_are_set_and_removed(store: Store) {
+    created(&store, session(1), 1).await;
+    let own = CursorKey {
+        session: Some(session(1)),
+        name: "webhook".to_owned(),
+    };
+    let global = CursorKey {
+        session: None,
+        name: "webhook".to_owned(),
+    };
+    let value = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+    assert_eq!(store.cursor(own.clone()).await, Ok(None));
+    store.put_cursor(own.clone(), value("1")).await.unwrap();
+    store.put_cursor(own.clone(), value("2")).await.unwrap();
+    store.put_cursor(global.clone(), value("3")).await.unwrap();
+    assert_eq!(store.cursor(own.clone()).await, Ok(value("2")));
+    assert_eq!(store.cursor(global.clone()).await, Ok(value("3")));
+    store.put_cursor(global.clone(), None).await.unwrap();
+    assert_eq!(store.cursor(global).await, Ok(None));
+    assert_eq!(store.cursor(own).await, Ok(value("2")));
+    let absent = CursorKey {
+        session: Some(session(2)),
+        name: "webhook".to_owned(),
+    };
+    assert_eq!(
+        store.put_cursor(absent, value("4")).await,
+        Err(WriteError::NotFound { session: session(2) })
+    );
+}
