@@ -123,6 +123,122 @@ fn keys_act_on_the_selected_thread() {
 }
 
 #[test]
+fn keys_move_the_selection() {
+    let up = Up::start();
+    let lead = spawn(&up, &["orchestrator", "hold", "--alias", "lead"]);
+    for alias in ["one", "two"] {
+        spawn(&up, &["worker", "hold", "--parent", &lead, "--alias", alias]);
+    }
+    let mut screen = start(&up);
+    screen.until("two  holding");
+    for (keys, row) in [
+        ("g", "session"),
+        ("j", "root"),
+        ("\u{1b}[B", "lead"),
+        ("k", "root"),
+        ("\u{1b}[A", "session"),
+        ("\u{1b}[6~", "two"),
+        ("\u{1b}[5~", "session"),
+        ("\u{6}", "two"),
+        ("\u{2}", "session"),
+        ("G", "two"),
+        ("\u{1b}[H", "session"),
+        ("\u{1b}[F", "two"),
+        ("h", "lead"),
+        ("h", "▸ ● orchestrator  lead  +2"),
+        ("l", " ● orchestrator  lead  holding"),
+        ("\u{1b}[D", "▸ ● orchestrator  lead  +2"),
+        ("\u{1b}[C", " ● orchestrator  lead  holding"),
+        (" ", "▸ ● orchestrator  lead  +2"),
+        (" ", " ● orchestrator  lead  holding"),
+    ] {
+        screen.keys(keys);
+        screen.until_selected(row);
+    }
+    for (keys, text) in [
+        ("]", "[info]"),
+        ("[", "[transcript]"),
+        ("1", "needs you "),
+        ("2", "sessions and threads"),
+        ("f", "filter needs:me"),
+        ("f", "filter s:running"),
+        ("O", "ordered by tokens"),
+        ("c", "copied 0"),
+        ("?", "Previous row"),
+    ] {
+        screen.keys(keys);
+        screen.until(text);
+    }
+    screen.keys("\u{1b}");
+    screen.until_gone("Previous row");
+    screen.keys("\u{1b}OP");
+    screen.until("Previous row");
+    screen.keys("\u{1b}");
+    screen.until_gone("Previous row");
+    screen.keys("\u{1b}");
+    screen.until_gone("filter s:running");
+    // In the details, the keys that fold select a tab. `Enter` and `Tab` go there, `Esc` and `Tab` come back.
+    for (enter, leave) in [("\r", "\u{1b}"), ("\t", "\t")] {
+        screen.keys("gjj");
+        screen.until_selected("lead");
+        screen.keys(enter);
+        screen.keys("l");
+        screen.until("[info]");
+        screen.keys("h");
+        screen.until("[transcript]");
+        screen.keys(leave);
+        // In the details, the row is underlined.
+        screen.until_selected("lead");
+    }
+    screen.keys("o");
+    screen.until("a key returns to the screen");
+    screen.keys("\r");
+    screen.until("sessions and threads");
+    screen.keys("q");
+    assert_eq!(screen.finish().0, Some(0));
+}
+
+#[test]
+fn keys_deny_steer_and_reopen() {
+    let up = Up::start();
+    let mut screen = start(&up);
+    screen.until("no sessions");
+    let call = r#"{"tool_call":{"name":"read_file","args":{"path":"no-such-file"}}}"#;
+    for (keys, cause) in [("an", ""), ("aenot now\r", "not now")] {
+        let id = spawn(&up, &["worker", call, "--approve-tool", "read_file"]);
+        screen.until("⚑ 1 need you");
+        screen.keys(keys);
+        screen.until("DENIED");
+        screen.until_gone("need you");
+        let (_, approvals) = up.json(&[
+            "approvals",
+            "--all",
+            "--session",
+            thread(&up, &id)["session_id"].as_str().unwrap(),
+        ]);
+        assert!(approvals.to_string().contains(cause), "{approvals}");
+    }
+    let id = spawn(&up, &["worker", "hold", "--alias", "scout"]);
+    screen.until("● worker  scout");
+    screen.keys("\u{14}");
+    screen.until("[transcript]");
+    screen.keys("Sgo left\r");
+    screen.until("sent input");
+    screen.keys("xy");
+    screen.until_gone("● worker  scout");
+    screen.keys("w");
+    screen.until("■ worker  scout");
+    screen.keys("/a:scout\r");
+    screen.keys("G");
+    screen.until_selected("■ worker  scout");
+    screen.keys("R");
+    screen.until_gone("■ worker  scout");
+    screen.keys("q");
+    assert_eq!(screen.finish().0, Some(0));
+    assert_ne!(thread(&up, &id)["status"]["kind"], "STATUS_KIND_SHUTDOWN");
+}
+
+#[test]
 fn agents_are_spawned_from_the_screen() {
     let up = Up::start();
     spawn(&up, &["orchestrator", "hold", "--alias", "lead"]);

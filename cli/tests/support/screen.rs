@@ -68,6 +68,24 @@ impl Screen {
         }
     }
 
+    /// Reads until the selected row of a list has a text.
+    #[track_caller]
+    pub fn until_selected(&mut self, text: &str) {
+        let deadline = Instant::now() + TIME_LIMIT;
+        while !self.selected().is_some_and(|row| row.contains(text)) {
+            assert!(self.read(), "the command ended without {text:?}:\n{}", self.text());
+            assert!(Instant::now() < deadline, "{text:?} is not selected:\n{}", self.text());
+        }
+    }
+
+    /// Returns the text of the row that is drawn in reverse.
+    fn selected(&self) -> Option<String> {
+        let screen = self.emulator.screen();
+        let is_selected = |row: &u16| screen.cell(*row, 1).is_some_and(vt100::Cell::inverse);
+        let place = (0..screen.size().0.get()).find(is_selected)?;
+        Some(self.row(place))
+    }
+
     /// Types characters.
     pub fn keys(&mut self, keys: &str) {
         self.terminal().write_all(keys.as_bytes()).unwrap();

@@ -14,7 +14,7 @@ use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval, sleep},
 };
-use troupe_proto::supervisor::v1::{CreateSessionRequest, SetThreadNoteRequest};
+use troupe_proto::supervisor::v1::CreateSessionRequest;
 use troupe_tests::{client, process, terminal, tree::Tree};
 
 use crate::{
@@ -27,8 +27,10 @@ use crate::{
 
 /// Columns and rows of the terminal.
 const SIZE: (u16, u16) = (120, 40);
-/// Events a second.
-const RATE: u64 = 2_000;
+/// Calls a second.
+const RATE: u64 = 1_600;
+/// One of this many calls gives a thread another turn, which changes its status several times. The others set a note.
+const TURN_EVERY: usize = 20;
 /// Callers that cause the events.
 const WRITERS: u64 = 16;
 /// The begin of a synchronized update: one for each picture.
@@ -98,20 +100,23 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "The screen of `troupe top`",
         how: format!(
-            "{sessions} sessions with {threads} settled threads each, {RATE} events a second for {took:.0} s, on a terminal \
-             of {} by {}. A key that selects another row is pressed about ten times a second.",
+            "{sessions} sessions with {threads} settled threads each, {RATE} calls a second for {took:.0} s, on a terminal \
+             of {} by {}. Each {TURN_EVERY}th call gives a thread another turn, the others set a note. A key that selects \
+             another row is pressed about ten times a second.",
             SIZE.0, SIZE.1
         ),
         figures,
     }
 }
 
-/// Causes events at a fixed rate, spread over all threads. Returns their number.
-async fn events(trees: Vec<Tree>, time: Duration) -> usize {
+/// Makes calls at a fixed rate, spread over all threads. Returns the number of their events.
+async fn events(trees: Vec<Tree>, time: Duration) -> u64 {
     let mut targets = Vec::new();
+    let mut before = 0;
     for tree in &trees {
-        let threads = tree.threads().await;
-        targets.extend(threads.into_iter().map(|thread| (tree.client(), thread.thread_id)));
+        let threads = tree.threads().await.into_iter().filter(|thread| thread.depth > 0);
+        targets.extend(threads.map(|thread| (tree.clone(), thread.thread_id)));
+        before += tree.head().await;
     }
     let targets = Arc::new(targets);
     let mut writing = JoinSet::new();
@@ -125,19 +130,22 @@ async fn events(trees: Vec<Tree>, time: Duration) -> usize {
             while Instant::now() < end {
                 due.tick().await;
                 let place = (count * WRITERS as usize + writer as usize) * 7_919 % targets.len();
-                let (client, thread) = &targets[place];
-                let request = SetThreadNoteRequest {
-                    thread_id: thread.clone(),
-                    thread_note: format!("note {count}"),
-                    ..SetThreadNoteRequest::default()
-                };
-                client.clone().set_thread_note(request).await.unwrap();
+                let (tree, thread) = &targets[place];
+                if count % TURN_EVERY == 0 {
+                    tree.send(thread, "again").await;
+                } else {
+                    tree.note(thread, &format!("note {count}")).await;
+                }
                 count += 1;
             }
-            count
         });
     }
-    writing.join_all().await.into_iter().sum()
+    writing.join_all().await;
+    let mut after = 0;
+    for tree in &trees {
+        after += tree.head().await;
+    }
+    after - before
 }
 
 /// `troupe top` on a pseudo-terminal.
