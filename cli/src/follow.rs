@@ -264,6 +264,9 @@ pub(crate) struct OpenSession {
 /// An item of the watch of the session with this id, or the permanent error of the watch.
 type Item<M> = (String, Result<Update<M>>);
 
+/// Messages of all sessions that are received before they are taken.
+const MAX_READY: usize = 64;
+
 /// An item of [`AllSessions`].
 pub(crate) enum SessionsUpdate<M> {
     /// A session, or its roll-up, has changed.
@@ -298,7 +301,7 @@ pub(crate) struct AllSessions<W: Watch, F> {
 impl<W: Watch, F: Fn(&OpenSession) -> Option<W>> AllSessions<W, F> {
     /// Follows each of these sessions with the watch that the function returns.
     pub(crate) fn new(supervisor: Supervisor, sessions: WatchSessionsRequest, watch: F) -> Self {
-        let (sender, items) = mpsc::channel(1);
+        let (sender, items) = mpsc::channel(MAX_READY);
         Self {
             sessions: Follow::new(supervisor.clone(), sessions),
             supervisor,

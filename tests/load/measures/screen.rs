@@ -28,7 +28,7 @@ use crate::{
 /// Columns and rows of the terminal.
 const SIZE: (u16, u16) = (120, 40);
 /// Calls a second.
-const RATE: u64 = 1_600;
+const RATE: u64 = 1_700;
 /// One of this many calls gives a thread another turn, which changes its status several times. The others set a note.
 const TURN_EVERY: usize = 20;
 /// Callers that cause the events.

@@ -26,6 +26,7 @@ use std::{
     env,
     fs::{self, File},
     io::{self, IsTerminal as _},
+    iter,
     process::Stdio,
     time::{Duration, SystemTime},
 };
@@ -35,6 +36,7 @@ use crossterm::{
     clipboard::CopyToClipboard,
     event::{Event, KeyEventKind},
 };
+use futures::FutureExt as _;
 use ratatui::{buffer::Buffer, layout::Rect};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
@@ -78,6 +80,11 @@ use crate::{
 const FRAME: Duration = Duration::from_millis(33);
 /// Time from an update to its picture. All updates in this time make one picture.
 const BACKGROUND_FRAME: Duration = Duration::from_millis(200);
+/// Time between two readings of the updates. What arrives in this time is applied together, which wakes the process less
+/// often.
+const GATHER: Duration = Duration::from_millis(20);
+/// Maximum number of updates that are applied before keys are read again.
+const MAX_GATHERED: usize = 256;
 /// Interval at which times on the screen change.
 const TICK: Duration = Duration::from_secs(1);
 /// Time before a part of a session is read again. All events in this time cause one call.
@@ -267,6 +274,7 @@ impl Top<'_> {
         let mut stop = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
         // crossterm loses the event of a new size if a key is pressed at the same time.
         let mut resized = signal(SignalKind::window_change())?;
+        let mut gather_at = Instant::now();
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.state.size = self.screen.size()?;
@@ -307,9 +315,17 @@ impl Top<'_> {
                     self.state.apply_detail(&source, change);
                     self.draw_within(FRAME);
                 }
-                update = feed.next() => {
+                update = async {
+                    sleep_until(gather_at).await;
+                    feed.next().await
+                } => {
                     self.state.tick(SystemTime::now());
                     effects = self.state.apply(update?);
+                    let ready = iter::from_fn(|| feed.next().now_or_never());
+                    for update in ready.take(MAX_GATHERED) {
+                        effects.extend(self.state.apply(update?));
+                    }
+                    gather_at = Instant::now() + GATHER;
                     self.draw_within(BACKGROUND_FRAME);
                 }
                 _ = tick.tick() => {

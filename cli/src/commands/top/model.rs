@@ -333,22 +333,24 @@ struct Shape {
     approvals: usize,
     groups: usize,
     is_closed: bool,
-    /// The status of the thread, and why and since when it waits for a person.
-    thread: Option<(StatusKind, Option<(&'static str, Option<Timestamp>)>)>,
+    /// The status of the thread.
+    status: Option<StatusKind>,
+    /// Why and since when the thread waits for a person.
+    waits: Option<(&'static str, Option<Timestamp>)>,
 }
 
 impl Shape {
     fn of(view: &SessionView, thread: &str) -> Self {
+        let thread = view.thread(thread);
+        let since = |thread: &Thread| thread.status.as_ref().and_then(|status| status.since);
+        let waits = |thread| attention::reason(thread).map(|(what, _)| (what, since(thread)));
         Self {
             threads: view.threads().len(),
             approvals: view.approvals().len(),
             groups: view.groups().len(),
             is_closed: view.is_closed(),
-            thread: view.thread(thread).map(|thread| {
-                let since = thread.status.as_ref().and_then(|status| status.since);
-                let waits = attention::reason(thread).map(|(what, _)| (what, since));
-                (ui::status_of(thread), waits)
-            }),
+            status: thread.map(ui::status_of),
+            waits: thread.and_then(waits),
         }
     }
 }
