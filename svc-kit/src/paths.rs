@@ -13,12 +13,20 @@ use std::{
         fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     },
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use crate::private_file;
 
 /// The file with the id of the process that holds the data directory.
 const LOCK: &str = "LOCK";
+
+/// How often a lock that another process has is tried again.
+const LOCK_RETRIES: u32 = 20;
+
+/// Pause between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// The reason why a path cannot be used. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -175,7 +183,7 @@ impl DataDir {
             .create(path)
             .map_err(failed)?;
         let lock = File::open(path).map_err(failed)?;
-        match lock.try_lock() {
+        match lock_soon(&lock, pause) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(PathsError::InUse {
@@ -203,6 +211,23 @@ impl DataDir {
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "no event tells that a lock is free")]
+fn pause() {
+    thread::sleep(LOCK_PAUSE);
+}
+
+/// Locks a file. A process that was killed while it started another one leaves the lock to that one for a moment, until
+/// that one executes its program; so the lock is tried several times.
+fn lock_soon(file: &File, mut pause: impl FnMut()) -> Result<(), TryLockError> {
+    for _ in 0..LOCK_RETRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => pause(),
+            result => return result,
+        }
+    }
+    file.try_lock()
 }
 
 /// Writes the id of this process, which a second process shows in its error.
@@ -293,6 +318,26 @@ mod tests {
 
         drop(first);
         DataDir::open(&path).unwrap();
+    }
+
+    #[test]
+    fn lock_that_is_released_soon_is_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || File::open(directory.path()).unwrap();
+        let mut pauses = 0;
+        let mut first = Some(open());
+        first.as_ref().unwrap().try_lock().unwrap();
+        lock_soon(&open(), || {
+            pauses += 1;
+            first = None;
+        })
+        .unwrap();
+        assert_eq!(pauses, 1);
+        first = Some(open());
+        first.as_ref().unwrap().try_lock().unwrap();
+        let taken = lock_soon(&open(), || pauses += 1);
+        assert!(matches!(taken, Err(TryLockError::WouldBlock)));
+        assert_eq!(pauses, 1 + LOCK_RETRIES);
     }
 
     #[test]

@@ -9,7 +9,7 @@ import { Code, ConnectError, createClient, type CallOptions, type Client as Stub
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import type { Target } from "./config.js";
-import { ServiceError } from "./errors.js";
+import { ServiceError, TroupeError } from "./errors.js";
 import { ErrorInfoSchema, RetryInfoSchema } from "./gen/google/rpc/error_details_pb.js";
 import { ThreadRunnerService } from "./gen/troupe/supervisor/v1/runner_pb.js";
 import { AgentSupervisorService } from "./gen/troupe/supervisor/v1/supervisor_pb.js";
@@ -98,6 +98,7 @@ export class Caller {
   readonly runners: Stub<typeof ThreadRunnerService>;
   readonly #target: Target;
   readonly #connection: Http2SessionManager;
+  readonly #closed = new AbortController();
   /** A token of the data directory that the service rejected. Calls are then made without it. */
   #rejected = "";
 
@@ -115,7 +116,8 @@ export class Caller {
     const authorize: Interceptor = (next) => async (request) => {
       const token = this.#target.token.expose();
       if (token && token !== this.#rejected) request.header.set("authorization", `Bearer ${token}`);
-      return next(request);
+      // The connection manager would open another connection for a call that has just begun.
+      return next({ ...request, signal: AbortSignal.any([this.#closed.signal, request.signal]) });
     };
     const transport = createGrpcTransport({
       baseUrl: target.url,
@@ -128,16 +130,18 @@ export class Caller {
     this.runners = createClient(ThreadRunnerService, transport);
   }
 
-  /** Closes the connection and ends the calls. */
+  /** Closes the connection and ends the calls, streams and waits. */
   close(): void {
+    this.#closed.abort(new TroupeError("the client is closed"));
     this.#connection.abort();
   }
 
   /** Returns when the call can be made again. Throws its error if it cannot. */
   async recover(failure: unknown, patience: Patience, signal?: AbortSignal): Promise<void> {
-    signal?.throwIfAborted();
+    const ended = AbortSignal.any([this.#closed.signal, ...(signal ? [signal] : [])]);
+    ended.throwIfAborted();
     const error = serviceError(failure);
-    if (!this.#dropsToken(error)) await patience.wait(error, signal);
+    if (!this.#dropsToken(error)) await patience.wait(error, ended);
   }
 
   /** Repeats an attempt after a transient error. */

@@ -111,6 +111,20 @@ test("stream survives lost connections", async () => {
   assert.ok(relay.connections >= 5);
 });
 
+test("closed client ends its streams and waits", async () => {
+  await using pair = await Pair.start();
+  const client = await pair.connect();
+  const session = await client.session();
+  const thread = await session.spawn("worker", "hold");
+  const following = (async () => {
+    for await (const { kind } of session.events()) if (kind === "sessionClosed") return;
+  })();
+  const waits: Promise<unknown>[] = [thread.result(), following];
+  const ended = waits.map((wait) => assert.rejects(inTime(wait), /the client is closed/));
+  await client.close();
+  await Promise.all(ended);
+});
+
 test("call ends at its deadline", async () => {
   await using pair = await Pair.start();
   await using client = await pair.connect();
