@@ -67,6 +67,7 @@ pub(crate) async fn run(choice: programs::Choice, name: &str) -> Result<Answer> 
             ..CatalogueOptions::default()
         },
         sessions: SessionOptions::default(),
+        postgres: None,
         backups: None,
         runner: Some(RunnerOptions {
             programs: choice,

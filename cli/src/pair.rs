@@ -10,6 +10,7 @@ use std::{
 };
 
 use registry_svc::CatalogueOptions;
+use supervisor_log::store::PostgresOptions;
 use supervisor_svc::{BackupSettings, SessionOptions};
 use svc_kit::{
     admin::{Admin, AdminOptions},
@@ -53,6 +54,8 @@ pub(crate) struct PairOptions {
     pub(crate) catalogue: CatalogueOptions,
     /// Session limits and defaults.
     pub(crate) sessions: SessionOptions,
+    /// The database of the log. `None`: a file in the data directory.
+    pub(crate) postgres: Option<PostgresOptions>,
     /// Scheduled backups. `None` makes no backups.
     pub(crate) backups: Option<BackupSettings>,
     /// The configuration of the attached runner. `None` without a runner.
@@ -164,6 +167,7 @@ impl Pair {
         let mut supervision = supervisor_svc::Config::new(options.data_dir, listen::url_of(registry));
         supervision.registry_token = Some(secrets.service.clone().into());
         options.sessions.apply(&mut supervision).map_err(usage)?;
+        supervision.postgres = options.postgres;
         supervision.backups = options.backups;
         // Opened before the registry serves: from then on, the health check covers the whole pair.
         let opened = supervisor_svc::Supervisor::open(supervision).await.map_err(Error::of)?;

@@ -159,7 +159,7 @@ async fn settled(client: &mut Client, thread: &str) -> (StatusKind, String) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn undelivered_turn_is_dispatched_again() {
     let home = tempfile::tempdir().unwrap();
-    let (_process, mut client, channel) = support::start_with_channel(home.path()).await;
+    let (_process, mut client, channel) = support::start_with_channel(home.path(), &[]).await;
     let thread = spawn(&mut client).await;
     let waits = client
         .get_thread(GetThreadRequest {
@@ -227,7 +227,7 @@ async fn undelivered_turn_is_dispatched_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stop_is_delivered_when_the_runner_returns() {
     let home = tempfile::tempdir().unwrap();
-    let (_process, mut client, channel) = support::start_with_channel(home.path()).await;
+    let (_process, mut client, channel) = support::start_with_channel(home.path(), &[]).await;
     let thread = spawn(&mut client).await;
     let mut runner = Runner::attach(channel.clone(), Vec::new()).await;
     runner.start().await;

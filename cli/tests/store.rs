@@ -1,6 +1,8 @@
 //! Tests of `troupe store` on the data of real services: running, stopped, damaged and restored.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "../../supervisor-svc/log/tests/postgres_server/mod.rs"]
+mod postgres_server;
 mod support;
 
 use std::{
@@ -10,9 +12,10 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
+use postgres_server::Database;
 use serde_json::Value;
 use support::{
-    Client, TIME_LIMIT, log, start,
+    Client, TIME_LIMIT, log, start, start_with,
     up::{self, interrupt},
 };
 use tempfile::TempDir;
@@ -233,6 +236,56 @@ async fn listed(client: &mut Client, session: &str, token: &str) -> Result<usize
     answer
         .map(|listed| listed.into_inner().threads.len())
         .map_err(|status| status.code())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copied_log_continues_in_postgres() {
+    let database = Database::create();
+    let url = database.url();
+    let to = ["--store", url.as_str()];
+    let mut pair = Pair::start().await;
+    let events = log(&mut pair.client, &pair.session).await;
+    let refused = run(pair.home.path(), &[&["copy"], &to[..]].concat());
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stderr(&refused).contains("is in use by another troupe"),
+        "{}",
+        stderr(&refused)
+    );
+    let (session, thread) = (pair.session.clone(), pair.thread.clone());
+    let home = pair.stop().await;
+    let home = home.path();
+
+    for arguments in [
+        &["copy"][..],
+        &["migrate", "--store", "sqlite"],
+        &["copy", "--store", "postgres://host"],
+    ] {
+        let refused = run(home, arguments);
+        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("--store"), "{}", stderr(&refused));
+    }
+    let migrated = run(home, &[&["migrate"], &to[..]].concat());
+    assert_eq!(migrated.status.code(), Some(0), "{}", stderr(&migrated));
+    let copied = json(home, &[&["copy"], &to[..]].concat());
+    assert_eq!(copied["sessions"], Value::from(1));
+    let again = run(home, &[&["copy"], &to[..]].concat());
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        stderr(&again).contains("choose an empty database"),
+        "{}",
+        stderr(&again)
+    );
+
+    let (mut process, mut client) = start_with(home, &to).await;
+    assert_eq!(log(&mut client, &session).await[..events.len()], events);
+    let request = ListActiveAgentsRequest {
+        session_id: session,
+        ..ListActiveAgentsRequest::default()
+    };
+    let listed = client.list_active_agents(request).await.unwrap().into_inner().threads;
+    assert!(listed.iter().any(|listed| listed.thread_id == thread), "{listed:?}");
+    process.kill().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

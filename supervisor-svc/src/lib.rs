@@ -19,6 +19,7 @@ mod results;
 mod rpc;
 mod runners;
 mod service;
+mod store_options;
 mod tool_decisions;
 mod transcripts;
 mod use_cases;
@@ -35,4 +36,5 @@ pub use self::{
     registry_client::RegistryClient,
     rpc::{AUTHORITY, WaitLimits},
     service::{Config, OpenError, RunError, SERVICES, Supervisor, Surroundings},
+    store_options::StoreOptions,
 };

@@ -1,10 +1,9 @@
 //! The supervisor as a program of its own. It runs no agents: runners attach to it.
 
-use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Parser;
-use supervisor_log::store::PostgresOptions;
 use svc_kit::{
     admin::Admin,
     auth::{Authenticator, Trust},
@@ -20,7 +19,7 @@ use svc_kit::{
     token_file::TokenFile,
 };
 
-use crate::{BackupOptions, Config, SERVICES, SessionOptions, Supervisor};
+use crate::{BackupOptions, Config, SERVICES, SessionOptions, StoreOptions, Supervisor};
 
 /// Owns the tree of agent threads. Needs a registry; runners attach to it with the token in `runner.token`.
 ///
@@ -57,19 +56,9 @@ pub struct Options {
     /// Directory for sessions and tokens [default: `troupe` in the XDG data directory]
     #[arg(long, env = "TROUPE_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Database of the log: sqlite is a file in the data directory; postgres://USER@HOST/DATABASE is a PostgreSQL
-    /// database, over TLS unless the URL ends with ?sslmode=disable
-    #[arg(
-        long,
-        env = "TROUPE_STORE",
-        value_name = "sqlite|URL",
-        default_value = StoreUrl::SQLITE,
-        hide_env_values = true
-    )]
-    store: StoreUrl,
-    /// Password file of the PostgreSQL database; the first line is used, and read for each connection
-    #[arg(long, env = "TROUPE_STORE_PASSWORD_FILE", value_name = "FILE")]
-    store_password_file: Option<PathBuf>,
+    /// The store of the log.
+    #[command(flatten)]
+    store: StoreOptions,
     /// Limits of sessions.
     #[command(flatten)]
     sessions: SessionOptions,
@@ -100,45 +89,6 @@ impl AsRef<ServiceOptions> for Options {
     }
 }
 
-/// The value of `--store`. Errors and debug output do not show it, because it may contain a password.
-#[derive(Clone)]
-struct StoreUrl(String);
-
-impl StoreUrl {
-    const SQLITE: &str = "sqlite";
-
-    /// Returns how to connect to PostgreSQL, or `None` for SQLite.
-    fn postgres(&self, password_file: Option<PathBuf>) -> anyhow::Result<Option<PostgresOptions>> {
-        let Self(url) = self;
-        if url == Self::SQLITE {
-            anyhow::ensure!(
-                password_file.is_none(),
-                "--store-password-file needs --store with a PostgreSQL URL"
-            );
-            return Ok(None);
-        }
-        let options: PostgresOptions = url.parse().context("--store is neither sqlite nor a PostgreSQL URL")?;
-        Ok(Some(match password_file {
-            Some(path) => options.with_password_file(path),
-            None => options,
-        }))
-    }
-}
-
-impl FromStr for StoreUrl {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl fmt::Debug for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StoreUrl")
-    }
-}
-
 /// Serves until SIGINT or SIGTERM.
 ///
 /// # Errors
@@ -147,11 +97,7 @@ impl fmt::Debug for StoreUrl {
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let service = options.service;
     let program = Program::start("supervisor-svc", SERVICES, &service.admin).await?;
-    let postgres = options.store.postgres(options.store_password_file)?;
-    anyhow::ensure!(
-        postgres.is_none() || options.backups.backup_dir.is_none(),
-        "--backup-dir copies a SQLite log; for PostgreSQL, use the backups of the database"
-    );
+    let postgres = options.store.postgres(options.backups.backup_dir.is_some())?;
     let data_dir = match options.data_dir {
         Some(path) => path,
         None => paths::default_data_dir()?,
@@ -227,30 +173,5 @@ mod tests {
         assert_eq!(trust(false, true, true), Trust::Loopback);
         assert_eq!(trust(true, true, true), Trust::Nobody);
         assert_eq!(trust(true, false, true), Trust::Nobody);
-    }
-
-    #[test]
-    fn store_is_sqlite_or_postgres() {
-        let parsed = |url: &str, file: Option<PathBuf>| {
-            let Ok(url) = StoreUrl::from_str(url);
-            assert!(!format!("{url:?}").contains("secret"));
-            url.postgres(file).map_err(|error| format!("{error:#}"))
-        };
-        assert!(parsed("sqlite", None).unwrap().is_none());
-        let file = PathBuf::from("/etc/troupe/db-password");
-        let rejected = parsed("sqlite", Some(file.clone())).unwrap_err();
-        assert!(rejected.contains("--store-password-file"), "{rejected}");
-        let options = parsed("postgres://ann@db.example/log", Some(file)).unwrap().unwrap();
-        assert_eq!(options.to_string(), "db.example:5432/log");
-        let error = parsed("postgres://ann:secret@db.example/log?sslmode=prefer", None).unwrap_err();
-        assert!(
-            error.contains("sslmode is \"prefer\"") && !error.contains("secret"),
-            "{error}"
-        );
-        assert!(
-            parsed("mysql", None)
-                .unwrap_err()
-                .contains("neither sqlite nor a PostgreSQL URL")
-        );
     }
 }

@@ -36,9 +36,6 @@ pub(crate) const ROLE: &str = "--serve";
 /// The first argument of a process that is an agent.
 pub(crate) const AGENT: &str = "--agent";
 
-/// The variable with the URL of a PostgreSQL database that supervisors use instead of SQLite.
-const STORE: &str = "TROUPE_LOAD_STORE";
-
 const REGISTRY: &str = "registry";
 const SUPERVISOR: &str = "supervisor";
 const GUARDED: &str = "guarded";
@@ -95,6 +92,12 @@ impl Served {
     /// A supervisor over an empty data directory, with limits as high as they may be.
     pub(crate) async fn supervisor(registry: SocketAddr, upkeep: Upkeep) -> Self {
         Self::supervisor_over(new_data(), registry, upkeep).await
+    }
+
+    /// A supervisor whose log is in that database.
+    pub(crate) async fn supervisor_with(store: &str, registry: SocketAddr) -> Self {
+        let more = [url_of(registry), format!("{:?}", Upkeep::Usual), store.to_owned()];
+        Self::start(SUPERVISOR, new_data(), &more).await
     }
 
     /// A supervisor whose calls and connections have the usual limits.
@@ -210,14 +213,14 @@ pub(crate) async fn run(role: &[String]) {
             let serving = registry.unwrap().serve(listener, trusting(), limits(), Shutdown::new());
             Box::pin(serving).await.unwrap();
         }
-        [SUPERVISOR, data, registry, upkeep] => {
+        [SUPERVISOR, data, registry, upkeep, store @ ..] => {
             let data = DataDir::open(Path::new(data)).unwrap();
             let mut config = Config::new(data.path().to_owned(), (*registry).to_owned());
             config.limits = Limits::CEILING;
             config.max_group_items = 10_000;
             let upkeep = Upkeep::ALL.into_iter().find(|known| format!("{known:?}") == *upkeep);
             config.upkeep = upkeep.expect("an upkeep").limits();
-            config.postgres = env::var(STORE).ok().map(|url| url.parse().unwrap());
+            config.postgres = store.first().map(|url| url.parse().unwrap());
             let supervisor = Supervisor::open(config).await.unwrap();
             let observed = supervisor.clone();
             obey(move || observed.loaded_sessions() == 0);

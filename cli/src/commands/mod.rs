@@ -232,7 +232,7 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::Context(args) => context::run(args, context),
         Command::Completion(args) => completion::run(&args),
         Command::Doctor(args) => Box::pin(doctor::run(args, context)).await,
-        Command::Store(args) => store::run(args, context),
+        Command::Store(args) => Box::pin(store::run(args, context)).await,
         Command::SampleAgent(_) | Command::Hook(_) | Command::Man(_) => Ok(()),
     }
 }

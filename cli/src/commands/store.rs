@@ -13,8 +13,9 @@ use supervisor_core::{
 };
 use supervisor_log::{
     maintenance::{self, Backup, BackupState, Fault, MaintenanceError, Progress, Report},
-    store::ReadError,
+    store::{PostgresOptions, PostgresStore, ReadError},
 };
+use supervisor_svc::StoreOptions;
 use svc_kit::thread_token::RetiredKeys;
 use tokio_util::sync::CancellationToken;
 
@@ -35,8 +36,9 @@ Examples:
   troupe store restore ~/backups/monday --data-dir ~/restored
   troupe store compact
   troupe store rotate-keys
+  troupe store copy --store postgres://troupe@db.example.com/troupe
 
-Stop the service before `restore`, `compact` and `rotate-keys`. --data-dir selects the data.";
+Stop the service before `restore`, `compact`, `rotate-keys` and `copy`. --data-dir selects the data.";
 
 const VERIFY_HELP: &str = "\
 Examples:
@@ -94,6 +96,22 @@ Examples:
 
 Stop the service first. For a directory of scheduled backups, the newest complete one is restored. The backup is copied
 and verified before any file is replaced. Threads continue from the time of the backup; watchers start from a snapshot.";
+
+const COPY_HELP: &str = "\
+Examples:
+  troupe store copy --store postgres://troupe@db.example.com/troupe --store-password-file db-password
+  TROUPE_STORE=postgres://troupe@db.example.com/troupe troupe store copy --data-dir /var/lib/troupe
+
+Stop the service first. The log is verified, and then copied in one transaction into the database, which must have no
+sessions. Afterwards, start the service with the same --data-dir and --store. The log in the data directory does not
+change; do not start a service on it again.";
+
+const MIGRATE_HELP: &str = "\
+Example:
+  troupe store migrate --store postgres://owner@db.example.com/troupe
+
+The command creates the tables that this release needs. The service does the same when it starts; use the command if the
+role of the service may not create tables.";
 
 /// Minimum time between two updates of the progress display.
 const FRAME: Duration = Duration::from_millis(100);
@@ -157,6 +175,12 @@ enum Action {
         #[arg(long)]
         replace: bool,
     },
+    /// Copy the log into a PostgreSQL database; the service must be stopped
+    #[command(after_help = COPY_HELP)]
+    Copy(StoreOptions),
+    /// Create the tables of a PostgreSQL database
+    #[command(after_help = MIGRATE_HELP)]
+    Migrate(StoreOptions),
 }
 
 fn parse_session(text: &str) -> std::result::Result<SessionId, String> {
@@ -170,7 +194,7 @@ fn parse_kept(text: &str) -> std::result::Result<RetiredKeys, String> {
 }
 
 /// Does what is to be done.
-pub(crate) fn run(args: Args, context: &Context) -> Result<()> {
+pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     match args.action {
         Action::Verify => verify(context),
         Action::Dump { session, after } => dump(session, Sequence::new(after), context),
@@ -179,6 +203,8 @@ pub(crate) fn run(args: Args, context: &Context) -> Result<()> {
         Action::Backup { destination } => backup(&destination, context),
         Action::Backups { directory } => backups(&directory, context),
         Action::Restore { backup, replace } => restore(&backup, replace, context),
+        Action::Copy(store) => copy(&database(&store)?, context).await,
+        Action::Migrate(store) => migrate(&database(&store)?, context).await,
     }
 }
 
@@ -327,6 +353,48 @@ fn restore(backup: &Path, replace: bool, context: &Context) -> Result<()> {
     )
 }
 
+/// Returns the PostgreSQL database that the flags name.
+fn database(store: &StoreOptions) -> Result<PostgresOptions> {
+    let options = store
+        .postgres(false)
+        .map_err(|error| Error::usage(format!("{error:#}")))?;
+    options.ok_or_else(|| Error::usage("pass --store with the URL of a PostgreSQL database"))
+}
+
+async fn copy(database: &PostgresOptions, context: &Context) -> Result<()> {
+    let mut meter = Meter::new(context);
+    let done = maintenance::copy(&context.data_dir()?, database, &mut |progress| meter.show(progress)).await;
+    meter.clear();
+    let done = done.map_err(failure)?;
+    context.ui.answer(
+        || json!({ "database": database.to_string(), "sessions": done.sessions, "rows": done.rows }),
+        || {
+            format!(
+                "{} {}, {} copied into {}",
+                style::paint(style::GOOD, "✓"),
+                count(done.sessions, "session"),
+                count(done.rows, "row"),
+                sanitize::line(&database.to_string())
+            )
+        },
+    )
+}
+
+async fn migrate(database: &PostgresOptions, context: &Context) -> Result<()> {
+    let created = PostgresStore::migrate(database).await;
+    created.map_err(|error| Error::failure(sanitize::line(&error.to_string())))?;
+    context.ui.answer(
+        || json!({ "database": database.to_string() }),
+        || {
+            let database = sanitize::line(&database.to_string());
+            format!(
+                "{} {database} has the tables of this release",
+                style::paint(style::GOOD, "✓")
+            )
+        },
+    )
+}
+
 fn shown(path: &Path) -> String {
     sanitize::line(&path.to_string_lossy())
 }
@@ -354,6 +422,7 @@ impl Meter {
         let frame = match progress {
             Progress::Pages => "checking the file".to_owned(),
             Progress::Sessions { checked, of } => format!("checking sessions: {checked} of {of}"),
+            Progress::Rows { copied } => format!("copying rows: {copied}"),
         };
         self.drawn = Some(Instant::now());
         // The progress display is optional. If the terminal cannot be written to, writing the result reports the error.

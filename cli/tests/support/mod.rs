@@ -23,12 +23,17 @@ pub type Client = AgentSupervisorServiceClient<Channel>;
 
 /// Starts `up` with a home directory and connects once it is ready.
 pub async fn start(home: &Path) -> (Child, Client) {
-    let (process, client, _) = start_with_channel(home).await;
+    start_with(home, &[]).await
+}
+
+/// Like [`start`], with additional flags.
+pub async fn start_with(home: &Path, flags: &[&str]) -> (Child, Client) {
+    let (process, client, _) = start_with_channel(home, flags).await;
     (process, client)
 }
 
-/// Like [`start`], but also returns the connection, for other services of the supervisor.
-pub async fn start_with_channel(home: &Path) -> (Child, Client, Channel) {
+/// Like [`start_with`], but also returns the connection, for other services of the supervisor.
+pub async fn start_with_channel(home: &Path, flags: &[&str]) -> (Child, Client, Channel) {
     let ready = home.join("ready.json");
     let _ = fs::remove_file(&ready);
     let mut process = Command::new(env!("CARGO_BIN_EXE_troupe"))
@@ -46,6 +51,7 @@ pub async fn start_with_channel(home: &Path) -> (Child, Client, Channel) {
         .args(["--registry-listen", "127.0.0.1:0", "--supervisor-listen", "127.0.0.1:0"])
         .arg("--ready-file")
         .arg(&ready)
+        .args(flags)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -6,7 +6,9 @@
 mod postgres_server;
 
 use std::{
+    env, fs,
     net::TcpListener,
+    os::unix::fs::{PermissionsExt as _, symlink},
     path::PathBuf,
     sync::{
         Arc,
@@ -23,9 +25,11 @@ use supervisor_log::store::{
     AppendError, Batch, Created, EventStore, Mark, MarkKind, NewRecord, OpenError, PostgresError, PostgresOptions,
     PostgresStore, Refusal, StoredRecord, limits,
 };
+use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpStream, UnixStream},
+    task::{JoinHandle, block_in_place},
     time::{sleep, timeout},
 };
 use uuid::Uuid;
@@ -301,50 +305,164 @@ async fn tls_needs_right_authority_and_name() {
     assert!(error.to_string().contains("absent.pem"), "{error}");
 }
 
+/// Writers that append to a session each, whatever happens to the server.
+struct Writers {
+    store: Arc<PostgresStore>,
+    is_over: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+    tasks: Vec<JoinHandle<u64>>,
+}
+
+impl Writers {
+    async fn start(url: &str) -> Self {
+        const SESSIONS: u128 = 16;
+        let store = Arc::new(open(url).await.unwrap());
+        let (is_over, acknowledged) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let write = |number| {
+            let (store, is_over, acknowledged) = (Arc::clone(&store), Arc::clone(&is_over), Arc::clone(&acknowledged));
+            tokio::spawn(async move {
+                let session = session(number);
+                while store.create(None, batch(session, 0)).await != Ok(Created::New) {}
+                let mut head = 1;
+                while !is_over.load(Ordering::Acquire) {
+                    match store.append(batch(session, head)).await {
+                        Ok(()) => {
+                            head += 1;
+                            acknowledged.fetch_add(1, Ordering::Release);
+                        }
+                        Err(AppendError::Refused(_)) => {}
+                        Err(other) => panic!("after {head}: {other}"),
+                    }
+                }
+                head
+            })
+        };
+        let tasks = (0..SESSIONS).map(write).collect();
+        Self {
+            store,
+            is_over,
+            acknowledged,
+            tasks,
+        }
+    }
+
+    /// Waits for acknowledged writes.
+    async fn write_more(&self) {
+        let enough = self.acknowledged.load(Ordering::Acquire) + 500;
+        let written = async {
+            while self.acknowledged.load(Ordering::Acquire) < enough {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(SOON, written).await.unwrap();
+    }
+
+    /// Stops, and checks that each session has exactly the acknowledged records.
+    async fn finish(self) {
+        self.is_over.store(true, Ordering::Release);
+        for (number, head) in (0..).zip(join_all(self.tasks).await) {
+            assert_has_exactly(&self.store, session(number), head.unwrap()).await;
+        }
+        self.store.close().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crashes_lose_no_acknowledged_write() {
-    const SESSIONS: u128 = 16;
-    const CRASHES: usize = 5;
     let server = Server::start(&[]);
     let database = server.create_database();
-    let store = Arc::new(open(&server.url("postgres", &database)).await.unwrap());
-    let is_over = Arc::new(AtomicU8::new(0));
-    let writers = (0..SESSIONS).map(|number| {
-        let (store, is_over) = (Arc::clone(&store), Arc::clone(&is_over));
-        tokio::spawn(async move {
-            let session = session(number);
-            while store.create(None, batch(session, 0)).await != Ok(Created::New) {}
-            let mut head = 1;
-            while is_over.load(Ordering::Acquire) == 0 {
-                match store.append(batch(session, head)).await {
-                    Ok(()) => head += 1,
-                    Err(AppendError::Refused(_)) => {}
-                    Err(other) => panic!("after {head}: {other}"),
-                }
-            }
-            head
-        })
-    });
-    let writers: Vec<_> = writers.collect();
-    for _ in 0..CRASHES {
-        sleep(Duration::from_millis(700)).await;
-        let server = &server;
+    let writers = Writers::start(&server.url("postgres", &database)).await;
+    for _ in 0..5 {
+        writers.write_more().await;
         // The writers continue while the server is down.
-        tokio::task::block_in_place(|| server.crash());
-        assert!(store.head(session(0)).await.is_err());
-        tokio::task::block_in_place(|| server.resume());
-        store.head(session(0)).await.unwrap();
+        block_in_place(|| server.crash());
+        assert!(writers.store.head(session(0)).await.is_err());
+        block_in_place(|| server.resume());
     }
-    sleep(Duration::from_millis(700)).await;
-    is_over.store(1, Ordering::Release);
-    let mut total = 0;
-    for (number, head) in (0..).zip(join_all(writers).await) {
-        let head = head.unwrap();
-        assert_has_exactly(&store, session(number), head).await;
-        total += head;
+    writers.write_more().await;
+    writers.finish().await;
+}
+
+/// A link to the directory of the current primary, as a failover moves an address.
+struct Address(TempDir);
+
+impl Address {
+    fn of(server: &Server) -> Self {
+        let address = Self(tempfile::tempdir().unwrap());
+        fs::set_permissions(address.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        address.move_to(server);
+        address
     }
-    assert!(total > 1_000, "only {total} writes");
-    store.close().await;
+
+    fn move_to(&self, server: &Server) {
+        let new = self.0.path().join("new");
+        symlink(server.directory(), &new).unwrap();
+        fs::rename(new, self.link()).unwrap();
+    }
+
+    fn url(&self, database: &str) -> String {
+        let socket = self.link().display().to_string().replace('/', "%2F");
+        format!("postgres://postgres@{socket}/{database}")
+    }
+
+    fn link(&self) -> PathBuf {
+        self.0.path().join("primary")
+    }
+}
+
+/// `TROUPE_FAILOVERS` sets how often the primary is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failover_to_synchronous_standby_loses_no_acknowledged_write() {
+    let failovers = env::var("TROUPE_FAILOVERS").map_or(2, |count| count.parse().unwrap());
+    let mut primary = Server::start(&[]);
+    let address = Address::of(&primary);
+    let url = address.url(&primary.create_database());
+    let strict: PostgresOptions = url.parse().unwrap();
+    let strict = strict.require_standby();
+    let rejected = PostgresStore::open(strict.clone()).await.map(drop);
+    assert!(
+        matches!(rejected, Err(OpenError::Postgres(PostgresError::NoStandby))),
+        "{rejected:?}"
+    );
+    let writers = Writers::start(&url).await;
+    for _ in 0..failovers {
+        let standby = block_in_place(|| primary.standby());
+        block_in_place(|| primary.wait_for_standby());
+        PostgresStore::open(strict.clone()).await.unwrap().close().await;
+        writers.write_more().await;
+        block_in_place(|| primary.crash());
+        block_in_place(|| standby.promote());
+        address.move_to(&standby);
+        primary = standby;
+        writers.write_more().await;
+    }
+    writers.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failover_to_standby_that_lags_behind_stops_the_store() {
+    let primary = Server::start(&[]);
+    let database = primary.create_database();
+    let address = Address::of(&primary);
+    let store = open(&address.url(&database)).await.unwrap();
+    assert_eq!(store.create(None, batch(session(1), 0)).await, Ok(Created::New));
+    let standby = block_in_place(|| primary.standby());
+    block_in_place(|| standby.crash());
+    assert_eq!(store.append(batch(session(1), 1)).await, Ok(()));
+    block_in_place(|| primary.crash());
+    block_in_place(|| standby.resume());
+    block_in_place(|| standby.promote());
+    address.move_to(&standby);
+    let lost = loop {
+        match store.append(batch(session(1), 2)).await {
+            // The store has not connected yet.
+            Err(AppendError::Refused(_)) => {}
+            other => break other,
+        }
+    };
+    assert!(matches!(lost, Err(AppendError::Unknown(_))), "{lost:?}");
+    let next = open(&address.url(&database)).await.unwrap();
+    assert_has_exactly(&next, session(1), 1).await;
 }
 
 /// What a relay does with the next COMMIT.
@@ -436,14 +554,7 @@ async fn commit_without_confirmation_of_standby_is_not_acknowledged() {
     let database = server.create_database();
     let store = Arc::new(open(&server.url("postgres", &database)).await.unwrap());
     assert_eq!(store.create(None, batch(session(1), 0)).await, Ok(Created::New));
-    let standby = |name: &str| {
-        server.run(
-            "postgres",
-            &format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"),
-        );
-        server.run("postgres", "SELECT pg_reload_conf()");
-    };
-    standby("absent");
+    server.set_synchronous_standby("absent");
     let waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'troupe'";
     let (count, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let appends = tokio::spawn({
@@ -476,7 +587,7 @@ async fn commit_without_confirmation_of_standby_is_not_acknowledged() {
         "the server has reported success, but no standby has the record"
     );
     is_over.store(true, Ordering::Release);
-    standby("");
+    server.set_synchronous_standby("");
     assert_eq!(timeout(SOON, appends).await.unwrap().unwrap(), Ok(()));
 }
 

@@ -9,6 +9,7 @@ mod groups;
 mod idle;
 mod loads;
 mod memory;
+mod postgres;
 mod recovery;
 mod resolve;
 mod screen;
@@ -24,6 +25,7 @@ use crate::{figure::Chapter, plan::Plan};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Measure {
     Spawn,
+    Postgres,
     Resolve,
     Authorize,
     FanOut,
@@ -41,8 +43,9 @@ pub(crate) enum Measure {
 
 impl Measure {
     /// In the order of the documentation.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Spawn,
+        Self::Postgres,
         Self::Resolve,
         Self::Authorize,
         Self::FanOut,
@@ -61,6 +64,7 @@ impl Measure {
     const fn name(self) -> &'static str {
         match self {
             Self::Spawn => "spawn",
+            Self::Postgres => "postgres",
             Self::Resolve => "resolve",
             Self::Authorize => "authorize",
             Self::FanOut => "fan-out",
@@ -91,6 +95,7 @@ impl Measure {
     pub(crate) fn run(self, plan: Plan) -> LocalBoxFuture<'static, Chapter> {
         match self {
             Self::Spawn => Box::pin(spawn::run(plan)),
+            Self::Postgres => Box::pin(postgres::run(plan)),
             Self::Resolve => Box::pin(resolve::run(plan)),
             Self::Authorize => Box::pin(authorize::run(plan)),
             Self::FanOut => Box::pin(fan_out::run(plan)),

@@ -99,6 +99,7 @@ async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>>
             ..CatalogueOptions::default()
         },
         sessions: SessionOptions::default(),
+        postgres: None,
         backups: None,
         runner: Some(RunnerOptions::default()),
         trust_loopback: false,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use registry_svc::CatalogueOptions;
 use serde_json::{Value, json};
-use supervisor_svc::{BackupOptions, SessionOptions};
+use supervisor_svc::{BackupOptions, SessionOptions, StoreOptions};
 use svc_kit::{
     admin::AdminOptions,
     paths,
@@ -65,6 +65,9 @@ pub(crate) struct Args {
     /// The limits of sessions.
     #[command(flatten)]
     sessions: SessionOptions,
+    /// The store of the log.
+    #[command(flatten)]
+    store: StoreOptions,
     /// Scheduled backups.
     #[command(flatten)]
     backups: BackupOptions,
@@ -98,6 +101,7 @@ pub(crate) struct Args {
 
 impl Args {
     fn options(self, data_dir: PathBuf) -> Result<PairOptions> {
+        let postgres = self.store.postgres(self.backups.backup_dir.is_some());
         let backups = self.backups.settings(&data_dir);
         Ok(PairOptions {
             registry_listen: self.registry_listen,
@@ -106,6 +110,7 @@ impl Args {
             data_dir,
             catalogue: self.catalogue,
             sessions: self.sessions,
+            postgres: postgres.map_err(|error| Error::usage(format!("{error:#}")))?,
             backups: backups.map_err(|error| Error::usage(error.to_string()))?,
             runner: (!self.no_runner).then_some(RunnerOptions {
                 programs: self.programs,

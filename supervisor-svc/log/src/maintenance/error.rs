@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::{
     codec::DecodeError,
-    store::{MaintainError, OpenError, ReadError},
+    store::{ImportError, MaintainError, OpenError, ReadError},
 };
 
 /// The error of an operation on a data directory.
@@ -34,6 +34,9 @@ pub enum MaintenanceError {
     /// The database can't be packed or copied.
     #[error(transparent)]
     Store(#[from] MaintainError),
+    /// The log can't be copied into a database.
+    #[error(transparent)]
+    Import(#[from] ImportError),
     /// The log can't be read.
     #[error(transparent)]
     Read(#[from] ReadError),

@@ -1,11 +1,12 @@
 //! Operations on a data directory without its store: verify, read, compact, back up and restore its log, and rotate the
 //! keys of its threads' tokens.
 //!
-//! All operations except [`compact`], [`restore`] and [`rotate_keys`] work while a service is running. They read without
-//! a lock and never block the service.
+//! All operations except [`compact`], [`copy()`], [`restore`] and [`rotate_keys`] work while a service is running. They
+//! read without a lock and never block the service.
 
 mod backup;
 mod backup_dir;
+mod copy;
 mod error;
 mod events;
 mod references;
@@ -22,6 +23,7 @@ use svc_kit::{
 pub use self::{
     backup::{Backup, backup},
     backup_dir::{BackupDir, BackupState, StoredBackup, backups},
+    copy::{Copied, copy},
     error::MaintenanceError,
     events::{Events, events},
     restore::{Restored, restore},

@@ -27,7 +27,7 @@ use crate::{
     store::{Head, LogReader, RawContent, RawRecord, ReadError, SessionLog, Side, Snapshot},
 };
 
-/// Progress of a check.
+/// Progress of a check or a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The engine checks the pages of the file.
@@ -38,6 +38,11 @@ pub enum Progress {
         checked: u64,
         /// Number of sessions at the start.
         of: u64,
+    },
+    /// Rows are being copied into a database.
+    Rows {
+        /// Number of rows copied so far.
+        copied: u64,
     },
 }
 

@@ -299,6 +299,12 @@ pub enum PostgresError {
         /// The value found.
         found: String,
     },
+    /// The server has no synchronous standby, but one is required.
+    #[error(
+        "the server has no synchronous standby, which --require-standby asks for; set synchronous_standby_names, or start \
+         without --require-standby"
+    )]
+    NoStandby,
     /// Stored data that the store itself manages is invalid.
     #[error("the table \"meta\" has an invalid {key}: \"{value}\"")]
     Meta {
@@ -374,4 +380,37 @@ pub enum OpenError {
     /// Opening was cut short, as by the runtime's end.
     #[error("opening the database was cut short: {0}")]
     Interrupted(#[from] tokio::task::JoinError),
+}
+
+/// Why a log cannot be copied into a database.
+#[derive(Debug, Error)]
+pub enum ImportError {
+    /// The database has sessions.
+    #[error("the database {database} has sessions; nothing is overwritten, choose an empty database")]
+    Occupied {
+        /// The server and the name of the database.
+        database: String,
+    },
+    /// A value of the file has no place in the database.
+    #[error(
+        "a value of the column \"{column}\" of the table \"{table}\" is invalid; \"troupe store verify\" checks the log"
+    )]
+    Value {
+        /// The table.
+        table: &'static str,
+        /// The column.
+        column: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the log: {0}")]
+    File(#[from] rusqlite::Error),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Database(#[from] OpenError),
+}
+
+impl From<PostgresError> for ImportError {
+    fn from(error: PostgresError) -> Self {
+        Self::Database(error.into())
+    }
 }

@@ -38,7 +38,9 @@ pub use self::{
         Batch, Content, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, Mark, MarkKind, NewRecord,
         RequestHash, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
     },
-    error::{AppendError, Invalid, InvalidUrl, OpenError, PostgresError, ReadError, Refusal, Side, WriteError},
+    error::{
+        AppendError, ImportError, Invalid, InvalidUrl, OpenError, PostgresError, ReadError, Refusal, Side, WriteError,
+    },
     memory::MemoryStore,
     postgres::{PostgresOptions, PostgresStore},
     sqlite::{

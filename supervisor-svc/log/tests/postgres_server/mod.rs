@@ -12,7 +12,7 @@
 
 use std::{
     env, fs,
-    io::{Read as _, Seek as _, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -20,10 +20,17 @@ use std::{
         OnceLock,
         atomic::{AtomicU32, Ordering},
     },
+    thread,
 };
 
 /// The role that owns the server. It needs no password on the socket.
 const ROLE: &str = "postgres";
+
+/// The name of a standby.
+const STANDBY: &str = "standby";
+
+/// The number in the name of the pooler's socket.
+const POOLER_PORT: u16 = 6432;
 
 /// A running server.
 pub struct Server {
@@ -32,6 +39,12 @@ pub struct Server {
     /// Stops the server when the pipe to it is closed.
     guard: Child,
     databases: AtomicU32,
+}
+
+/// A pgbouncer in front of the shared server. It gives each transaction another connection of the server.
+struct Pooler {
+    /// Stops the program when the pipe to it is closed.
+    _guard: Child,
 }
 
 /// A database of a server. It is dropped at the end.
@@ -51,8 +64,7 @@ impl Server {
     /// Starts a server with settings of its own, such as `fsync=off`.
     pub fn start(settings: &[&str]) -> Self {
         let programs = programs();
-        let directory = output(unprivileged("mktemp").args(["--directory", "--tmpdir", "troupe-pg.XXXXXX"]));
-        let directory = PathBuf::from(directory.trim());
+        let directory = new_directory();
         let data = directory.join("data");
         output(
             unprivileged(programs.join("initdb"))
@@ -60,7 +72,8 @@ impl Server {
                 .args(["--encoding=UTF8", "--locale=C", "--no-sync", "--pgdata"])
                 .arg(&data),
         );
-        let access = "local all ann scram-sha-256\nlocal all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        let access = "local all ann scram-sha-256\nlocal all all trust\nlocal replication all trust\n\
+                      host all all 127.0.0.1/32 scram-sha-256\n";
         write(&data.join("pg_hba.conf"), access);
         let mut config = format!(
             "listen_addresses = ''\nunix_socket_directories = '{}'\nmax_connections = 200\nshared_buffers = 32MB\n",
@@ -71,6 +84,54 @@ impl Server {
             config.push_str(&format!("{name} = '{value}'\n"));
         }
         write(&data.join("postgresql.auto.conf"), &config);
+        Self::launch(programs, directory)
+    }
+
+    /// Copies the server and starts the copy as its standby.
+    pub fn standby(&self) -> Self {
+        let directory = new_directory();
+        let data = directory.join("data");
+        let source = format!(
+            "host={} user={ROLE} application_name={STANDBY}",
+            self.directory.display()
+        );
+        output(
+            unprivileged(self.programs.join("pg_basebackup"))
+                .args([
+                    "--dbname",
+                    &source,
+                    "--checkpoint=fast",
+                    "--no-sync",
+                    "--write-recovery-conf",
+                ])
+                .arg("--pgdata")
+                .arg(&data),
+        );
+        let copied = output(unprivileged("cat").arg(data.join("postgresql.auto.conf")));
+        let config = format!("{copied}unix_socket_directories = '{}'\n", directory.display());
+        write(&data.join("postgresql.auto.conf"), &config);
+        Self::launch(self.programs.clone(), directory)
+    }
+
+    /// Lets commits wait for the standby, once it is connected.
+    pub fn wait_for_standby(&self) {
+        self.set_synchronous_standby(STANDBY);
+        let state = "SELECT sync_state FROM pg_stat_replication";
+        while self.run(ROLE, state).trim() != "sync" {}
+    }
+
+    /// Sets the name of the synchronous standby. Without a name, commits wait for none.
+    pub fn set_synchronous_standby(&self, name: &str) {
+        self.run(ROLE, &format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"));
+        self.run(ROLE, "SELECT pg_reload_conf()");
+    }
+
+    /// Turns a standby into a primary.
+    pub fn promote(&self) {
+        output(&mut self.control("promote"));
+    }
+
+    fn launch(programs: PathBuf, directory: PathBuf) -> Self {
         let guard = unprivileged("sh")
             .args([
                 "-c",
@@ -179,9 +240,51 @@ impl Database {
         self.server.url(ROLE, &self.name)
     }
 
+    /// Returns its URL through a pooler of transactions.
+    pub fn pooled_url(&self) -> String {
+        static POOLER: OnceLock<Pooler> = OnceLock::new();
+        POOLER.get_or_init(|| Pooler::start(self.server));
+        let url = self.url();
+        let (server, database) = url.rsplit_once('/').unwrap();
+        format!("{server}:{POOLER_PORT}/{database}")
+    }
+
     /// Runs SQL in it.
     pub fn run(&self, sql: &str) -> String {
         self.server.run(&self.name, sql)
+    }
+}
+
+impl Pooler {
+    fn start(server: &Server) -> Self {
+        let directory = server.directory.display();
+        let config = format!(
+            "[databases]\n* = host={directory} user={ROLE}\n[pgbouncer]\nunix_socket_dir = {directory}\n\
+             listen_port = {POOLER_PORT}\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 4\n"
+        );
+        let config = server.write("pgbouncer.ini", &config);
+        let mut guard = unprivileged("sh")
+            .args([
+                "-c",
+                "\"$1\" \"$2\" & cat; kill \"$!\"; wait",
+                "sh",
+                "/usr/sbin/pgbouncer",
+            ])
+            .arg(config)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(guard.stderr.take().unwrap()).lines();
+        let is_up = log.any(|line| line.is_ok_and(|line| line.contains("process up")));
+        assert!(
+            is_up,
+            "pgbouncer does not start; install the Debian package pgbouncer, see .ci/install"
+        );
+        // The program must be able to write its log.
+        thread::spawn(move || log.for_each(drop));
+        Self { _guard: guard }
     }
 }
 
@@ -192,8 +295,11 @@ impl Drop for Database {
     }
 }
 
-/// Returns the directory of the newest installed server's programs.
+/// Returns the directory of the server's programs: that in `TROUPE_POSTGRES`, or else that of the newest installed server.
 fn programs() -> PathBuf {
+    if let Some(path) = env::var_os("TROUPE_POSTGRES") {
+        return path.into();
+    }
     let version = |path: &Path| -> Option<u32> { path.parent()?.file_name()?.to_str()?.parse().ok() };
     let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let installed = installed.map(|entry| entry.path().join("bin"));
@@ -203,6 +309,11 @@ fn programs() -> PathBuf {
     newest
         .or_else(|| env::split_paths(&env::var_os("PATH")?).find(|path| path.join("initdb").exists()))
         .expect("PostgreSQL is not installed; install the Debian package postgresql, see .ci/install")
+}
+
+fn new_directory() -> PathBuf {
+    let directory = output(unprivileged("mktemp").args(["--directory", "--tmpdir", "troupe-pg.XXXXXX"]));
+    PathBuf::from(directory.trim())
 }
 
 /// Returns a command that runs as the owner of the server. The server refuses to run as root.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
+mod copying;
 mod durability;
 mod file;
 mod log;
@@ -129,13 +130,30 @@ async fn on_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
     check(opened_postgres(&database).await).await;
 }
 
-/// Distributed databases have this isolation. Transactions fail where they would wait at the default one.
+/// Each transaction gets another connection of the server.
+async fn on_pooled_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
+    let database = Database::create();
+    let url = database.pooled_url();
+    check(Arc::new(PostgresStore::open(url.parse().unwrap()).await.unwrap())).await;
+}
+
+/// Distributed databases have this isolation. Transactions fail where they would wait at the default one, and each third
+/// COMMIT fails as it does there.
 async fn on_serializable_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
     let database = Database::create();
     database.run(&format!(
         "ALTER DATABASE {} SET default_transaction_isolation = serializable",
         database.name
     ));
+    // Creates the tables.
+    opened_postgres(&database).await.close().await;
+    database.run(
+        "CREATE SEQUENCE commits; \
+         CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF nextval('commits') % 3 = 0 THEN RAISE 'injected' USING ERRCODE = '40001'; END IF; RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER conflict AFTER UPDATE ON lanes DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION conflict()",
+    );
     check(opened_postgres(&database).await).await;
 }
 
@@ -208,6 +226,7 @@ macro_rules! conformance {
         checks!(memory, on_memory: $($check),*);
         checks!(sqlite, on_sqlite: $($check),*);
         checks!(postgres, on_postgres: $($check),*);
+        checks!(postgres_pooled, on_pooled_postgres: $($check),*);
         checks!(postgres_serializable, on_serializable_postgres: $($check),*);
     };
 }

@@ -1,4 +1,4 @@
-//! A connection to the database with its prepared statements.
+//! A connection to the database.
 
 use std::{
     future::poll_fn,
@@ -9,41 +9,50 @@ use std::{
     },
 };
 
-use futures::future::try_join_all;
+use bytes::Bytes;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     task::JoinHandle,
     time::timeout,
 };
 use tokio_postgres::{
-    AsyncMessage, Client, Connection as Driver, Error as SqlError, NoTls, Row, Socket, error::SqlState, types::ToSql,
+    AsyncMessage, Client, Connection as Driver, CopyInSink, Error as SqlError, NoTls, Row, Socket,
+    error::SqlState,
+    types::{ToSql, Type},
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{
-    options::PostgresOptions,
-    sql::{STATEMENTS, Statement},
-};
+use super::{options::PostgresOptions, sql::Statement};
 use crate::store::error::PostgresError;
 
 /// A parameter of a statement.
 pub(super) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
-/// A connection without prepared statements. Dropping it closes the connection.
-pub(super) struct BareConnection {
+/// A connection. Statements whose futures are polled together are sent together. Dropping it closes the connection.
+///
+/// Each statement is sent with its text, so that a pooler between the supervisor and the database may give each
+/// transaction another connection.
+pub(super) struct Connection {
     client: Client,
     driver: JoinHandle<()>,
     /// Whether the server stopped waiting for the synchronous standby.
     has_unconfirmed_commit: Arc<AtomicBool>,
 }
 
-impl BareConnection {
-    /// Connects and logs in.
+impl Connection {
+    /// Connects and logs in. A server that accepts connections may still never answer, so the time is bounded.
     ///
     /// # Errors
     /// See [`PostgresError`].
     pub(super) async fn open(options: &PostgresOptions) -> Result<Self, PostgresError> {
-        within_limit(options, Self::connect(options)).await
+        let limit = options.open_timeout();
+        match timeout(limit, Box::pin(Self::connect(options))).await {
+            Ok(result) => result,
+            Err(_) => Err(PostgresError::Unreachable {
+                server: options.to_string(),
+                cause: format!("no answer within {} s", limit.as_secs()),
+            }),
+        }
     }
 
     async fn connect(options: &PostgresOptions) -> Result<Self, PostgresError> {
@@ -71,47 +80,13 @@ impl BareConnection {
         })
     }
 
-    /// Runs a statement that is used only once in a while.
-    ///
-    /// # Errors
-    /// Errors of the database.
-    pub(super) async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, SqlError> {
-        self.client.query(sql, parameters).await
-    }
-}
-
-impl Drop for BareConnection {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
-}
-
-/// A connection with prepared statements. Statements whose futures are polled together are sent together.
-pub(super) struct Connection {
-    bare: BareConnection,
-    statements: Vec<tokio_postgres::Statement>,
-}
-
-impl Connection {
-    /// Connects and prepares all statements.
-    ///
-    /// # Errors
-    /// See [`PostgresError`].
-    pub(super) async fn open(options: &PostgresOptions) -> Result<Self, PostgresError> {
-        within_limit(options, async {
-            let bare = BareConnection::connect(options).await?;
-            let statements = try_join_all(STATEMENTS.iter().map(|sql| bare.client.prepare(sql))).await?;
-            Ok(Self { bare, statements })
-        })
-        .await
-    }
-
     /// Runs a statement and returns its rows.
     ///
     /// # Errors
     /// Errors of the database.
     pub(super) async fn query(&self, statement: Statement, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, SqlError> {
-        self.bare.client.query(self.prepared(statement), parameters).await
+        let (sql, parameters) = typed(statement, parameters);
+        self.client.query_typed(sql, &parameters).await
     }
 
     /// Runs a statement and returns its first row, if any.
@@ -131,46 +106,47 @@ impl Connection {
     /// # Errors
     /// Errors of the database.
     pub(super) async fn execute(&self, statement: Statement, parameters: &[Parameter<'_>]) -> Result<u64, SqlError> {
-        self.bare.client.execute(self.prepared(statement), parameters).await
+        let (sql, parameters) = typed(statement, parameters);
+        self.client.execute_typed(sql, &parameters).await
     }
 
-    /// Runs a statement that begins or ends a transaction.
+    /// Runs statements without parameters.
     ///
     /// # Errors
     /// Errors of the database.
     pub(super) async fn run(&self, sql: &str) -> Result<(), SqlError> {
-        self.bare.client.batch_execute(sql).await
+        self.client.batch_execute(sql).await
+    }
+
+    /// Begins to copy rows into a table.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub(super) async fn copy_in(&self, sql: &str) -> Result<CopyInSink<Bytes>, SqlError> {
+        self.client.copy_in(sql).await
     }
 
     /// Returns whether the connection is closed.
     pub(super) fn is_closed(&self) -> bool {
-        self.bare.client.is_closed()
+        self.client.is_closed()
     }
 
     /// Returns whether the server has committed something without the confirmation of its synchronous standby.
     pub(super) fn has_unconfirmed_commit(&self) -> bool {
-        self.bare.has_unconfirmed_commit.load(Ordering::Acquire)
-    }
-
-    fn prepared(&self, statement: Statement) -> &tokio_postgres::Statement {
-        // There is one for each value of the enum.
-        &self.statements[statement as usize]
+        self.has_unconfirmed_commit.load(Ordering::Acquire)
     }
 }
 
-/// Bounds the time of a connection attempt. A server that accepts connections may still never answer.
-async fn within_limit<T>(
-    options: &PostgresOptions,
-    opening: impl Future<Output = Result<T, PostgresError>>,
-) -> Result<T, PostgresError> {
-    let limit = options.open_timeout();
-    match timeout(limit, Box::pin(opening)).await {
-        Ok(result) => result,
-        Err(_) => Err(PostgresError::Unreachable {
-            server: options.to_string(),
-            cause: format!("no answer within {} s", limit.as_secs()),
-        }),
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
     }
+}
+
+/// Returns the text of a statement, and its parameters with their types.
+fn typed<'a>(statement: Statement, parameters: &[Parameter<'a>]) -> (&'static str, Vec<(Parameter<'a>, Type)>) {
+    let (sql, types) = statement.parts();
+    (sql, parameters.iter().copied().zip(types.iter().cloned()).collect())
 }
 
 /// Exchanges messages with the server until the connection ends. Notices arrive before the result of their statement.

@@ -4,7 +4,7 @@ use std::{error::Error as StdError, io};
 
 use tokio_postgres::{Error as SqlError, error::SqlState};
 
-use crate::store::error::{PostgresError, ReadError, Refusal};
+use crate::store::error::{ImportError, PostgresError, ReadError, Refusal};
 
 impl PostgresError {
     /// Classifies the error of a connection attempt.
@@ -56,6 +56,12 @@ pub(super) fn describe(error: &SqlError) -> String {
     text
 }
 
+impl From<SqlError> for ImportError {
+    fn from(error: SqlError) -> Self {
+        PostgresError::from(error).into()
+    }
+}
+
 impl From<SqlError> for ReadError {
     fn from(error: SqlError) -> Self {
         Self::Engine(describe(&error))
@@ -90,10 +96,10 @@ pub(super) fn meaning(error: &SqlError) -> Meaning {
     let code = database.code();
     match code.code().get(..2) {
         Some("22" | "23" | "21" | "54") => Meaning::Data,
-        Some("40") => Meaning::Conflict,
+        Some("40") if *code != SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => Meaning::Conflict,
         Some("53") if *code == SqlState::DISK_FULL => Meaning::Refused,
         Some("42" | "58") => Meaning::Refused,
-        // Shutdown, failover, lack of connections, a pooler that lost a prepared statement, and all unknown errors.
+        // Shutdown, failover, lack of connections, and all unknown errors.
         _ => Meaning::Lost,
     }
 }

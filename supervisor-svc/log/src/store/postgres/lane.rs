@@ -212,6 +212,11 @@ impl Lane {
                 return Attempt::Ended(Ending::Committed);
             }
             Ok(Ok(())) => "the wait for the synchronous standby was cancelled".to_owned(),
+            // The server has rolled the transaction back.
+            Ok(Err(error)) if meaning(&error) == Meaning::Conflict => {
+                self.connection = Some(connection);
+                return Attempt::Retry(refusal(&error));
+            }
             Ok(Err(error)) => describe(&error),
             Err(elapsed) => elapsed.to_string(),
         };

@@ -8,6 +8,7 @@ mod change;
 mod connection;
 mod error;
 mod group;
+mod import;
 mod job;
 mod lane;
 mod options;
@@ -29,6 +30,7 @@ use supervisor_core::{
 };
 use uuid::Uuid;
 
+pub(crate) use self::import::import;
 pub use self::options::PostgresOptions;
 use self::{
     change::Change,
@@ -76,6 +78,14 @@ impl PostgresStore {
             writer,
             log_id,
         })
+    }
+
+    /// Connects to the database and creates the tables if they are missing, without opening the log.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn migrate(options: &PostgresOptions) -> Result<(), OpenError> {
+        schema::prepare(options).await.map(drop)
     }
 
     fn write_batch(&self, kind: BatchKind, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>> {

@@ -37,6 +37,8 @@ const KEEPALIVE_RETRIES: u32 = 3;
 pub struct PostgresOptions {
     config: Config,
     password_file: Option<PathBuf>,
+    /// Whether the server must have a synchronous standby.
+    pub(super) requires_standby: bool,
     /// `None`: connections do not use TLS.
     tls: Option<ClientFiles>,
 }
@@ -46,6 +48,13 @@ impl PostgresOptions {
     #[must_use]
     pub fn with_password_file(mut self, path: PathBuf) -> Self {
         self.password_file = Some(path);
+        self
+    }
+
+    /// Rejects a server that has no synchronous standby.
+    #[must_use]
+    pub fn require_standby(mut self) -> Self {
+        self.requires_standby = true;
         self
     }
 
@@ -146,6 +155,7 @@ impl FromStr for PostgresOptions {
         Ok(Self {
             config,
             password_file: None,
+            requires_standby: false,
             tls,
         })
     }

@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use uuid::Uuid;
 
 use super::{
-    connection::BareConnection,
+    connection::Connection,
     options::PostgresOptions,
-    sql::{HAS_META, META, PUT_LOG_ID, PUT_VERSION, SCHEMA, SCHEMA_VERSION, SETTINGS},
+    sql::{SCHEMA, SCHEMA_VERSION, Statement},
 };
 use crate::store::error::{OpenError, PostgresError};
 
@@ -25,8 +25,8 @@ const ATTEMPTS: u32 = 3;
 /// # Errors
 /// See [`OpenError`]. A database of another schema version is not changed.
 pub(super) async fn prepare(options: &PostgresOptions) -> Result<Uuid, OpenError> {
-    let connection = BareConnection::open(options).await?;
-    check_settings(&connection).await?;
+    let connection = Connection::open(options).await?;
+    check_settings(&connection, options.requires_standby).await?;
     let version = version(&connection).await?;
     match version.cmp(&SCHEMA_VERSION) {
         Ordering::Equal => {}
@@ -41,9 +41,9 @@ pub(super) async fn prepare(options: &PostgresOptions) -> Result<Uuid, OpenError
     Ok(log_id(&connection).await?)
 }
 
-async fn check_settings(connection: &BareConnection) -> Result<(), PostgresError> {
+async fn check_settings(connection: &Connection, requires_standby: bool) -> Result<(), PostgresError> {
     let mut standbys = String::new();
-    for row in connection.query(SETTINGS, &[]).await? {
+    for row in connection.query(Statement::Settings, &[]).await? {
         let (name, value): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
         if let Some(setting) = DURABILITY_SETTINGS.into_iter().find(|setting| *setting == name)
             && value == "off"
@@ -58,6 +58,9 @@ async fn check_settings(connection: &BareConnection) -> Result<(), PostgresError
             "synchronous_standby_names" => value.clone_into(&mut standbys),
             _ => {}
         }
+    }
+    if standbys.is_empty() && requires_standby {
+        return Err(PostgresError::NoStandby);
     }
     if standbys.is_empty() {
         tracing::warn!(
@@ -80,11 +83,11 @@ fn check_server_version(value: &str) -> Result<(), PostgresError> {
 }
 
 /// Returns the schema version of the database. Zero if it has no tables, or not all of them.
-async fn version(connection: &BareConnection) -> Result<i64, PostgresError> {
-    if connection.query(HAS_META, &[]).await?.is_empty() {
+async fn version(connection: &Connection) -> Result<i64, PostgresError> {
+    if connection.query(Statement::HasMeta, &[]).await?.is_empty() {
         return Ok(0);
     }
-    let rows = connection.query(META, &[&"schema_version"]).await?;
+    let rows = connection.query(Statement::Meta, &[&"schema_version"]).await?;
     let Some(row) = rows.first() else { return Ok(0) };
     let value: String = row.try_get(0)?;
     value.parse().map_err(|_| PostgresError::Meta {
@@ -94,10 +97,10 @@ async fn version(connection: &BareConnection) -> Result<i64, PostgresError> {
 }
 
 /// Creates the tables and then records their version. An interruption in between is repaired by the next start.
-async fn create_tables(connection: &BareConnection) -> Result<(), PostgresError> {
+async fn create_tables(connection: &Connection) -> Result<(), PostgresError> {
     for step in SCHEMA {
         let mut attempt = 1;
-        while let Err(error) = connection.query(step, &[]).await.map_err(PostgresError::from) {
+        while let Err(error) = connection.run(step).await.map_err(PostgresError::from) {
             if attempt == ATTEMPTS || matches!(error, PostgresError::Permission { .. }) {
                 return Err(error);
             }
@@ -105,15 +108,15 @@ async fn create_tables(connection: &BareConnection) -> Result<(), PostgresError>
         }
     }
     let version = SCHEMA_VERSION.to_string();
-    connection.query(PUT_VERSION, &[&version]).await?;
+    connection.query(Statement::PutVersion, &[&version]).await?;
     Ok(())
 }
 
 /// Returns the log's id, which is assigned when the log is first opened.
-async fn log_id(connection: &BareConnection) -> Result<Uuid, PostgresError> {
+async fn log_id(connection: &Connection) -> Result<Uuid, PostgresError> {
     let new = Uuid::new_v4().to_string();
-    connection.query(PUT_LOG_ID, &[&new]).await?;
-    let rows = connection.query(META, &[&"log_id"]).await?;
+    connection.query(Statement::PutLogId, &[&new]).await?;
+    let rows = connection.query(Statement::Meta, &[&"log_id"]).await?;
     let value: String = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or_default();
     Uuid::parse_str(&value).map_err(|_| PostgresError::Meta { key: "log_id", value })
 }

@@ -1,9 +1,10 @@
 //! Every SQL statement of the engine.
 //!
 //! The statements use only what PostgreSQL-compatible distributed databases have too: no LISTEN or NOTIFY, advisory
-//! locks, sequences, savepoints, triggers or SKIP LOCKED, and no clock of the database. A test checks this. Each
-//! prepared statement names the session or another key, and binary columns hold texts, so that neither the collation
-//! nor the encoding of the database matters.
+//! locks, sequences, savepoints, triggers or SKIP LOCKED, and no clock of the database. A test checks this. Binary
+//! columns hold texts, so that neither the collation nor the encoding of the database matters.
+
+use tokio_postgres::types::Type;
 
 /// The version of the schema, stored in `meta`. Each change of the tables increments it.
 pub(super) const SCHEMA_VERSION: i64 = 1;
@@ -18,24 +19,6 @@ pub(super) const COMMIT: &str = "COMMIT";
 
 /// Abandons a group.
 pub(super) const ROLLBACK: &str = "ROLLBACK";
-
-/// Returns a row if the table `meta` exists and the role may use it.
-pub(super) const HAS_META: &str =
-    "SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = 'meta'";
-
-/// Returns a value of `meta`.
-pub(super) const META: &str = "SELECT value FROM meta WHERE key = $1";
-
-/// Stores the schema version.
-pub(super) const PUT_VERSION: &str = "INSERT INTO meta (key, value) VALUES ('schema_version', $1) \
-     ON CONFLICT (key) DO UPDATE SET value = excluded.value";
-
-/// Stores the log's id unless one is stored.
-pub(super) const PUT_LOG_ID: &str = "INSERT INTO meta (key, value) VALUES ('log_id', $1) ON CONFLICT (key) DO NOTHING";
-
-/// Returns the settings that durability requires, and others that operators ask about.
-pub(super) const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN \
-     ('fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names', 'server_version_num')";
 
 /// Creates the tables. Each step is one statement that can be repeated.
 ///
@@ -80,168 +63,196 @@ pub(super) const SCHEMA: [&str; 21] = [
     "CREATE TABLE IF NOT EXISTS summaries (session uuid PRIMARY KEY, sequence int8 NOT NULL, bytes bytea NOT NULL)",
 ];
 
-/// Defines the prepared statements.
+/// Defines the statements.
 macro_rules! statements {
-    ($($name:ident = $sql:literal;)*) => {
-        /// A prepared statement.
+    ($($name:ident($($parameter:ident),*) = $sql:literal;)*) => {
+        /// A statement with parameters.
         #[derive(Clone, Copy, Debug)]
         pub(super) enum Statement {
             $($name,)*
         }
 
-        /// The prepared statements in the order of [`Statement`].
-        pub(super) const STATEMENTS: &[&str] = &[$($sql),*];
+        impl Statement {
+            /// Returns the text, and the types of the parameters.
+            pub(super) const fn parts(self) -> (&'static str, &'static [Type]) {
+                match self {
+                    $(Self::$name => ($sql, &[$(Type::$parameter),*]),)*
+                }
+            }
+        }
+
+        #[cfg(test)]
+        const STATEMENTS: &[Statement] = &[$(Statement::$name),*];
     };
 }
 
 statements! {
+    // The database. The table `meta` is found only if the role may use it.
+    HasMeta() = "SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = 'meta'";
+    Meta(TEXT) = "SELECT value FROM meta WHERE key = $1";
+    PutVersion(TEXT) = "INSERT INTO meta (key, value) VALUES ('schema_version', $1) ON CONFLICT (key) \
+        DO UPDATE SET value = excluded.value";
+    PutLogId(TEXT) = "INSERT INTO meta (key, value) VALUES ('log_id', $1) ON CONFLICT (key) DO NOTHING";
+    Settings() = "SELECT name, setting FROM pg_settings \
+        WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names', \
+        'server_version_num')";
+    Columns(TEXT) = "SELECT column_name::text, udt_name::text FROM information_schema.columns \
+        WHERE table_schema = current_schema() AND table_name = $1 ORDER BY ordinal_position";
+
     // Lanes.
-    StartLane = "INSERT INTO lanes (lane, committed) VALUES ($1, 0) ON CONFLICT (lane) DO NOTHING";
-    Advance = "UPDATE lanes SET committed = $2::int8 WHERE lane = $1 AND committed = $2::int8 - 1";
-    Settle = "UPDATE lanes SET committed = committed WHERE lane = $1 RETURNING committed";
-    EndLane = "DELETE FROM lanes WHERE lane = $1";
+    StartLane(UUID) = "INSERT INTO lanes (lane, committed) VALUES ($1, 0) ON CONFLICT (lane) DO NOTHING";
+    Advance(UUID, INT8) = "UPDATE lanes SET committed = $2 WHERE lane = $1 AND committed = $2 - 1";
+    Settle(UUID) = "UPDATE lanes SET committed = committed WHERE lane = $1 RETURNING committed";
+    EndLane(UUID) = "DELETE FROM lanes WHERE lane = $1";
 
     // Batches.
-    MoveHeads = "UPDATE sessions AS s SET head = i.after, due = i.due \
-        FROM unnest($1::uuid[], $2::int8[], $3::int8[], $4::int8[], $5::int8[]) \
-        AS i (session, expected, epoch, after, due) \
-        WHERE s.session = i.session AND s.head = i.expected AND s.epoch = i.epoch RETURNING s.session";
-    Heads = "SELECT session, head, epoch FROM sessions WHERE session = ANY($1::uuid[])";
-    ForgetExpiredCreations = "DELETE FROM creations AS c USING unnest($1::bytea[], $2::bytea[], $3::int8[]) \
-        AS i (creator, request_id, present) \
+    MoveHeads(UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY) =
+        "UPDATE sessions AS s SET head = i.after, due = i.due \
+        FROM unnest($1, $2, $3, $4, $5) AS i (session, expected, epoch, after, due) WHERE s.session = i.session \
+        AND s.head = i.expected AND s.epoch = i.epoch RETURNING s.session";
+    Heads(UUID_ARRAY) = "SELECT session, head, epoch FROM sessions WHERE session = ANY($1)";
+    ForgetExpiredCreations(BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY) =
+        "DELETE FROM creations AS c USING unnest($1, $2, $3) AS i (creator, request_id, present) \
         WHERE c.creator = i.creator AND c.request_id = i.request_id AND c.expires <= i.present";
-    InsertCreations = "INSERT INTO creations (creator, request_id, hash, session, expires) \
-        SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::uuid[], $5::int8[]) \
+    InsertCreations(BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, UUID_ARRAY, INT8_ARRAY) =
+        "INSERT INTO creations (creator, request_id, hash, session, expires) SELECT * FROM unnest($1, $2, $3, $4, $5) \
         ON CONFLICT (creator, request_id) DO NOTHING RETURNING session";
-    InsertSessions = "INSERT INTO sessions (session, head, epoch, due) SELECT i.session, i.head, i.epoch, i.due \
-        FROM unnest($1::uuid[], $2::int8[], $3::int8[], $4::int8[], $5::bytea[], $6::bytea[]) \
-        AS i (session, head, epoch, due, creator, request_id) WHERE i.creator IS NULL OR EXISTS (\
-        SELECT 1 FROM creations AS c \
-        WHERE c.creator = i.creator AND c.request_id = i.request_id AND c.session = i.session) \
-        ON CONFLICT (session) DO NOTHING RETURNING session";
-    InsertThreads = "INSERT INTO threads (thread, session) SELECT * FROM unnest($1::uuid[], $2::uuid[]) \
+    InsertSessions(UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY) =
+        "INSERT INTO sessions (session, head, epoch, due) SELECT i.session, i.head, i.epoch, i.due \
+        FROM unnest($1, $2, $3, $4, $5, $6) AS i (session, head, epoch, due, creator, request_id) \
+        WHERE i.creator IS NULL OR EXISTS (SELECT 1 FROM creations AS c WHERE c.creator = i.creator \
+        AND c.request_id = i.request_id AND c.session = i.session) ON CONFLICT (session) DO NOTHING RETURNING session";
+    InsertThreads(UUID_ARRAY, UUID_ARRAY) = "INSERT INTO threads (thread, session) SELECT * FROM unnest($1, $2) \
         ON CONFLICT (thread) DO NOTHING";
-    Threads = "SELECT thread, session FROM threads WHERE thread = ANY($1::uuid[])";
-    InsertRecords = "INSERT INTO records (session, sequence, crc, bytes) \
-        SELECT * FROM unnest($1::uuid[], $2::int8[], $3::int4[], $4::bytea[])";
-    InsertMarks = "INSERT INTO marks (session, kind, sequence, thread) \
-        SELECT * FROM unnest($1::uuid[], $2::int2[], $3::int8[], $4::uuid[])";
-    InsertContents = "WITH new AS (INSERT INTO contents (session, digest, crc, bytes) \
-        SELECT * FROM unnest($1::uuid[], $2::bytea[], $3::int4[], $4::bytea[]) \
+    Threads(UUID_ARRAY) = "SELECT thread, session FROM threads WHERE thread = ANY($1)";
+    InsertRecords(UUID_ARRAY, INT8_ARRAY, INT4_ARRAY, BYTEA_ARRAY) =
+        "INSERT INTO records (session, sequence, crc, bytes) SELECT * FROM unnest($1, $2, $3, $4)";
+    InsertMarks(UUID_ARRAY, INT2_ARRAY, INT8_ARRAY, UUID_ARRAY) =
+        "INSERT INTO marks (session, kind, sequence, thread) SELECT * FROM unnest($1, $2, $3, $4)";
+    InsertContents(UUID_ARRAY, BYTEA_ARRAY, INT4_ARRAY, BYTEA_ARRAY) =
+        "WITH new AS (INSERT INTO contents (session, digest, crc, bytes) SELECT * FROM unnest($1, $2, $3, $4) \
         ON CONFLICT (session, digest) DO NOTHING RETURNING session, octet_length(bytes) AS bytes) \
-        UPDATE sessions AS s SET content_bytes = s.content_bytes + i.bytes \
-        FROM (SELECT session, sum(bytes)::int8 AS bytes FROM new GROUP BY session) AS i WHERE s.session = i.session";
-    PutRequests = "INSERT INTO requests (session, scope, request_id, hash, outcome, expires, crc) \
-        SELECT * FROM unnest($1::uuid[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6::int8[], $7::int4[]) \
-        ON CONFLICT (session, scope, request_id) DO UPDATE SET hash = excluded.hash, outcome = excluded.outcome, \
-        expires = excluded.expires, crc = excluded.crc";
+        UPDATE sessions AS s SET content_bytes = s.content_bytes + i.bytes FROM \
+        (SELECT session, sum(bytes)::int8 AS bytes FROM new GROUP BY session) AS i WHERE s.session = i.session";
+    PutRequests(UUID_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY, INT4_ARRAY) =
+        "INSERT INTO requests (session, scope, request_id, hash, outcome, expires, crc) SELECT * \
+        FROM unnest($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (session, scope, request_id) \
+        DO UPDATE SET hash = excluded.hash, outcome = excluded.outcome, expires = excluded.expires, crc = excluded.crc";
 
     // Other writes.
-    LockSession = "SELECT head, epoch, oldest, content_bytes FROM sessions WHERE session = $1 FOR UPDATE";
-    Claim = "UPDATE sessions SET epoch = epoch + 1 WHERE session = $1 RETURNING epoch";
-    PutSnapshot = "INSERT INTO snapshots (session, sequence, crc, bytes) VALUES ($1, $2, $3, $4) \
+    LockSession(UUID) = "SELECT head, epoch, oldest, content_bytes FROM sessions WHERE session = $1 FOR UPDATE";
+    Claim(UUID) = "UPDATE sessions SET epoch = epoch + 1 WHERE session = $1 RETURNING epoch";
+    PutSnapshot(UUID, INT8, INT4, BYTEA) =
+        "INSERT INTO snapshots (session, sequence, crc, bytes) VALUES ($1, $2, $3, $4) \
         ON CONFLICT (session) DO UPDATE SET sequence = excluded.sequence, crc = excluded.crc, bytes = excluded.bytes \
         WHERE excluded.sequence >= snapshots.sequence";
-    SnapshotSequence = "SELECT sequence FROM snapshots WHERE session = $1";
-    SetOldest = "UPDATE sessions SET oldest = greatest(oldest, $2) WHERE session = $1";
-    DeleteExpiredEvidence = "DELETE FROM records WHERE session = $1 AND sequence IN (\
-        SELECT sequence FROM marks WHERE session = $1 AND kind = $2 AND sequence <= $3 AND NOT EXISTS (\
-        SELECT 1 FROM marks AS other WHERE other.session = $1 AND other.sequence = marks.sequence \
-        AND other.kind <> $2))";
-    DeleteExpiredMarks = "DELETE FROM marks WHERE session = $1 AND kind = $2 AND sequence <= $3";
-    KeepMarks = "INSERT INTO marks (session, kind, sequence, thread) \
-        SELECT $1::uuid, * FROM unnest($2::int2[], $3::int8[], $4::uuid[]) ON CONFLICT DO NOTHING";
-    Compact = "DELETE FROM records WHERE session = $1 AND sequence IN (\
-        SELECT sequence FROM records WHERE session = $1 AND sequence > $2 AND sequence <= $3 AND NOT EXISTS (\
-        SELECT 1 FROM marks WHERE marks.session = $1 AND marks.sequence = records.sequence) \
-        ORDER BY sequence LIMIT $4)";
-    PutSummary = "INSERT INTO summaries (session, sequence, bytes) VALUES ($1, $2, $3) \
+    SnapshotSequence(UUID) = "SELECT sequence FROM snapshots WHERE session = $1";
+    SetOldest(UUID, INT8) = "UPDATE sessions SET oldest = greatest(oldest, $2) WHERE session = $1";
+    DeleteExpiredEvidence(UUID, INT2, INT8) = "DELETE FROM records WHERE session = $1 AND sequence IN (SELECT sequence \
+        FROM marks WHERE session = $1 AND kind = $2 AND sequence <= $3 AND NOT EXISTS (SELECT 1 FROM marks AS other \
+        WHERE other.session = $1 AND other.sequence = marks.sequence AND other.kind <> $2))";
+    DeleteExpiredMarks(UUID, INT2, INT8) = "DELETE FROM marks WHERE session = $1 AND kind = $2 AND sequence <= $3";
+    KeepMarks(UUID, INT2_ARRAY, INT8_ARRAY, UUID_ARRAY) =
+        "INSERT INTO marks (session, kind, sequence, thread) SELECT $1, * FROM unnest($2, $3, $4) \
+        ON CONFLICT DO NOTHING";
+    Compact(UUID, INT8, INT8, INT8) = "DELETE FROM records WHERE session = $1 AND sequence IN (SELECT sequence \
+        FROM records WHERE session = $1 AND sequence > $2 AND sequence <= $3 AND NOT EXISTS (SELECT 1 FROM marks \
+        WHERE marks.session = $1 AND marks.sequence = records.sequence) ORDER BY sequence LIMIT $4)";
+    PutSummary(UUID, INT8, BYTEA) = "INSERT INTO summaries (session, sequence, bytes) VALUES ($1, $2, $3) \
         ON CONFLICT (session) DO UPDATE SET sequence = excluded.sequence, bytes = excluded.bytes";
-    PutCursor = "INSERT INTO cursors (session, name, value) VALUES ($1, $2, $3) \
+    PutCursor(BYTEA, BYTEA, BYTEA) = "INSERT INTO cursors (session, name, value) VALUES ($1, $2, $3) \
         ON CONFLICT (session, name) DO UPDATE SET value = excluded.value";
-    DeleteCursor = "DELETE FROM cursors WHERE session = $1 AND name = $2";
-    DeleteSession = "DELETE FROM sessions WHERE session = $1";
-    DeleteMarks = "DELETE FROM marks WHERE session = $1";
-    DeleteSummary = "DELETE FROM summaries WHERE session = $1";
-    DeleteRecords = "DELETE FROM records WHERE session = $1";
-    DeleteContents = "DELETE FROM contents WHERE session = $1";
-    DeleteTranscripts = "DELETE FROM transcripts WHERE session = $1";
-    DeleteEntries = "DELETE FROM entries WHERE session = $1";
-    DeleteRequests = "DELETE FROM requests WHERE session = $1";
-    DeleteSnapshot = "DELETE FROM snapshots WHERE session = $1";
-    DeleteCreations = "DELETE FROM creations WHERE session = $1";
-    DeleteCursors = "DELETE FROM cursors WHERE session = $1";
-    DeleteThreads = "DELETE FROM threads WHERE session = $1 AND thread = ANY($2::uuid[])";
-    ForgetRequests = "DELETE FROM requests WHERE (session, scope, request_id) IN \
+    DeleteCursor(BYTEA, BYTEA) = "DELETE FROM cursors WHERE session = $1 AND name = $2";
+    DeleteSession(UUID) = "DELETE FROM sessions WHERE session = $1";
+    DeleteMarks(UUID) = "DELETE FROM marks WHERE session = $1";
+    DeleteSummary(UUID) = "DELETE FROM summaries WHERE session = $1";
+    DeleteRecords(UUID) = "DELETE FROM records WHERE session = $1";
+    DeleteContents(UUID) = "DELETE FROM contents WHERE session = $1";
+    DeleteTranscripts(UUID) = "DELETE FROM transcripts WHERE session = $1";
+    DeleteEntries(UUID) = "DELETE FROM entries WHERE session = $1";
+    DeleteRequests(UUID) = "DELETE FROM requests WHERE session = $1";
+    DeleteSnapshot(UUID) = "DELETE FROM snapshots WHERE session = $1";
+    DeleteCreations(UUID) = "DELETE FROM creations WHERE session = $1";
+    DeleteCursors(BYTEA) = "DELETE FROM cursors WHERE session = $1";
+    DeleteThreads(UUID, UUID_ARRAY) = "DELETE FROM threads WHERE session = $1 AND thread = ANY($2)";
+    ForgetRequests(INT8, INT8) = "DELETE FROM requests WHERE (session, scope, request_id) IN \
         (SELECT session, scope, request_id FROM requests WHERE expires <= $1 LIMIT $2)";
-    ForgetCreations = "DELETE FROM creations WHERE (creator, request_id) IN \
-        (SELECT creator, request_id FROM creations WHERE expires <= $1 LIMIT $2)";
+    ForgetCreations(INT8, INT8) = "DELETE FROM creations WHERE (creator, request_id) IN (SELECT creator, request_id \
+        FROM creations WHERE expires <= $1 LIMIT $2)";
 
     // Writes to transcripts.
-    LockTranscriptSizes = "SELECT session, transcript_bytes FROM sessions WHERE session = ANY($1::uuid[]) FOR UPDATE";
-    TranscriptHeads = "SELECT t.session, t.thread, first, last, bytes, results_dropped, texts_dropped, generation, batch \
-        FROM transcripts AS t JOIN unnest($1::uuid[], $2::uuid[]) AS i (session, thread) \
-        ON t.session = i.session AND t.thread = i.thread";
-    InsertEntries = "INSERT INTO entries (session, thread, number, kind, crc, size, header, text, digest) \
-        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::int8[], $4::int2[], $5::int4[], $6::int8[], $7::bytea[], \
-        $8::bytea[], $9::bytea[])";
-    PutTranscriptHeads = "INSERT INTO transcripts \
-        (session, thread, first, last, bytes, results_dropped, texts_dropped, generation, batch) \
-        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], \
-        $8::int8[], $9::int8[]) ON CONFLICT (session, thread) DO UPDATE SET first = excluded.first, \
-        last = excluded.last, bytes = excluded.bytes, results_dropped = excluded.results_dropped, \
-        texts_dropped = excluded.texts_dropped, generation = excluded.generation, batch = excluded.batch";
-    PutTranscriptSizes = "UPDATE sessions AS s SET transcript_bytes = i.bytes \
-        FROM unnest($1::uuid[], $2::int8[]) AS i (session, bytes) WHERE s.session = i.session";
-    DeleteOldestEntries = "DELETE FROM entries WHERE session = $1 AND thread = $2 AND number < $3 \
+    LockTranscriptSizes(UUID_ARRAY) = "SELECT session, transcript_bytes FROM sessions \
+        WHERE session = ANY($1) FOR UPDATE";
+    TranscriptHeads(UUID_ARRAY, UUID_ARRAY) =
+        "SELECT t.session, t.thread, first, last, bytes, results_dropped, texts_dropped, generation, batch \
+        FROM transcripts AS t JOIN unnest($1, $2) AS i (session, thread) ON t.session = i.session \
+        AND t.thread = i.thread";
+    InsertEntries(
+        UUID_ARRAY, UUID_ARRAY, INT8_ARRAY, INT2_ARRAY, INT4_ARRAY, INT8_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY
+    ) =
+        "INSERT INTO entries (session, thread, number, kind, crc, size, header, text, digest) SELECT * \
+        FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    PutTranscriptHeads(
+        UUID_ARRAY, UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY
+    ) =
+        "INSERT INTO transcripts (session, thread, first, last, bytes, results_dropped, texts_dropped, \
+        generation, batch) SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (session, thread) \
+        DO UPDATE SET first = excluded.first, last = excluded.last, bytes = excluded.bytes, \
+        results_dropped = excluded.results_dropped, texts_dropped = excluded.texts_dropped, \
+        generation = excluded.generation, batch = excluded.batch";
+    PutTranscriptSizes(UUID_ARRAY, INT8_ARRAY) = "UPDATE sessions AS s SET transcript_bytes = i.bytes \
+        FROM unnest($1, $2) AS i (session, bytes) WHERE s.session = i.session";
+    DeleteOldestEntries(UUID, UUID, INT8) = "DELETE FROM entries WHERE session = $1 AND thread = $2 AND number < $3 \
         RETURNING (octet_length(header) + coalesce(octet_length(text), 0))::int8";
-    OldestTexts = "SELECT number, kind, header, octet_length(text)::int8 FROM entries \
-        WHERE session = $1 AND thread = $2 AND number > $3 AND text IS NOT NULL AND ($4::int2 = 0 OR kind = $4) \
+    OldestTexts(UUID, UUID, INT8, INT2, INT8) = "SELECT number, kind, header, octet_length(text)::int8 FROM entries \
+        WHERE session = $1 AND thread = $2 AND number > $3 AND text IS NOT NULL AND ($4 = 0 OR kind = $4) \
         ORDER BY number LIMIT $5";
-    DropTexts = "UPDATE entries AS e SET text = NULL, digest = NULL, crc = i.crc \
-        FROM unnest($3::int8[], $4::int4[]) AS i (number, crc) \
-        WHERE e.session = $1 AND e.thread = $2 AND e.number = i.number";
+    DropTexts(UUID, UUID, INT8_ARRAY, INT4_ARRAY) = "UPDATE entries AS e SET text = NULL, digest = NULL, crc = i.crc \
+        FROM unnest($3, $4) AS i (number, crc) WHERE e.session = $1 AND e.thread = $2 AND e.number = i.number";
 
     // Reads.
-    Head = "SELECT head, epoch, oldest, content_bytes FROM sessions WHERE session = $1";
-    Records = "SELECT s.head, s.oldest, r.sequence, r.crc, r.bytes FROM sessions AS s LEFT JOIN LATERAL \
-        (SELECT sequence, crc, bytes FROM records WHERE records.session = s.session AND sequence > $2 \
-        ORDER BY sequence LIMIT $3) AS r ON true WHERE s.session = $1 ORDER BY r.sequence";
-    Marked = "SELECT r.sequence, r.crc, r.bytes FROM marks AS m JOIN records AS r \
-        ON r.session = m.session AND r.sequence = m.sequence \
-        WHERE m.session = $1 AND m.kind = $2 AND m.sequence > $3 ORDER BY m.sequence LIMIT $4";
-    MarkedOfThread = "SELECT r.sequence, r.crc, r.bytes FROM marks AS m JOIN records AS r \
-        ON r.session = m.session AND r.sequence = m.sequence \
-        WHERE m.session = $1 AND m.kind = $2 AND m.sequence > $3 AND m.thread = $5 ORDER BY m.sequence LIMIT $4";
-    Content = "SELECT crc, bytes FROM contents WHERE session = $1 AND digest = $2";
-    Snapshot = "SELECT sequence, crc, bytes FROM snapshots WHERE session = $1";
-    Request = "SELECT scope, request_id, hash, outcome, expires, crc FROM requests \
+    Head(UUID) = "SELECT head, epoch, oldest, content_bytes FROM sessions WHERE session = $1";
+    Records(UUID, INT8, INT8) = "SELECT s.head, s.oldest, r.sequence, r.crc, r.bytes FROM sessions AS s \
+        LEFT JOIN LATERAL (SELECT sequence, crc, bytes FROM records \
+        WHERE records.session = s.session AND sequence > $2 ORDER BY sequence LIMIT $3) AS r ON true \
+        WHERE s.session = $1 ORDER BY r.sequence";
+    Marked(UUID, INT2, INT8, INT8) = "SELECT r.sequence, r.crc, r.bytes FROM marks AS m \
+        JOIN records AS r ON r.session = m.session AND r.sequence = m.sequence WHERE m.session = $1 AND m.kind = $2 \
+        AND m.sequence > $3 ORDER BY m.sequence LIMIT $4";
+    MarkedOfThread(UUID, INT2, INT8, INT8, UUID) = "SELECT r.sequence, r.crc, r.bytes FROM marks AS m \
+        JOIN records AS r ON r.session = m.session AND r.sequence = m.sequence WHERE m.session = $1 AND m.kind = $2 \
+        AND m.sequence > $3 AND m.thread = $5 ORDER BY m.sequence LIMIT $4";
+    Content(UUID, BYTEA) = "SELECT crc, bytes FROM contents WHERE session = $1 AND digest = $2";
+    Snapshot(UUID) = "SELECT sequence, crc, bytes FROM snapshots WHERE session = $1";
+    Request(UUID, BYTEA, BYTEA) = "SELECT scope, request_id, hash, outcome, expires, crc FROM requests \
         WHERE session = $1 AND scope = $2 AND request_id = $3";
-    Requests = "SELECT scope, request_id, hash, outcome, expires, crc FROM requests \
-        WHERE session = $1 ORDER BY scope, request_id LIMIT $2";
-    RequestsAfter = "SELECT scope, request_id, hash, outcome, expires, crc FROM requests \
+    Requests(UUID, INT8) = "SELECT scope, request_id, hash, outcome, expires, crc FROM requests WHERE session = $1 \
+        ORDER BY scope, request_id LIMIT $2";
+    RequestsAfter(UUID, INT8, BYTEA, BYTEA) = "SELECT scope, request_id, hash, outcome, expires, crc FROM requests \
         WHERE session = $1 AND (scope, request_id) > ($3, $4) ORDER BY scope, request_id LIMIT $2";
-    Creation = "SELECT session, hash, expires FROM creations WHERE creator = $1 AND request_id = $2";
-    SessionOf = "SELECT session FROM threads WHERE thread = $1";
-    Sessions = "SELECT session FROM sessions ORDER BY session LIMIT $1";
-    SessionsAfter = "SELECT session FROM sessions WHERE session > $2 ORDER BY session LIMIT $1";
-    Summaries = "SELECT s.session, s.head, u.bytes FROM sessions AS s \
+    Creation(BYTEA, BYTEA) = "SELECT session, hash, expires FROM creations WHERE creator = $1 AND request_id = $2";
+    SessionOf(UUID) = "SELECT session FROM threads WHERE thread = $1";
+    Sessions(INT8) = "SELECT session FROM sessions ORDER BY session LIMIT $1";
+    SessionsAfter(INT8, UUID) = "SELECT session FROM sessions WHERE session > $2 ORDER BY session LIMIT $1";
+    Summaries(INT8) = "SELECT s.session, s.head, u.bytes FROM sessions AS s \
         LEFT JOIN summaries AS u ON u.session = s.session AND u.sequence = s.head ORDER BY s.session DESC LIMIT $1";
-    SummariesBefore = "SELECT s.session, s.head, u.bytes FROM sessions AS s \
-        LEFT JOIN summaries AS u ON u.session = s.session AND u.sequence = s.head \
-        WHERE s.session < $2 ORDER BY s.session DESC LIMIT $1";
-    Due = "SELECT due, session FROM sessions WHERE due IS NOT NULL AND due <= $1 ORDER BY due, session LIMIT $2";
-    DueAfter = "SELECT due, session FROM sessions WHERE due IS NOT NULL AND due <= $1 AND (due, session) > ($3, $4) \
-        ORDER BY due, session LIMIT $2";
-    Cursor = "SELECT value FROM cursors WHERE session = $1 AND name = $2";
-    Entries = "SELECT number, kind, crc, size, header, CASE WHEN size <= $6 THEN text END, digest FROM entries \
-        WHERE session = $1 AND thread = $2 AND number > $3 AND ($4::int8 >> kind::int4) & 1 = 1 \
+    SummariesBefore(INT8, UUID) = "SELECT s.session, s.head, u.bytes FROM sessions AS s \
+        LEFT JOIN summaries AS u ON u.session = s.session AND u.sequence = s.head WHERE s.session < $2 \
+        ORDER BY s.session DESC LIMIT $1";
+    Due(INT8, INT8) = "SELECT due, session FROM sessions WHERE due IS NOT NULL AND due <= $1 ORDER BY due, session \
+        LIMIT $2";
+    DueAfter(INT8, INT8, INT8, UUID) = "SELECT due, session FROM sessions WHERE due IS NOT NULL AND due <= $1 \
+        AND (due, session) > ($3, $4) ORDER BY due, session LIMIT $2";
+    Cursor(BYTEA, BYTEA) = "SELECT value FROM cursors WHERE session = $1 AND name = $2";
+    Entries(UUID, UUID, INT8, INT8, INT8, INT8) =
+        "SELECT number, kind, crc, size, header, CASE WHEN size <= $6 THEN text END, digest \
+        FROM entries WHERE session = $1 AND thread = $2 AND number > $3 AND ($4 >> kind::int4) & 1 = 1 \
         ORDER BY number LIMIT $5";
-    EntriesTail = "SELECT number FROM entries \
-        WHERE session = $1 AND thread = $2 AND number > $3 AND ($4::int8 >> kind::int4) & 1 = 1 \
-        ORDER BY number DESC LIMIT 1 OFFSET $5";
-    LongText = "SELECT thread, number, text FROM entries WHERE session = $1 AND digest = $2 LIMIT 1";
-    LongTextThreads = "SELECT DISTINCT thread FROM entries WHERE session = $1 AND digest = $2 ORDER BY thread LIMIT $3";
+    EntriesTail(UUID, UUID, INT8, INT8, INT8) = "SELECT number FROM entries WHERE session = $1 AND thread = $2 \
+        AND number > $3 AND ($4 >> kind::int4) & 1 = 1 ORDER BY number DESC LIMIT 1 OFFSET $5";
+    LongText(UUID, BYTEA) = "SELECT thread, number, text FROM entries WHERE session = $1 AND digest = $2 LIMIT 1";
+    LongTextThreads(UUID, BYTEA, INT8) = "SELECT DISTINCT thread FROM entries WHERE session = $1 AND digest = $2 \
+        ORDER BY thread LIMIT $3";
 }
 
 #[cfg(test)]
@@ -289,17 +300,11 @@ mod tests {
     }
 
     fn all() -> impl Iterator<Item = &'static str> {
-        let single = [
-            BEGIN,
-            COMMIT,
-            ROLLBACK,
-            HAS_META,
-            META,
-            PUT_VERSION,
-            PUT_LOG_ID,
-            SETTINGS,
-        ];
-        single.into_iter().chain(SCHEMA).chain(STATEMENTS.iter().copied())
+        let with_parameters = STATEMENTS.iter().map(|statement| statement.parts().0);
+        [BEGIN, COMMIT, ROLLBACK]
+            .into_iter()
+            .chain(SCHEMA)
+            .chain(with_parameters)
     }
 
     fn violations(sql: &str) -> Vec<&'static str> {

@@ -22,8 +22,9 @@ use super::{
 use crate::store::{
     batch::{Head, Snapshot, StoredRecord},
     checksum,
-    error::{OpenError, ReadError},
+    error::{ImportError, OpenError, ReadError},
     limits::MAX_PAGE,
+    postgres::{PostgresOptions, import},
 };
 
 /// Number of the engine's instructions between two checks for cancellation.
@@ -105,6 +106,14 @@ impl LogReader {
     /// [`ReadError::Engine`].
     pub fn release(&self) -> Result<Option<String>, ReadError> {
         Ok(schema::release(&self.connection)?)
+    }
+
+    /// Copies the log into an empty PostgreSQL database, and reports the number of copied rows. Returns that of all rows.
+    ///
+    /// # Errors
+    /// See [`ImportError`].
+    pub async fn copy_to(&self, options: &PostgresOptions, copied: &mut dyn FnMut(u64)) -> Result<u64, ImportError> {
+        import(&self.connection, options, copied).await
     }
 
     /// Makes every read fail once the token is cancelled.

@@ -1,0 +1,48 @@
+//! Copies the log of a data directory into a PostgreSQL database.
+
+use std::path::Path;
+
+use svc_kit::paths::DataDir;
+
+use super::{
+    database_of,
+    error::MaintenanceError,
+    open,
+    verify::{Progress, verify},
+};
+use crate::store::PostgresOptions;
+
+/// A copied log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// Number of its sessions.
+    pub sessions: u64,
+    /// Number of rows of all tables.
+    pub rows: u64,
+}
+
+/// Verifies the log of a data directory and copies it into an empty database. The directory must not be in use. The copy
+/// has an id of its own, as a restored backup has.
+///
+/// # Errors
+/// See [`MaintenanceError`]. The database is then as empty as before.
+pub async fn copy(
+    data_dir: &Path,
+    options: &PostgresOptions,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Copied, MaintenanceError> {
+    // Before the lock, which would make the directory.
+    database_of(data_dir)?;
+    let _locked = DataDir::open(data_dir)?;
+    let report = verify(data_dir, tell)?;
+    if !report.is_sound() {
+        return Err(report.into_error(data_dir.to_owned()));
+    }
+    let rows = open(data_dir)?
+        .copy_to(options, &mut |copied| tell(Progress::Rows { copied }))
+        .await?;
+    Ok(Copied {
+        sessions: report.sessions,
+        rows,
+    })
+}

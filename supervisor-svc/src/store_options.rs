@@ -1,0 +1,131 @@
+//! The flags that select where the log is stored.
+
+use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr};
+
+use anyhow::Context as _;
+use clap::Args;
+use supervisor_log::store::PostgresOptions;
+
+/// The store of the log.
+#[derive(Clone, Debug, Args)]
+pub struct StoreOptions {
+    /// Database of the log: sqlite is a file in the data directory; postgres://USER@HOST/DATABASE is a PostgreSQL
+    /// database, over TLS unless the URL ends with ?sslmode=disable
+    #[arg(
+        long,
+        env = "TROUPE_STORE",
+        value_name = "sqlite|URL",
+        default_value = StoreUrl::SQLITE,
+        hide_env_values = true
+    )]
+    store: StoreUrl,
+    /// Password file of the PostgreSQL database; the first line is used, and read for each connection
+    #[arg(long, env = "TROUPE_STORE_PASSWORD_FILE", value_name = "FILE")]
+    store_password_file: Option<PathBuf>,
+    /// Reject a PostgreSQL server that has no synchronous standby
+    #[arg(long, env = "TROUPE_REQUIRE_STANDBY")]
+    require_standby: bool,
+}
+
+impl StoreOptions {
+    /// Returns how to connect to PostgreSQL, or `None` for SQLite.
+    ///
+    /// # Errors
+    /// The value is invalid, or another option does not apply to the store.
+    pub fn postgres(&self, has_backups: bool) -> anyhow::Result<Option<PostgresOptions>> {
+        let StoreUrl(url) = &self.store;
+        if url == StoreUrl::SQLITE {
+            let other = [
+                ("--store-password-file", self.store_password_file.is_some()),
+                ("--require-standby", self.require_standby),
+            ];
+            if let Some((flag, _)) = other.into_iter().find(|(_, is_given)| *is_given) {
+                anyhow::bail!("{flag} needs --store with a PostgreSQL URL");
+            }
+            return Ok(None);
+        }
+        anyhow::ensure!(
+            !has_backups,
+            "--backup-dir copies a SQLite log; for PostgreSQL, use the backups of the database"
+        );
+        let mut options: PostgresOptions = url.parse().context("--store is neither sqlite nor a PostgreSQL URL")?;
+        if let Some(path) = &self.store_password_file {
+            options = options.with_password_file(path.clone());
+        }
+        if self.require_standby {
+            options = options.require_standby();
+        }
+        Ok(Some(options))
+    }
+}
+
+/// The value of `--store`. Errors and debug output do not show it, because it may contain a password.
+#[derive(Clone)]
+struct StoreUrl(String);
+
+impl StoreUrl {
+    const SQLITE: &str = "sqlite";
+}
+
+impl FromStr for StoreUrl {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreUrl")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    /// A program with these flags only.
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        store: StoreOptions,
+    }
+
+    fn parsed(arguments: &[&str], has_backups: bool) -> Result<Option<PostgresOptions>, String> {
+        let line = Line::try_parse_from([&["program"], arguments].concat()).unwrap();
+        assert!(!format!("{line:?}").contains("secret"));
+        line.store.postgres(has_backups).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn store_is_sqlite_or_postgres() {
+        assert!(parsed(&[], true).unwrap().is_none());
+        let url = "postgres://ann:secret@db.example/log";
+        let flags = ["--store", url, "--store-password-file", "password", "--require-standby"];
+        assert_eq!(
+            parsed(&flags, false).unwrap().unwrap().to_string(),
+            "db.example:5432/log"
+        );
+        for (arguments, has_backups, cause) in [
+            (
+                &["--store-password-file", "password"][..],
+                false,
+                "--store-password-file needs",
+            ),
+            (&["--require-standby"], false, "--require-standby needs"),
+            (&["--store", url], true, "--backup-dir copies a SQLite log"),
+            (&["--store", "mysql"], false, "neither sqlite nor a PostgreSQL URL"),
+            (
+                &["--store", &format!("{url}?sslmode=prefer")],
+                false,
+                "sslmode is \"prefer\"",
+            ),
+        ] {
+            let error = parsed(arguments, has_backups).unwrap_err();
+            assert!(error.contains(cause) && !error.contains("secret"), "{error}");
+        }
+    }
+}
