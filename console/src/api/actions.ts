@@ -1,0 +1,69 @@
+// The calls that change a session. Each returns its result for people.
+
+import { ApprovalDecision, Mode, OnLimit, StatusKind, type Approval, type Budget, type Thread } from "../model/messages";
+import { statusOf } from "../model/thread";
+import { plural, shortId } from "../text/format";
+import { requestId, supervisor } from "./clients";
+
+export async function decide(approval: Approval, grant: boolean, reason: string): Promise<string> {
+  const { sessionId, approvalId } = approval;
+  const answer = await supervisor.resolveApproval({ requestId: requestId(), sessionId, approvalId, grant, reason });
+  const decision = answer.approval?.decision ?? ApprovalDecision.UNSPECIFIED;
+  const text = `approval ${shortId(approvalId)}: ${ApprovalDecision[decision]}`;
+  if (grant && decision !== ApprovalDecision.GRANTED) throw new Error(text);
+  return text;
+}
+
+/** Sends input. With `steer`, the running turn receives it. */
+export async function send({ sessionId, threadId }: Thread, message: string, steer: boolean): Promise<string> {
+  const request = { requestId: requestId(), sessionId, threadId, message, steer, onLimit: OnLimit.QUEUE };
+  const { inputNumber, queuePosition } = await supervisor.sendInput(request);
+  if (queuePosition > 0) return `sent input ${inputNumber}; place ${queuePosition} in the queue`;
+  return steer ? `sent input ${inputNumber} to the running turn` : `sent input ${inputNumber}`;
+}
+
+/** Interrupts a thread and its descendants. The turn of the thread is the one that the page shows; a newer one continues. */
+export async function interrupt(thread: Thread): Promise<string> {
+  const { sessionId, threadId, turn } = thread;
+  const answer = await supervisor.interruptAgent({
+    requestId: requestId(),
+    sessionId,
+    threadId,
+    reason: "interrupted in the console",
+    ...(turn > 0 ? { turn } : {}),
+  });
+  const { length } = answer.interruptedThreadIds;
+  return length ? `${plural(length, "thread")} interrupted` : "nothing was interrupted: the turn on the page has ended";
+}
+
+export async function close({ sessionId, threadId }: Thread): Promise<string> {
+  await supervisor.closeAgent({ requestId: requestId(), sessionId, threadId, reason: "closed in the console" });
+  return `thread ${shortId(threadId)} is closing`;
+}
+
+export async function closeSession(sessionId: string): Promise<string> {
+  await supervisor.closeSession({ requestId: requestId(), sessionId });
+  return `session ${shortId(sessionId)} is closing`;
+}
+
+export async function reopen({ sessionId, threadId }: Thread): Promise<string> {
+  const request = { requestId: requestId(), sessionId, threadId, onLimit: OnLimit.REFUSE };
+  const { thread } = await supervisor.resumeAgent(request);
+  const status = thread ? StatusKind[statusOf(thread)] : "";
+  return `thread ${shortId(threadId)} is open: ${status}`;
+}
+
+export async function pause(sessionId: string, paused: boolean): Promise<string> {
+  await supervisor.updateSession({ requestId: requestId(), sessionId, paused });
+  return `session ${shortId(sessionId)} ${paused ? "paused" : "resumed"}`;
+}
+
+export async function setMode(sessionId: string, mode: Mode): Promise<string> {
+  await supervisor.updateSession({ requestId: requestId(), sessionId, mode });
+  return `session ${shortId(sessionId)}: ${Mode[mode]}`;
+}
+
+export async function setBudget({ sessionId, threadId }: Thread, budget: Budget): Promise<string> {
+  await supervisor.updateThreadBudget({ requestId: requestId(), sessionId, threadId, budget });
+  return `thread ${shortId(threadId)} has another budget`;
+}

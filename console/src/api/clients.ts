@@ -1,0 +1,39 @@
+// Calls to the services through the server of the page, which adds the token.
+
+import { createClient, type Interceptor } from "@connectrpc/connect";
+import { createGrpcWebTransport } from "@connectrpc/connect-web";
+
+import { ConsoleService } from "../gen/troupe/console/v1/console_pb";
+import { AgentRegistryService } from "@sdk/troupe/registry/v1/registry_pb.js";
+import { AgentSupervisorService } from "../model/messages";
+import { callErrorOf } from "./errors";
+
+/** The longest time of a call that is no stream. */
+const TIMEOUT_MS = 30_000;
+
+const withPlainErrors: Interceptor = (next) => async (request) => {
+  try {
+    return await next(request);
+  } catch (error) {
+    throw callErrorOf(error);
+  }
+};
+
+const transport = createGrpcWebTransport({
+  baseUrl: location.origin,
+  interceptors: [withPlainErrors],
+  defaultTimeoutMs: TIMEOUT_MS,
+});
+
+export const supervisor = createClient(AgentSupervisorService, transport);
+export const registry = createClient(AgentRegistryService, transport);
+export const consoleService = createClient(
+  ConsoleService,
+  createGrpcWebTransport({ baseUrl: location.origin, interceptors: [withPlainErrors] }),
+);
+
+/** Returns an id that makes a retry of a call safe. */
+export function requestId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return `console-${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}

@@ -1,0 +1,26 @@
+// The login at the server of the page. The token of the operator never reaches the page; a cookie names the login.
+
+export interface Me {
+  readonly supervisor: string;
+  readonly role: "operator" | "viewer";
+  readonly version: string;
+}
+
+/** Returns the login. `undefined`: there is none. */
+export async function me(): Promise<Me | undefined> {
+  const answer = await fetch("/me");
+  if (answer.status === 401) return undefined;
+  if (!answer.ok) throw new Error(`the server answered ${answer.status} ${answer.statusText}`);
+  return (await answer.json()) as Me;
+}
+
+/** Logs in with the code of the one-time link. Throws an `Error` with the cause. */
+export async function login(code: string): Promise<void> {
+  const answer = await fetch("/login", { method: "POST", headers: { "content-type": "text/plain" }, body: code });
+  if (!answer.ok) throw new Error((await answer.text()).trim() || `the server answered ${answer.status}`);
+}
+
+export async function logout(): Promise<void> {
+  const answer = await fetch("/logout", { method: "POST" });
+  if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+}

@@ -1,0 +1,69 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { expect, test } from "vitest";
+
+import { WatchResponseSchema } from "../gen/troupe/console/v1/console_pb";
+import { event, thread, threadsResponse } from "./fixture";
+import { StatusKind } from "./messages";
+import { emptyModel, fold, isComplete, needsOf, totalsOf, type Model } from "./model";
+
+type Update = NonNullable<MessageInitShape<typeof WatchResponseSchema>["update"]>;
+
+function update(model: Model, value: Update): void {
+  fold(model, create(WatchResponseSchema, { update: value }));
+}
+
+function modelWith(...threads: ReturnType<typeof thread>[]): Model {
+  const model = emptyModel();
+  update(model, { case: "session", value: { session: { sessionId: "s" }, synced: true } });
+  const response = threadsResponse({ case: "snapshot", value: { session: { sessionId: "s" }, threads, last: true } });
+  update(model, { case: "threads", value: { sessionId: "s", response } });
+  return model;
+}
+
+test("model_is_complete_with_the_last_snapshot", () => {
+  const model = emptyModel();
+  expect(isComplete(model)).toBe(false);
+  update(model, { case: "session", value: { session: { sessionId: "s" } } });
+  update(model, { case: "session", value: { synced: true } });
+  expect(isComplete(model)).toBe(false);
+  update(model, { case: "unfollowed", value: { sessionId: "s", reason: "no" } });
+  expect(isComplete(model)).toBe(true);
+  expect(isComplete(modelWith())).toBe(true);
+});
+
+test("totals_count_open_sessions", () => {
+  const model = modelWith(
+    thread("1", "", "default", StatusKind.RUNNING),
+    thread("2", "1", "worker", StatusKind.QUEUED),
+    thread("3", "1", "worker", StatusKind.SHUTDOWN),
+  );
+  expect(totalsOf(model)).toEqual({ sessions: 1, threads: 2, running: 1, queued: 1, approvals: 0 });
+  update(model, { case: "session", value: { session: { sessionId: "s", closed: true }, removed: true } });
+  expect(totalsOf(model)).toMatchObject({ sessions: 0, threads: 0 });
+});
+
+test("approvals_come_before_threads_and_replace_theirs", () => {
+  const model = modelWith(
+    thread("1", "", "default", StatusKind.RUNNING),
+    thread("2", "1", "worker", StatusKind.ERRORED),
+    thread("3", "1", "worker", StatusKind.AWAITING_APPROVAL),
+  );
+  const response = event(9n, "3", { case: "approvalRequested", value: { approvalId: "p" } });
+  update(model, { case: "threads", value: { sessionId: "s", response } });
+  const needs = needsOf(model).map(({ approval, thread }) => approval?.approvalId ?? thread?.threadId);
+  expect(needs).toEqual(["p", "2"]);
+});
+
+test("deleted_session_is_removed", () => {
+  const model = modelWith();
+  update(model, { case: "deletedSessionId", value: "s" });
+  expect(model.sessions.size).toBe(0);
+});
+
+test("lost_connection_ends_with_the_next_session", () => {
+  const model = modelWith();
+  update(model, { case: "lost", value: "connection refused" });
+  expect(model.lost).toBe("connection refused");
+  update(model, { case: "session", value: { session: { sessionId: "s" } } });
+  expect(model.lost).toBe("");
+});

@@ -1,0 +1,35 @@
+// Properties of threads that the page shows, in the words of the command line.
+
+import { StatusKind, type Thread } from "./messages";
+
+/** Returns the status of a thread. */
+export function statusOf(thread: Thread): StatusKind {
+  return thread.status?.kind ?? StatusKind.UNSPECIFIED;
+}
+
+/** Returns the role and the persona: `explorer`, `reviewer: strict`. */
+export function roleOf(thread: Thread): string {
+  const role = thread.depth === 0 && thread.agentType === "default" ? "root" : thread.agentType;
+  return thread.agentName ? `${role}: ${thread.agentName}` : role;
+}
+
+/** Describes a thread: its current activity or its last message. */
+export function activityOf(thread: Thread): string {
+  const message = thread.status?.message ?? "";
+  switch (statusOf(thread)) {
+    case StatusKind.QUEUED:
+      return `place ${thread.queuePosition} in the queue`;
+    case StatusKind.PENDING_INIT:
+    case StatusKind.RUNNING: {
+      const tool = thread.lastTool ? `${thread.lastTool.name} ${thread.lastTool.detail}` : "";
+      return thread.activity || tool || thread.threadNote;
+    }
+    default:
+      return message || thread.threadNote;
+  }
+}
+
+/** Whether a thread holds or waits for a runner. */
+export function isActive(thread: Thread): boolean {
+  return [StatusKind.PENDING_INIT, StatusKind.RUNNING].includes(statusOf(thread));
+}
