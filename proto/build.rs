@@ -4,8 +4,7 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-/// Every file of the API, and `store`: the format of stored records. `store` is compiled like the rest, but no service
-/// serves it.
+/// Every file of the API; `console`, which `troupe console` serves to its page; and `store`, the format of stored records.
 const FILES: &[&str] = &[
     "troupe/common/v1/common.proto",
     "troupe/registry/v1/registry.proto",
@@ -16,6 +15,7 @@ const FILES: &[&str] = &[
     "troupe/supervisor/v1/transcript.proto",
     "troupe/supervisor/v1/supervisor.proto",
     "troupe/supervisor/v1/runner.proto",
+    "troupe/console/v1/console.proto",
     "troupe/store/v1/record.proto",
 ];
 

@@ -17,7 +17,7 @@ Start:
   status     Show the running services             demo       Demonstrate the system
   doctor     Diagnose the installation             context    Manage named servers
 Work with agents:
-  top        Show everything on one screen
+  top        Show everything on one screen         console    Serve the web console
   spawn      Spawn an agent                        send       Send input to a thread
   ps         List sessions and threads             show       Show a session or a thread
   wait       Wait until threads are settled        watch      Follow events

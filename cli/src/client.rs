@@ -140,22 +140,33 @@ fn is_unauthenticated(answer: &http::Response<Body>) -> bool {
 
 /// Connects to the supervisor that the command line names.
 pub(crate) async fn supervisor(global: &Global) -> Result<Supervisor> {
-    let target = Target::supervisor(global)?;
-    let token = Token::find(global, target.host())?;
-    supervisor_at(&target, &token).await
+    Ok(supervisor_over(supervisor_channel(global).await?))
 }
 
 /// Connects to the registry that the command line names.
 pub(crate) async fn registry(global: &Global) -> Result<Registry> {
-    let target = Target::registry(global)?;
-    let token = Token::find(global, target.host())?;
-    registry_at(&target, &token).await
+    let client = AgentRegistryServiceClient::new(registry_channel(global).await?);
+    Ok(client.max_decoding_message_size(MAX_MESSAGE_BYTES))
+}
+
+/// Opens a channel to the supervisor that the command line names.
+pub(crate) async fn supervisor_channel(global: &Global) -> Result<Identified> {
+    Target::supervisor(global)?.connect_as(global).await
+}
+
+/// Opens a channel to the registry that the command line names.
+pub(crate) async fn registry_channel(global: &Global) -> Result<Identified> {
+    Target::registry(global)?.connect_as(global).await
+}
+
+/// Returns a client of the supervisor behind `channel`.
+pub(crate) fn supervisor_over(channel: Identified) -> Supervisor {
+    AgentSupervisorServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 /// Connects to the supervisor at `target`.
 pub(crate) async fn supervisor_at(target: &Target, token: &Token) -> Result<Supervisor> {
-    let client = AgentSupervisorServiceClient::new(Identified::new(target.connect().await?, token)?);
-    Ok(client.max_decoding_message_size(MAX_MESSAGE_BYTES))
+    Ok(supervisor_over(Identified::new(target.connect().await?, token)?))
 }
 
 /// Connects to the registry at `target`.
@@ -254,6 +265,12 @@ impl Target {
     /// Returns the address as displayed.
     pub(crate) const fn uri(&self) -> &Uri {
         &self.uri
+    }
+
+    /// Opens a channel with the token that the command line names.
+    async fn connect_as(&self, global: &Global) -> Result<Identified> {
+        let token = Token::find(global, self.host())?;
+        Identified::new(self.connect().await?, &token)
     }
 
     /// Opens a connection, which reconnects by itself when it is lost.

@@ -93,6 +93,15 @@ pub(crate) struct Global {
     pub(crate) output: OutputArgs,
 }
 
+impl Global {
+    /// Returns the name of the supervisor for people: the context, or its address.
+    pub(crate) fn server_name(&self) -> String {
+        let url = self.supervisor.as_str();
+        let address = url.split_once("://").map_or(url, |(_, address)| address);
+        self.context.clone().unwrap_or_else(|| address.to_owned())
+    }
+}
+
 /// How services are reached whose URLs begin with https.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Connection")]

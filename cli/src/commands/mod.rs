@@ -8,6 +8,7 @@ pub(crate) mod budget;
 pub(crate) mod bundle;
 pub(crate) mod close;
 pub(crate) mod completion;
+pub(crate) mod console;
 pub(crate) mod context;
 pub(crate) mod demo;
 pub(crate) mod doctor;
@@ -63,6 +64,8 @@ pub(crate) enum Command {
     Spawn(Box<spawn::Args>),
     /// Show all sessions and threads on one screen, and act on them
     Top(top::Args),
+    /// Serve the web console
+    Console(console::Args),
     /// List sessions and their threads
     Ps(ps::Args),
     /// Show a session or a thread
@@ -195,6 +198,7 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::Demo(args) => Box::pin(demo::run(args, context)).await,
         Command::Spawn(args) => Box::pin(spawn::run(*args, context)).await,
         Command::Top(args) => Box::pin(top::run(args, context)).await,
+        Command::Console(args) => Box::pin(console::run(args, context)).await,
         Command::Ps(args) => Box::pin(ps::run(args, context)).await,
         Command::Show(args) => Box::pin(show::run(args, context)).await,
         Command::Send(args) => Box::pin(send::run(args, context)).await,

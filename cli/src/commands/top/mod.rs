@@ -70,7 +70,6 @@ use crate::{
     context::Context,
     error::{Error, Result},
     follow::{AllSessions, OpenSession, SessionsUpdate, ThreadWatch},
-    global::Global,
     json, listing,
     options::FilterArg,
     programs,
@@ -201,7 +200,7 @@ async fn print(supervisor: Supervisor, mut state: State, context: &Context) -> R
     };
     context.ui.answer(
         || to_json(&state),
-        || view::printed(&state, &server(&context.global), columns),
+        || view::printed(&state, &context.global.server_name(), columns),
     )
 }
 
@@ -216,13 +215,6 @@ fn to_json(state: &State) -> Value {
         value
     });
     json!({ "needs_person": state.needs, "sessions": sessions.collect::<Vec<_>>() })
-}
-
-/// Returns the name of the server for people.
-fn server(global: &Global) -> String {
-    let url = global.supervisor.as_str();
-    let address = url.split_once("://").map_or(url, |(_, address)| address);
-    global.context.clone().unwrap_or_else(|| address.to_owned())
 }
 
 /// The result of a call that was made next to the screen.
@@ -366,7 +358,12 @@ impl Top<'_> {
         self.state.refresh();
         let (width, height) = self.state.size;
         let mut picture = Buffer::empty(Rect::new(0, 0, width, height));
-        let drawn = view::draw(&self.state, &server(&self.context.global), self.theme, &mut picture);
+        let drawn = view::draw(
+            &self.state,
+            &self.context.global.server_name(),
+            self.theme,
+            &mut picture,
+        );
         self.state.detail.extent = drawn.detail;
         let title = match self.state.needs {
             0 => "troupe top".to_owned(),

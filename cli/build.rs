@@ -1,0 +1,58 @@
+//! Embeds the files of the web console from `console/dist`, if they are built. Building Troupe does not need Node.
+
+use std::{
+    collections::{BTreeMap, hash_map::DefaultHasher},
+    env,
+    error::Error,
+    fmt::Write as _,
+    fs,
+    hash::Hasher as _,
+    path::{Path, PathBuf},
+};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let console = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../console");
+    let dist = console.join("dist");
+    // Cargo rebuilds on every call if a path does not exist. Without `dist`, its parent changes when it is built.
+    let observed = [&dist, &console].into_iter().find(|path| path.is_dir());
+    println!("cargo::rerun-if-changed=build.rs");
+    if let Some(observed) = observed {
+        println!("cargo::rerun-if-changed={}", observed.display());
+    }
+
+    let mut files = BTreeMap::new();
+    if dist.is_dir() {
+        collect(&dist.canonicalize()?, "", &mut files)?;
+    }
+    let mut code = String::from("pub(super) static ASSETS: &[Asset] = &[\n");
+    for (url, file) in files {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&fs::read(&file)?);
+        let etag = format!("\"{:016x}\"", hasher.finish());
+        writeln!(
+            code,
+            "    Asset {{ path: {url:?}, etag: {etag:?}, bytes: include_bytes!({file:?}) }},"
+        )?;
+    }
+    code.push_str("];\n");
+    fs::write(PathBuf::from(env::var("OUT_DIR")?).join("console_assets.rs"), code)?;
+    Ok(())
+}
+
+/// Collects the files of a directory by their URL paths. Source maps stay outside: they would double the binary's page.
+fn collect(directory: &Path, url: &str, files: &mut BTreeMap<String, PathBuf>) -> Result<(), Box<dyn Error>> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .ok_or("a file name is not UTF-8")?;
+        let url = format!("{url}/{name}");
+        if path.is_dir() {
+            collect(&path, &url, files)?;
+        } else if !name.starts_with('.') && !name.ends_with(".map") {
+            files.insert(url, path);
+        }
+    }
+    Ok(())
+}

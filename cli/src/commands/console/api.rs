@@ -1,0 +1,170 @@
+//! The gRPC-web API of the page: forwards calls with the operator's token, and serves the merged stream.
+
+use std::{convert::Infallible, future::Future, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
+use tokio::{
+    sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
+    time::{Instant, sleep_until},
+};
+use tonic::{Code, Status, body::Body};
+use tonic_web::GrpcWebLayer;
+use tower::{Layer as _, ServiceExt as _, service_fn};
+use troupe_proto::{console::v1::console_service_server::ConsoleServiceServer, fault::Fault, reason::Reason};
+
+use super::{
+    feed::Feeds,
+    logins::Login,
+    methods::{self, Access, Service},
+};
+use crate::{
+    client::{self, Identified},
+    error::Result,
+    global::Global,
+};
+
+/// The only content type of calls. It is not one that a form can send.
+pub(super) const CONTENT_TYPE: &str = "application/grpc-web+proto";
+/// Maximum number of calls and streams in progress.
+const MAX_CALLS: usize = 256;
+/// The headers of a call that are forwarded.
+const REQUEST_HEADERS: &[&str] = &["grpc-timeout", "te"];
+/// The headers of a response that are forwarded.
+const RESPONSE_HEADERS: &[&str] = &["content-type", "grpc-status", "grpc-message", "grpc-status-details-bin"];
+
+/// The services behind the console.
+pub(super) struct Api {
+    access: Access,
+    global: Global,
+    supervisor: Identified,
+    /// Connected at the first call, because an operator may have no access to the registry.
+    registry: OnceCell<Identified>,
+    feeds: ConsoleServiceServer<Feeds>,
+    calls: Arc<Semaphore>,
+}
+
+impl Api {
+    /// Connects to the supervisor.
+    ///
+    /// # Errors
+    ///
+    /// The supervisor cannot be reached.
+    pub(super) async fn connect(global: Global, access: Access) -> Result<Self> {
+        let supervisor = client::supervisor_channel(&global).await?;
+        Ok(Self {
+            access,
+            feeds: ConsoleServiceServer::new(Feeds::new(client::supervisor_over(supervisor.clone()))),
+            global,
+            supervisor,
+            registry: OnceCell::new(),
+            calls: Arc::new(Semaphore::new(MAX_CALLS)),
+        })
+    }
+
+    /// Returns what the users may do.
+    pub(super) const fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Makes a call, whose message is `body`. The call ends when the response is dropped and when the login ends.
+    pub(super) async fn call(&self, path: &str, headers: &HeaderMap, body: Bytes, login: Login) -> Response<Body> {
+        let mut request = Request::new(Body::new(Full::new(body)));
+        *request.method_mut() = Method::POST;
+        match path.parse() {
+            Ok(uri) => *request.uri_mut() = uri,
+            Err(_) => return refusal(Status::unimplemented("the path is not a method")),
+        }
+        copy(REQUEST_HEADERS, headers, request.headers_mut());
+        request
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
+        let service = service_fn(|request| {
+            let login = login.clone();
+            async move { Ok::<_, Infallible>(self.answer(request, login).await.unwrap_or_else(Status::into_http)) }
+        });
+        match GrpcWebLayer::new().layer(service).oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Answers a gRPC call.
+    async fn answer(&self, request: Request<Body>, login: Login) -> std::result::Result<Response<Body>, Status> {
+        let permit = Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
+            let message = format!("{MAX_CALLS} calls of the console are in progress; close some of its pages");
+            Status::from(Fault::new(Code::ResourceExhausted, Reason::Overloaded, message))
+        })?;
+        let response = match methods::service_of(request.uri().path(), self.access)? {
+            Service::Supervisor => forward(self.supervisor.clone(), request).await?,
+            Service::Registry => forward(self.registry().await?, request).await?,
+            Service::Console => match self.feeds.clone().oneshot(request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            },
+        };
+        Ok(response.map(|body| end_with(body, end_of(login), permit)))
+    }
+
+    async fn registry(&self) -> std::result::Result<Identified, Status> {
+        let connect = || client::registry_channel(&self.global);
+        let connected = self.registry.get_or_try_init(connect).await;
+        connected.cloned().map_err(|error| Status::unavailable(error.message()))
+    }
+}
+
+/// Returns the response to a call that is not made.
+pub(super) fn refusal(status: Status) -> Response<Body> {
+    let mut response: Response<Body> = status.into_http();
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
+    response
+}
+
+/// Sends a call to a service.
+async fn forward(channel: Identified, mut request: Request<Body>) -> std::result::Result<Response<Body>, Status> {
+    *request.version_mut() = Version::HTTP_2;
+    let (parts, body) = channel.oneshot(request).await.map_err(Status::from_error)?.into_parts();
+    let mut response = Response::new(body);
+    *response.status_mut() = parts.status;
+    copy(RESPONSE_HEADERS, &parts.headers, response.headers_mut());
+    Ok(response)
+}
+
+fn copy(names: &[&'static str], from: &HeaderMap, to: &mut HeaderMap) {
+    for name in names.iter().copied().map(HeaderName::from_static) {
+        if let Some(value) = from.get(&name) {
+            to.insert(name, value.clone());
+        }
+    }
+}
+
+/// Waits until a login ends. Returns what its calls end with.
+async fn end_of(login: Login) -> Status {
+    tokio::select! {
+        () = login.ended.cancelled() => {}
+        () = sleep_until(Instant::from_std(login.expires)) => {}
+    }
+    Fault::new(Code::Unauthenticated, Reason::Unauthenticated, "the login has ended").into()
+}
+
+/// Ends a body with a status when `end` is reached, and keeps the permit until the body is dropped.
+fn end_with(body: Body, end: impl Future<Output = Status> + Send + 'static, permit: OwnedSemaphorePermit) -> Body {
+    let frames = stream::unfold(Some((body, Box::pin(end), permit)), |state| async {
+        let (mut body, mut end, permit) = state?;
+        tokio::select! {
+            biased;
+            status = &mut end => {
+                let mut trailers = HeaderMap::new();
+                let added = status.add_header(&mut trailers);
+                Some((added.map(|()| Frame::trailers(trailers)), None))
+            }
+            frame = body.frame() => Some((frame?, Some((body, end, permit)))),
+        }
+    });
+    Body::new(StreamBody::new(frames.fuse()))
+}

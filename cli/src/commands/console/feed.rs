@@ -1,0 +1,240 @@
+//! The merged stream of a page: sessions, their threads and one transcript.
+//!
+//! Nothing is buffered: each message is received when the page has taken the last one, so a slow browser slows down its
+//! own streams and the supervisor bounds them.
+
+use std::{pin::Pin, time::Duration};
+
+use futures::{Stream, stream};
+use tokio::time::sleep;
+use tonic::{Code, Request, Response, Status};
+use troupe_proto::{
+    console::v1::{
+        SessionThreads, UnfollowedSession, WatchRequest, WatchResponse, console_service_server::ConsoleService,
+        watch_response::Update as Change,
+    },
+    supervisor::v1::{WatchSessionsRequest, WatchThreadsRequest, WatchTranscriptRequest},
+};
+
+use crate::{
+    client::Supervisor,
+    error::{Error, Kind},
+    follow::{AllSessions, Follow, OpenSession, SessionsUpdate, ThreadWatch, Update},
+};
+
+/// Interval of empty messages on a silent stream. Proxies end streams that are silent for a minute.
+const ALIVE: Duration = Duration::from_secs(15);
+
+/// The service of the page's stream.
+#[derive(Clone)]
+pub(super) struct Feeds {
+    supervisor: Supervisor,
+}
+
+impl Feeds {
+    /// Creates a service that follows the sessions of this supervisor.
+    pub(super) const fn new(supervisor: Supervisor) -> Self {
+        Self { supervisor }
+    }
+}
+
+#[tonic::async_trait]
+impl ConsoleService for Feeds {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<WatchResponse, Status>> + Send>>;
+
+    async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let feed = Feed::new(&self.supervisor, request.into_inner());
+        let messages = stream::unfold(Some(feed), |feed| async {
+            let mut feed = feed?;
+            match feed.next().await {
+                Ok(change) => Some((Ok(WatchResponse { update: change }), Some(feed))),
+                Err(error) => Some((Err(status(&error)), None)),
+            }
+        });
+        Ok(Response::new(Box::pin(messages)))
+    }
+}
+
+type Watched = Box<dyn Fn(&OpenSession) -> Option<ThreadWatch> + Send>;
+
+/// The sessions that a page follows.
+enum Sessions {
+    /// All open sessions.
+    All(Box<AllSessions<ThreadWatch, Watched>>),
+    /// One session, which may be closed.
+    One(Box<OneSession>),
+}
+
+/// One session: its threads, and its roll-up from the watch of all sessions.
+struct OneSession {
+    id: String,
+    /// `None` after a permanent error.
+    threads: Option<Follow<ThreadWatch>>,
+    sessions: Follow<WatchSessionsRequest>,
+}
+
+/// What a page follows.
+struct Feed {
+    sessions: Sessions,
+    /// `None` without a transcript, and after its end.
+    transcript: Option<Follow<WatchTranscriptRequest>>,
+}
+
+impl Feed {
+    fn new(supervisor: &Supervisor, request: WatchRequest) -> Self {
+        let WatchRequest {
+            session_id,
+            thread_id,
+            include_closed,
+            transcript_tail,
+        } = request;
+        let watch = move |session_id: &str| {
+            ThreadWatch::new(WatchThreadsRequest {
+                session_id: session_id.to_owned(),
+                include_closed,
+                ..WatchThreadsRequest::default()
+            })
+        };
+        let transcript = (!thread_id.is_empty()).then(|| WatchTranscriptRequest {
+            session_id: session_id.clone(),
+            thread_id,
+            tail: transcript_tail,
+            ..WatchTranscriptRequest::default()
+        });
+        let sessions = WatchSessionsRequest::default();
+        let sessions = match session_id.is_empty() {
+            true => {
+                let watched: Watched = Box::new(move |session| Some(watch(&session.id)));
+                Sessions::All(Box::new(AllSessions::new(supervisor.clone(), sessions, watched)))
+            }
+            false => Sessions::One(Box::new(OneSession {
+                threads: Some(Follow::new(supervisor.clone(), watch(&session_id))),
+                sessions: Follow::new(supervisor.clone(), sessions),
+                id: session_id,
+            })),
+        };
+        Self {
+            sessions,
+            transcript: transcript.map(|request| Follow::new(supervisor.clone(), request)),
+        }
+    }
+
+    /// Returns the next change, or `None` if there was none for a while. An error is permanent.
+    async fn next(&mut self) -> Result<Option<Change>, Error> {
+        tokio::select! {
+            change = self.sessions.next() => change.map(Some),
+            change = next_entries(&mut self.transcript) => Ok(Some(change)),
+            () = sleep(ALIVE) => Ok(None),
+        }
+    }
+}
+
+impl Sessions {
+    /// Returns the next change. An error is permanent. Cancel safe.
+    async fn next(&mut self) -> Result<Change, Error> {
+        match self {
+            Self::All(all) => all.next().await.map(|update| match update {
+                SessionsUpdate::Session(session) => Change::Session(*session),
+                SessionsUpdate::Message(session_id, response) => Change::Threads(SessionThreads {
+                    session_id,
+                    response: Some(*response),
+                }),
+                SessionsUpdate::Opened(id) => Change::OpenedSessionId(id),
+                SessionsUpdate::Interrupted(id) => Change::InterruptedSessionId(id),
+                SessionsUpdate::Lost(why) => Change::Lost(why),
+                SessionsUpdate::Deleted(id) => Change::DeletedSessionId(id),
+                SessionsUpdate::Unfollowed(id, error) => unfollowed(id, &error),
+            }),
+            Self::One(one) => one.next().await,
+        }
+    }
+}
+
+impl OneSession {
+    async fn next(&mut self) -> Result<Change, Error> {
+        loop {
+            tokio::select! {
+                update = next_of(&mut self.threads) => {
+                    let session_id = self.id.clone();
+                    return Ok(match update {
+                        Ok(Update::Message(response)) => Change::Threads(SessionThreads {
+                            session_id,
+                            response: Some(*response),
+                        }),
+                        Ok(Update::Opened) => Change::OpenedSessionId(session_id),
+                        Ok(Update::Lost { .. }) => Change::InterruptedSessionId(session_id),
+                        Err(error) => {
+                            self.threads = None;
+                            match error.kind() {
+                                Kind::NotFound => Change::DeletedSessionId(session_id),
+                                _ => unfollowed(session_id, &error),
+                            }
+                        }
+                    });
+                }
+                update = self.sessions.next() => match update? {
+                    Update::Message(message) => {
+                        let id = message.session.as_ref().map(|session| session.session_id.as_str());
+                        if id == Some(self.id.as_str()) {
+                            return Ok(Change::Session(*message));
+                        }
+                    }
+                    Update::Opened => {}
+                    Update::Lost { why, .. } => return Ok(Change::Lost(why)),
+                },
+            }
+        }
+    }
+}
+
+/// Returns the next entries of a transcript. Waits forever without one.
+async fn next_entries(transcript: &mut Option<Follow<WatchTranscriptRequest>>) -> Change {
+    loop {
+        match next_of(transcript).await {
+            Ok(Update::Message(response)) => {
+                if response.closed {
+                    *transcript = None;
+                }
+                return Change::Transcript(*response);
+            }
+            // The entries have numbers, so the page needs no news about the connection.
+            Ok(Update::Opened | Update::Lost { .. }) => {}
+            Err(error) => {
+                *transcript = None;
+                return Change::TranscriptError(error.message().to_owned());
+            }
+        }
+    }
+}
+
+async fn next_of<W: crate::follow::Watch>(follow: &mut Option<Follow<W>>) -> Result<Update<W::Message>, Error> {
+    match follow {
+        Some(follow) => follow.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn unfollowed(session_id: String, error: &Error) -> Change {
+    Change::Unfollowed(UnfollowedSession {
+        session_id,
+        reason: error.message().to_owned(),
+    })
+}
+
+/// Returns the status that ends a stream.
+fn status(error: &Error) -> Status {
+    let code = match error.kind() {
+        Kind::Refused => Code::PermissionDenied,
+        Kind::NotFound => Code::NotFound,
+        Kind::Timeout => Code::DeadlineExceeded,
+        Kind::Unreachable => Code::Unavailable,
+        Kind::Failure
+        | Kind::Usage
+        | Kind::AgentFailed
+        | Kind::Interrupted
+        | Kind::AnsweredRefusal
+        | Kind::Answered
+        | Kind::ClosedPipe => Code::FailedPrecondition,
+    };
+    Status::new(code, error.message())
+}
