@@ -61,7 +61,7 @@ function blockOf(kind: string, lines: string[]): Block {
 
 function itemOf(line: string): { mark: string; indent: number; inlines: Inline[] } {
   const [, indent = "", mark = "", text = ""] = ITEM.exec(line) ?? [];
-  return { mark: /\d/.test(mark) ? mark : "•", indent: Math.min(6, Math.floor(indent.length / 2)), inlines: inlinesOf(text) };
+  return { mark: /\d/.test(mark) ? mark : "•", indent: Math.min(3, Math.floor(indent.length / 2)), inlines: inlinesOf(text) };
 }
 
 function inlinesOf(text: string): Inline[] {

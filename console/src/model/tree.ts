@@ -1,0 +1,78 @@
+// The tree of a session's threads as rows.
+
+import type { Thread } from "./messages";
+
+export interface TreeRow {
+  readonly thread: Thread;
+  /** 1 for a thread at the top. */
+  readonly level: number;
+  /** The place among the threads with the same parent, from 1, and their number. */
+  readonly position: number;
+  readonly siblings: number;
+  readonly hasChildren: boolean;
+  readonly isFolded: boolean;
+}
+
+/**
+ * Returns the rows of threads in spawn order. A thread whose parent is not among them is at the top. The descendants of
+ * folded threads have no row.
+ */
+export function treeRows(threads: Iterable<Thread>, folded: ReadonlySet<string>): TreeRow[] {
+  const { tops, children } = childrenOf(threads);
+  const rows: TreeRow[] = [];
+  // An explicit stack: a tree with a depth of 10,000 must not overflow the call stack.
+  const stack: { list: readonly Thread[]; next: number }[] = [{ list: tops, next: 0 }];
+  for (let top = stack.at(-1); top; top = stack.at(-1)) {
+    const thread = top.list[top.next];
+    if (!thread) {
+      stack.pop();
+      continue;
+    }
+    top.next += 1;
+    const own = children.get(thread.threadId) ?? [];
+    const isFolded = own.length > 0 && folded.has(thread.threadId);
+    rows.push({
+      thread,
+      level: stack.length,
+      position: top.next,
+      siblings: top.list.length,
+      hasChildren: own.length > 0,
+      isFolded,
+    });
+    if (own.length > 0 && !isFolded) stack.push({ list: own, next: 0 });
+  }
+  return rows;
+}
+
+/** Returns a thread's descendants, without the thread. */
+export function descendantsOf(threads: Iterable<Thread>, threadId: string): Thread[] {
+  const { children } = childrenOf(threads);
+  const found: Thread[] = [];
+  const pending = [threadId];
+  for (let id = pending.pop(); id !== undefined; id = pending.pop()) {
+    for (const child of children.get(id) ?? []) {
+      found.push(child);
+      pending.push(child.threadId);
+    }
+  }
+  return found;
+}
+
+function childrenOf(threads: Iterable<Thread>): { tops: Thread[]; children: Map<string, Thread[]> } {
+  // Ids are in the order of time. Closed threads may have been read later than open ones.
+  const list = [...threads].sort((a, b) => (a.threadId < b.threadId ? -1 : 1));
+  const known = new Set(list.map(({ threadId }) => threadId));
+  const tops: Thread[] = [];
+  const children = new Map<string, Thread[]>();
+  for (const thread of list) {
+    const { parentThreadId } = thread;
+    if (!known.has(parentThreadId) || parentThreadId === thread.threadId) {
+      tops.push(thread);
+      continue;
+    }
+    const siblings = children.get(parentThreadId);
+    if (siblings) siblings.push(thread);
+    else children.set(parentThreadId, [thread]);
+  }
+  return { tops, children };
+}

@@ -1,0 +1,46 @@
+// Threads and sessions that are closed, so that the stream of the tab does not have them.
+
+import { supervisor } from "../api/clients";
+import { messageOf } from "../api/errors";
+import { allPages } from "../api/pages";
+import { ListScope, StatusKind, type Session, type Thread } from "../model/messages";
+
+const PAGE_SIZE = 1_000;
+
+export class ClosedThreads {
+  session: Session | undefined = $state.raw();
+  threads: readonly Thread[] = $state.raw([]);
+  /** A thread that was read because the address names it. */
+  selected: Thread | undefined = $state.raw();
+  error = $state("");
+  #loaded = "";
+
+  /** Reads the closed threads of a session; with `isClosed`, the session and all of its threads. Once. */
+  async load(sessionId: string, isClosed: boolean): Promise<void> {
+    const key = `${sessionId} ${isClosed}`;
+    if (this.#loaded === key) return;
+    this.#loaded = key;
+    try {
+      if (isClosed) this.session = (await supervisor.getSession({ sessionId })).session;
+      const statuses = isClosed ? [] : [StatusKind.SHUTDOWN];
+      const request = { sessionId, scope: ListScope.ALL, includeClosed: true, includeSelf: true, statuses, pageSize: PAGE_SIZE };
+      this.threads = await allPages(
+        (pageToken) => supervisor.listActiveAgents({ ...request, pageToken }),
+        ({ threads }) => threads,
+      );
+      this.error = "";
+    } catch (error) {
+      this.#loaded = "";
+      this.error = messageOf(error);
+    }
+  }
+
+  async select(sessionId: string, threadId: string): Promise<void> {
+    if (this.selected?.threadId === threadId) return;
+    try {
+      this.selected = (await supervisor.getThread({ sessionId, threadId })).thread;
+    } catch (error) {
+      this.error = messageOf(error);
+    }
+  }
+}

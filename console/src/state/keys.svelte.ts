@@ -1,0 +1,52 @@
+// Keys of the page. A view registers its keys while it is shown. Single characters can be switched off, because speech
+// input produces them.
+
+export interface Key {
+  readonly key: string;
+  readonly text: string;
+  readonly run: () => void;
+}
+
+const STORE = "troupe.keys";
+
+class Keys {
+  isOn = $state(localStorage.getItem(STORE) !== "off");
+  #groups = $state.raw<readonly { title: string; keys: readonly Key[] }[]>([]);
+
+  constructor() {
+    addEventListener("keydown", (event) => this.#press(event));
+  }
+
+  get groups() {
+    return this.#groups;
+  }
+
+  toggle(): void {
+    this.isOn = !this.isOn;
+    localStorage.setItem(STORE, this.isOn ? "on" : "off");
+  }
+
+  /** Registers keys. Returns the function that removes them. */
+  add(title: string, keys: readonly Key[]): () => void {
+    const group = { title, keys };
+    this.#groups = [...this.#groups, group];
+    return () => (this.#groups = this.#groups.filter((other) => other !== group));
+  }
+
+  #press(event: KeyboardEvent): void {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    if (document.querySelector("dialog[open]")) return;
+    if (event.key.length === 1 && !this.isOn && event.key !== "?") return;
+    const keys = this.#groups.toReversed().flatMap((group) => group.keys);
+    const key = keys.find((candidate) => candidate.key === event.key);
+    if (!key) return;
+    event.preventDefault();
+    key.run();
+  }
+}
+
+function isTyping(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+}
+
+export const keys = new Keys();

@@ -1,0 +1,211 @@
+// The state of the tab: the login, the stream and what was folded from it.
+//
+// Messages arrive faster than a person can read. The collections of the model change in place, and `version` changes at
+// most every 100 ms. A reader names it, so that the page is drawn again with each version.
+
+import { consoleService, supervisor } from "../api/clients";
+import { callErrorOf } from "../api/errors";
+import { me, type Me } from "../api/login";
+import type { WatchResponse } from "../gen/troupe/console/v1/console_pb";
+import type { TranscriptEntry } from "../model/messages";
+import { emptyModel, fold, isComplete, type Model } from "../model/model";
+import { putReadGroup, putReadThread } from "../model/session_view";
+
+const DRAW_MS = 100;
+/** A selection that changes within this time opens no stream. */
+const REST_MS = 150;
+const TRANSCRIPT_TAIL = 200;
+/** The server sends an empty message every 15 s. A stream that is silent for longer is dead. */
+const SILENCE_MS = 45_000;
+const BACKOFF_MS = { first: 500, most: 10_000 };
+
+export interface Transcript {
+  readonly sessionId: string;
+  readonly threadId: string;
+  entries: TranscriptEntry[];
+  isClosed: boolean;
+  isLoaded: boolean;
+  error: string;
+}
+
+class Live {
+  /** The login. `null`: there is none. `undefined`: not known yet. */
+  login = $state.raw<Me | null | undefined>(undefined);
+  /** Why the login could not be read. */
+  loginError = $state("");
+  version = $state(0);
+  /** Whether the stream to the server is open. */
+  isOpen = $state(false);
+  /** When the state was last known to be current. */
+  asOf = $state.raw<Date | undefined>(undefined);
+  /** Why the stream was lost. */
+  why = $state("");
+  #model = emptyModel();
+  #transcript: Transcript | undefined;
+  #abort: AbortController | undefined;
+  #isDrawPending = false;
+  #lastDraw = 0;
+  #rest: ReturnType<typeof setTimeout> | undefined;
+
+  get model(): Model {
+    void this.version;
+    return this.#model;
+  }
+
+  get transcript(): Transcript | undefined {
+    void this.version;
+    return this.#transcript;
+  }
+
+  get isOperator(): boolean {
+    return this.login?.role === "operator";
+  }
+
+  /** Whether the page shows the present state. */
+  get isCurrent(): boolean {
+    return this.isOpen && !this.model.lost;
+  }
+
+  async start(): Promise<void> {
+    try {
+      this.login = (await me()) ?? null;
+      this.loginError = "";
+      if (this.login) this.#follow();
+    } catch (error) {
+      this.login = null;
+      this.loginError = error instanceof Error ? error.message : String(error);
+    }
+  }
+
+  /** Forgets the login and everything that it showed. */
+  end(): void {
+    this.#abort?.abort();
+    this.#abort = undefined;
+    this.login = null;
+    this.#model = emptyModel();
+    this.#transcript = undefined;
+    this.isOpen = false;
+    this.version += 1;
+  }
+
+  /** Selects the thread whose transcript the stream has. */
+  select(sessionId: string, threadId: string): void {
+    if (this.#transcript?.threadId === threadId) return;
+    this.#transcript = { sessionId, threadId, entries: [], isClosed: false, isLoaded: false, error: "" };
+    this.version += 1;
+    clearTimeout(this.#rest);
+    this.#rest = setTimeout(() => this.#follow(), REST_MS);
+  }
+
+  deselect(): void {
+    clearTimeout(this.#rest);
+    this.#transcript = undefined;
+  }
+
+  /** Draws the page with the present state of the model. */
+  draw(): void {
+    if (this.#isDrawPending) return;
+    this.#isDrawPending = true;
+    const wait = Math.max(0, this.#lastDraw + DRAW_MS - performance.now());
+    setTimeout(() => {
+      this.#isDrawPending = false;
+      this.#lastDraw = performance.now();
+      this.version += 1;
+    }, wait);
+  }
+
+  /** Opens the stream, in place of an open one. */
+  #follow(): void {
+    this.#abort?.abort();
+    const abort = new AbortController();
+    this.#abort = abort;
+    void this.#run(abort.signal);
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    let wait = BACKOFF_MS.first;
+    while (!signal.aborted) {
+      try {
+        await this.#read(signal, () => (wait = BACKOFF_MS.first));
+      } catch (error) {
+        if (signal.aborted) return;
+        const cause = callErrorOf(error);
+        if (cause.isLogin) return this.end();
+        this.isOpen = false;
+        this.why = cause.message;
+      }
+      if (signal.aborted) return;
+      await new Promise((resolve) => setTimeout(resolve, wait * (0.5 + Math.random() / 2)));
+      wait = Math.min(wait * 2, BACKOFF_MS.most);
+    }
+  }
+
+  async #read(signal: AbortSignal, onOpen: () => void): Promise<void> {
+    const transcript = this.#transcript;
+    if (transcript) Object.assign(transcript, { entries: [], isLoaded: false });
+    // The new state replaces the old one when it is complete, so that the page does not flicker.
+    let model = emptyModel();
+    const request = { threadId: transcript?.threadId ?? "", transcriptTail: TRANSCRIPT_TAIL };
+    const silence = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const watch = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => silence.abort(), SILENCE_MS);
+    };
+    watch();
+    const options = { signal: AbortSignal.any([signal, silence.signal]) };
+    for await (const message of consoleService.watch(request, options)) {
+      onOpen();
+      watch();
+      this.#apply(model, transcript, message);
+      if (model !== this.#model && (isComplete(model) || this.#model.sessions.size === 0)) this.#model = model;
+      if (model === this.#model) {
+        this.isOpen = true;
+        if (!model.lost) this.asOf = new Date();
+        this.#readUnclear(model);
+      }
+      this.draw();
+    }
+  }
+
+  #apply(model: Model, transcript: Transcript | undefined, message: WatchResponse): void {
+    const { update } = message;
+    if (update.case === "transcript" && transcript) {
+      const { entries, closed } = update.value;
+      transcript.entries = [...transcript.entries, ...entries];
+      transcript.isClosed = closed;
+      transcript.isLoaded = true;
+      transcript.error = "";
+    } else if (update.case === "transcriptError" && transcript) {
+      transcript.isLoaded = true;
+      transcript.error = update.value;
+    } else {
+      fold(model, message);
+    }
+  }
+
+  /** Reads the parts again that events changed without telling their new state. */
+  #readUnclear(model: Model): void {
+    for (const [sessionId, { view }] of model.sessions) {
+      for (const threadId of view.unclear.threads) {
+        void this.#reread(supervisor.getThread({ sessionId, threadId }), ({ thread }) => thread && putReadThread(view, thread));
+      }
+      for (const groupId of view.unclear.groups) {
+        void this.#reread(supervisor.getGroup({ sessionId, groupId }), ({ group }) => group && putReadGroup(view, group));
+      }
+      view.unclear.threads.clear();
+      view.unclear.groups.clear();
+    }
+  }
+
+  async #reread<T>(call: Promise<T>, put: (answer: T) => void): Promise<void> {
+    try {
+      put(await call);
+      this.draw();
+    } catch {
+      // The part is gone. Its next event shows that.
+    }
+  }
+}
+
+export const live = new Live();
