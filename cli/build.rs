@@ -22,25 +22,29 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut files = BTreeMap::new();
     if dist.is_dir() {
-        collect(&dist.canonicalize()?, "", &mut files)?;
+        collect(&dist, "", &mut files)?;
     }
+    // The compiler reads copies, so that the page can be built again in the meantime.
+    let out = PathBuf::from(env::var("OUT_DIR")?);
     let mut code = String::from("pub(super) static ASSETS: &[Asset] = &[\n");
-    for (url, file) in files {
+    for (number, (url, content)) in files.iter().enumerate() {
         let mut hasher = DefaultHasher::new();
-        hasher.write(&fs::read(&file)?);
+        hasher.write(content);
         let etag = format!("\"{:016x}\"", hasher.finish());
+        let copy = out.join(format!("console_asset_{number}"));
+        fs::write(&copy, content)?;
         writeln!(
             code,
-            "    Asset {{ path: {url:?}, etag: {etag:?}, bytes: include_bytes!({file:?}) }},"
+            "    Asset {{ path: {url:?}, etag: {etag:?}, bytes: include_bytes!({copy:?}) }},"
         )?;
     }
     code.push_str("];\n");
-    fs::write(PathBuf::from(env::var("OUT_DIR")?).join("console_assets.rs"), code)?;
+    fs::write(out.join("console_assets.rs"), code)?;
     Ok(())
 }
 
-/// Collects the files of a directory by their URL paths. Source maps stay outside: they would double the binary's page.
-fn collect(directory: &Path, url: &str, files: &mut BTreeMap<String, PathBuf>) -> Result<(), Box<dyn Error>> {
+/// Reads the files of a directory, by their URL paths. Source maps are left out: they are larger than the page.
+fn collect(directory: &Path, url: &str, files: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Box<dyn Error>> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let name = path
@@ -51,7 +55,7 @@ fn collect(directory: &Path, url: &str, files: &mut BTreeMap<String, PathBuf>) -
         if path.is_dir() {
             collect(&path, &url, files)?;
         } else if !name.starts_with('.') && !name.ends_with(".map") {
-            files.insert(url, path);
+            files.insert(url, fs::read(&path)?);
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! A pair as a process without a runner: threads stay in the state that the service assigns, and loopback is trusted.
 #![allow(dead_code)]
 
+pub mod browser;
 pub mod screen;
 pub mod up;
 

@@ -13,7 +13,11 @@ mod origins;
 mod pages;
 mod server;
 
-use std::sync::Arc;
+use std::{
+    future::{Future, pending},
+    net::SocketAddr,
+    sync::Arc,
+};
 
 use serde_json::json;
 use svc_kit::{
@@ -21,7 +25,7 @@ use svc_kit::{
     shutdown::Signals,
 };
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::{
     api::Api,
@@ -33,12 +37,13 @@ use self::{
 use crate::{
     context::Context,
     error::{Error, Result},
-    global::Global,
+    global::{Global, TlsArgs},
+    pair::Pair,
     ui::{Fields, Ui},
 };
 
-/// The address of a console that `up` starts.
-pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+/// The default address.
+const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -77,56 +82,75 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     } else {
         Access::Operator
     };
-    let starting = Running::start(&args.listen, args.public_url, access, context.global.clone());
+    let port = Port::bind(&args.listen, args.public_url).await?;
+    let starting = port.connect(access, context.global.clone());
     let running = tokio::select! {
         running = starting => running?,
         () = signals.next() => return Ok(()),
     };
-    let stopped = CancellationToken::new();
-    let serving = running.serve(&context.ui, stopped.clone());
-    let stop = async {
-        signals.next().await;
-        stopped.cancel();
-    };
-    tokio::join!(serving, stop).0
+    running.serve(&context.ui, signals.next()).await
 }
 
-/// A console whose port is bound.
-pub(crate) struct Running {
+/// The bound port of a console.
+pub(crate) struct Port {
     listener: TcpListener,
-    console: Arc<Console>,
-    /// Ends all logins.
-    logins_end: CancellationToken,
+    address: SocketAddr,
+    origins: Origins,
 }
 
-impl Running {
-    /// Binds the port and connects to the supervisor.
+impl Port {
+    /// Binds the port.
     ///
     /// # Errors
     ///
-    /// The address is not usable, or the supervisor cannot be reached.
-    async fn start(listen: &str, public_url: Option<PublicUrl>, access: Access, global: Global) -> Result<Self> {
+    /// The address is not usable, or it is not a loopback address and there is no public URL.
+    async fn bind(listen: &str, public_url: Option<PublicUrl>) -> Result<Self> {
         let listener = listen::bind(listen).await.map_err(Error::of)?;
         let address = listener.local_addr()?;
         if public_url.is_none() && !is_loopback(address.ip()) {
-            return Err(Error::usage(format!("{address} is reachable from other machines in plaintext")).hint(
-                "listen on 127.0.0.1, or put a proxy with TLS in front and name its URL with --public-url https://...",
-            ));
+            return Err(
+                Error::usage(format!("{address} is reachable from other machines in plaintext")).hint(
+                    "listen on 127.0.0.1, or put a proxy with TLS in front of it and name its URL with --public-url",
+                ),
+            );
         }
+        Ok(Self {
+            listener,
+            address,
+            origins: Origins::new(address, public_url),
+        })
+    }
+
+    /// Connects to the supervisor.
+    ///
+    /// # Errors
+    ///
+    /// The supervisor cannot be reached.
+    async fn connect(self, access: Access, global: Global) -> Result<Running> {
         let server = global.server_name();
         let api = Api::connect(global, access).await?;
         let logins_end = CancellationToken::new();
         let logins = Logins::new(logins_end.clone());
-        let origins = Origins::new(address, public_url);
-        Ok(Self {
-            listener,
-            console: Arc::new(Console::new(origins, address.port(), logins, api, server)),
-            logins_end,
+        let console = Console::new(self.origins, self.address.port(), logins, api, server);
+        Ok(Running {
+            listener: self.listener,
+            console: Arc::new(console),
+            logins_end: logins_end.drop_guard(),
         })
     }
+}
 
-    /// Prints a link, and another one whenever it is needed. Serves until `stopped` is cancelled.
-    async fn serve(self, ui: &Ui, stopped: CancellationToken) -> Result<()> {
+/// A console that is ready to serve.
+struct Running {
+    listener: TcpListener,
+    console: Arc<Console>,
+    /// Ends all logins, and with them all streams.
+    logins_end: DropGuard,
+}
+
+impl Running {
+    /// Prints a link, and another one whenever it is needed. Serves until `stop` completes.
+    async fn serve(self, ui: &Ui, stop: impl Future<Output = ()>) -> Result<()> {
         if !assets::is_built() {
             ui.note("this build has no page; `cd console && npm ci && npm run build`, then build troupe again");
         }
@@ -135,10 +159,11 @@ impl Running {
             console,
             logins_end,
         } = self;
-        let serving = server::serve(listener, Arc::clone(&console), async {
-            stopped.cancelled().await;
-            logins_end.cancel();
-        });
+        let stop = async move {
+            stop.await;
+            drop(logins_end);
+        };
+        let serving = server::serve(listener, Arc::clone(&console), stop);
         let printing = async {
             loop {
                 print_link(ui, &console.new_link()?)?;
@@ -152,10 +177,63 @@ impl Running {
     }
 }
 
+/// The flags of a console that `up` starts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UpArgs {
+    /// Serve the web console as well, and print its login link
+    #[arg(long, conflicts_with = "detach")]
+    console: bool,
+    /// Address of the web console; port 0 selects a free port
+    #[arg(
+        long,
+        env = "TROUPE_CONSOLE_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = DEFAULT_LISTEN
+    )]
+    console_listen: String,
+}
+
+impl UpArgs {
+    /// Binds the port, if the console is wanted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Port::bind`].
+    pub(crate) async fn bind(&self) -> Result<Option<Port>> {
+        match self.console {
+            true => Port::bind(&self.console_listen, None).await.map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+/// Returns the flags with which a command reaches this pair.
+pub(crate) fn flags_of(pair: &Pair, context: &Context) -> Global {
+    Global {
+        context: None,
+        supervisor: listen::url_of(pair.supervisor()),
+        registry: listen::url_of(pair.registry()),
+        // The token is in the data directory.
+        token: None,
+        token_file: None,
+        tls: TlsArgs::default(),
+        data_dir: Some(pair.data_dir().to_owned()),
+        ..context.global.clone()
+    }
+}
+
+/// Serves the console of a pair until it fails. Waits forever without a port.
+pub(crate) async fn serve_for(port: Option<Port>, flags: Global, ui: &Ui) -> Result<()> {
+    let Some(port) = port else {
+        return pending().await;
+    };
+    port.connect(Access::Operator, flags).await?.serve(ui, pending()).await
+}
+
 fn print_link(ui: &Ui, link: &str) -> Result<()> {
     let seconds = CODE_LIFETIME.as_secs();
     ui.answer(
         || json!({ "link": link, "valid_seconds": seconds }),
-        || Fields::default().field("log in", format!("{link} (works once, for {seconds} seconds)")),
+        || Fields::default().field("console", format!("{link} (works once, for {seconds} seconds)")),
     )
 }

@@ -20,10 +20,12 @@ use super::pages::Console;
 /// Maximum number of connections. A browser has six to a server.
 const MAX_CONNECTIONS: usize = 256;
 /// Maximum time from the start of a connection, or from the last response, to the end of the next request's head.
-const HEAD_WITHIN: Duration = Duration::from_secs(30);
+const HEAD_WITHIN: Duration = Duration::from_secs(20);
 /// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 64;
-/// Maximum size of a request's head, and of what is buffered of a response.
+/// Maximum size of a request's head.
+const MAX_HEAD_BYTES: usize = 32 * 1024;
+/// Maximum size of what is buffered of a request or a response.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
 /// Idle time after which the kernel probes a browser. A dead one would keep its streams.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
@@ -41,6 +43,7 @@ pub(super) async fn serve(listener: TcpListener, console: Arc<Console>, stop: im
     http.timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
         .max_headers(MAX_HEADERS)
+        .max_header_size(MAX_HEAD_BYTES)
         .max_buf_size(MAX_BUFFER_BYTES);
     let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let graceful = GracefulShutdown::new();

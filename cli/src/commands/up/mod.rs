@@ -13,7 +13,7 @@ use svc_kit::{
 };
 use troupe_runner::program_check::ProgramReport;
 
-use super::down;
+use super::{console, down};
 use crate::{
     background::{self, Running},
     context::Context,
@@ -26,6 +26,7 @@ use crate::{
 const AFTER_HELP: &str = "\
 Examples:
   troupe up
+  troupe up --console
   troupe up --registry-listen 127.0.0.1:0 --supervisor-listen 127.0.0.1:0 --ready-file ready.json
   troupe up --config troupe.yaml --print-config
 
@@ -85,6 +86,9 @@ pub(crate) struct Args {
     /// The worktrees.
     #[command(flatten)]
     worktrees: programs::WorktreeArgs,
+    /// The web console.
+    #[command(flatten)]
+    console: console::UpArgs,
     /// Grant operator permissions to local calls without a token
     #[arg(long)]
     trust_loopback: bool,
@@ -155,6 +159,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     let ready_file = args.ready_file.clone();
     let agent_programs = (!args.no_runner).then(|| args.programs.clone());
     let checking = checked_programs(&args)?;
+    let console = args.console.bind().await?;
     let options = args.options(data_dir.clone())?;
     // Installed first, so that a signal during startup stops it as well.
     let mut signals = Signals::listen()?;
@@ -183,7 +188,11 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
             || ready(&pair, &programs),
             || banner(&pair, &programs, &agents, sessions, context.ui.columns()),
         )?;
-        Err(pair.failed().await)
+        let flags = console::flags_of(&pair, context);
+        tokio::select! {
+            failed = pair.failed() => Err(failed),
+            failed = console::serve_for(console, flags, &context.ui) => failed,
+        }
     };
     let ended = tokio::select! {
         () = signals.next() => Ok(()),
