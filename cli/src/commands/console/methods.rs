@@ -144,7 +144,7 @@ mod tests {
     fn viewer_cannot_change_anything() {
         for (path, _) in methods() {
             if service_of(&path, Access::Viewer).is_ok_and(|service| service != Service::Console) {
-                assert_eq!(row(&path).unwrap().effect == Effect::Changes, false, "{path}");
+                assert_ne!(row(&path).unwrap().effect, Effect::Changes, "{path}");
             }
         }
         let path = "/troupe.supervisor.v1.AgentSupervisorService/CloseAgent";

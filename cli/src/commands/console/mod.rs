@@ -52,11 +52,11 @@ Examples:
   troupe console --listen 127.0.0.1:0 --output json
   troupe console --listen 0.0.0.0:8080 --public-url https://console.example.org
 
-The command prints a link to log in. The link is valid for 60 seconds and works once. A browser that opens an expired or
-used link makes the command print a new one. A login lasts 12 hours. Ctrl-C ends the console and all logins.
+The command prints a link to log in. The link works once, for 60 seconds. A browser that opens an
+expired or used link makes the command print a new one. A login lasts 12 hours.
 
-The console itself serves plain HTTP. To reach it from other machines, put a proxy with TLS in front of it that passes the
-Host header, and name its URL with --public-url.";
+The console serves plain HTTP on this machine. For other machines, put a proxy with TLS in front
+of it and name its URL with --public-url. The proxy has to pass the Host header unchanged.";
 
 /// The arguments of `console`.
 #[derive(Debug, clap::Args)]
