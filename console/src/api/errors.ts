@@ -10,11 +10,14 @@ export class CallError extends Error {
   readonly code: Code;
   /** The stable reason; empty if the error does not come from a service of Troupe. */
   readonly reason: string;
+  /** The variable parts of the message, by name. */
+  readonly metadata: Readonly<Record<string, string>>;
 
-  constructor(message: string, code: Code, reason: string) {
+  constructor(message: string, code: Code, reason: string, metadata: Readonly<Record<string, string>>) {
     super(message);
     this.code = code;
     this.reason = reason;
+    this.metadata = metadata;
   }
 
   /** Whether the login has ended. */
@@ -39,10 +42,10 @@ const HINTS: Readonly<Record<string, string>> = {
 export function callErrorOf(error: unknown): CallError {
   if (error instanceof CallError) return error;
   const cause = ConnectError.from(error);
-  const reason = cause.findDetails(ErrorInfoSchema)[0]?.reason ?? "";
+  const { reason = "", metadata = {} } = cause.findDetails(ErrorInfoSchema)[0] ?? {};
   const hint = HINTS[reason] ?? "";
   const text = line(cause.rawMessage) || Code[cause.code];
-  return new CallError([text, hint].filter(Boolean).join(". "), cause.code, reason);
+  return new CallError([text, hint].filter(Boolean).join(". "), cause.code, reason, metadata);
 }
 
 export function messageOf(error: unknown): string {

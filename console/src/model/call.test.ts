@@ -8,13 +8,13 @@ test("call_is_shown_in_full", () => {
     { name: "tool", value: "exec_command" },
     { name: "command", value: "a\nb" },
     { name: "env", value: '{\n  "X": 1\n}' },
-    { name: "path", value: "/w/a" },
+    { name: "resolved path", value: "/w/a" },
   ]);
 });
 
 test("argument_names_cannot_imitate_fields", () => {
   const fields = callFields(JSON.stringify({ tool: "x", arguments: { "a\n\u202epath": "b" }, resolved_paths: [] }));
-  expect(fields.map(({ name }) => name)).toEqual(["tool", "a path", "path"]);
+  expect(fields.map(({ name }) => name)).toEqual(["tool", "a path", "resolved path"]);
   expect(fields[2]?.value).toBe("not known");
 });
 

@@ -22,7 +22,7 @@ export function callFields(text: string): Field[] {
   return [
     { name: "tool", value: show(tool) },
     ...given.map(([name, value]) => ({ name: line(name), value: show(value) })),
-    { name: known.length > 1 ? "paths" : "path", value: known.map((path) => line(show(path))).join("\n") },
+    { name: known.length > 1 ? "resolved paths" : "resolved path", value: known.map((path) => line(show(path))).join("\n") },
   ];
 }
 

@@ -1,6 +1,8 @@
 // Keys of the page. A view registers its keys while it is shown. Single characters can be switched off, because speech
 // input produces them.
 
+import { untrack } from "svelte";
+
 export interface Key {
   readonly key: string;
   readonly text: string;
@@ -29,8 +31,9 @@ class Keys {
   /** Registers keys. Returns the function that removes them. */
   add(title: string, keys: readonly Key[]): () => void {
     const group = { title, keys };
-    this.#groups = [...this.#groups, group];
-    return () => (this.#groups = this.#groups.filter((other) => other !== group));
+    // An effect that adds keys does not depend on the keys of others.
+    untrack(() => (this.#groups = [...this.#groups, group]));
+    return () => untrack(() => (this.#groups = this.#groups.filter((other) => other !== group)));
   }
 
   #press(event: KeyboardEvent): void {

@@ -12,11 +12,6 @@ class Router {
     return this.#url.pathname;
   }
 
-  /** The parts of the path: `["sessions", ID]`. */
-  get parts(): string[] {
-    return this.#url.pathname.split("/").filter(Boolean);
-  }
-
   get query(): URLSearchParams {
     return this.#url.searchParams;
   }

@@ -2,6 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 
 import { UsageSchema } from "../model/messages";
+import { csv } from "./csv";
 import { diffLines } from "./diff";
 import { budgetUsed, bytes, cost, count, countdown, money, shortId, span } from "./format";
 import { parse } from "./markdown";
@@ -102,4 +103,9 @@ describe("format", () => {
     expect(budgetUsed(budget, usage)).toBe(90);
     expect(budgetUsed(undefined, usage)).toBeUndefined();
   });
+});
+
+test("csv_is_quoted_and_has_no_formulas", () => {
+  const rows = [['a "b", c', "two\nlines"], ["=HYPERLINK(1)", "plain"]];
+  expect(csv(["x", "y"], rows)).toBe('x,y\r\n"a ""b"", c","two\nlines"\r\n\'=HYPERLINK(1),plain\r\n');
 });

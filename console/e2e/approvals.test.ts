@@ -1,0 +1,30 @@
+import { expect, inspect, test } from "./test";
+import { toolCall } from "./world";
+
+const HOSTILE = "# Lexer\n<img src=x onerror=alert(1)>\n\u001b[31mred\u001b[0m \u202egnp.exe";
+
+test("approval is granted and denied in place", async ({ page, world }) => {
+  const { session } = await world.spawn("orchestrator", "hold", "--alias", "lead", "--approve-tool", "write_file");
+  const write = (path: string) => toolCall("write_file", { path, content: HOSTILE });
+  await world.spawn("worker", `${write("a.md")}\n${write("b.md")}\nsay: done`, "--session", session, "--alias", "writer");
+
+  await page.goto("/");
+  const card = page.getByRole("article").filter({ hasText: "a.md" });
+  await expect(card).toContainText("<img src=x onerror=alert(1)>");
+  await expect(card).toContainText("red gnp.exe");
+  await expect(card).toContainText("denied in 9:");
+  await expect(page.locator("nav")).toContainText("Needs you 1");
+  await inspect(page, "needs");
+
+  await page.keyboard.press("j");
+  await expect(card).toBeFocused();
+  await page.keyboard.press("y");
+  await expect(page.getByText(/approval .*: GRANTED/)).toBeVisible();
+
+  const second = page.getByRole("article").filter({ hasText: "b.md" });
+  await second.getByRole("textbox").fill("not in this session");
+  await second.getByRole("button", { name: "Deny" }).click();
+  await expect(page.getByText(/approval .*: DENIED/)).toBeVisible();
+  await expect(page.getByText("No approval, question or problem waits for you.")).toBeVisible();
+  await world.run("session", "close", session);
+});

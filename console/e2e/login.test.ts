@@ -1,0 +1,38 @@
+import { expect, inspect, test } from "./test";
+
+test.use({ storageState: { cookies: [], origins: [] } });
+test.describe("login", () => {
+  test.use({ expectedErrors: [/status of 40[13]/] });
+
+  test("link logs in once, and its code leaves the address", async ({ page, world }) => {
+    const console = await world.console();
+    await page.goto(console.link);
+    await expect(page.getByRole("heading", { name: "Needs you" })).toBeVisible();
+    expect(page.url()).toBe(`${console.origin}/`);
+    const storage = await page.evaluate(() => [document.cookie, JSON.stringify(localStorage), JSON.stringify(history.state)]);
+    expect(storage.join()).not.toContain(new URL(console.link).hash.slice(1));
+
+    await page.getByRole("button", { name: "Log out" }).click();
+    await expect(page.getByLabel("Link or code")).toBeVisible();
+    await inspect(page, "login");
+    await page.getByLabel("Link or code").fill(console.link);
+    await page.getByRole("button", { name: "Log in" }).click();
+    await expect(page.getByRole("alert").first()).toContainText(/code|link/i);
+    await console.stop();
+  });
+
+  test("viewer sees no actions", async ({ page, world }) => {
+    const { session } = await world.spawn("orchestrator", "hold", "--alias", "watched");
+    const console = await world.console("--read-only");
+    await page.goto(console.link);
+    await expect(page.getByText("viewer", { exact: true })).toBeVisible();
+    await page.goto(`${console.origin}/sessions/${session}`);
+    await page.getByRole("row").filter({ hasText: "watched" }).click();
+    await expect(page.getByRole("heading", { name: "orchestrator watched" })).toBeVisible();
+    for (const name of ["Send", "Interrupt", "Close", "Budget", "Pause", "Mode", "Close session"]) {
+      await expect(page.getByRole("button", { name, exact: true })).toHaveCount(0);
+    }
+    await console.stop();
+    await world.run("session", "close", session);
+  });
+});

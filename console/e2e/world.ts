@@ -1,0 +1,141 @@
+// A pair of services with the sample agent, which calls no model, and consoles of it.
+
+import { execFile, spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdir, mkdtemp, readFile, rm, watch } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+const TROUPE = process.env["TROUPE"] ?? fileURLToPath(new URL("../../target/debug/troupe", import.meta.url));
+
+interface Addresses {
+  readonly registry: string;
+  readonly supervisor: string;
+}
+
+export interface Console {
+  /** The link that logs in once. */
+  readonly link: string;
+  readonly origin: string;
+  readonly stop: () => Promise<void>;
+}
+
+export interface Spawned {
+  readonly session: string;
+  readonly thread: string;
+}
+
+/** Returns the line that makes the sample agent call a tool. */
+export function toolCall(name: string, args: Record<string, unknown>): string {
+  return JSON.stringify({ tool_call: { name, args } });
+}
+
+export class World {
+  /** A directory that sessions may use. */
+  readonly project: string;
+  readonly #directory: string;
+  #addresses: Addresses;
+  #pair: ChildProcess | undefined;
+
+  private constructor(directory: string) {
+    this.#directory = directory;
+    this.project = join(directory, "home", "parser");
+    this.#addresses = { registry: "127.0.0.1:0", supervisor: "127.0.0.1:0" };
+  }
+
+  static async start(): Promise<World> {
+    const world = new World(await mkdtemp(join(tmpdir(), "troupe-console-")));
+    await mkdir(world.project, { recursive: true });
+    await world.startPair();
+    return world;
+  }
+
+  /** Starts the services. After a stop, they have the same addresses. */
+  async startPair(): Promise<void> {
+    const ready = join(this.#directory, "ready.json");
+    await rm(ready, { force: true });
+    const { registry, supervisor } = this.#addresses;
+    this.#pair = spawn(
+      TROUPE,
+      ["up", "--registry-listen", registry, "--supervisor-listen", supervisor, "--ready-file", ready, ...this.#data()],
+      { cwd: this.#directory, stdio: "ignore", env: this.#env() },
+    );
+    this.#addresses = JSON.parse(await appeared(ready)) as Addresses;
+  }
+
+  /** Kills the services as a crash would. */
+  async killPair(): Promise<void> {
+    await end(this.#pair, "SIGKILL");
+  }
+
+  async stop(): Promise<void> {
+    await end(this.#pair, "SIGTERM");
+    await rm(this.#directory, { recursive: true, force: true });
+  }
+
+  /** Runs a command and returns its result. */
+  async run<T = unknown>(...args: string[]): Promise<T> {
+    const { stdout } = await promisify(execFile)(TROUPE, [...args, ...this.#connection(), "--output", "json"], {
+      cwd: this.project,
+      env: this.#env(),
+      maxBuffer: 64 * 1024 * 1024,
+    });
+    return JSON.parse(stdout) as T;
+  }
+
+  /** Spawns an agent. Without the option `--session`, it is the first one of a new session. */
+  async spawn(role: string, message: string, ...options: string[]): Promise<Spawned> {
+    const answer = await this.run<{ session_id: string; thread: { thread_id: string } }>(
+      ...["spawn", role, "--message", message, "--cwd", this.project, ...options],
+    );
+    return { session: answer.session_id, thread: answer.thread.thread_id };
+  }
+
+  async console(...options: string[]): Promise<Console> {
+    const args = ["console", "--listen", "127.0.0.1:0", "--output", "json", ...options, ...this.#connection()];
+    const child = spawn(TROUPE, args, { env: this.#env(), stdio: ["ignore", "pipe", "ignore"] });
+    const [line] = (await once(createInterface(child.stdout), "line")) as [string];
+    const { link } = JSON.parse(line) as { link: string };
+    return { link, origin: new URL(link).origin, stop: () => end(child, "SIGTERM") };
+  }
+
+  #data(): string[] {
+    return ["--data-dir", join(this.#directory, "data"), "--home", join(this.#directory, "home")];
+  }
+
+  #connection(): string[] {
+    const { registry, supervisor } = this.#addresses;
+    const data = join(this.#directory, "data");
+    return ["--registry", `http://${registry}`, "--supervisor", `http://${supervisor}`, "--data-dir", data];
+  }
+
+  #env(): NodeJS.ProcessEnv {
+    return { PATH: process.env["PATH"], HOME: join(this.#directory, "home") };
+  }
+}
+
+/** Waits until a file exists and is complete JSON. Returns its text. */
+async function appeared(path: string): Promise<string> {
+  const changes = watch(join(path, ".."), { signal: AbortSignal.timeout(30_000) });
+  const read = async () => {
+    const text = await readFile(path, "utf8").catch(() => "");
+    return text.trimEnd().endsWith("}") ? text : undefined;
+  };
+  const present = await read();
+  if (present !== undefined) return present;
+  for await (const _ of changes) {
+    const text = await read();
+    if (text !== undefined) return text;
+  }
+  throw new Error(`${path} did not appear`);
+}
+
+async function end(child: ChildProcess | undefined, signal: NodeJS.Signals): Promise<void> {
+  if (!child || child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, "exit");
+  child.kill(signal);
+  await ended;
+}

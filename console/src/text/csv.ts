@@ -1,0 +1,14 @@
+// Comma-separated values.
+
+/** A cell that begins like this is a formula to spreadsheets. */
+const FORMULA = /^[=+\-@\t\r]/;
+
+/** Returns rows as CSV, with the names of the columns first. */
+export function csv(columns: readonly string[], rows: readonly (readonly string[])[]): string {
+  return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+}
+
+function cell(value: string): string {
+  const safe = FORMULA.test(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
