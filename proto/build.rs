@@ -19,6 +19,9 @@ const FILES: &[&str] = &[
     "troupe/store/v1/record.proto",
 ];
 
+/// The package of the console's stream. The descriptors of the API do not have it, because no service serves it.
+const CONSOLE: &str = "troupe.console.v1";
+
 /// Fields that are boxed because they are much larger than the messages around them, or rarely set. Unboxed, they would
 /// enlarge every decoded event and every thread of a snapshot.
 const BOXED: &[&str] = &[
@@ -49,15 +52,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = compiler.file_descriptor_set();
 
     let out = PathBuf::from(env::var("OUT_DIR")?);
+    let mut described = descriptors.clone();
+    described.file.retain(|file| file.package() != CONSOLE);
     // Reflection serves names and types; comments would only make the binary larger.
-    let mut served = descriptors.clone();
+    let mut served = described.clone();
     for file in &mut served.file {
         file.source_code_info = None;
     }
     fs::write(out.join("troupe_descriptor.bin"), served.encode_to_vec())?;
     fs::write(
         out.join("troupe_descriptor_with_comments.bin"),
-        descriptors.encode_to_vec(),
+        described.encode_to_vec(),
     )?;
 
     let mut config = tonic_prost_build::Config::new();

@@ -18,9 +18,8 @@ use crate::{
     types::{enumeration, message},
 };
 
-/// Packages that are built with the API and no part of it: the format of stored records, and the stream that the web
-/// console has from its own server.
-const INTERNAL: &[&str] = &["troupe.store.v1", "troupe.console.v1"];
+/// The format of stored records is built with the API and no part of it.
+const STORE: &str = "troupe.store.v1";
 
 /// The pages by the names of their files.
 pub fn pages() -> BTreeMap<String, String> {
@@ -28,7 +27,7 @@ pub fn pages() -> BTreeMap<String, String> {
     let mut files: Vec<&FileDescriptorProto> = set
         .file
         .iter()
-        .filter(|file| file.package().starts_with("troupe.") && !INTERNAL.contains(&file.package()))
+        .filter(|file| file.package().starts_with("troupe.") && file.package() != STORE)
         .collect();
     // Services first: they are where a reader begins.
     files.sort_by_key(|file| file.service.is_empty());

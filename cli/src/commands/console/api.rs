@@ -27,7 +27,7 @@ use crate::{
     global::Global,
 };
 
-/// The only content type of calls. It is not one that a form can send.
+/// The only content type of calls. A form cannot send it.
 pub(super) const CONTENT_TYPE: &str = "application/grpc-web+proto";
 /// Maximum number of calls and streams in progress.
 const MAX_CALLS: usize = 256;

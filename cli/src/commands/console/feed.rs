@@ -119,7 +119,7 @@ impl Feed {
         }
     }
 
-    /// Returns the next change, or `None` if there was none for a while. An error is permanent.
+    /// Returns the next change, or `None` after [`ALIVE`] without a change. An error is permanent.
     async fn next(&mut self) -> Result<Option<Change>, Error> {
         tokio::select! {
             change = self.sessions.next() => change.map(Some),

@@ -87,7 +87,7 @@ pub(super) enum Foreign {
         /// The origin that is allowed.
         own: String,
     },
-    /// Not a browser, or one that is too old.
+    /// The client is not a browser, or is too old to describe its origin.
     #[error("the request has neither Sec-Fetch-Site nor Origin; use a current browser")]
     Unknown,
 }

@@ -25,7 +25,7 @@ const HEAD_WITHIN: Duration = Duration::from_secs(20);
 const MAX_HEADERS: usize = 64;
 /// Maximum size of a request's head.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
-/// Maximum size of what is buffered of a request or a response.
+/// Maximum size of the buffer of a connection in each direction.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
 /// Idle time after which the kernel probes a browser. A dead one would keep its streams.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
