@@ -405,5 +405,7 @@ async fn forward<W: Watch>(
     tokio::select! {
         () = forward_all => {}
         () = end => {}
+        // The follower is gone.
+        () = items.closed() => {}
     }
 }

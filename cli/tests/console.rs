@@ -558,6 +558,29 @@ async fn sizes_and_attempts_are_bounded() {
     assert_eq!(browser.me().await.0, StatusCode::OK);
 }
 
+#[tokio::test]
+async fn connections_are_bounded() {
+    let up = Up::start();
+    let mut console = ConsoleProcess::start(&up, &[]);
+    let browser = Browser::at(&console.link().0);
+    let idle: Vec<TcpStream> = (0..256)
+        .map(|_| TcpStream::connect(&browser.address).unwrap())
+        .collect();
+    let mut refused = TcpStream::connect(&browser.address).unwrap();
+    refused.set_read_timeout(Some(TIME_LIMIT)).unwrap();
+    let answer = refused.read(&mut [0; 1]);
+    assert!(matches!(answer, Ok(0) | Err(_)), "{answer:?}");
+    drop(idle);
+    let admitted = async {
+        while browser.try_send("GET", "/", "").await.is_err() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(TIME_LIMIT, admitted)
+        .await
+        .expect("closed connections make room");
+}
+
 /// Sends the beginning of a request and returns what the console answers until it closes the connection.
 fn send_slowly(address: &str, beginning: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();

@@ -126,11 +126,21 @@ impl Browser {
 
     /// Sends a request and returns the response with its whole body.
     pub async fn send(&self, method: &str, path: &str, body: impl Into<Bytes>) -> Response<String> {
+        self.try_send(method, path, body).await.unwrap()
+    }
+
+    /// Like [`Self::send`], for a console that may close the connection.
+    pub async fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<Response<String>, BoxError> {
         let request = Request::builder().method(method).uri(path);
-        let request = request.body(Body::new(Full::new(body.into()))).unwrap();
-        let (parts, body) = self.clone().request(request).await.unwrap().into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        Response::from_parts(parts, String::from_utf8_lossy(&body).into_owned())
+        let request = request.body(Body::new(Full::new(body.into())))?;
+        let (parts, body) = self.clone().request(request).await?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        Ok(Response::from_parts(parts, String::from_utf8_lossy(&body).into_owned()))
     }
 
     /// Logs in with a code. Returns the status, and the cookie or the text.
