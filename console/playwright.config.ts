@@ -6,7 +6,7 @@ export default defineConfig({
   testDir: "e2e",
   outputDir: "results/failures",
   workers: 1,
-  timeout: 60_000,
+  timeout: 120_000,
   expect: { timeout: 15_000 },
   reporter: [["list"]],
   use: {
