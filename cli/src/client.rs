@@ -133,7 +133,8 @@ fn bearer(token: &Token) -> Result<Option<HeaderValue>> {
     Ok(Some(value))
 }
 
-fn is_unauthenticated(answer: &http::Response<Body>) -> bool {
+/// Returns whether a call failed because of its token.
+pub(crate) fn is_unauthenticated(answer: &http::Response<Body>) -> bool {
     let status = answer.headers().get(GRPC_STATUS);
     status.is_some_and(|status| Code::from_bytes(status.as_bytes()) == Code::Unauthenticated)
 }

@@ -312,6 +312,33 @@ async fn watch_recovers_from_a_killed_supervisor() {
 }
 
 #[tokio::test]
+async fn rejected_token_does_not_end_the_login() {
+    let mut up = Up::start();
+    let output = up.run(&["console", "--token", "0123456789abcdef-wrong"]);
+    assert_ne!(output.status.code(), Some(0), "the token is checked at the start");
+    assert!(stderr(&output).contains("UNAUTHENTICATED"), "{}", stderr(&output));
+
+    let mut console = ConsoleProcess::start(&up, &[]);
+    let browser = console.log_in().await;
+    up.kill();
+    std::fs::write(up.data_dir().join("operator.token"), "0123456789abcdef-new").unwrap();
+    up.restart();
+    let request = ListSessionsRequest::default();
+    let status = loop {
+        let status = browser.supervisor().list_sessions(request.clone()).await.unwrap_err();
+        if status.code() != Code::Unavailable {
+            break status;
+        }
+    };
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    assert!(status.message().contains("token of the console"), "{status}");
+    let mut stream = watch(&browser, WatchRequest::default()).await;
+    let status = stream.message().await.unwrap_err();
+    assert_ne!(status.code(), Code::Unauthenticated, "{status}");
+    assert_eq!(browser.me().await.0, StatusCode::OK);
+}
+
+#[tokio::test]
 async fn one_session_is_followed_with_a_transcript() {
     let up = Up::start();
     let mut console = ConsoleProcess::start(&up, &[]);

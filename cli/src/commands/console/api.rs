@@ -14,7 +14,10 @@ use tokio::{
 use tonic::{Code, Status, body::Body};
 use tonic_web::GrpcWebLayer;
 use tower::{Layer as _, ServiceExt as _, service_fn};
-use troupe_proto::{console::v1::console_service_server::ConsoleServiceServer, fault::Fault, reason::Reason};
+use troupe_proto::{
+    console::v1::console_service_server::ConsoleServiceServer, fault::Fault, reason::Reason,
+    supervisor::v1::ListSessionsRequest,
+};
 
 use super::{
     feed::Feeds,
@@ -52,9 +55,14 @@ impl Api {
     ///
     /// # Errors
     ///
-    /// The supervisor cannot be reached.
+    /// The supervisor cannot be reached, or it rejects the token.
     pub(super) async fn connect(global: Global, access: Access) -> Result<Self> {
         let supervisor = client::supervisor_channel(&global).await?;
+        let first = ListSessionsRequest {
+            page_size: 1,
+            ..ListSessionsRequest::default()
+        };
+        client::supervisor_over(supervisor.clone()).list_sessions(first).await?;
         Ok(Self {
             access,
             feeds: ConsoleServiceServer::new(Feeds::new(client::supervisor_over(supervisor.clone()))),
@@ -128,7 +136,13 @@ pub(super) fn refusal(status: Status) -> Response<Body> {
 /// Sends a call to a service.
 async fn forward(channel: Identified, mut request: Request<Body>) -> std::result::Result<Response<Body>, Status> {
     *request.version_mut() = Version::HTTP_2;
-    let (parts, body) = channel.oneshot(request).await.map_err(Status::from_error)?.into_parts();
+    let response = channel.oneshot(request).await.map_err(Status::from_error)?;
+    if client::is_unauthenticated(&response) {
+        // UNAUTHENTICATED would make the page ask for another login, which cannot help.
+        let message = "the service rejects the token of the console; start `troupe console` again with a valid token";
+        return Err(Status::failed_precondition(message));
+    }
+    let (parts, body) = response.into_parts();
     let mut response = Response::new(body);
     *response.status_mut() = parts.status;
     copy(RESPONSE_HEADERS, &parts.headers, response.headers_mut());
