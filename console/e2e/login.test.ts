@@ -1,4 +1,4 @@
-import { expect, inspect, test } from "./test";
+import { expect, inspect, serveDist, test } from "./test";
 
 test.use({ storageState: { cookies: [], origins: [] } });
 test.describe("login", () => {
@@ -18,6 +18,19 @@ test.describe("login", () => {
     await page.getByLabel("Link or code").fill(console.link);
     await page.getByRole("button", { name: "Log in" }).click();
     await expect(page.getByRole("alert").first()).toContainText(/code|link/i);
+    await console.stop();
+  });
+
+  test("logging out in one tab ends the other", async ({ page, context, world }) => {
+    const console = await world.console();
+    await page.goto(console.link);
+    await expect(page.getByRole("heading", { name: "Needs you" })).toBeVisible();
+    const other = await context.newPage();
+    await serveDist(other);
+    await other.goto(console.origin);
+    await expect(other.getByRole("heading", { name: "Needs you" })).toBeVisible();
+    await other.getByRole("button", { name: "Log out" }).click();
+    await expect(page.getByLabel("Link or code")).toBeVisible();
     await console.stop();
   });
 

@@ -93,7 +93,7 @@ export async function inspect(page: Page, name: string): Promise<void> {
 }
 
 /** Replaces the files of the page by those in dist, with the headers of the server. */
-async function serveDist(page: Page): Promise<void> {
+export async function serveDist(page: Page): Promise<void> {
   if (!process.env["TROUPE_CONSOLE_DIST"]) return;
   const types: Record<string, string> = { js: "text/javascript", css: "text/css", svg: "image/svg+xml" };
   await page.route(

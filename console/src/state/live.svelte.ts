@@ -12,6 +12,8 @@ import { emptyModel, fold, isComplete, type Model } from "../model/model";
 import { putReadGroup, putReadThread } from "../model/session_view";
 
 const DRAW_MS = 100;
+/** The longest time in which only messages are applied. */
+const MAX_BUSY_MS = 30;
 /** A selection that changes within this time opens no stream. */
 const REST_MS = 150;
 const TRANSCRIPT_TAIL = 200;
@@ -45,6 +47,7 @@ class Live {
   #abort: AbortController | undefined;
   #isDrawPending = false;
   #lastDraw = 0;
+  #breath = 0;
   #rest: ReturnType<typeof setTimeout> | undefined;
 
   get model(): Model {
@@ -165,7 +168,15 @@ class Live {
         this.#readUnclear(model);
       }
       this.draw();
+      await this.#breathe();
     }
+  }
+
+  /** Lets the page draw while many messages arrive. */
+  async #breathe(): Promise<void> {
+    if (performance.now() - this.#breath < MAX_BUSY_MS) return;
+    await new Promise((resolve) => setTimeout(resolve));
+    this.#breath = performance.now();
   }
 
   #apply(model: Model, transcript: Transcript | undefined, message: WatchResponse): void {

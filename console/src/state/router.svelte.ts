@@ -23,7 +23,7 @@ class Router {
     else history.pushState(null, "", url);
     const isOtherPage = url.pathname !== this.#url.pathname;
     this.#url = url;
-    if (isOtherPage) scrollTo(0, 0);
+    if (isOtherPage) document.querySelector("main")?.scrollTo(0, 0);
   }
 
   /** Changes parameters of the query. An empty value removes one. */

@@ -59,7 +59,7 @@ export const WatchRequestSchema: GenMessage<WatchRequest> = /*@__PURE__*/
   messageDesc(file_troupe_console_v1_console, 0);
 
 /**
- * A change of what the stream follows.
+ * A change in the sessions or in the transcript.
  *
  * @generated from message troupe.console.v1.WatchResponse
  */
