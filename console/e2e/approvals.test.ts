@@ -28,3 +28,15 @@ test("approval is granted and denied in place", async ({ page, world }) => {
   await expect(page.getByText("No approval, question or problem waits for you.")).toBeVisible();
   await world.run("session", "close", session);
 });
+
+test("equal calls are decided together", async ({ page, world }) => {
+  const { session } = await world.spawn("orchestrator", "hold", "--alias", "lead", "--approve-tool", "write_file");
+  const write = toolCall("write_file", { path: "same.md", content: "x" });
+  for (const alias of ["first", "second"]) await world.spawn("worker", write, "--session", session, "--alias", alias);
+  await page.goto("/");
+  await expect(page.getByRole("article")).toHaveCount(2);
+  await page.getByRole("button", { name: "Grant all 2 equal calls" }).first().click();
+  await expect(page.getByRole("article")).toHaveCount(0);
+  await expect(page.getByText(/GRANTED/)).toHaveCount(2);
+  await world.run("session", "close", session);
+});

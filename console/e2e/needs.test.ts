@@ -1,7 +1,7 @@
 import { expect, inspect, serveDist, test } from "./test";
 import { toolCall } from "./world";
 
-const HOSTILE = '<img src=x onerror="console.error(1)"> \u202etxt.exe\u001b[2J [click](javascript:alert(1))';
+const HOSTILE = '<img src=x onerror="console.error(1)"> \u202etxt.exe [click](javascript:alert(1))';
 
 test("questions and spent budgets wait for a person", async ({ page, world }) => {
   const { session } = await world.spawn("orchestrator", "hold", "--alias", "lead");
@@ -26,7 +26,7 @@ test("questions and spent budgets wait for a person", async ({ page, world }) =>
   await expect(asker).toHaveCount(0);
 
   await spender.getByRole("button", { name: "Budget" }).click();
-  await page.getByLabel("Turns").fill("5");
+  await page.getByLabel("Turns", { exact: true }).fill("5");
   await page.getByRole("button", { name: "Set budget" }).click();
   await expect(spender).toHaveCount(0);
   await world.run("session", "close", session);

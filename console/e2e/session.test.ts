@@ -116,3 +116,24 @@ test("page follows the services across a crash", async ({ page, world }) => {
   await expect(page.getByRole("row").filter({ hasText: "survivor" })).toBeVisible();
   await world.run("session", "close", session);
 });
+
+test("agent is spawned below a thread, and the session is exported", async ({ page, world }) => {
+  const { session } = await world.spawn("orchestrator", "hold", "--alias", "chief");
+  await page.goto(`/sessions/${session}`);
+  await page.getByRole("row").filter({ hasText: "chief" }).click();
+  await expect(page.getByRole("heading", { name: "orchestrator chief" })).toBeVisible();
+  await page.keyboard.press("N");
+  await page.getByLabel("Role").selectOption("explorer");
+  await expect(page.getByRole("dialog")).toContainText("allowed tools");
+  await inspect(page, "spawn");
+  await page.getByLabel("Task").fill("say: spawned");
+  await page.getByRole("dialog").getByRole("button", { name: "Spawn" }).click();
+  const child = page.getByRole("row").filter({ hasText: "explorer" });
+  await expect(child).toHaveAttribute("aria-level", "3");
+  await expect(child).toContainText("COMPLETED");
+
+  const saving = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Export" }).click();
+  expect((await saving).suggestedFilename()).toMatch(/^session-\w{8}\.jsonl$/);
+  await world.run("session", "close", session);
+});

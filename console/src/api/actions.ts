@@ -22,6 +22,21 @@ export async function send({ sessionId, threadId }: Thread, message: string, ste
   return steer ? `sent input ${inputNumber} to the running turn` : `sent input ${inputNumber}`;
 }
 
+/** Spawns an agent below a thread. */
+export async function spawn(parent: Thread, agentType: string, agentName: string, message: string): Promise<string> {
+  const { thread, queuePosition } = await supervisor.spawnAgent({
+    requestId: requestId(),
+    sessionId: parent.sessionId,
+    parentThreadId: parent.threadId,
+    agentType,
+    agentName,
+    message,
+    onLimit: OnLimit.QUEUE,
+  });
+  const place = queuePosition > 0 ? `; place ${queuePosition} in the queue` : "";
+  return `spawned ${agentType} ${shortId(thread?.threadId ?? "")}${place}`;
+}
+
 /** Interrupts a thread and its descendants. The turn of the thread is the one that the page shows; a newer one continues. */
 export async function interrupt(thread: Thread): Promise<string> {
   const { sessionId, threadId, turn } = thread;
