@@ -18,6 +18,8 @@ export class EventLog {
   error = $state("");
   #position: bigint | undefined;
   #isReading = false;
+  /** Whether the session changed while its events were read. */
+  #isStale = false;
 
   constructor(sessionId: string) {
     this.sessionId = sessionId;
@@ -25,8 +27,17 @@ export class EventLog {
 
   /** Reads the events up to the newest one. */
   async read(): Promise<void> {
+    this.#isStale = true;
     if (this.#isReading) return;
     this.#isReading = true;
+    while (this.#isStale) {
+      this.#isStale = false;
+      await this.#readNew();
+    }
+    this.#isReading = false;
+  }
+
+  async #readNew(): Promise<void> {
     try {
       const { session } = await supervisor.getSession({ sessionId: this.sessionId });
       const head = session?.sequence ?? 0n;
@@ -37,7 +48,6 @@ export class EventLog {
       this.error = callErrorOf(error).message;
     } finally {
       this.isLoaded = true;
-      this.#isReading = false;
     }
   }
 

@@ -133,7 +133,10 @@ class Live {
       } catch (error) {
         if (signal.aborted) return;
         const cause = callErrorOf(error);
-        if (cause.isLogin) return this.end();
+        if (cause.isLogin) {
+          this.loginError = "The login has ended.";
+          return this.end();
+        }
         this.isOpen = false;
         this.why = cause.message;
       }

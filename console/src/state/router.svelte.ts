@@ -23,7 +23,11 @@ class Router {
     else history.pushState(null, "", url);
     const isOtherPage = url.pathname !== this.#url.pathname;
     this.#url = url;
-    if (isOtherPage) document.querySelector("main")?.scrollTo(0, 0);
+    if (!isOtherPage) return;
+    const main = document.querySelector("main");
+    main?.scrollTo(0, 0);
+    // A screen reader continues at the new page.
+    main?.focus({ preventScroll: true });
   }
 
   /** Changes parameters of the query. An empty value removes one. */
