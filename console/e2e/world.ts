@@ -1,8 +1,9 @@
 // A pair of services with the sample agent, which calls no model, and consoles of it.
 
 import { execFile, spawn, type ChildProcess } from "node:child_process";
-import { once } from "node:events";
-import { mkdir, mkdtemp, readFile, rm, watch } from "node:fs/promises";
+import { on, once } from "node:events";
+import { watch } from "node:fs";
+import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -119,18 +120,22 @@ export class World {
 
 /** Waits until a file exists and is complete JSON. Returns its text. */
 async function appeared(path: string): Promise<string> {
-  const changes = watch(join(path, ".."), { signal: AbortSignal.timeout(30_000) });
+  // The watch begins before the first look.
+  const watcher = watch(join(path, ".."));
+  const changes = on(watcher, "change", { signal: AbortSignal.timeout(30_000) });
   const read = async () => {
     const text = await readFile(path, "utf8").catch(() => "");
     return text.trimEnd().endsWith("}") ? text : undefined;
   };
-  const present = await read();
-  if (present !== undefined) return present;
-  for await (const _ of changes) {
-    const text = await read();
-    if (text !== undefined) return text;
+  try {
+    for (;;) {
+      const text = await read();
+      if (text !== undefined) return text;
+      await changes.next();
+    }
+  } finally {
+    watcher.close();
   }
-  throw new Error(`${path} did not appear`);
 }
 
 async function end(child: ChildProcess | undefined, signal: NodeJS.Signals): Promise<void> {

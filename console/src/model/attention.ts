@@ -18,17 +18,29 @@ export interface Attention {
   readonly kind: string;
   readonly condition: ConditionKind | undefined;
   readonly reason: string;
+  /** Whether the thread waits for an approval, which is a part of the session of its own. */
+  readonly isApproval: boolean;
 }
 
 /** Returns why a thread waits for a decision, an answer, a larger budget or a repair. */
 export function attentionOf(thread: Thread): Attention | undefined {
   const condition = thread.conditions.find(({ kind }) => CONDITIONS.has(kind));
   if (condition) {
-    return { kind: ConditionKind[condition.kind] ?? "", condition: condition.kind, reason: condition.reason };
+    return {
+      kind: ConditionKind[condition.kind] ?? "",
+      condition: condition.kind,
+      reason: condition.reason,
+      isApproval: condition.kind === ConditionKind.AWAITING_TOOL_APPROVAL,
+    };
   }
   const status = statusOf(thread);
   if (!STATUSES.has(status)) return undefined;
-  return { kind: StatusKind[status] ?? "", condition: undefined, reason: thread.status?.message ?? "" };
+  return {
+    kind: StatusKind[status] ?? "",
+    condition: undefined,
+    reason: thread.status?.message ?? "",
+    isApproval: status === StatusKind.AWAITING_APPROVAL,
+  };
 }
 
 /** Returns the next step against a condition. `undefined`: it ends without help. */

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 
 import { WatchResponseSchema } from "../gen/troupe/console/v1/console_pb";
 import { event, thread, threadsResponse } from "./fixture";
-import { StatusKind } from "./messages";
+import { ConditionKind, StatusKind } from "./messages";
 import { emptyModel, fold, isComplete, needsOf, totalsOf, type Model } from "./model";
 
 type Update = NonNullable<MessageInitShape<typeof WatchResponseSchema>["update"]>;
@@ -52,6 +52,13 @@ test("approvals_come_before_threads_and_replace_theirs", () => {
   update(model, { case: "threads", value: { sessionId: "s", response } });
   const needs = needsOf(model).map(({ approval, thread }) => approval?.approvalId ?? thread?.threadId);
   expect(needs).toEqual(["p", "2"]);
+});
+
+test("decided_approval_leaves_no_thread_behind", () => {
+  const model = modelWith(
+    thread("1", "", "default", StatusKind.RUNNING, { conditions: [{ kind: ConditionKind.AWAITING_TOOL_APPROVAL }] }),
+  );
+  expect(needsOf(model)).toEqual([]);
 });
 
 test("deleted_session_is_removed", () => {

@@ -133,7 +133,8 @@ export function needsOf(model: Model): Need[] {
       approvals.push({ since: Number(approval.createTime?.seconds ?? 0n), followed, approval });
     }
     for (const thread of view.threads.values()) {
-      if (waiting.has(thread.threadId) || !attentionOf(thread)) continue;
+      const attention = attentionOf(thread);
+      if (!attention || attention.isApproval || waiting.has(thread.threadId)) continue;
       threads.push({ since: Number(sinceOf(thread)), followed, thread });
     }
   }
