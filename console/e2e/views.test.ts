@@ -15,6 +15,7 @@ test("timeline, audit, usage and health show a session", async ({ page, world })
   const lane = (name: string) => page.getByRole("listitem").filter({ hasText: name });
   await expect(lane("scout").getByRole("img", { name: /completed for 1s/ })).toBeVisible();
   await expect(lane("writer").getByRole("img", { name: /approval for .* continues/ })).toBeVisible();
+  await expect(lane("writer").getByRole("img", { name: /\d tool calls?/ })).toBeVisible();
   await inspect(page, "timeline");
   await page.getByRole("button", { name: "Table" }).click();
   await expect(page.getByRole("row").filter({ hasText: "scout" })).toContainText("1s");

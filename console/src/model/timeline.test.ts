@@ -1,8 +1,9 @@
+import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 
 import { event } from "./fixture";
-import { StatusKind, TurnOutcome, type Event } from "./messages";
-import { lanes, scaleOf, timeIn, type Span } from "./timeline";
+import { StatusKind, TranscriptEntrySchema, TranscriptKind, TurnOutcome, type Event } from "./messages";
+import { lanes, scaleOf, timeIn, toolSpans, type Span } from "./timeline";
 
 function eventAt(seconds: bigint, threadId: string, kind: Parameters<typeof event>[2]): Event {
   const { message } = event(seconds, threadId, kind, seconds);
@@ -50,6 +51,23 @@ test("long_gap_is_compressed", () => {
 
 test("scale_without_spans_is_defined", () => {
   expect(scaleOf([], 5).place(5)).toBe(0);
+});
+
+test("tool_calls_end_with_their_results", () => {
+  const entry = (seconds: bigint, init: object) => create(TranscriptEntrySchema, { time: { seconds }, ...init });
+  const call = (seconds: bigint, callId: string) =>
+    entry(seconds, { kind: TranscriptKind.TOOL_CALL, toolCall: { callId, tool: "x" } });
+  const spans = toolSpans([
+    call(1n, "a"),
+    entry(3n, { kind: TranscriptKind.TOOL_RESULT, toolResult: { callId: "a" } }),
+    call(4n, ""),
+    call(5n, "b"),
+  ]);
+  expect(spans.map(({ start, end }) => [start, end])).toEqual([
+    [1000, 3000],
+    [4000, 4000],
+    [5000, undefined],
+  ]);
 });
 
 test("time_in_kinds_adds_up", () => {

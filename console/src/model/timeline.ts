@@ -1,7 +1,16 @@
 // What the threads of a session did over time, from its events.
 
 import { millis } from "../text/format";
-import { ApprovalKind, ConditionKind, StatusKind, TurnOutcome, type Event } from "./messages";
+import {
+  ApprovalKind,
+  ConditionKind,
+  StatusKind,
+  TranscriptKind,
+  TurnOutcome,
+  type Event,
+  type TranscriptEntry,
+} from "./messages";
+import { transcriptItems } from "./transcript";
 
 export type SpanKind = "queued" | "starting" | "running" | "completed" | "errored" | "interrupted" | "approval" | "stalled";
 
@@ -83,6 +92,24 @@ class LaneBuilder {
     this.#open.delete(key);
     this.#done.push({ kind: span.kind === "running" && outcome ? outcome : span.kind, start: span.start, end });
   }
+}
+
+/** A tool call. Without an end, it has no result yet. */
+export interface ToolSpan {
+  readonly tool: string;
+  readonly start: number;
+  readonly end: number | undefined;
+}
+
+/** Returns the tool calls of a transcript that have a time. */
+export function toolSpans(entries: readonly TranscriptEntry[]): ToolSpan[] {
+  return transcriptItems(entries).flatMap(({ entry, result }) => {
+    const start = millis(entry.time);
+    if (entry.kind !== TranscriptKind.TOOL_CALL || !entry.toolCall || start === undefined) return [];
+    // A call without an id has no result.
+    const end = entry.toolCall.callId ? millis(result?.time) : start;
+    return { tool: entry.toolCall.tool, start, end };
+  });
 }
 
 function outcomeKind(outcome: TurnOutcome): SpanKind {

@@ -17,6 +17,8 @@ const MAX_BUSY_MS = 30;
 /** A selection that changes within this time opens no stream. */
 const REST_MS = 150;
 const TRANSCRIPT_TAIL = 200;
+/** Entries of the transcript that are kept. */
+const MAX_ENTRIES = 2_000;
 /** The server sends an empty message every 15 s. A stream that is silent for longer is dead. */
 const SILENCE_MS = 45_000;
 const BACKOFF_MS = { first: 500, most: 10_000 };
@@ -186,7 +188,7 @@ class Live {
     const { update } = message;
     if (update.case === "transcript" && transcript) {
       const { entries, closed } = update.value;
-      transcript.entries = [...transcript.entries, ...entries];
+      transcript.entries = [...transcript.entries, ...entries].slice(-MAX_ENTRIES);
       transcript.isClosed = closed;
       transcript.isLoaded = true;
       transcript.error = "";

@@ -1,0 +1,28 @@
+// The tool calls of the lanes of a timeline that are in view.
+
+import { SvelteMap } from "svelte/reactivity";
+
+import { supervisor } from "../api/clients";
+import { TranscriptKind, type Thread } from "../model/messages";
+import { toolSpans, type ToolSpan } from "../model/timeline";
+
+/** Entries that are read of a thread: its latest ones. */
+const TAIL = 1_000;
+
+export class ToolCalls {
+  readonly #spans = new SvelteMap<string, readonly ToolSpan[]>();
+
+  of(threadId: string): readonly ToolSpan[] {
+    return this.#spans.get(threadId) ?? [];
+  }
+
+  async read({ sessionId, threadId }: Thread): Promise<void> {
+    const kinds = [TranscriptKind.TOOL_CALL, TranscriptKind.TOOL_RESULT];
+    try {
+      const page = await supervisor.listTranscript({ sessionId, threadId, kinds, tail: TAIL, pageSize: TAIL });
+      this.#spans.set(threadId, toolSpans(page.entries));
+    } catch {
+      // The lane is complete without its tool calls, and the thread's page shows the cause.
+    }
+  }
+}
