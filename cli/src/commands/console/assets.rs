@@ -30,7 +30,7 @@ const MISSING: Asset = Asset {
     etag: "\"missing\"",
     bytes: b"<!doctype html>\n<html lang=\"en\">\n<title>troupe console</title>\n<h1>The page is not part of this build</h1>\n\
         <p>Build the page, then build troupe again:</p>\n\
-        <pre>cd console &amp;&amp; npm ci &amp;&amp; npm run build\ncargo build</pre>\n</html>\n",
+        <pre>console/tools/build\ncargo build</pre>\n</html>\n",
 };
 
 /// Returns whether the build has the page.

@@ -152,7 +152,7 @@ impl Running {
     /// Prints a link, and another one whenever it is needed. Serves until `stop` completes.
     async fn serve(self, ui: &Ui, stop: impl Future<Output = ()>) -> Result<()> {
         if !assets::is_built() {
-            ui.note("this build has no page; `cd console && npm ci && npm run build`, then build troupe again");
+            ui.note("this build has no page; run console/tools/build, then build troupe again");
         }
         let Self {
             listener,
