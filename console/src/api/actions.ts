@@ -10,7 +10,7 @@ export async function decide(approval: Approval, grant: boolean, reason: string)
   const answer = await supervisor.resolveApproval({ requestId: requestId(), sessionId, approvalId, grant, reason });
   const decision = answer.approval?.decision ?? ApprovalDecision.UNSPECIFIED;
   const text = `approval ${shortId(approvalId)}: ${ApprovalDecision[decision]}`;
-  if (grant && decision !== ApprovalDecision.GRANTED) throw new Error(text);
+  if (decision !== (grant ? ApprovalDecision.GRANTED : ApprovalDecision.DENIED)) throw new Error(text);
   return text;
 }
 

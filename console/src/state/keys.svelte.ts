@@ -10,6 +10,8 @@ export interface Key {
 }
 
 const STORE = "troupe.keys";
+/** The keys that repeat while they are held. A held key must not decide one approval after another. */
+const REPEATING = new Set(["j", "k"]);
 
 class Keys {
   isOn = $state(localStorage.getItem(STORE) !== "off");
@@ -38,6 +40,8 @@ class Keys {
 
   #press(event: KeyboardEvent): void {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    if (event.repeat && !REPEATING.has(event.key)) return;
+    if (event.key === "Enter" && hasOwnEnter(event.target)) return;
     if (document.querySelector("dialog[open]")) return;
     if (event.key.length === 1 && !this.isOn && event.key !== "?") return;
     const keys = this.#groups.toReversed().flatMap((group) => group.keys);
@@ -50,6 +54,11 @@ class Keys {
 
 function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+}
+
+/** Whether the browser acts at Enter. */
+function hasOwnEnter(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && target.closest("a, button, summary") !== null;
 }
 
 export const keys = new Keys();

@@ -9,20 +9,47 @@ afterEach(() => vi.useRealTimers());
 test("buttons_wait_after_the_list_moved_by_itself", () => {
   const list = new SteadyList();
   list.draw(["a", "b"]);
-  expect(list.begin()).toBe(true);
   list.draw(["b"]);
-  list.draw([]);
-  expect(list.begin()).toBe(false);
+  expect(list.begin(["b"])).toBe(false);
   expect(notices.list.at(-1)?.isError).toBe(true);
   vi.advanceTimersByTime(1_000);
-  expect(list.begin()).toBe(true);
+  expect(list.begin(["b"])).toBe(true);
 });
 
-test("own_decision_and_new_entries_do_not_block_buttons", () => {
+test("new_entries_do_not_block_buttons", () => {
   const list = new SteadyList();
   list.draw(["a"]);
   list.draw(["a", "b"]);
-  expect(list.begin()).toBe(true);
+  expect(list.begin(["a"])).toBe(true);
+});
+
+test("double_click_does_not_decide_the_next_entry", () => {
+  const list = new SteadyList();
+  const { length } = notices.list;
+  list.draw(["a", "b"]);
+  expect(list.begin(["a"])).toBe(true);
   list.draw(["b"]);
-  expect(list.begin()).toBe(true);
+  expect(list.begin(["b"])).toBe(false);
+  expect(notices.list).toHaveLength(length);
+  vi.advanceTimersByTime(500);
+  expect(list.begin(["b"])).toBe(true);
+});
+
+test("foreign_move_with_an_own_one_blocks_buttons", () => {
+  const list = new SteadyList();
+  list.draw(["a", "b", "c"]);
+  expect(list.begin(["a"])).toBe(true);
+  list.draw(["c"]);
+  vi.advanceTimersByTime(600);
+  expect(list.begin(["c"])).toBe(false);
+});
+
+test("move_after_an_own_one_blocks_buttons", () => {
+  const list = new SteadyList();
+  list.draw(["a", "b", "c"]);
+  expect(list.begin(["a"])).toBe(true);
+  list.draw(["b", "c"]);
+  list.draw(["c"]);
+  vi.advanceTimersByTime(600);
+  expect(list.begin(["c"])).toBe(false);
 });

@@ -4,27 +4,34 @@ import { notices } from "./notices.svelte";
 
 /** After the list has moved by itself, its buttons do nothing for this long. */
 const STEADY_MS = 1_000;
+/** After a decision, the buttons do nothing for this long, so that a double click does not decide the next entry. */
+const DOUBLE_CLICK_MS = 500;
 
 export class SteadyList {
   #ids: readonly string[] = [];
   #moved = -STEADY_MS;
-  #isOwnMove = false;
+  #decided = -DOUBLE_CLICK_MS;
+  /** The entries that a button is about to remove. */
+  #leaving: readonly string[] = [];
 
   /** Notes the entries that are drawn now. */
   draw(ids: readonly string[]): void {
-    const isShifted = this.#ids.some((id, place) => ids[place] !== id);
-    if (isShifted && !this.#isOwnMove) this.#moved = performance.now();
-    if (isShifted) this.#isOwnMove = false;
+    const expected = this.#ids.filter((id) => !this.#leaving.includes(id) || ids.includes(id));
+    if (expected.some((id, place) => ids[place] !== id)) this.#moved = performance.now();
+    this.#leaving = [];
     this.#ids = ids;
   }
 
-  /** Returns whether a button may act. The act itself may move the list. Otherwise tells the person to look again. */
-  readonly begin = (): boolean => {
-    if (performance.now() - this.#moved >= STEADY_MS) {
-      this.#isOwnMove = true;
-      return true;
+  /** Returns whether a button that removes these entries may act. Tells the person to look again if the list has moved. */
+  readonly begin = (leaving: readonly string[]): boolean => {
+    const now = performance.now();
+    if (now - this.#moved < STEADY_MS) {
+      notices.error("The list has moved. Look at the approval and decide again.");
+      return false;
     }
-    notices.error("The list has moved. Look at the approval and decide again.");
-    return false;
+    if (now - this.#decided < DOUBLE_CLICK_MS) return false;
+    this.#decided = now;
+    this.#leaving = leaving;
+    return true;
   };
 }

@@ -10,9 +10,10 @@ export type Block =
   | { readonly kind: "heading" | "paragraph" | "quote"; readonly inlines: Inline[] }
   | { readonly kind: "list"; readonly items: { readonly mark: string; readonly indent: number; readonly inlines: Inline[] }[] };
 
-// Each repetition has a bound, so that a long text cannot make the expression slow.
+// Each repetition has a bound and ends before a character that can begin another match, so that a long text cannot make
+// the expression slow.
 const INLINE =
-  /(?<code>`{1,3})(?<codeText>[^`]{1,500}?)\k<code>(?!`)|\*\*(?<strong>[^*\n]{1,500}?)\*\*|(?<![\w*])\*(?<emphasis>[^*\s][^*\n]{0,500}?)\*(?![\w*])|!?\[(?<label>[^[\]\n]{0,500})\]\((?<target>[^)\s]{1,2000})[^)\n]{0,200}\)|(?<bare>https?:\/\/[^\s<>"')\]]+)/g;
+  /(?<code>`{1,3})(?<codeText>[^`]{1,500}?)\k<code>(?!`)|\*\*(?<strong>[^*\n]{1,500}?)\*\*|(?<![\w*])\*(?<emphasis>[^*\s][^*\n]{0,500}?)\*(?![\w*])|!?\[(?<label>[^[\]\n]{0,500})\]\((?<target>[^()\s]{1,2000})(?:\s[^()\n]{0,200})?\)|(?<bare>https?:\/\/[^\s<>"')\]]+)/g;
 const ITEM = /^(\s*)([-*+]|\d{1,3}[.)])\s+(.*)$/;
 
 /** Splits text into blocks. Text that is no Markdown becomes paragraphs with its line breaks. */
@@ -23,8 +24,8 @@ export function parse(text: string): Block[] {
     const line = lines[index] ?? "";
     const fence = /^\s*(```+|~~~+)\s*([\w.+-]*)/.exec(line);
     if (fence) {
-      const end = lines.findIndex((other, place) => place > index && other.trim().startsWith(fence[1] ?? ""));
-      const last = end < 0 ? lines.length : end;
+      let last = index + 1;
+      while (last < lines.length && !lines[last]?.trim().startsWith(fence[1] ?? "")) last += 1;
       blocks.push({ kind: "code", language: fence[2] ?? "", text: lines.slice(index + 1, last).join("\n") });
       index = last + 1;
       continue;

@@ -10,9 +10,10 @@ import { block, line } from "./sanitize";
 
 describe("hostile texts", () => {
   test.each([
-    ["\x1b[2J\x1b]0;owned\x07hello", "hello"],
-    ["\x1b[31mred\x1b[0m", "red"],
-    ["\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\", "click"],
+    ["\x1b[2J\x1b]0;owned\x07hello", "[2J]0;ownedhello"],
+    ["\x1b[31mred\x1b[0m", "[31mred[0m"],
+    ["ls \x1b]; rm -rf ~", "ls ]; rm -rf ~"],
+    ["a\x9b31mb", "a31mb"],
     ["a\u202egnp.exe", "agnp.exe"],
     ["zero\u200bwidth\ufeff", "zerowidth"],
     ["tag\u{e0041}s", "tags"],
@@ -23,7 +24,7 @@ describe("hostile texts", () => {
   });
 
   test("line_has_no_breaks", () => {
-    expect(line("  one\n\ttwo\u2028three ")).toBe("one twothree");
+    expect(line("  one\n\ttwo\u2028three\ufeff ")).toBe("one two three");
   });
 
   test("html_stays_text", () => {
@@ -62,6 +63,18 @@ test("markdown_has_blocks_and_inlines", () => {
 
 test("unclosed_code_ends_with_the_text", () => {
   expect(parse("```\na\nb")).toEqual([{ kind: "code", language: "", text: "a\nb" }]);
+});
+
+test("link_may_have_a_title", () => {
+  const [first] = parse('[a](https://example.org/b "A title")');
+  expect(first).toMatchObject({ inlines: [{ kind: "link", text: "a", url: new URL("https://example.org/b") }] });
+});
+
+test.each(["[](", "[](x ", "[a](" + "b".repeat(1_990) + " ", "```\n```\n"])("hostile text %j is parsed", (part) => {
+  const text = part.repeat(Math.ceil(400_000 / part.length));
+  const blocks = parse(`${text}\n\n[a](https://example.org/)`);
+  expect(blocks.at(-1)).toMatchObject({ inlines: [{ kind: "link", text: "a" }] });
+  if (blocks.length === 2) expect(blocks[0]).toEqual({ kind: "paragraph", inlines: [{ kind: "text", text }] });
 });
 
 test("long_text_is_parsed_quickly", () => {
