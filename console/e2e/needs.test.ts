@@ -37,7 +37,7 @@ test("decision that fails returns with its cause", async ({ page, world, expecte
   const { session } = await world.spawn("worker", toolCall("write_file", { path: "a.md", content: "x" }), "--approve-tool", "write_file");
   await page.goto("/");
   const card = page.getByRole("article").filter({ hasText: "a.md" });
-  await expect(card).toBeVisible();
+  await expect(card.getByRole("button", { name: "Grant" })).toBeEnabled();
   await world.killPair();
   await expect(page.getByText(/Reconnecting/)).toBeVisible();
   await card.getByRole("button", { name: "Grant" }).click();

@@ -10,6 +10,8 @@ import { callErrorOf } from "./errors";
 
 /** The longest time of a call that is no stream. */
 const TIMEOUT_MS = 30_000;
+/** The options of a call that reads as long as there is data. */
+export const UNLIMITED = { timeoutMs: 0 };
 
 const withPlainErrors: Interceptor = (next) => async (request) => {
   try {

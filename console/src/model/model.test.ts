@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { WatchResponseSchema } from "../gen/troupe/console/v1/console_pb";
 import { event, thread, threadsResponse } from "./fixture";
 import { ConditionKind, StatusKind } from "./messages";
-import { emptyModel, fold, isComplete, needsOf, totalsOf, type Model } from "./model";
+import { emptyModel, fold, isComplete, needsOf, sessionOf, totalsOf, type Model } from "./model";
 
 type Update = NonNullable<MessageInitShape<typeof WatchResponseSchema>["update"]>;
 
@@ -31,13 +31,30 @@ test("model_is_complete_with_the_last_snapshot", () => {
   expect(isComplete(modelWith())).toBe(true);
 });
 
+test("interrupted_session_does_not_block_the_model", () => {
+  const model = emptyModel();
+  update(model, { case: "session", value: { session: { sessionId: "s" }, synced: true } });
+  expect(isComplete(model)).toBe(false);
+  update(model, { case: "interruptedSessionId", value: "s" });
+  expect(isComplete(model)).toBe(true);
+});
+
+test("session_has_the_newest_time_and_roll_up", () => {
+  const model = modelWith();
+  const session = { sessionId: "s", sequence: 9n, updateTime: { seconds: 5n }, rollUp: { usage: { inputTokens: 7n } } };
+  update(model, { case: "session", value: { session } });
+  const followed = model.sessions.get("s");
+  expect(followed && sessionOf(followed)).toMatchObject(session);
+});
+
 test("totals_count_open_sessions", () => {
   const model = modelWith(
     thread("1", "", "default", StatusKind.RUNNING),
     thread("2", "1", "worker", StatusKind.QUEUED),
     thread("3", "1", "worker", StatusKind.SHUTDOWN),
+    thread("4", "1", "worker", StatusKind.RUNNING),
   );
-  expect(totalsOf(model)).toEqual({ sessions: 1, threads: 2, running: 1, queued: 1, approvals: 0 });
+  expect(totalsOf(model)).toEqual({ sessions: 1, threads: 3, running: 1, queued: 1, approvals: 0 });
   update(model, { case: "session", value: { session: { sessionId: "s", closed: true }, removed: true } });
   expect(totalsOf(model)).toMatchObject({ sessions: 0, threads: 0 });
 });

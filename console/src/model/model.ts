@@ -81,10 +81,10 @@ export function fold(model: Model, { update }: WatchResponse): void {
   }
 }
 
-/** Whether every session that was open at the start is known completely, as far as it can be followed. */
+/** Whether every session that was open at the start is known completely, as far as it can be followed now. */
 export function isComplete(model: Model): boolean {
   const isKnown = (followed: Followed) =>
-    followed.view.isComplete || isClosed(followed) || followed.link === "rejected";
+    followed.view.isComplete || isClosed(followed) || followed.link === "rejected" || followed.link === "interrupted";
   return model.isSynced && [...model.sessions.values()].every(isKnown);
 }
 
@@ -96,7 +96,9 @@ export function isClosed({ info, view }: Followed): boolean {
 export function sessionOf({ info, view }: Followed): Session {
   const { session } = view;
   if (!session) return info;
-  return info.rollUp ? { ...session, rollUp: info.rollUp } : session;
+  const { sequence, updateTime } = info.sequence < session.sequence ? session : info;
+  const { rollUp = session.rollUp } = info;
+  return { ...session, sequence, ...(rollUp && { rollUp }), ...(updateTime && { updateTime }) };
 }
 
 /** Returns the sessions, the newest first. */
@@ -113,7 +115,8 @@ export function totalsOf(model: Model): Totals {
     for (const thread of followed.view.threads.values()) {
       const status = statusOf(thread);
       if (status !== StatusKind.SHUTDOWN) totals.threads += 1;
-      if (isActive(thread)) totals.running += 1;
+      // The root holds no slot.
+      if (isActive(thread) && thread.depth > 0) totals.running += 1;
       if (status === StatusKind.QUEUED) totals.queued += 1;
     }
   }

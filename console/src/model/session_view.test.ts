@@ -129,6 +129,7 @@ describe("session view", () => {
     expect(view.groups.get("g")).toMatchObject({ pending: 4, parentThreadId: "a" });
     expect([...view.unclear.groups]).toEqual(["g"]);
     apply(view, event(4n, "a", { case: "groupEnded", value: { groupId: "g" } }));
+    putReadGroup(view, create(GroupSchema, { spec: { groupId: "g" }, state: GroupState.RUNNING }));
     expect(view.groups.size).toBe(0);
   });
 

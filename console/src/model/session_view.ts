@@ -45,6 +45,8 @@ export interface SessionView {
   readonly approvals: Map<string, Approval>;
   /** By id, oldest first. */
   readonly groups: Map<string, Group>;
+  /** The groups that ended. An answer from before their end is ignored. */
+  readonly endedGroups: Set<string>;
   /** Whether the first snapshot is complete. */
   isComplete: boolean;
   /** The parts that events changed without telling their new state. */
@@ -57,6 +59,7 @@ export function emptyView(): SessionView {
     threads: new Map(),
     approvals: new Map(),
     groups: new Map(),
+    endedGroups: new Set(),
     isComplete: false,
     unclear: { threads: new Set(), groups: new Set() },
   };
@@ -95,10 +98,11 @@ export function putReadThread(view: SessionView, thread: Thread): void {
   if (!known || known.sequence <= thread.sequence) view.threads.set(thread.threadId, thread);
 }
 
-/** Replaces a group that was read. Removes it if it has ended. */
+/** Adds or replaces a group that was read, unless it has ended. */
 export function putReadGroup(view: SessionView, group: Group): void {
-  if (isOpenGroup(group)) view.groups.set(groupId(group), group);
-  else view.groups.delete(groupId(group));
+  const id = groupId(group);
+  if (!isOpenGroup(group)) view.groups.delete(id);
+  else if (!view.endedGroups.has(id)) view.groups.set(id, group);
 }
 
 /** Removes the closed threads. */
@@ -116,6 +120,7 @@ function clear(view: SessionView): void {
   view.threads.clear();
   view.approvals.clear();
   view.groups.clear();
+  view.endedGroups.clear();
   view.unclear.threads.clear();
   view.unclear.groups.clear();
   view.isComplete = false;
@@ -229,11 +234,15 @@ function applyGroup(view: SessionView, event: Event): void {
     }
     case "groupEnded":
       view.groups.delete(kind.value.groupId);
+      view.endedGroups.add(kind.value.groupId);
+      break;
+    case "groupRetried":
+      view.endedGroups.delete(kind.value.groupId);
+      view.unclear.groups.add(kind.value.groupId);
       break;
     case "groupUpdated":
     case "groupItemEnded":
     case "groupEnding":
-    case "groupRetried":
       view.unclear.groups.add(kind.value.groupId);
       break;
   }

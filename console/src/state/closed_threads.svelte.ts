@@ -14,32 +14,41 @@ export class ClosedThreads {
   selected: Thread | undefined = $state.raw();
   error = $state("");
   #loaded = "";
+  #wanted = "";
 
-  /** Reads the closed threads of a session; with `isClosed`, the session and all of its threads. Once. */
+  /** Reads the closed threads of a session; with `isClosed`, the session and all of its threads. Once, until an error. */
   async load(sessionId: string, isClosed: boolean): Promise<void> {
     const key = `${sessionId} ${isClosed}`;
     if (this.#loaded === key) return;
     this.#loaded = key;
     try {
-      if (isClosed) this.session = (await supervisor.getSession({ sessionId })).session;
+      const session = isClosed ? (await supervisor.getSession({ sessionId })).session : undefined;
       const statuses = isClosed ? [] : [StatusKind.SHUTDOWN];
       const request = { sessionId, scope: ListScope.ALL, includeClosed: true, includeSelf: true, statuses, pageSize: PAGE_SIZE };
-      this.threads = await allPages(
+      const threads = await allPages(
         (pageToken) => supervisor.listActiveAgents({ ...request, pageToken }),
         ({ threads }) => threads,
       );
+      if (this.#loaded !== key) return;
+      this.session = session;
+      this.threads = threads;
       this.error = "";
     } catch (error) {
+      if (this.#loaded !== key) return;
       this.#loaded = "";
       this.error = messageOf(error);
     }
   }
 
   async select(sessionId: string, threadId: string): Promise<void> {
-    if (this.selected?.threadId === threadId) return;
+    if (this.#wanted === threadId) return;
+    this.#wanted = threadId;
     try {
-      this.selected = (await supervisor.getThread({ sessionId, threadId })).thread;
+      const { thread } = await supervisor.getThread({ sessionId, threadId });
+      if (this.#wanted === threadId) this.selected = thread;
     } catch (error) {
+      if (this.#wanted !== threadId) return;
+      this.#wanted = "";
       this.error = messageOf(error);
     }
   }

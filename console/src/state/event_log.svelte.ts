@@ -5,8 +5,8 @@ import { supervisor } from "../api/clients";
 import { callErrorOf } from "../api/errors";
 import type { Event } from "../model/messages";
 
-/** Events that are read at first. */
-const MAX_EVENTS = 20_000n;
+/** Events that are kept. */
+const MAX_EVENTS = 20_000;
 
 export class EventLog {
   readonly sessionId: string;
@@ -41,7 +41,7 @@ export class EventLog {
     try {
       const { session } = await supervisor.getSession({ sessionId: this.sessionId });
       const head = session?.sequence ?? 0n;
-      this.#position ??= head > MAX_EVENTS ? head - MAX_EVENTS : 0n;
+      this.#position ??= BigInt(Math.max(0, Number(head) - MAX_EVENTS));
       await this.#readTo(head);
       this.error = "";
     } catch (error) {
@@ -74,7 +74,7 @@ export class EventLog {
       if (sequence >= head) break;
     }
     abort.abort();
-    this.events = [...this.events, ...events];
+    this.events = [...this.events, ...events].slice(-MAX_EVENTS);
     this.#position = head;
   }
 }

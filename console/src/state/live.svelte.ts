@@ -4,12 +4,14 @@
 // most every 100 ms. A reader names it, so that the page is drawn again with each version.
 
 import { consoleService, supervisor } from "../api/clients";
+import { forgetContents } from "../api/content";
 import { callErrorOf } from "../api/errors";
 import { me, type Me } from "../api/login";
 import type { WatchResponse } from "../gen/troupe/console/v1/console_pb";
 import type { TranscriptEntry } from "../model/messages";
 import { emptyModel, fold, isComplete, type Model } from "../model/model";
 import { putReadGroup, putReadThread } from "../model/session_view";
+import { Rereads } from "./rereads";
 
 const DRAW_MS = 100;
 /** The longest time in which only messages are applied. */
@@ -21,6 +23,10 @@ const TRANSCRIPT_TAIL = 200;
 const MAX_ENTRIES = 2_000;
 /** The server sends an empty message every 15 s. A stream that is silent for longer is dead. */
 const SILENCE_MS = 45_000;
+/** While a new stream loads for longer, the page does not claim to be current. */
+const LOAD_MS = 3_000;
+/** A tab that is hidden for longer ends its stream: a browser opens six connections to a server. */
+const HIDDEN_MS = 60_000;
 const BACKOFF_MS = { first: 500, most: 10_000 };
 
 export interface Transcript {
@@ -51,6 +57,13 @@ class Live {
   #lastDraw = 0;
   #breath = 0;
   #rest: ReturnType<typeof setTimeout> | undefined;
+  #hidden: ReturnType<typeof setTimeout> | undefined;
+  /** Whether the stream was ended because the tab is hidden. */
+  #isSuspended = false;
+
+  constructor() {
+    document.addEventListener("visibilitychange", () => this.#changeVisibility());
+  }
 
   get model(): Model {
     void this.version;
@@ -86,6 +99,8 @@ class Live {
   end(): void {
     this.#abort?.abort();
     this.#abort = undefined;
+    clearTimeout(this.#rest);
+    forgetContents();
     this.login = null;
     this.#model = emptyModel();
     this.#transcript = undefined;
@@ -98,8 +113,12 @@ class Live {
     if (this.#transcript?.threadId === threadId) return;
     this.#transcript = { sessionId, threadId, entries: [], isClosed: false, isLoaded: false, error: "" };
     this.version += 1;
-    clearTimeout(this.#rest);
-    this.#rest = setTimeout(() => this.#follow(), REST_MS);
+    this.#followSoon();
+  }
+
+  /** Follows the selected transcript again, because its thread was reopened. */
+  reselect(): void {
+    if (this.#transcript) this.#followSoon();
   }
 
   deselect(): void {
@@ -119,8 +138,28 @@ class Live {
     }, wait);
   }
 
+  #followSoon(): void {
+    clearTimeout(this.#rest);
+    this.#rest = setTimeout(() => this.#follow(), REST_MS);
+  }
+
+  #changeVisibility(): void {
+    clearTimeout(this.#hidden);
+    if (document.hidden) this.#hidden = setTimeout(() => this.#suspend(), HIDDEN_MS);
+    else if (this.#isSuspended) this.#follow();
+  }
+
+  #suspend(): void {
+    if (!this.login) return;
+    this.#abort?.abort();
+    this.#isSuspended = true;
+    this.#loseTrack("the tab was hidden");
+  }
+
   /** Opens the stream, in place of an open one. */
   #follow(): void {
+    this.#isSuspended = false;
+    if (!this.login) return;
     this.#abort?.abort();
     const abort = new AbortController();
     this.#abort = abort;
@@ -132,6 +171,7 @@ class Live {
     while (!signal.aborted) {
       try {
         await this.#read(signal, () => (wait = BACKOFF_MS.first));
+        this.why = "the stream has ended";
       } catch (error) {
         if (signal.aborted) return;
         const cause = callErrorOf(error);
@@ -139,10 +179,10 @@ class Live {
           this.loginError = "The login has ended.";
           return this.end();
         }
-        this.isOpen = false;
         this.why = cause.message;
       }
       if (signal.aborted) return;
+      this.isOpen = false;
       await new Promise((resolve) => setTimeout(resolve, wait * (0.5 + Math.random() / 2)));
       wait = Math.min(wait * 2, BACKOFF_MS.most);
     }
@@ -152,7 +192,7 @@ class Live {
     const transcript = this.#transcript;
     if (transcript) Object.assign(transcript, { entries: [], isLoaded: false });
     // The new state replaces the old one when it is complete, so that the page does not flicker.
-    let model = emptyModel();
+    const model = emptyModel();
     const request = { threadId: transcript?.threadId ?? "", transcriptTail: TRANSCRIPT_TAIL };
     const silence = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -161,25 +201,43 @@ class Live {
       timer = setTimeout(() => silence.abort(), SILENCE_MS);
     };
     watch();
+    const loading = setTimeout(() => this.#loseTrack("the state is loading"), LOAD_MS);
+    const ended = new AbortController();
+    const rereads = new Rereads(AbortSignal.any([signal, ended.signal]));
     const options = { signal: AbortSignal.any([signal, silence.signal]) };
-    for await (const message of consoleService.watch(request, options)) {
-      onOpen();
-      watch();
-      this.#apply(model, transcript, message);
-      if (model !== this.#model && (isComplete(model) || this.#model.sessions.size === 0)) this.#model = model;
-      if (model === this.#model) {
-        this.isOpen = true;
-        if (!model.lost) this.asOf = new Date();
-        this.#readUnclear(model);
+    try {
+      for await (const message of consoleService.watch(request, options)) {
+        onOpen();
+        watch();
+        this.#apply(model, transcript, message);
+        if (model !== this.#model && (isComplete(model) || this.#model.sessions.size === 0)) this.#model = model;
+        if (model === this.#model) {
+          clearTimeout(loading);
+          this.isOpen = true;
+          if (!model.lost) this.asOf = new Date();
+          this.#readUnclear(model, rereads);
+        } else if (model.lost) {
+          this.#loseTrack(model.lost);
+        }
+        this.draw();
+        await this.#breathe();
       }
-      this.draw();
-      await this.#breathe();
+    } finally {
+      clearTimeout(loading);
+      clearTimeout(timer);
+      ended.abort();
     }
   }
 
-  /** Lets the page draw while many messages arrive. */
+  /** Notes that the page does not show the present state. */
+  #loseTrack(why: string): void {
+    this.isOpen = false;
+    this.why = why;
+  }
+
+  /** Lets the page draw while many messages arrive. Timers of a hidden tab are slow, and it draws nothing. */
   async #breathe(): Promise<void> {
-    if (performance.now() - this.#breath < MAX_BUSY_MS) return;
+    if (document.hidden || performance.now() - this.#breath < MAX_BUSY_MS) return;
     await new Promise((resolve) => setTimeout(resolve));
     this.#breath = performance.now();
   }
@@ -201,25 +259,22 @@ class Live {
   }
 
   /** Reads the parts again that events changed without telling their new state. */
-  #readUnclear(model: Model): void {
+  #readUnclear(model: Model, rereads: Rereads): void {
     for (const [sessionId, { view }] of model.sessions) {
       for (const threadId of view.unclear.threads) {
-        void this.#reread(supervisor.getThread({ sessionId, threadId }), ({ thread }) => thread && putReadThread(view, thread));
+        void rereads.read(threadId, () => supervisor.getThread({ sessionId, threadId }), ({ thread }) => {
+          if (thread) putReadThread(view, thread);
+          this.draw();
+        });
       }
       for (const groupId of view.unclear.groups) {
-        void this.#reread(supervisor.getGroup({ sessionId, groupId }), ({ group }) => group && putReadGroup(view, group));
+        void rereads.read(groupId, () => supervisor.getGroup({ sessionId, groupId }), ({ group }) => {
+          if (group) putReadGroup(view, group);
+          this.draw();
+        });
       }
       view.unclear.threads.clear();
       view.unclear.groups.clear();
-    }
-  }
-
-  async #reread<T>(call: Promise<T>, put: (answer: T) => void): Promise<void> {
-    try {
-      put(await call);
-      this.draw();
-    } catch {
-      // The part is gone. Its next event shows that.
     }
   }
 }
