@@ -1,4 +1,5 @@
-// The calls that change a session. Each returns its result for people.
+// The calls that change a session. Each returns its result for people. A caller that can repeat a call passes its request
+// id.
 
 import { ApprovalDecision, Mode, OnLimit, StatusKind, type Approval, type Budget, type Thread } from "../model/messages";
 import { statusOf } from "../model/thread";
@@ -15,17 +16,23 @@ export async function decide(approval: Approval, grant: boolean, reason: string)
 }
 
 /** Sends input. With `steer`, the running turn receives it. */
-export async function send({ sessionId, threadId }: Thread, message: string, steer: boolean): Promise<string> {
-  const request = { requestId: requestId(), sessionId, threadId, message, steer, onLimit: OnLimit.QUEUE };
+export async function send(id: string, { sessionId, threadId }: Thread, message: string, steer: boolean): Promise<string> {
+  const request = { requestId: id, sessionId, threadId, message, steer, onLimit: OnLimit.QUEUE };
   const { inputNumber, queuePosition } = await supervisor.sendInput(request);
   if (queuePosition > 0) return `sent input ${inputNumber}; place ${queuePosition} in the queue`;
   return steer ? `sent input ${inputNumber} to the running turn` : `sent input ${inputNumber}`;
 }
 
 /** Spawns an agent below a thread. */
-export async function spawn(parent: Thread, agentType: string, agentName: string, message: string): Promise<string> {
+export async function spawn(
+  id: string,
+  parent: Thread,
+  agentType: string,
+  agentName: string,
+  message: string,
+): Promise<string> {
   const { thread, queuePosition } = await supervisor.spawnAgent({
-    requestId: requestId(),
+    requestId: id,
     sessionId: parent.sessionId,
     parentThreadId: parent.threadId,
     agentType,
@@ -38,10 +45,10 @@ export async function spawn(parent: Thread, agentType: string, agentName: string
 }
 
 /** Interrupts a thread and its descendants. The turn of the thread is the one that the page shows; a newer one continues. */
-export async function interrupt(thread: Thread): Promise<string> {
+export async function interrupt(id: string, thread: Thread): Promise<string> {
   const { sessionId, threadId, turn } = thread;
   const answer = await supervisor.interruptAgent({
-    requestId: requestId(),
+    requestId: id,
     sessionId,
     threadId,
     reason: "interrupted in the console",
@@ -51,13 +58,13 @@ export async function interrupt(thread: Thread): Promise<string> {
   return length ? `${plural(length, "thread")} interrupted` : "nothing was interrupted: the turn on the page has ended";
 }
 
-export async function close({ sessionId, threadId }: Thread): Promise<string> {
-  await supervisor.closeAgent({ requestId: requestId(), sessionId, threadId, reason: "closed in the console" });
+export async function close(id: string, { sessionId, threadId }: Thread): Promise<string> {
+  await supervisor.closeAgent({ requestId: id, sessionId, threadId, reason: "closed in the console" });
   return `thread ${shortId(threadId)} is closing`;
 }
 
-export async function closeSession(sessionId: string): Promise<string> {
-  await supervisor.closeSession({ requestId: requestId(), sessionId });
+export async function closeSession(id: string, sessionId: string): Promise<string> {
+  await supervisor.closeSession({ requestId: id, sessionId });
   return `session ${shortId(sessionId)} is closing`;
 }
 
@@ -73,12 +80,12 @@ export async function pause(sessionId: string, paused: boolean): Promise<string>
   return `session ${shortId(sessionId)} ${paused ? "paused" : "resumed"}`;
 }
 
-export async function setMode(sessionId: string, mode: Mode): Promise<string> {
-  await supervisor.updateSession({ requestId: requestId(), sessionId, mode });
+export async function setMode(id: string, sessionId: string, mode: Mode): Promise<string> {
+  await supervisor.updateSession({ requestId: id, sessionId, mode });
   return `session ${shortId(sessionId)}: ${Mode[mode]}`;
 }
 
-export async function setBudget({ sessionId, threadId }: Thread, budget: Budget): Promise<string> {
-  await supervisor.updateThreadBudget({ requestId: requestId(), sessionId, threadId, budget });
+export async function setBudget(id: string, { sessionId, threadId }: Thread, budget: Budget): Promise<string> {
+  await supervisor.updateThreadBudget({ requestId: id, sessionId, threadId, budget });
   return `thread ${shortId(threadId)} has another budget`;
 }

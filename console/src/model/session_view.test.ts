@@ -1,8 +1,9 @@
+import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 
 import { event, spawn, threadsResponse } from "./fixture";
-import { ConditionKind, StatusKind, TurnOutcome } from "./messages";
-import { apply, emptyView, putReadThread, type SessionView } from "./session_view";
+import { ConditionKind, GroupSchema, GroupState, StatusKind, TurnOutcome } from "./messages";
+import { apply, emptyView, putReadGroup, putReadThread, type SessionView } from "./session_view";
 
 function status(view: SessionView, id: string): StatusKind | undefined {
   return view.threads.get(id)?.status?.kind;

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 
 import { event } from "./fixture";
-import { StatusKind, TranscriptEntrySchema, TranscriptKind, TurnOutcome, type Event } from "./messages";
+import { ConditionKind, StatusKind, TranscriptEntrySchema, TranscriptKind, TurnOutcome, type Event } from "./messages";
 import { lanes, scaleOf, timeIn, toolSpans, type Span } from "./timeline";
 
 function eventAt(seconds: bigint, threadId: string, kind: Parameters<typeof event>[2]): Event {
@@ -34,6 +34,12 @@ test("running_turn_has_no_end_until_its_thread_is_closed", () => {
   expect(lanes(running).get("a")?.at(-1)).toEqual({ kind: "running", start: 3000, end: undefined });
   const closed = lanes([...running, eventAt(5n, "a", { case: "threadClosed", value: {} })]).get("a");
   expect(closed?.at(-1)).toEqual({ kind: "interrupted", start: 3000, end: 5000 });
+});
+
+test("stalled_ends_with_its_turn", () => {
+  const stalled = eventAt(5n, "a", { case: "conditionChanged", value: { kind: ConditionKind.STALLED, active: true } });
+  const lane = lanes([...turn.slice(0, 5), stalled, ...turn.slice(5)]).get("a");
+  expect(lane?.at(-1)).toEqual({ kind: "stalled", start: 5000, end: 9000 });
 });
 
 test("long_gap_is_compressed", () => {

@@ -55,6 +55,8 @@ class LaneBuilder {
         break;
       case "turnEnded":
         this.#end("turn", time, outcomeKind(kind.value.outcome));
+        // The end of a turn ends the condition without an event of its own.
+        this.#end("stalled", time);
         break;
       case "approvalRequested":
         this.#begin(kind.value.approvalId, "approval", time);

@@ -37,7 +37,8 @@ class Notices {
     const wait = Math.max(0, this.#announced + QUIET_MS - performance.now());
     this.#pending = setTimeout(() => {
       this.#announced = performance.now();
-      this.announcement = text;
+      // A screen reader announces a change. A repeated text differs in a space.
+      this.announcement = text === this.announcement ? `${text}\u00a0` : text;
     }, wait);
   }
 
