@@ -95,6 +95,11 @@ export function clock(time: Date | undefined): string {
   return time ? time.toTimeString().slice(0, 8) : "--:--:--";
 }
 
+/** Formats a date and a time of day in the browser's language and time zone. Empty: unknown. */
+export function dateTime(time: Date | undefined): string {
+  return time?.toLocaleString() ?? "";
+}
+
 export function bytes(size: bigint | number): string {
   const value = Number(size);
   if (value < 1024) return `${value} B`;

@@ -1,12 +1,12 @@
 //! The merged stream of a page: sessions, their threads and one transcript.
 //!
-//! Nothing is buffered: each message is received when the page has taken the last one, so a slow browser slows down its
-//! own streams and the supervisor bounds them.
+//! At most one change of a transcript is buffered: each message is received when the page has taken the last one, so a
+//! slow browser slows down its own streams and the supervisor bounds them.
 
 use std::{pin::Pin, time::Duration};
 
 use futures::{Stream, stream};
-use tokio::time::sleep;
+use tokio::{sync::mpsc, time::sleep};
 use tonic::{Code, Request, Response, Status};
 use troupe_proto::{
     console::v1::{
@@ -77,7 +77,7 @@ struct OneSession {
 struct Feed {
     sessions: Sessions,
     /// `None` without a transcript, and after its end.
-    transcript: Option<Follow<WatchTranscriptRequest>>,
+    transcript: Option<mpsc::Receiver<Change>>,
 }
 
 impl Feed {
@@ -115,7 +115,7 @@ impl Feed {
         };
         Self {
             sessions,
-            transcript: transcript.map(|request| Follow::new(supervisor.clone(), request)),
+            transcript: transcript.map(|request| follow_transcript(Follow::new(supervisor.clone(), request))),
         }
     }
 
@@ -123,7 +123,7 @@ impl Feed {
     async fn next(&mut self) -> Result<Option<Change>, Error> {
         tokio::select! {
             change = self.sessions.next() => change.map(Some),
-            change = next_entries(&mut self.transcript) => Ok(Some(change)),
+            change = next_of_transcript(&mut self.transcript) => Ok(Some(change)),
             () = sleep(ALIVE) => Ok(None),
         }
     }
@@ -187,24 +187,46 @@ impl OneSession {
     }
 }
 
-/// Returns the next entries of a transcript. Waits forever without one.
-async fn next_entries(transcript: &mut Option<Follow<WatchTranscriptRequest>>) -> Change {
+/// Follows a transcript in a task, so that messages of sessions cannot interrupt its opening again and again.
+fn follow_transcript(follow: Follow<WatchTranscriptRequest>) -> mpsc::Receiver<Change> {
+    let (changes, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = forward_entries(follow, &changes) => {}
+            // The page is gone.
+            () = changes.closed() => {}
+        }
+    });
+    receiver
+}
+
+/// Sends the entries of a transcript until its end, a permanent error, or the end of the receiver.
+async fn forward_entries(mut follow: Follow<WatchTranscriptRequest>, changes: &mpsc::Sender<Change>) {
     loop {
-        match next_of(transcript).await {
+        let (change, is_last) = match follow.next().await {
             Ok(Update::Message(response)) => {
-                if response.closed {
-                    *transcript = None;
-                }
-                return Change::Transcript(*response);
+                let is_last = response.closed;
+                (Change::Transcript(*response), is_last)
             }
             // The entries have numbers, so the page needs no news about the connection.
-            Ok(Update::Opened | Update::Lost { .. }) => {}
-            Err(error) => {
-                *transcript = None;
-                return Change::TranscriptError(error.message().to_owned());
-            }
+            Ok(Update::Opened | Update::Lost { .. }) => continue,
+            Err(error) => (Change::TranscriptError(error.message().to_owned()), true),
+        };
+        if changes.send(change).await.is_err() || is_last {
+            return;
         }
     }
+}
+
+/// Returns the next change of a transcript. Waits forever without one, and after its end. Cancel safe.
+async fn next_of_transcript(transcript: &mut Option<mpsc::Receiver<Change>>) -> Change {
+    if let Some(changes) = transcript
+        && let Some(change) = changes.recv().await
+    {
+        return change;
+    }
+    *transcript = None;
+    std::future::pending().await
 }
 
 async fn next_of<W: crate::follow::Watch>(follow: &mut Option<Follow<W>>) -> Result<Update<W::Message>, Error> {
