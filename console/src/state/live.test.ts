@@ -1,0 +1,82 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+
+import { WatchResponseSchema, type WatchResponse } from "../gen/troupe/console/v1/console_pb";
+
+const watch = vi.hoisted(() => vi.fn());
+vi.mock("../api/clients", () => ({ consoleService: { watch }, supervisor: {} }));
+vi.mock("../api/login", () => ({ me: async () => ({ supervisor: "s", role: "operator", version: "1" }) }));
+
+type Update = NonNullable<MessageInitShape<typeof WatchResponseSchema>["update"]>;
+
+const SESSION: Update = { case: "session", value: { session: { sessionId: "s", closed: true }, synced: true } };
+
+let page: { hidden: boolean; show: (isShown: boolean) => void };
+/** The messages of each stream, which stays open. */
+let streams: Update[][];
+
+beforeEach(() => {
+  vi.resetModules();
+  vi.useFakeTimers();
+  let listener = () => {};
+  page = {
+    hidden: false,
+    show: (isShown) => {
+      page.hidden = !isShown;
+      listener();
+    },
+  };
+  vi.stubGlobal("document", Object.assign(page, { addEventListener: (_: string, run: () => void) => (listener = run) }));
+  streams = [];
+  watch.mockReset().mockImplementation(async function* (_: unknown, { signal }: { signal: AbortSignal }): AsyncGenerator<WatchResponse> {
+    for (const update of streams.shift() ?? []) yield create(WatchResponseSchema, { update });
+    await new Promise((_resolve, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  });
+});
+
+afterEach(() => vi.useRealTimers());
+
+async function started() {
+  const { live } = await import("./live.svelte");
+  await live.start();
+  await vi.advanceTimersByTimeAsync(200);
+  return live;
+}
+
+test("hidden_tab_ends_its_stream_until_it_is_shown", async () => {
+  streams = [[SESSION], [SESSION]];
+  const live = await started();
+  expect(live.isCurrent).toBe(true);
+  page.show(false);
+  // The stream is also dead after 45 silent seconds.
+  await vi.advanceTimersByTimeAsync(40_000);
+  expect(live.isCurrent).toBe(true);
+  await vi.advanceTimersByTimeAsync(25_000);
+  const { length } = watch.mock.calls;
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(watch).toHaveBeenCalledTimes(length);
+  expect(live.isCurrent).toBe(false);
+  streams = [[SESSION]];
+  page.show(true);
+  await vi.advanceTimersByTimeAsync(200);
+  expect(live.isCurrent).toBe(true);
+});
+
+test("page_is_not_current_while_a_new_stream_is_lost", async () => {
+  streams = [[SESSION], [{ case: "lost", value: "connection refused" }]];
+  const live = await started();
+  live.select("s", "t");
+  await vi.advanceTimersByTimeAsync(400);
+  expect(watch).toHaveBeenCalledTimes(2);
+  expect(live.isCurrent).toBe(false);
+  expect(live.why).toBe("connection refused");
+});
+
+test("log_out_cancels_a_selection", async () => {
+  streams = [[SESSION]];
+  const live = await started();
+  live.select("s", "t");
+  live.end();
+  await vi.advanceTimersByTimeAsync(400);
+  expect(watch).toHaveBeenCalledTimes(1);
+});
