@@ -45,7 +45,9 @@ export class ClosedThreads {
     this.#wanted = threadId;
     try {
       const { thread } = await supervisor.getThread({ sessionId, threadId });
-      if (this.#wanted === threadId) this.selected = thread;
+      if (this.#wanted !== threadId) return;
+      this.selected = thread;
+      this.error = "";
     } catch (error) {
       if (this.#wanted !== threadId) return;
       this.#wanted = "";
