@@ -21,11 +21,13 @@ test("approval is granted and denied in place", async ({ page, world }) => {
   await page.keyboard.press("y");
   await expect(page.getByText(/approval .*: GRANTED/)).toBeVisible();
 
-  // A click right after a decision may be the second one of a double click.
-  await page.waitForTimeout(600);
   const second = page.getByRole("article").filter({ hasText: "b.md" });
   await second.getByRole("textbox").fill("not in this session");
-  await second.getByRole("button", { name: "Deny" }).click();
+  // A click right after a decision may be the second one of a double click, so it does nothing.
+  await expect(async () => {
+    await second.getByRole("button", { name: "Deny" }).click({ timeout: 500 });
+    await expect(second).toHaveCount(0, { timeout: 500 });
+  }).toPass();
   await expect(page.getByText(/approval .*: DENIED/)).toBeVisible();
   await expect(page.getByText("No approval, question or problem waits for you.")).toBeVisible();
   await world.run("session", "close", session);
@@ -40,5 +42,25 @@ test("equal calls are decided together", async ({ page, world }) => {
   await page.getByRole("button", { name: "Grant all 2 equal calls" }).first().click();
   await expect(page.getByRole("article")).toHaveCount(0);
   await expect(page.getByText(/GRANTED/)).toHaveCount(2);
+  await world.run("session", "close", session);
+});
+
+test("call that cannot be read whole cannot be granted", async ({ page, world, expectedErrors }) => {
+  expectedErrors.push(/Failed to load resource/);
+  const write = toolCall("write_file", { path: "long.md", content: "x".repeat(20_000) });
+  const { session } = await world.spawn("worker", write, "--approve-tool", "write_file");
+  await page.route(/\/GetContent$/, (route) => route.abort());
+  await page.goto("/");
+  const card = page.getByRole("article").filter({ hasText: "write_file" });
+  await expect(card).toContainText("The whole call could not be read, so it cannot be granted");
+  await expect(card.getByRole("button", { name: "Grant" })).toBeDisabled();
+  await card.focus();
+  await page.keyboard.press("y");
+  await expect(card).toBeVisible();
+
+  await page.unroute(/\/GetContent$/);
+  await card.getByRole("button", { name: "Read the call again" }).click();
+  await card.getByRole("button", { name: "Grant" }).click();
+  await expect(page.getByText(/approval .*: GRANTED/)).toBeVisible();
   await world.run("session", "close", session);
 });

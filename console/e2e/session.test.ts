@@ -82,6 +82,11 @@ test("thread is sent input, interrupted, closed and reopened", async ({ page, wo
   await page.getByRole("tab", { name: "info" }).click();
   await expect(page.getByText("123k tokens")).toBeVisible();
 
+  const budget = page.getByRole("button", { name: "Budget", exact: true });
+  await budget.click();
+  await page.keyboard.press("Escape");
+  await expect(budget).toBeFocused();
+
   await page.getByRole("button", { name: "Pause" }).click();
   await expect(page.getByText("paused", { exact: true })).toBeVisible();
   await page.keyboard.press("s");
@@ -91,6 +96,7 @@ test("thread is sent input, interrupted, closed and reopened", async ({ page, wo
   await page.getByRole("button", { name: "Resume" }).click();
   await expect(page.getByText("paused", { exact: true })).toHaveCount(0);
 
+  await page.getByRole("tab", { name: "transcript" }).click();
   await page.keyboard.press("x");
   await expect(page.getByRole("dialog")).toContainText("No other thread is below it.");
   await page.getByRole("dialog").getByRole("button", { name: "Close" }).click();
@@ -98,6 +104,10 @@ test("thread is sent input, interrupted, closed and reopened", async ({ page, wo
   await expect(row).toContainText("SHUTDOWN");
   await page.getByRole("button", { name: "Reopen" }).click();
   await expect(row).not.toContainText("SHUTDOWN");
+  await page.keyboard.press("s");
+  await page.getByRole("textbox", { name: "Input" }).fill("say: back again");
+  await page.keyboard.press("Control+Enter");
+  await expect(page.locator(".kind-message").filter({ hasText: "back again" })).toBeVisible();
 
   await page.getByRole("button", { name: "Close session" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Close the session" }).click();
