@@ -1,12 +1,15 @@
-// The latest events of a session, read in parts: first those that exist, then new ones when the session has changed. Each
-// part ends, so that the tab keeps one open stream.
+// The latest events of a session. The newest ones are read first, then the ones before them, and new ones when the session
+// has changed. Each read ends, so that the tab keeps one open stream.
 
 import { supervisor } from "../api/clients";
 import { callErrorOf } from "../api/errors";
 import type { Event } from "../model/messages";
+import { Breath } from "./breath";
 
 /** Events that are kept. */
 const MAX_EVENTS = 20_000;
+/** Events of the first read. */
+const FIRST_EVENTS = 500;
 
 export class EventLog {
   readonly sessionId: string;
@@ -16,7 +19,13 @@ export class EventLog {
   /** Whether the session has earlier events. */
   isCut = $state(false);
   error = $state("");
-  #position: bigint | undefined;
+  readonly #breath = new Breath();
+  /** The events after this position were read. */
+  #after = 0n;
+  /** The events up to this position were read. */
+  #upTo: bigint | undefined;
+  /** The position after which events are wanted. */
+  #oldest = 0n;
   #isReading = false;
   /** Whether the session changed while its events were read. */
   #isStale = false;
@@ -41,8 +50,24 @@ export class EventLog {
     try {
       const { session } = await supervisor.getSession({ sessionId: this.sessionId });
       const head = session?.sequence ?? 0n;
-      this.#position ??= BigInt(Math.max(0, Number(head) - MAX_EVENTS));
-      await this.#readTo(head);
+      const oldest = before(head, MAX_EVENTS);
+      // After a pause of many events, the log begins again.
+      if (this.#upTo === undefined || this.#upTo < oldest) {
+        this.#oldest = oldest;
+        this.#after = before(head, FIRST_EVENTS);
+        this.#upTo = this.#after;
+        this.events = [];
+      }
+      if (this.#upTo < head) {
+        const events = await this.#readBetween(this.#upTo, head);
+        this.#put([...this.events, ...events]);
+        this.#upTo = head;
+      }
+      if (this.#oldest < this.#after) {
+        const events = await this.#readBetween(this.#oldest, this.#after);
+        this.#put([...events, ...this.events]);
+        this.#after = this.#oldest;
+      }
       this.error = "";
     } catch (error) {
       this.error = callErrorOf(error).message;
@@ -51,30 +76,39 @@ export class EventLog {
     }
   }
 
-  async #readTo(head: bigint): Promise<void> {
+  #put(events: Event[]): void {
+    this.events = events.slice(-MAX_EVENTS);
+    this.isCut = (this.events[0]?.sequence ?? 1n) > 1n;
+    this.isLoaded = true;
+  }
+
+  /** Reads the events after a position, up to another one. Those that the server has removed are left out. */
+  async #readBetween(after: bigint, upTo: bigint): Promise<Event[]> {
     try {
-      await this.#append(head);
+      return await this.#stream(after, upTo);
     } catch (error) {
       const { reason, metadata } = callErrorOf(error);
       if (reason !== "HISTORY_COMPACTED" || !metadata["oldest"]) throw error;
-      this.#position = BigInt(metadata["oldest"]);
-      await this.#append(head);
+      const oldest = BigInt(metadata["oldest"]);
+      return oldest < upTo ? await this.#stream(oldest, upTo) : [];
     }
-    this.isCut = (this.events[0]?.sequence ?? 1n) > 1n;
   }
 
-  async #append(head: bigint): Promise<void> {
-    const afterSequence = this.#position ?? 0n;
-    if (afterSequence >= head) return;
+  async #stream(afterSequence: bigint, upTo: bigint): Promise<Event[]> {
     const events: Event[] = [];
     const abort = new AbortController();
     const request = { sessionId: this.sessionId, afterSequence };
     for await (const { message, sequence } of supervisor.watchThreads(request, { signal: abort.signal })) {
       if (message.case === "event") events.push(message.value);
-      if (sequence >= head) break;
+      if (sequence >= upTo) break;
+      await this.#breath.take();
     }
     abort.abort();
-    this.events = [...this.events, ...events].slice(-MAX_EVENTS);
-    this.#position = head;
+    return events;
   }
+}
+
+/** Returns the position before the latest events. */
+function before(head: bigint, events: number): bigint {
+  return head > BigInt(events) ? head - BigInt(events) : 0n;
 }

@@ -11,11 +11,10 @@ import type { WatchResponse } from "../gen/troupe/console/v1/console_pb";
 import type { TranscriptEntry } from "../model/messages";
 import { emptyModel, fold, isComplete, type Model } from "../model/model";
 import { putReadGroup, putReadThread } from "../model/session_view";
+import { Breath } from "./breath";
 import { Rereads } from "./rereads";
 
 const DRAW_MS = 100;
-/** The longest time in which only messages are applied. */
-const MAX_BUSY_MS = 30;
 /** A selection that changes within this time opens no stream. */
 const REST_MS = 150;
 const TRANSCRIPT_TAIL = 200;
@@ -55,7 +54,7 @@ class Live {
   #abort: AbortController | undefined;
   #isDrawPending = false;
   #lastDraw = 0;
-  #breath = 0;
+  readonly #breath = new Breath();
   #rest: ReturnType<typeof setTimeout> | undefined;
   #hidden: ReturnType<typeof setTimeout> | undefined;
   /** Whether the stream was ended because the tab is hidden. */
@@ -220,7 +219,7 @@ class Live {
           this.#loseTrack(model.lost);
         }
         this.draw();
-        await this.#breathe();
+        await this.#breath.take();
       }
     } finally {
       clearTimeout(loading);
@@ -233,13 +232,6 @@ class Live {
   #loseTrack(why: string): void {
     this.isOpen = false;
     this.why = why;
-  }
-
-  /** Lets the page draw while many messages arrive. Timers of a hidden tab are slow, and it draws nothing. */
-  async #breathe(): Promise<void> {
-    if (document.hidden || performance.now() - this.#breath < MAX_BUSY_MS) return;
-    await new Promise((resolve) => setTimeout(resolve));
-    this.#breath = performance.now();
   }
 
   #apply(model: Model, transcript: Transcript | undefined, message: WatchResponse): void {
