@@ -50,6 +50,31 @@ test("timeline, audit, usage and health show a session", async ({ page, world })
   await world.run("session", "close", session);
 });
 
+test("timeline marks the critical path", async ({ page, world }) => {
+  const { session, thread } = await world.spawn("orchestrator", "sleep: 3s\nsay: led", "--alias", "lead");
+  const below = ["--session", session, "--parent", thread];
+  await world.spawn("explorer", "sleep: 1s\nsay: found", ...below, "--alias", "scout");
+  await world.spawn("worker", "say: ready", ...below, "--alias", "helper");
+  await world.run("wait", thread);
+
+  await page.goto(`/sessions/${session}/timeline`);
+  const lane = (name: string) => page.getByRole("listitem").filter({ hasText: name });
+  await expect(lane("lead").getByRole("img", { name: /completed for/ })).toBeVisible();
+  await page.getByRole("button", { name: "Critical path" }).click();
+  await expect(lane("lead").getByRole("img", { name: /critical path for \ds/ })).toBeVisible();
+  await expect(lane("scout").getByRole("img", { name: /critical path for 1s/ })).toBeVisible();
+  await expect(lane("helper").getByRole("img", { name: /critical path/ })).toHaveCount(0);
+  await expect(page.getByText(/Critical path: \ds in 2 threads: .*turns took \ds/)).toBeVisible();
+  await inspect(page, "timeline-path");
+  await page.getByRole("button", { name: "Table" }).click();
+  await expect(page).toHaveURL(/path=1&view=table/);
+  await expect(page.getByRole("columnheader", { name: "Critical path" })).toBeVisible();
+  await expect(page.getByRole("row").filter({ hasText: "helper" }).getByRole("cell").last()).toHaveText("0s");
+  await inspect(page, "timeline-path-table");
+
+  await world.run("session", "close", session);
+});
+
 test("group has a table of its items and a download", async ({ page, world }) => {
   const table = join(world.project, "items.csv");
   await writeFile(table, 'key,text\na,say: one\nb,"=1+1"\nc,hold\n');

@@ -1,5 +1,7 @@
 // Properties of threads that the page shows, in the words of the command line.
 
+import { shortId } from "../text/format";
+import { line } from "../text/sanitize";
 import { StatusKind, type Thread } from "./messages";
 
 /** Returns the status of a thread. */
@@ -11,6 +13,16 @@ export function statusOf(thread: Thread): StatusKind {
 export function roleOf(thread: Thread): string {
   const role = thread.depth === 0 && thread.agentType === "default" ? "root" : thread.agentType;
   return thread.agentName ? `${role}: ${thread.agentName}` : role;
+}
+
+/** Returns the name of a thread without its role: its alias, its label or its id. */
+export function nameOf({ alias, label, threadId }: Thread): string {
+  return line(alias || label) || shortId(threadId);
+}
+
+/** Returns the role and the name: `explorer scout`. */
+export function titleOf(thread: Thread): string {
+  return `${line(roleOf(thread))} ${nameOf(thread)}`;
 }
 
 /** Describes a thread: its current activity or its last message. */

@@ -14,6 +14,9 @@ import { transcriptItems } from "./transcript";
 
 export type SpanKind = "queued" | "starting" | "running" | "completed" | "errored" | "interrupted" | "approval" | "stalled";
 
+/** The kinds of turns: one that runs, then its outcomes. */
+export const TURNS: readonly SpanKind[] = ["running", "completed", "errored", "interrupted"];
+
 /** A part of a lane. Without an end, it continues. */
 export interface Span {
   readonly kind: SpanKind;
@@ -169,7 +172,8 @@ export function scaleOf(spans: readonly Span[], now: number): Scale {
   return { start, end, gaps, place };
 }
 
-function merged(parts: Gap[]): { start: number; end: number }[] {
+/** Returns the times that the parts cover, oldest first. */
+export function merged(parts: readonly Gap[]): { start: number; end: number }[] {
   const result: { start: number; end: number }[] = [];
   for (const { start, end } of parts.toSorted((a, b) => a.start - b.start)) {
     const last = result.at(-1);

@@ -58,6 +58,19 @@ export function descendantsOf(threads: Iterable<Thread>, threadId: string): Thre
   return found;
 }
 
+/** Returns the place of each row's parent, and the place after its last descendant. */
+export function placesOf(tree: readonly TreeRow[]): { parents: (number | undefined)[]; ends: number[] } {
+  const parents: (number | undefined)[] = [];
+  const ends = tree.map(() => tree.length);
+  const open: number[] = [];
+  for (const [place, { level }] of tree.entries()) {
+    while (open.length >= level) ends[open.pop() ?? 0] = place;
+    parents.push(open.at(-1));
+    open.push(place);
+  }
+  return { parents, ends };
+}
+
 function childrenOf(threads: Iterable<Thread>): { tops: Thread[]; children: Map<string, Thread[]> } {
   // Ids are in the order of time. Closed threads may have been read later than open ones.
   const list = [...threads].sort((a, b) => (a.threadId < b.threadId ? -1 : 1));
