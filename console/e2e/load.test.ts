@@ -109,6 +109,9 @@ test("session with 10,000 threads and 1,000,000 events answers quickly", async (
     () => page.getByRole("list", { name: "Lanes" }).focus(),
     ...press(...down, "End", "Home"),
     ...[click("Critical path"), click("Table"), click("Table"), click("Critical path")],
+    ...[click("Tokens"), () => page.getByRole("treeitem").first().focus()],
+    ...press("ArrowDown", "Enter", "ArrowDown", "ArrowRight", "Enter", "Escape", "Escape"),
+    ...[click("Table"), click("Table"), click("Tokens")],
   ]);
   await check(page, "timeline", timeline, drawn);
 

@@ -1,6 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
+import { serve } from "./served";
 import { expect, inspect, test } from "./test";
 import { toolCall } from "./world";
 
@@ -73,6 +74,40 @@ test("timeline marks the critical path", async ({ page, world }) => {
   await inspect(page, "timeline-path-table");
 
   await world.run("session", "close", session);
+});
+
+test("tokens of threads are drawn as a chart and a table", async ({ page, origin }) => {
+  const { address, close } = await serve(origin);
+  await page.goto(`${address}/timeline`);
+  await page.getByRole("button", { name: "Tokens" }).click();
+  await expect(page).toHaveURL(/chart=tokens/);
+  const cell = (name: RegExp) => page.getByRole("treeitem", { name });
+  await expect(cell(/^reviewer agent-0, .* tokens/)).toHaveAttribute("aria-level", "1");
+  await inspect(page, "tokens");
+  await cell(/agent-0,/).focus();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("ArrowRight");
+  await expect(page.locator(":focus")).toHaveAttribute("aria-level", "2");
+  const focused = (await page.locator(":focus").getAttribute("aria-label")) ?? "";
+  await page.keyboard.press("Enter");
+  const zoomed = page.getByRole("treeitem", { selected: true });
+  await expect(zoomed).toHaveAttribute("aria-label", focused);
+  await expect(zoomed).toBeFocused();
+  await inspect(page, "tokens-zoomed");
+  await page.keyboard.press("Escape");
+  await expect(zoomed).toHaveAttribute("aria-label", /agent-0,/);
+  await page.goBack();
+  await expect(zoomed).toHaveAttribute("aria-label", focused);
+
+  await page.getByRole("button", { name: "Table" }).click();
+  await expect(page).toHaveURL(/view=table/);
+  await expect(page.getByRole("row").filter({ hasText: "reviewer agent-0" })).toContainText("100%");
+  await inspect(page, "tokens-table");
+  await page.getByRole("button", { name: "Table" }).click();
+  const name = focused.split(",")[0] ?? "";
+  await page.getByRole("main").getByRole("link", { name }).click();
+  await expect(page.getByRole("heading", { name })).toBeVisible();
+  close();
 });
 
 test("group has a table of its items and a download", async ({ page, world }) => {

@@ -15,6 +15,13 @@ export function count(value: bigint): string {
   return `${value / 1_000_000n}.${(value % 1_000_000n) / 100_000n}M`;
 }
 
+/** Formats a share: `13%`, `<1%`. */
+export function percent(part: bigint, whole: bigint): string {
+  if (part === 0n || whole === 0n) return "0%";
+  const value = (part * 100n) / whole;
+  return value === 0n ? "<1%" : `${value}%`;
+}
+
 /** Formats an amount in millionths: `1.25`. */
 export function money(micros: bigint): string {
   const fraction = (micros % 1_000_000n).toString().padStart(6, "0").replace(/0+$/, "");

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { UsageSchema } from "../model/messages";
 import { csv } from "./csv";
 import { diffLines } from "./diff";
-import { budgetUsed, bytes, cost, count, countdown, money, shortId, span } from "./format";
+import { budgetUsed, bytes, cost, count, countdown, money, percent, shortId, span } from "./format";
 import { parse } from "./markdown";
 import { block, line } from "./sanitize";
 
@@ -93,6 +93,7 @@ describe("format", () => {
     expect([count(950n), count(12_999n), count(3_450_000n)]).toEqual(["950", "12k", "3.4M"]);
     expect([money(1_250_000n), money(0n), money(5n)]).toEqual(["1.25", "0.00", "0.000005"]);
     expect([bytes(900), bytes(2048n)]).toEqual(["900 B", "2.0 KiB"]);
+    expect([percent(1n, 3n), percent(1n, 1_000n), percent(0n, 5n), percent(0n, 0n)]).toEqual(["33%", "<1%", "0%", "0%"]);
     expect(shortId("01234567-89ab")).toBe("567-89ab");
   });
 
