@@ -34,6 +34,24 @@ test.describe("login", () => {
     await console.stop();
   });
 
+  test("proxy logs in an operator and a viewer", async ({ page, world }) => {
+    const { session } = await world.spawn("orchestrator", "hold", "--alias", "proxied");
+    for (const [user, actions] of [["ann@example.org", 1], ["a-person-with-a-long-name@department.example.org", 0]] as const) {
+      const console = await world.consoleFor(user, "--proxy-operator", "ann@example.org");
+      await page.goto(`${console.link}/sessions/${session}`);
+      await expect(page.getByText(user)).toBeVisible();
+      await expect(page.getByRole("button", { name: "Log out" })).toHaveCount(0);
+      await expect(page.getByText("viewer", { exact: true })).toHaveCount(1 - actions);
+      await page.getByRole("row").filter({ hasText: "proxied" }).click();
+      await expect(page.getByRole("heading", { name: "orchestrator proxied" })).toBeVisible();
+      await expect(page.getByRole("button", { name: "Close session", exact: true })).toHaveCount(actions);
+      await inspect(page, `proxy-${actions}`);
+      await page.goto("about:blank");
+      await console.stop();
+    }
+    await world.run("session", "close", session);
+  });
+
   test("viewer sees no actions", async ({ page, world }) => {
     const { session } = await world.spawn("orchestrator", "hold", "--alias", "watched");
     const console = await world.console("--read-only");

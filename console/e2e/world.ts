@@ -3,7 +3,9 @@
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { on, once } from "node:events";
 import { watch } from "node:fs";
-import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { createServer, request as send, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -96,7 +98,40 @@ export class World {
   }
 
   async console(...options: string[]): Promise<Console> {
-    const args = ["console", "--listen", "127.0.0.1:0", "--output", "json", ...options, ...this.#connection()];
+    return this.#console("127.0.0.1:0", options);
+  }
+
+  /** Starts a console behind a proxy that logs this person in. */
+  async consoleFor(user: string, ...options: string[]): Promise<Console> {
+    const secret = "proxy-secret-0123456789";
+    const file = join(this.#directory, "proxy.token");
+    await writeFile(file, secret, { mode: 0o600 });
+    const probe = createServer();
+    const port = await listen(probe);
+    probe.close();
+    const proxy = createServer((request, response) => {
+      const headers = { ...request.headers, "x-troupe-proxy-secret": secret, "x-forwarded-email": user };
+      const options = { host: "127.0.0.1", port, method: request.method, path: request.url, headers };
+      const forwarded = send(options, (answer) => {
+        response.writeHead(answer.statusCode ?? 502, answer.headers);
+        answer.pipe(response);
+      });
+      forwarded.on("error", () => response.destroy());
+      response.on("close", () => forwarded.destroy());
+      request.pipe(forwarded);
+    });
+    const url = `http://localhost:${await listen(proxy)}`;
+    const console = await this.#console(`127.0.0.1:${port}`, ["--public-url", url, "--proxy-secret-file", file, ...options]);
+    const stop = async () => {
+      proxy.close();
+      proxy.closeAllConnections();
+      await console.stop();
+    };
+    return { ...console, stop };
+  }
+
+  async #console(address: string, options: string[]): Promise<Console> {
+    const args = ["console", "--listen", address, "--output", "json", ...options, ...this.#connection()];
     const child = spawn(TROUPE, args, { env: this.#env(), stdio: ["ignore", "pipe", "ignore"] });
     const [line] = (await once(createInterface(child.stdout), "line")) as [string];
     const { link } = JSON.parse(line) as { link: string };
@@ -116,6 +151,12 @@ export class World {
   #env(): NodeJS.ProcessEnv {
     return { PATH: process.env["PATH"], HOME: join(this.#directory, "home") };
   }
+}
+
+/** Binds a free port of this machine and returns it. */
+async function listen(server: Server): Promise<number> {
+  await once(server.listen(0, "localhost"), "listening");
+  return (server.address() as AddressInfo).port;
 }
 
 /** Waits until a file exists and is complete JSON. Returns its text. */

@@ -20,7 +20,7 @@ const MAX_FAILURES: u32 = 100;
 
 /// The data of an audit line that is known before the call runs.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
     method: &'static str,
     principal: Option<Principal>,
     peer: Option<SocketAddr>,
@@ -28,6 +28,18 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Returns the entry of a call to `method` by `principal`, for a program without the authentication layer. Returns
+    /// `None` if the audit log is disabled.
+    #[must_use]
+    pub fn new(method: &'static str, principal: Principal) -> Option<Self> {
+        tracing::enabled!(target: AUDIT, Level::INFO).then(|| Self {
+            method: method.trim_start_matches('/'),
+            principal: Some(principal),
+            peer: None,
+            trace: None,
+        })
+    }
+
     /// Returns the entry of a call to `method`, after authentication. Returns `None` if the audit log is disabled.
     pub(crate) fn of<B>(method: &'static str, request: &Request<B>) -> Option<Self> {
         tracing::enabled!(target: AUDIT, Level::INFO).then(|| {
@@ -57,7 +69,7 @@ impl Entry {
 
 /// Writer of audit entries.
 #[derive(Clone, Debug)]
-pub(crate) struct Audit(Arc<Bounds>);
+pub struct Audit(Arc<Bounds>);
 
 #[derive(Debug)]
 struct Bounds {
@@ -76,7 +88,8 @@ impl Default for Audit {
 
 impl Audit {
     /// Starts tracking a call that is about to run.
-    pub(crate) fn begin(&self, entry: Entry) -> Begun {
+    #[must_use]
+    pub fn begin(&self, entry: Entry) -> Begun {
         Begun {
             audit: self.clone(),
             entry: Some(entry),
@@ -115,14 +128,14 @@ impl Audit {
 
 /// A call in progress. If it is dropped because its client disconnected, the requested change may happen anyway.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub struct Begun {
     audit: Audit,
     entry: Option<Entry>,
 }
 
 impl Begun {
     /// Records that the call was answered with `code`.
-    pub(crate) fn end(mut self, code: Code) {
+    pub fn end(mut self, code: Code) {
         if let Some(entry) = self.entry.take() {
             self.audit.write(&entry, code);
         }

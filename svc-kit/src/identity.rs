@@ -15,10 +15,11 @@ pub(crate) const MAX_NAME_BYTES: usize = 128;
 /// Characters allowed in a name in addition to ASCII letters and digits.
 pub(crate) const NAME_MARKS: &str = "._-:@/|+=,~";
 
-/// Returns whether identity providers, certificates and grants may use this name: up to [`MAX_NAME_BYTES`] letters,
-/// digits and [`NAME_MARKS`], so that no two names look alike in a log. Service account names, e-mail addresses, UUIDs
-/// and provider prefixes (`auth0|...`) are all valid.
-pub(crate) fn is_name(name: &str) -> bool {
+/// Returns whether identity providers, certificates and grants may use this name: up to 128 ASCII letters, digits and
+/// `._-:@/|+=,~`, so that no two names look alike in a log. Service account names, e-mail addresses, UUIDs and provider
+/// prefixes (`auth0|...`) are all valid.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || NAME_MARKS.contains(c);
     (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(fits)
 }

@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
-mod audit;
+pub mod audit;
 pub mod auth;
 mod bounded;
 pub mod call;

@@ -1,8 +1,10 @@
 //! A browser of the web console: a cookie, the headers that browsers add, and gRPC-web.
 
 use std::{
+    fs::{self, File},
     future::Future,
     io::{BufRead as _, BufReader, Lines},
+    path::PathBuf,
     pin::Pin,
     process::{Child, ChildStdout, Command, Stdio},
     task::{Context, Poll},
@@ -34,7 +36,8 @@ pub struct ConsoleProcess {
 }
 
 impl ConsoleProcess {
-    /// Starts a console of a pair on a free port, with additional flags.
+    /// Starts a console of a pair on a free port, with additional flags. Its log is in `console.log` in the home of the
+    /// pair.
     pub fn start(up: &Up, flags: &[&str]) -> Self {
         let mut command = troupe(up.home.path());
         command
@@ -46,24 +49,30 @@ impl ConsoleProcess {
             )
             .args(["--output", "json"])
             .args(flags);
-        Self::of(command)
+        Self::of(command, File::create(log_of(up)).unwrap())
     }
 
     /// Starts a command that prints login links as JSON.
-    pub fn of(mut command: Command) -> Self {
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    pub fn of(mut command: Command, log: impl Into<Stdio>) -> Self {
+        let mut process = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         Self { process, lines }
     }
 
-    /// Waits for the next link: the address of the console, and the code.
+    /// Waits for the next link.
     #[track_caller]
-    pub fn link(&mut self) -> (String, String) {
+    pub fn url(&mut self) -> String {
         let links = self.lines.by_ref().filter_map(|line| {
             let value: Value = serde_json::from_str(&line.unwrap()).unwrap();
             Some(value["link"].as_str()?.to_owned())
         });
-        let link = { links }.next().expect("the console prints a link");
+        { links }.next().expect("the console prints a link")
+    }
+
+    /// Waits for the next link to log in: the address of the console, and the code.
+    #[track_caller]
+    pub fn link(&mut self) -> (String, String) {
+        let link = self.url();
         let (page, code) = link.split_once("/login#").unwrap();
         (page.to_owned(), code.to_owned())
     }
@@ -89,6 +98,19 @@ impl Drop for ConsoleProcess {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Returns the lines of the audit log of a pair's console.
+pub fn audit(up: &Up) -> Vec<String> {
+    let log = fs::read_to_string(log_of(up)).unwrap();
+    log.lines()
+        .filter(|line| line.contains("audit:"))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn log_of(up: &Up) -> PathBuf {
+    up.home.path().join("console.log")
 }
 
 /// A page in a browser. Each request has a connection of its own, which ends with the response.
@@ -184,10 +206,9 @@ impl Browser {
         let stream = TcpStream::connect(&self.address).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
-        for (name, value) in &self.headers {
-            if !request.headers().contains_key(name) {
-                request.headers_mut().insert(name, value.clone());
-            }
+        let own = request.headers().clone();
+        for (name, value) in self.headers.iter().filter(|(name, _)| !own.contains_key(*name)) {
+            request.headers_mut().append(name, value.clone());
         }
         Ok(sender.send_request(request).await?)
     }

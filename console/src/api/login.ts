@@ -3,6 +3,8 @@
 export interface Me {
   readonly supervisor: string;
   readonly role: "operator" | "viewer";
+  /** The name of the person. `null`: logged in with a link. */
+  readonly user: string | null;
   readonly version: string;
 }
 

@@ -5,7 +5,7 @@ import { WatchResponseSchema, type WatchResponse } from "../gen/troupe/console/v
 
 const watch = vi.hoisted(() => vi.fn());
 vi.mock("../api/clients", () => ({ consoleService: { watch }, supervisor: {} }));
-vi.mock("../api/login", () => ({ me: async () => ({ supervisor: "s", role: "operator", version: "1" }) }));
+vi.mock("../api/login", () => ({ me: async () => ({ supervisor: "s", role: "operator", user: null, version: "1" }) }));
 
 type Update = NonNullable<MessageInitShape<typeof WatchResponseSchema>["update"]>;
 

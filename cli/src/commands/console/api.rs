@@ -7,6 +7,10 @@ use futures::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
+use svc_kit::{
+    audit::{Audit, Begun, Entry},
+    identity::Principal,
+};
 use tokio::{
     sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep_until},
@@ -22,7 +26,7 @@ use troupe_proto::{
 use super::{
     feed::Feeds,
     logins::Login,
-    methods::{self, Access, Service},
+    methods::{self, Service},
 };
 use crate::{
     client::{self, Identified},
@@ -41,13 +45,13 @@ const RESPONSE_HEADERS: &[&str] = &["content-type", "grpc-status", "grpc-message
 
 /// The services behind the console.
 pub(super) struct Api {
-    access: Access,
     global: Global,
     supervisor: Identified,
     /// Connected at the first call, because an operator may have no access to the registry.
     registry: OnceCell<Identified>,
     feeds: ConsoleServiceServer<Feeds>,
     calls: Arc<Semaphore>,
+    audit: Audit,
 }
 
 impl Api {
@@ -56,7 +60,7 @@ impl Api {
     /// # Errors
     ///
     /// The supervisor cannot be reached, or it rejects the token.
-    pub(super) async fn connect(global: Global, access: Access) -> Result<Self> {
+    pub(super) async fn connect(global: Global) -> Result<Self> {
         let supervisor = client::supervisor_channel(&global).await?;
         let first = ListSessionsRequest {
             page_size: 1,
@@ -64,18 +68,13 @@ impl Api {
         };
         client::supervisor_over(supervisor.clone()).list_sessions(first).await?;
         Ok(Self {
-            access,
             feeds: ConsoleServiceServer::new(Feeds::new(client::supervisor_over(supervisor.clone()))),
             global,
             supervisor,
             registry: OnceCell::new(),
             calls: Arc::new(Semaphore::new(MAX_CALLS)),
+            audit: Audit::default(),
         })
-    }
-
-    /// Returns what the users may do.
-    pub(super) const fn access(&self) -> Access {
-        self.access
     }
 
     /// Makes a call, whose message is `body`. The call ends when the response is dropped and when the login ends.
@@ -106,15 +105,33 @@ impl Api {
             let message = format!("{MAX_CALLS} calls of the console are in progress; close some of its pages");
             Status::from(Fault::new(Code::ResourceExhausted, Reason::Overloaded, message))
         })?;
-        let response = match methods::service_of(request.uri().path(), self.access)? {
-            Service::Supervisor => forward(self.supervisor.clone(), request).await?,
-            Service::Registry => forward(self.registry().await?, request).await?,
+        let audited = self.begin_audit(request.uri().path(), &login);
+        let answered = self.dispatch(request, &login).await;
+        if let Some(audited) = audited {
+            audited.end(code_of(&answered));
+        }
+        Ok(answered?.map(|body| end_with(body, end_of(login), permit)))
+    }
+
+    async fn dispatch(&self, request: Request<Body>, login: &Login) -> std::result::Result<Response<Body>, Status> {
+        match methods::service_of(request.uri().path(), login.access)? {
+            Service::Supervisor => forward(self.supervisor.clone(), request).await,
+            Service::Registry => forward(self.registry().await?, request).await,
             Service::Console => match self.feeds.clone().oneshot(request).await {
-                Ok(response) => response,
+                Ok(response) => Ok(response),
                 Err(never) => match never {},
             },
+        }
+    }
+
+    /// Starts the audit of a call that changes data. The services know only the console, so this is done for named
+    /// users.
+    fn begin_audit(&self, path: &str, login: &Login) -> Option<Begun> {
+        let user = Principal::Operator {
+            name: login.user.clone()?,
+            role: login.access.role(),
         };
-        Ok(response.map(|body| end_with(body, end_of(login), permit)))
+        Some(self.audit.begin(Entry::new(methods::changing(path)?, user)?))
     }
 
     async fn registry(&self) -> std::result::Result<Identified, Status> {
@@ -131,6 +148,14 @@ pub(super) fn refusal(status: Status) -> Response<Body> {
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
     response
+}
+
+/// Returns the code of an answer. The head of a response has the code of a call that failed before its first message.
+fn code_of(answered: &std::result::Result<Response<Body>, Status>) -> Code {
+    match answered {
+        Ok(response) => Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code()),
+        Err(status) => status.code(),
+    }
 }
 
 /// Sends a call to a service.
@@ -157,13 +182,16 @@ fn copy(names: &[&'static str], from: &HeaderMap, to: &mut HeaderMap) {
     }
 }
 
-/// Waits until a login ends. Returns what its calls end with.
+/// Waits until a login ends. Returns what its calls end with. The next call of a page behind a proxy has a new login.
 async fn end_of(login: Login) -> Status {
     tokio::select! {
         () = login.ended.cancelled() => {}
         () = sleep_until(Instant::from_std(login.expires)) => {}
     }
-    Fault::new(Code::Unauthenticated, Reason::Unauthenticated, "the login has ended").into()
+    match login.user {
+        Some(_) => Status::unavailable("the stream has to pass the proxy again"),
+        None => Fault::new(Code::Unauthenticated, Reason::Unauthenticated, "the login has ended").into(),
+    }
 }
 
 /// Ends a body with a status when `end` is reached, and keeps the permit until the body is dropped.
@@ -181,4 +209,25 @@ fn end_with(body: Body, end: impl Future<Output = Status> + Send + 'static, perm
         }
     });
     Body::new(StreamBody::new(frames.fuse()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::commands::console::methods::Access;
+
+    #[tokio::test]
+    async fn page_behind_a_proxy_opens_its_stream_again() {
+        for (user, code) in [(None, Code::Unauthenticated), (Some("ann"), Code::Unavailable)] {
+            let login = Login {
+                access: Access::Viewer,
+                user: user.map(str::to_owned),
+                expires: Instant::now().into_std(),
+                ended: CancellationToken::new(),
+            };
+            assert_eq!(end_of(login).await.code(), code);
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! One-time codes and the logins that they start. Time is an argument.
+//! One-time codes and the logins that they start, and the logins of a proxy. Time is an argument.
 
 use std::{
     collections::VecDeque,
@@ -8,10 +8,14 @@ use std::{
 use svc_kit::secret::{SecretError, SecretToken};
 use tokio_util::sync::CancellationToken;
 
+use super::{methods::Access, proxy::User};
+
 /// The time in which a code can be used.
 pub(super) const CODE_LIFETIME: Duration = Duration::from_secs(60);
 /// The time after which a login ends.
 pub(super) const LOGIN_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
+/// The time after which a stream ends that a proxy let through, so that the proxy checks the login again.
+const PROXY_LOGIN_LIFETIME: Duration = Duration::from_secs(15 * 60);
 /// Maximum number of logins. A further one ends the oldest.
 const MAX_LOGINS: usize = 16;
 /// Maximum number of attempts to log in within [`ATTEMPT_WINDOW`].
@@ -22,6 +26,10 @@ const ATTEMPT_WINDOW: Duration = Duration::from_secs(60);
 /// A login. Clones share the end.
 #[derive(Clone, Debug)]
 pub(super) struct Login {
+    /// What it permits.
+    pub(super) access: Access,
+    /// The name of the person, if a proxy logged them in.
+    pub(super) user: Option<String>,
     /// When it ends by itself.
     pub(super) expires: Instant,
     /// Cancelled when it ends earlier.
@@ -50,6 +58,8 @@ struct Code {
 
 /// The code and the logins of a console.
 pub(super) struct Logins {
+    /// What the logins of codes permit.
+    access: Access,
     code: Option<Code>,
     /// Oldest first, with their secrets.
     logins: VecDeque<(SecretToken, Login)>,
@@ -60,8 +70,9 @@ pub(super) struct Logins {
 
 impl Logins {
     /// Creates the logins of a console. `stopped` ends all of them.
-    pub(super) const fn new(stopped: CancellationToken) -> Self {
+    pub(super) const fn new(access: Access, stopped: CancellationToken) -> Self {
         Self {
+            access,
             code: None,
             logins: VecDeque::new(),
             attempts: VecDeque::new(),
@@ -112,11 +123,23 @@ impl Logins {
             oldest.ended.cancel();
         }
         let login = Login {
+            access: self.access,
+            user: None,
             expires: now + LOGIN_LIFETIME,
             ended: self.stopped.child_token(),
         };
         self.logins.push_back((secret, login));
         Ok(())
+    }
+
+    /// Returns the login of one request that a proxy let through. It is not stored.
+    pub(super) fn of_user(&self, user: User, now: Instant) -> Login {
+        Login {
+            access: user.access,
+            user: Some(user.name),
+            expires: now + PROXY_LOGIN_LIFETIME,
+            ended: self.stopped.clone(),
+        }
     }
 
     /// Returns the login with this secret.
@@ -152,7 +175,7 @@ mod tests {
     use super::*;
 
     fn logins() -> Logins {
-        Logins::new(CancellationToken::new())
+        Logins::new(Access::Operator, CancellationToken::new())
     }
 
     fn secret() -> SecretToken {
@@ -224,6 +247,21 @@ mod tests {
         assert!(logins.find(first.expose(), now).is_none());
         assert!(logins.find(second.expose(), now + LOGIN_LIFETIME).is_none());
         assert!(two.ended.is_cancelled());
+    }
+
+    #[test]
+    fn login_of_a_proxy_ends_with_the_console() {
+        let (stopped, now) = (CancellationToken::new(), Instant::now());
+        let user = User {
+            name: "ann".to_owned(),
+            access: Access::Viewer,
+        };
+        let login = Logins::new(Access::Operator, stopped.clone()).of_user(user, now);
+        assert_eq!((login.access, login.user.as_deref()), (Access::Viewer, Some("ann")));
+        assert_eq!(login.expires, now + PROXY_LOGIN_LIFETIME);
+        assert!(!login.ended.is_cancelled());
+        stopped.cancel();
+        assert!(login.ended.is_cancelled());
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use svc_kit::auth::{Caller, Row};
+use svc_kit::{
+    auth::{Caller, Effect, Row},
+    identity::OperatorRole,
+};
 use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
 
@@ -13,6 +16,16 @@ pub(super) enum Access {
     Operator,
     /// Only what a viewer of the services may do.
     Viewer,
+}
+
+impl Access {
+    /// Returns the role in the services that may do the same.
+    pub(super) const fn role(self) -> OperatorRole {
+        match self {
+            Self::Operator => OperatorRole::Admin,
+            Self::Viewer => OperatorRole::Viewer,
+        }
+    }
 }
 
 impl fmt::Display for Access {
@@ -76,8 +89,16 @@ pub(super) fn service_of(path: &str, access: Access) -> Result<Service, Status> 
     if row.who.contains(&caller) {
         return Ok(service);
     }
-    let message = format!("{name} is not allowed: the console was started with --read-only");
+    let message = format!(
+        "{name} is not allowed: this login only views; see --read-only and --proxy-operator of `troupe console`"
+    );
     Err(Fault::new(Code::PermissionDenied, Reason::NotPermitted, message).into())
+}
+
+/// Returns the method of that path if it changes data.
+pub(super) fn changing(path: &str) -> Option<&'static str> {
+    let row = row(path)?;
+    (row.effect == Effect::Changes).then_some(row.method)
 }
 
 /// Returns the row of a method in the permission tables of the services.
@@ -90,7 +111,6 @@ fn row(path: &str) -> Option<&'static Row> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use prost_reflect::DescriptorPool;
-    use svc_kit::auth::Effect;
     use troupe_proto::FILE_DESCRIPTOR_SET;
 
     use super::*;
@@ -144,7 +164,7 @@ mod tests {
     fn viewer_cannot_change_anything() {
         for (path, _) in methods() {
             if service_of(&path, Access::Viewer).is_ok_and(|service| service != Service::Console) {
-                assert_ne!(row(&path).unwrap().effect, Effect::Changes, "{path}");
+                assert_eq!(changing(&path), None);
             }
         }
         let path = "/troupe.supervisor.v1.AgentSupervisorService/CloseAgent";

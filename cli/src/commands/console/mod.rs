@@ -1,8 +1,9 @@
 //! `troupe console`: the web console, a small HTTP server between a browser and the services.
 //!
-//! The browser has a cookie, the server has the operator's token. `origins` decides who may send requests, `logins` who
-//! is logged in, and `methods` what may be called; the three are pure. `pages` combines them for a request, `api`
-//! forwards calls, `feed` merges streams, and `server` bounds the connections.
+//! The browser has a cookie, the server has the operator's token. `origins` decides who may send requests, `logins` and
+//! `proxy` who is logged in, and `methods` what may be called; they are pure, except that `proxy` reads its secrets from
+//! a file. `pages` combines them for a request, `api` forwards calls, `feed` merges streams, and `server` bounds the
+//! connections.
 
 mod api;
 mod assets;
@@ -11,6 +12,7 @@ mod logins;
 mod methods;
 mod origins;
 mod pages;
+mod proxy;
 mod server;
 
 use std::{
@@ -33,12 +35,13 @@ use self::{
     methods::Access,
     origins::{Origins, PublicUrl},
     pages::Console,
+    proxy::{Proxy, ProxyArgs},
 };
 use crate::{
     context::Context,
     error::{Error, Result},
     global::{Global, TlsArgs},
-    pair::Pair,
+    pair::{Pair, init_logging},
     ui::{Fields, Ui},
 };
 
@@ -51,12 +54,14 @@ Examples:
   troupe console --read-only
   troupe console --listen 127.0.0.1:0 --output json
   troupe console --listen 0.0.0.0:8080 --public-url https://console.example.org
+  troupe console --public-url https://console.example.org --proxy-secret-file proxy.token
 
 The command prints a link to log in. The link works once, for 60 seconds. A browser that opens an
 expired or used link makes the command print a new one. A login lasts 12 hours.
 
 The console serves plain HTTP on this machine. For other machines, put a proxy with TLS in front
-of it and name its URL with --public-url. The proxy has to pass the Host header unchanged.";
+of it and name its URL with --public-url. The proxy has to pass the Host header unchanged. With
+--proxy-secret-file, an authenticating proxy logs people in, without a link.";
 
 /// The arguments of `console`.
 #[derive(Debug, clap::Args)]
@@ -71,6 +76,8 @@ pub(crate) struct Args {
     /// URL of a proxy in front of the console
     #[arg(long, env = "TROUPE_CONSOLE_PUBLIC_URL", value_name = "URL")]
     public_url: Option<PublicUrl>,
+    #[command(flatten)]
+    proxy: ProxyArgs,
 }
 
 /// Serves the console until SIGINT or SIGTERM.
@@ -82,8 +89,12 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     } else {
         Access::Operator
     };
+    if args.proxy.is_given() {
+        init_logging("warn,audit=info")?;
+    }
+    let proxy = args.proxy.load()?;
     let port = Port::bind(&args.listen, args.public_url).await?;
-    let starting = port.connect(access, context.global.clone());
+    let starting = port.connect(access, proxy, context.global.clone());
     let running = tokio::select! {
         running = starting => running?,
         () = signals.next() => return Ok(()),
@@ -121,17 +132,17 @@ impl Port {
         })
     }
 
-    /// Connects to the supervisor.
+    /// Connects to the supervisor. `access` is what the logins of links permit.
     ///
     /// # Errors
     ///
     /// The supervisor cannot be reached.
-    async fn connect(self, access: Access, global: Global) -> Result<Running> {
+    async fn connect(self, access: Access, proxy: Option<Proxy>, global: Global) -> Result<Running> {
         let server = global.server_name();
-        let api = Api::connect(global, access).await?;
+        let api = Api::connect(global).await?;
         let logins_end = CancellationToken::new();
-        let logins = Logins::new(logins_end.clone());
-        let console = Console::new(self.origins, self.address.port(), logins, api, server);
+        let logins = Logins::new(access, logins_end.clone());
+        let console = Console::new(self.origins, self.address.port(), logins, proxy, api, server);
         Ok(Running {
             listener: self.listener,
             console: Arc::new(console),
@@ -149,7 +160,7 @@ struct Running {
 }
 
 impl Running {
-    /// Prints a link, and another one whenever it is needed. Serves until `stop` completes.
+    /// Prints a link, and another one whenever it is needed; or the URL of the proxy. Serves until `stop` completes.
     async fn serve(self, ui: &Ui, stop: impl Future<Output = ()>) -> Result<()> {
         if !assets::is_built() {
             ui.note("this build has no page; run console/tools/build, then build troupe again");
@@ -165,6 +176,13 @@ impl Running {
         };
         let serving = server::serve(listener, Arc::clone(&console), stop);
         let printing = async {
+            if let Some(url) = console.proxy_url() {
+                ui.answer(
+                    || json!({ "link": url }),
+                    || Fields::default().field("console", format!("{url} (log in at the proxy)")),
+                )?;
+                return pending().await;
+            }
             loop {
                 print_link(ui, &console.new_link()?)?;
                 console.link_needed().await;
@@ -227,7 +245,10 @@ pub(crate) async fn serve_for(port: Option<Port>, flags: Global, ui: &Ui) -> Res
     let Some(port) = port else {
         return pending().await;
     };
-    port.connect(Access::Operator, flags).await?.serve(ui, pending()).await
+    port.connect(Access::Operator, None, flags)
+        .await?
+        .serve(ui, pending())
+        .await
 }
 
 fn print_link(ui: &Ui, link: &str) -> Result<()> {

@@ -18,8 +18,9 @@ use troupe_proto::{MAX_MESSAGE_BYTES, fault::Fault, reason::Reason};
 use super::{
     api::{self, Api},
     assets::{self, plain},
-    logins::{LOGIN_LIFETIME, Logins, Rejected},
+    logins::{LOGIN_LIFETIME, Login, Logins, Rejected},
     origins::{Origin, Origins},
+    proxy::{Proxy, Unidentified},
 };
 
 /// Maximum size of a code.
@@ -48,6 +49,8 @@ pub(super) struct Console {
     /// The port is part of the cookie's name, because browsers send cookies to all ports of a host.
     port: u16,
     logins: Mutex<Logins>,
+    /// Logs in every request, instead of the links.
+    proxy: Option<Proxy>,
     api: Api,
     /// The name of the server for people.
     server: String,
@@ -57,15 +60,28 @@ pub(super) struct Console {
 
 impl Console {
     /// Creates a console.
-    pub(super) fn new(origins: Origins, port: u16, logins: Logins, api: Api, server: String) -> Self {
+    pub(super) fn new(
+        origins: Origins,
+        port: u16,
+        logins: Logins,
+        proxy: Option<Proxy>,
+        api: Api,
+        server: String,
+    ) -> Self {
         Self {
             origins,
             port,
             logins: Mutex::new(logins),
+            proxy,
             api,
             server,
             link_needed: Notify::new(),
         }
+    }
+
+    /// Returns the URL of the proxy that logs people in, if there is one.
+    pub(super) fn proxy_url(&self) -> Option<String> {
+        self.proxy.as_ref().map(|_| self.origins.link().to_string())
     }
 
     /// Waits until a person needs a new link.
@@ -116,14 +132,21 @@ impl Console {
         if let Err(foreign) = checked {
             return plain(StatusCode::FORBIDDEN, &foreign.to_string());
         }
+        let login = match self.find_login(origin, &parts.headers) {
+            Ok(login) => login,
+            Err(unidentified) => return plain(StatusCode::FORBIDDEN, &unidentified.to_string()),
+        };
         match (&parts.method, path) {
+            (&Method::POST, "/login" | "/logout") if self.proxy.is_some() => {
+                plain(StatusCode::NOT_FOUND, "log in and out at the proxy of the console")
+            }
             (&Method::POST, "/login") => match read(body, MAX_CODE_BYTES).await {
                 Ok(code) => self.log_in(origin, &code),
                 Err(refused) => refused,
             },
             (&Method::POST, "/logout") => self.log_out(origin, &parts.headers),
-            (&Method::GET, "/me") => self.me(origin, &parts.headers),
-            (&Method::POST, _) => self.call(origin, parts, body).await,
+            (&Method::GET, "/me") => self.me(login),
+            (&Method::POST, _) => self.call(login, parts, body).await,
             (&Method::GET | &Method::HEAD, _) => assets::respond(&parts.method, path, &parts.headers),
             _ => plain(StatusCode::METHOD_NOT_ALLOWED, "only GET, HEAD and POST are allowed"),
         }
@@ -163,16 +186,17 @@ impl Console {
         no_content(&format!("{}; Max-Age=0", self.cookie(origin, "")))
     }
 
-    fn me(&self, origin: &Origin, headers: &HeaderMap) -> Response<Body> {
-        if self.find_login(origin, headers).is_none() {
+    fn me(&self, login: Option<Login>) -> Response<Body> {
+        let Some(login) = login else {
             return plain(
                 StatusCode::UNAUTHORIZED,
                 "log in with the link that the terminal of `troupe console` shows",
             );
-        }
+        };
         let me = json!({
             "supervisor": self.server,
-            "role": self.api.access().to_string(),
+            "role": login.access.to_string(),
+            "user": login.user,
             "version": env!("CARGO_PKG_VERSION"),
         });
         let mut response = Response::new(Body::new(Full::from(me.to_string())));
@@ -182,13 +206,13 @@ impl Console {
         response
     }
 
-    async fn call(&self, origin: &Origin, parts: &Parts, body: Incoming) -> Response<Body> {
+    async fn call(&self, login: Option<Login>, parts: &Parts, body: Incoming) -> Response<Body> {
         let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
         if content_type != Some(api::CONTENT_TYPE.as_bytes()) {
             let text = format!("calls have the content type {}", api::CONTENT_TYPE);
             return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, &text);
         }
-        let Some(login) = self.find_login(origin, &parts.headers) else {
+        let Some(login) = login else {
             let message = "log in with the link that the terminal of `troupe console` shows";
             return api::refusal(Fault::new(Code::Unauthenticated, Reason::Unauthenticated, message).into());
         };
@@ -198,9 +222,19 @@ impl Console {
         }
     }
 
-    fn find_login(&self, origin: &Origin, headers: &HeaderMap) -> Option<super::logins::Login> {
-        let secret = self.secret(origin, headers)?;
-        self.logins().find(secret, Instant::now())
+    /// Returns the login of a request.
+    ///
+    /// # Errors
+    ///
+    /// The request did not pass the proxy that logs people in.
+    fn find_login(&self, origin: &Origin, headers: &HeaderMap) -> Result<Option<Login>, Unidentified> {
+        let now = Instant::now();
+        if let Some(proxy) = &self.proxy {
+            let user = proxy.identify(headers)?;
+            return Ok(Some(self.logins().of_user(user, now)));
+        }
+        let secret = self.secret(origin, headers);
+        Ok(secret.and_then(|secret| self.logins().find(secret, now)))
     }
 
     /// Returns the secret in the cookie of a request.

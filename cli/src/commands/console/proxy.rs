@@ -1,0 +1,249 @@
+//! Logins by an authenticating proxy. With each request, the proxy sends a shared secret and the name of the person.
+//!
+//! The console stores no such login: it checks every request, so that a login ends when the proxy ends it.
+
+use std::path::PathBuf;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use svc_kit::{
+    identity::is_name,
+    secret::MAX_TOKEN_BYTES,
+    token_file::{TokenFile, Tokens},
+};
+
+use super::methods::Access;
+use crate::error::{Error, Result};
+
+/// The header with the secret.
+const SECRET_HEADER: HeaderName = HeaderName::from_static("x-troupe-proxy-secret");
+const NAME_RULE: &str = "a name has 1 to 128 ASCII letters, digits and characters of ._-:@/|+=,~";
+
+/// The flags for a proxy that logs people in.
+#[derive(Debug, clap::Args)]
+pub(super) struct ProxyArgs {
+    /// Let the proxy log people in; it sends a secret of this file in X-Troupe-Proxy-Secret
+    #[arg(
+        long,
+        env = "TROUPE_CONSOLE_PROXY_SECRET_FILE",
+        value_name = "FILE",
+        requires = "public_url"
+    )]
+    proxy_secret_file: Option<PathBuf>,
+    /// Header in which the proxy names the person
+    #[arg(
+        long,
+        env = "TROUPE_CONSOLE_PROXY_USER_HEADER",
+        value_name = "HEADER",
+        default_value = "X-Forwarded-Email",
+        value_parser = parse_user_header
+    )]
+    proxy_user_header: HeaderName,
+    /// Name of a person who may do everything (repeatable); all others only view
+    #[arg(
+        long = "proxy-operator",
+        value_name = "NAME",
+        value_parser = parse_name,
+        requires = "proxy_secret_file",
+        conflicts_with = "read_only"
+    )]
+    proxy_operators: Vec<String>,
+}
+
+fn parse_user_header(text: &str) -> std::result::Result<HeaderName, String> {
+    let name: HeaderName = text.parse().map_err(|_| format!("invalid header name {text:?}"))?;
+    match name == SECRET_HEADER {
+        true => Err(format!("{text:?} has the secret of the proxy")),
+        false => Ok(name),
+    }
+}
+
+fn parse_name(text: &str) -> std::result::Result<String, String> {
+    match is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("invalid name {text:?}; {NAME_RULE}")),
+    }
+}
+
+impl ProxyArgs {
+    /// Returns whether a proxy logs people in.
+    pub(super) const fn is_given(&self) -> bool {
+        self.proxy_secret_file.is_some()
+    }
+
+    /// Loads the secrets. Returns `None` if people log in with a link.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or protected, or has no secret.
+    pub(super) fn load(self) -> Result<Option<Proxy>> {
+        let Some(path) = self.proxy_secret_file else {
+            return Ok(None);
+        };
+        Ok(Some(Proxy {
+            secrets: TokenFile::load(path).map_err(Error::of)?,
+            user_header: self.proxy_user_header,
+            operators: self.proxy_operators,
+        }))
+    }
+}
+
+/// A proxy that logs people in.
+pub(super) struct Proxy {
+    secrets: Tokens,
+    user_header: HeaderName,
+    operators: Vec<String>,
+}
+
+/// A person whom the proxy has logged in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct User {
+    /// The name, which is safe to log and to show.
+    pub(super) name: String,
+    /// What the person may do.
+    pub(super) access: Access,
+}
+
+/// Why a request has no user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unidentified {
+    /// The request did not pass the proxy, or the proxy does not add the header.
+    #[error("the request has no {0} header; open the console through its proxy, which has to add the header")]
+    Missing(HeaderName),
+    /// The client may have sent one of the values.
+    #[error("the request has several {0} headers; the proxy has to replace those of the client")]
+    Repeated(HeaderName),
+    /// The secret is not one of the file.
+    #[error("wrong secret in {SECRET_HEADER}; the proxy has to send a secret of the console's --proxy-secret-file")]
+    WrongSecret,
+    /// The name could be confused with another one.
+    #[error("invalid name in {0}; {NAME_RULE}")]
+    InvalidName(HeaderName),
+}
+
+impl Proxy {
+    /// Returns the user of a request.
+    ///
+    /// # Errors
+    ///
+    /// See [`Unidentified`]. A client without the secret cannot find out which header has the name.
+    pub(super) fn identify(&self, headers: &HeaderMap) -> std::result::Result<User, Unidentified> {
+        let secret = single(headers, &SECRET_HEADER)?;
+        let secret = secret.to_str().ok().filter(|text| text.len() <= MAX_TOKEN_BYTES);
+        if !secret.is_some_and(|text| self.secrets.matches(text)) {
+            return Err(Unidentified::WrongSecret);
+        }
+        let name = single(headers, &self.user_header)?.to_str();
+        let name = name.ok().filter(|name| is_name(name));
+        let name = name.ok_or_else(|| Unidentified::InvalidName(self.user_header.clone()))?;
+        Ok(User {
+            name: name.to_owned(),
+            access: match self.operators.iter().any(|operator| operator == name) {
+                true => Access::Operator,
+                false => Access::Viewer,
+            },
+        })
+    }
+}
+
+/// Returns the value of a header that a request has once.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> std::result::Result<&'a HeaderValue, Unidentified> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => Ok(value),
+        (None, _) => Err(Unidentified::Missing(name.clone())),
+        (Some(_), Some(_)) => Err(Unidentified::Repeated(name.clone())),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use svc_kit::secret::SecretToken;
+
+    use super::*;
+
+    const SECRET: &str = "0123456789abcdef";
+    const USER_HEADER: HeaderName = HeaderName::from_static("x-user");
+
+    fn identify(pairs: &[(HeaderName, &[u8])]) -> std::result::Result<User, Unidentified> {
+        let proxy = Proxy {
+            secrets: SecretToken::parse(SECRET).unwrap().into(),
+            user_header: USER_HEADER,
+            operators: vec!["ann@example.org".to_owned()],
+        };
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(name, HeaderValue::from_bytes(value).unwrap());
+        }
+        proxy.identify(&headers)
+    }
+
+    #[test]
+    fn only_named_users_are_operators() {
+        for (name, access) in [
+            ("ann@example.org", Access::Operator),
+            ("Ann@example.org", Access::Viewer),
+            ("ann@example.org,bob", Access::Viewer),
+            ("bob", Access::Viewer),
+        ] {
+            let user = identify(&[(SECRET_HEADER, SECRET.as_bytes()), (USER_HEADER, name.as_bytes())]).unwrap();
+            assert_eq!((user.name.as_str(), user.access), (name, access));
+        }
+    }
+
+    #[test]
+    fn secret_is_checked_before_the_name() {
+        let name = (USER_HEADER, b"ann@example.org".as_slice());
+        let long = "x".repeat(MAX_TOKEN_BYTES + 1);
+        assert_eq!(
+            identify(std::slice::from_ref(&name)),
+            Err(Unidentified::Missing(SECRET_HEADER))
+        );
+        for wrong in ["", "wrong", "0123456789abcde", "0123456789abcdef0", &long] {
+            for pairs in [&[name.clone()][..], &[]] {
+                let pairs = [&[(SECRET_HEADER, wrong.as_bytes())], pairs].concat();
+                assert_eq!(identify(&pairs), Err(Unidentified::WrongSecret), "{wrong}");
+            }
+        }
+        let secret = (SECRET_HEADER, SECRET.as_bytes());
+        assert_eq!(
+            identify(&[secret.clone(), secret, name]),
+            Err(Unidentified::Repeated(SECRET_HEADER))
+        );
+        assert_eq!(identify(&[(SECRET_HEADER, b"\xff")]), Err(Unidentified::WrongSecret));
+    }
+
+    #[test]
+    fn name_is_unambiguous() {
+        let secret = (SECRET_HEADER, SECRET.as_bytes());
+        assert_eq!(
+            identify(std::slice::from_ref(&secret)),
+            Err(Unidentified::Missing(USER_HEADER))
+        );
+        let long = "x".repeat(129);
+        for name in [
+            &b""[..],
+            b"ann bob",
+            b"ann\tbob",
+            b"ann\xff",
+            "ann\u{200b}".as_bytes(),
+            long.as_bytes(),
+        ] {
+            let found = identify(&[secret.clone(), (USER_HEADER, name)]);
+            assert_eq!(found, Err(Unidentified::InvalidName(USER_HEADER)), "{name:?}");
+        }
+        let name = (USER_HEADER, b"ann".as_slice());
+        assert_eq!(
+            identify(&[secret, name.clone(), name]),
+            Err(Unidentified::Repeated(USER_HEADER))
+        );
+    }
+
+    #[test]
+    fn secret_header_cannot_have_the_name() {
+        assert!(parse_user_header("X-Troupe-Proxy-Secret").is_err());
+        assert!(parse_user_header("two words").is_err());
+        assert_eq!(parse_user_header("X-User"), Ok(USER_HEADER));
+        assert!(parse_name("ann bob").is_err());
+    }
+}
