@@ -758,6 +758,25 @@ async fn read_only_console_has_no_operators_of_the_proxy() {
     assert_eq!(browser.me().await.1["role"], "viewer");
 }
 
+#[tokio::test]
+async fn probe_needs_neither_name_nor_login() {
+    let up = Up::start();
+    let (_console, browser) = start_behind_proxy(&up, "ann", &[]);
+    let mut probe = browser.with("host", Some("10.0.0.1:8080"));
+    for name in ["origin", "sec-fetch-site", SECRET_HEADER, USER_HEADER] {
+        probe = probe.with(name, None);
+    }
+    let response = probe.send("GET", "/healthz", "").await;
+    assert_eq!((response.status(), response.body().as_str()), (StatusCode::OK, "ok\n"));
+    for (method, path) in [("POST", "/healthz"), ("GET", "/healthz/me"), ("GET", "/me")] {
+        assert_eq!(
+            probe.send(method, path, "").await.status(),
+            StatusCode::FORBIDDEN,
+            "{method} {path}"
+        );
+    }
+}
+
 /// Returns the page with a header whose value has any bytes, in addition to the same header.
 fn adding(browser: &Browser, name: &'static str, value: &[u8]) -> Browser {
     let mut changed = browser.clone();

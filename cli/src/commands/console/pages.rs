@@ -27,6 +27,8 @@ use super::{
 const MAX_CODE_BYTES: usize = 512;
 /// Maximum time for the body of a request to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
+/// The path of probes. They know no name of the console and have no login, so the answer says nothing else.
+const HEALTH_PATH: &str = "/healthz";
 /// Bytes before the message of a call: a flag and the length.
 const PREFIX_BYTES: usize = 5;
 
@@ -111,7 +113,9 @@ impl Console {
     /// Answers a request.
     pub(super) async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
+        let is_probe = parts.method == Method::GET && parts.uri.path() == HEALTH_PATH;
         let mut response = match self.origins.of(&parts.headers) {
+            _ if is_probe => plain(StatusCode::OK, "ok"),
             Ok(origin) => self.route(origin, &parts, body).await,
             Err(foreign) => plain(StatusCode::FORBIDDEN, &foreign.to_string()),
         };
