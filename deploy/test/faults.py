@@ -138,6 +138,44 @@ def scratch_without_a_bound(find):
     next(volume for volume in volumes if volume["name"] == "scratch")["emptyDir"] = {}
 
 
+def ingress_without_a_certificate(find):
+    """Ingress troupe-console has no certificate for console.example.org"""
+    find("Ingress", "troupe-console")["spec"].pop("tls")
+
+
+def ingress_of_another_host(find):
+    """troupe-console does not know the name other.example.org"""
+    find("Ingress", "troupe-console")["spec"]["rules"][0]["host"] = "other.example.org"
+
+
+def ingress_to_another_port(find):
+    """leads to troupe-console, where no Service has that port"""
+    find("Service", "troupe-console")["spec"]["ports"][0]["name"] = "web"
+
+
+def policy_that_keeps_browsers_out(find):
+    """the policy of troupe-console keeps the ingress controller out"""
+    find("NetworkPolicy", "troupe-console")["spec"].pop("ingress")
+
+
+def policy_that_keeps_the_console_out(find):
+    """the policy of troupe-supervisor keeps troupe-console out"""
+    find("NetworkPolicy", "troupe-supervisor")["spec"]["ingress"][0]["from"].pop(1)
+
+
+def console_with_an_unknown_token(find):
+    """troupe-supervisor does not know the token of troupe-console"""
+    workload = find("Deployment", "troupe-console")
+    arguments = pod(workload)["containers"][0]["args"]
+    arguments[:] = [argument.replace("operator.token", "other.token") for argument in arguments]
+
+
+def secret_of_the_proxy_that_is_not_mounted(find):
+    """--proxy-secret-file names /run/proxy/proxy.token, where nothing is mounted"""
+    volumes = pod(find("Deployment", "troupe-console"))["volumes"]
+    next(volume for volume in volumes if volume["name"] == "proxy")["secret"]["items"].pop()
+
+
 def variable_that_is_there_twice(find):
     """StatefulSet troupe-supervisor sets TROUPE_DATA_DIR twice"""
     variables = pod(find("StatefulSet", "troupe-supervisor"))["containers"][0]["env"]

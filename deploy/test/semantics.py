@@ -196,7 +196,7 @@ def check_probes(manifests):
     for workload in manifests.workloads():
         for one in workload.pod["containers"]:
             probes = {
-                kind: one[f"{kind}Probe"]["grpc"]
+                kind: one[f"{kind}Probe"].get("grpc") or one[f"{kind}Probe"]["httpGet"]
                 for kind in ("startup", "readiness", "liveness")
                 if f"{kind}Probe" in one
             }
@@ -324,8 +324,9 @@ def calls(manifests):
     """The calls between workloads, by the URLs among flags: caller, URL, and the Service, if any. A name with dots is
     external."""
     for workload in manifests.workloads():
-        values = [argument.partition("=")[2] for argument in workload.arguments()]
-        for value in values:
+        flags = [argument.partition("=") for argument in workload.arguments()]
+        # The browser's URL of the console is not called.
+        for value in (value for flag, _, value in flags if flag != "--public-url"):
             url = urllib.parse.urlsplit(value)
             if url.scheme in ("http", "https") and url.hostname and "." not in url.hostname:
                 yield workload, url, manifests.get("Service", url.hostname)
@@ -400,9 +401,12 @@ def check_identities(manifests):
                 yield f"{called.name} does not know the account of {caller.name}"
             continue
         secrets = dict(secret_files(called))
+        presented = dict(secret_files(caller)).get(token)
+        if presented and presented[0] not in {name for name, _ in secrets.values()}:
+            continue  # of an identity provider
         asked = ("--token-file", "--operator-token-file", "--runner-token-file")
         tokens = {secrets.get(path) for flag, path in known.items() if flag in asked}
-        if token is None or dict(secret_files(caller)).get(token) not in tokens:
+        if presented not in tokens:
             yield f"{called.name} does not know the token of {caller.name}"
 
 
@@ -426,6 +430,30 @@ def check_addresses(manifests):
     for workload, url, service in calls(manifests):
         if service is None or url.port not in [port["port"] for port in service["spec"]["ports"]]:
             yield f"{name_of(workload.thing)} calls {url.geturl()}, where no Service is"
+
+
+def check_ingresses(manifests):
+    """Browsers reach the console with TLS, under the URL that it knows, past the policies."""
+    for ingress in manifests.of("Ingress"):
+        where = name_of(ingress)
+        covered = {host for tls in ingress["spec"].get("tls", []) if tls.get("secretName") for host in tls["hosts"]}
+        for rule in ingress["spec"]["rules"]:
+            if rule["host"] not in covered:
+                yield f"{where} has no certificate for {rule['host']}"
+            for path in rule["http"]["paths"]:
+                backend = path["backend"]["service"]
+                service = manifests.get("Service", backend["name"])
+                ports = [port["name"] for port in service["spec"]["ports"]] if service else []
+                if backend["port"]["name"] not in ports:
+                    yield f"{where} leads to {backend['name']}, where no Service has that port"
+                    continue
+                for workload in manifests.selected(selector_of(service)):
+                    urls = [one.partition("=")[2] for one in workload.arguments() if one.startswith("--public-url=")]
+                    if [urllib.parse.urlsplit(url)[:2] for url in urls] != [("https", rule["host"])]:
+                        yield f"{where}: {workload.name} does not know the name {rule['host']}"
+                    for policy in manifests.of("NetworkPolicy"):
+                        if selector_of(policy).items() <= workload.labels.items() and "ingress" not in policy["spec"]:
+                            yield f"the policy of {workload.name} keeps the ingress controller out"
 
 
 def lets(rules, direction, labels, port):

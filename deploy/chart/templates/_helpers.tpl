@@ -29,10 +29,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 
 {{- /* The ServiceAccount of a component: the one that is named; or one of the chart's own, where it is known by that; or
-       none. Takes a dict of root and component. */}}
+       none. The console always sends a token of a Secret. Takes a dict of root and component. */}}
 {{- define "troupe.account" -}}
 {{- $named := (index .root.Values .component).serviceAccountName -}}
-{{- if $named }}{{ $named }}{{ else if .root.Values.identity.serviceAccountTokens.enabled }}{{ include "troupe.name" .root }}-{{ .component }}{{ end }}
+{{- if $named }}{{ $named }}{{ else if and .root.Values.identity.serviceAccountTokens.enabled (ne .component "console") }}{{ include "troupe.name" .root }}-{{ .component }}{{ end }}
 {{- end }}
 
 {{- /* The token of its ServiceAccount that a component shows another, with nothing else beside it. Programs that bubblewrap

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 from . import sandbox
@@ -164,6 +165,15 @@ class Pod:
     def probe(self, kind):
         """Whether a probe succeeds now. As the kubelet's: plaintext, without a token."""
         probe = self.main[f"{kind}Probe"]
+        if "httpGet" in probe:
+            url = f"http://127.0.0.1:{probe['httpGet']['port']}{probe['httpGet']['path']}"
+            # A kubelet sends the pod's address as Host.
+            request = urllib.request.Request(url, headers={"Host": "10.0.0.1"})
+            try:
+                with urllib.request.urlopen(request, timeout=probe.get("timeoutSeconds", 1)) as answer:
+                    return answer.status == 200
+            except OSError:
+                return False
         done = subprocess.run(
             [GRPCURL, "-plaintext", "-max-time", str(probe.get("timeoutSeconds", 1)), "-d"]
             + [json.dumps({"service": probe["grpc"].get("service", "")})]
