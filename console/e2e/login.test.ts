@@ -2,7 +2,7 @@ import { expect, inspect, serveDist, test } from "./test";
 
 test.use({ storageState: { cookies: [], origins: [] } });
 test.describe("login", () => {
-  test.use({ expectedErrors: [/status of 40[13]/] });
+  test.use({ expectedErrors: [/status of 40[13]|ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING/] });
 
   test("link logs in once, and its code leaves the address", async ({ page, world }) => {
     const console = await world.console();
@@ -31,6 +31,7 @@ test.describe("login", () => {
     await expect(other.getByRole("heading", { name: "Needs you" })).toBeVisible();
     await other.getByRole("button", { name: "Log out" }).click();
     await expect(page.getByLabel("Link or code")).toBeVisible();
+    await expect(page.locator("main")).toHaveCount(0);
     await console.stop();
   });
 
@@ -52,9 +53,85 @@ test.describe("login", () => {
     await world.run("session", "close", session);
   });
 
+  test("page waits for another login when the console restarts", async ({ page, world }) => {
+    const { session, thread } = await world.spawn("orchestrator", "hold", "--alias", "waiter");
+    const first = await world.console();
+    await page.goto(first.link);
+    await expect(page.getByRole("heading", { name: "Needs you" })).toBeVisible();
+    const address = `${first.origin}/sessions/${session}?thread=${thread}&tab=info`;
+    await page.goto(address);
+    await page.getByRole("button", { name: "Steer" }).click();
+    await page.getByRole("textbox", { name: "Input" }).fill("say: typed before");
+    const question = page.waitForEvent("dialog");
+    await page.evaluate(() => setTimeout(() => location.reload()));
+    const asked = await question;
+    expect(asked.type()).toBe("beforeunload");
+    await asked.dismiss();
+    await first.stop();
+
+    const second = await world.console([], new URL(first.origin).host);
+    await expect(page.getByRole("alert").first()).toHaveText("The login has ended. Log in again to continue where you were.");
+    await expect(page).toHaveTitle("Log in – Troupe");
+    await inspect(page, "login-ended");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Escape");
+    await page.getByLabel("Link or code").fill(second.link);
+    await page.getByRole("button", { name: "Log in" }).click();
+    await expect(page.getByLabel("Link or code")).toHaveCount(0);
+    await expect(page).toHaveURL(address);
+    await expect(page.getByRole("textbox", { name: "Input" })).toBeFocused();
+    await expect(page.getByRole("textbox", { name: "Input" })).toHaveValue("say: typed before");
+    await page.getByRole("dialog").getByRole("button", { name: "Send" }).click();
+    await expect(page.getByText(/sent input \d+ to the running turn/)).toBeVisible();
+    await second.stop();
+    await world.run("session", "close", session);
+  });
+
+  test("link continues the page in its own tab and in another", async ({ page, context, world }) => {
+    const { session } = await world.spawn("orchestrator", "hold", "--alias", "patient");
+    const console = await world.console();
+    await page.goto(console.link);
+    await expect(page.getByRole("heading", { name: "Needs you" })).toBeVisible();
+    const address = `${console.origin}/sessions/${session}?filter=patient`;
+    await page.goto(address);
+    const row = page.getByRole("row").filter({ hasText: "patient" });
+    const code = page.getByLabel("Link or code");
+
+    // The stream ends at once, as at the end of the login's time.
+    const endLogin = async () => {
+      await expect(row).toBeVisible();
+      await page.request.post(`${console.origin}/logout`, { headers: { origin: console.origin } });
+      await expect(code).toBeVisible();
+    };
+    const other = await context.newPage();
+    await serveDist(other);
+    const newLink = async () => {
+      await other.goto(console.link);
+      await expect(other.getByRole("alert").first()).toContainText("has expired or was used");
+      return console.nextLink();
+    };
+    await endLogin();
+    await other.goto(await newLink());
+    await expect(other.getByRole("heading", { name: "Needs you" })).toBeVisible();
+    await expect(code).toHaveCount(0);
+    await expect(page).toHaveURL(address);
+
+    await endLogin();
+    await page.goto(await newLink());
+    await expect(page).toHaveURL(address);
+    await expect(row).toBeVisible();
+
+    // A call finds the end of the login before the stream does.
+    await context.clearCookies();
+    await page.getByRole("button", { name: "Pause" }).click();
+    await expect(code).toBeVisible();
+    await console.stop();
+    await world.run("session", "close", session);
+  });
+
   test("viewer sees no actions", async ({ page, world }) => {
     const { session } = await world.spawn("orchestrator", "hold", "--alias", "watched");
-    const console = await world.console("--read-only");
+    const console = await world.console(["--read-only"]);
     await page.goto(console.link);
     await expect(page.getByText("viewer", { exact: true })).toBeVisible();
     await page.goto(`${console.origin}/sessions/${session}`);

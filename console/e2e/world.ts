@@ -23,6 +23,8 @@ export interface Console {
   /** The link that logs in once. */
   readonly link: string;
   readonly origin: string;
+  /** Returns the next link, which the console prints when an old one is opened. */
+  readonly nextLink: () => Promise<string>;
   readonly stop: () => Promise<void>;
 }
 
@@ -97,10 +99,6 @@ export class World {
     return { session: answer.session_id, thread: answer.thread.thread_id };
   }
 
-  async console(...options: string[]): Promise<Console> {
-    return this.#console("127.0.0.1:0", options);
-  }
-
   /** Starts a console behind a proxy that logs this person in. */
   async consoleFor(user: string, ...options: string[]): Promise<Console> {
     const secret = "proxy-secret-0123456789";
@@ -121,7 +119,7 @@ export class World {
       request.pipe(forwarded);
     });
     const url = `http://localhost:${await listen(proxy)}`;
-    const console = await this.#console(`127.0.0.1:${port}`, ["--public-url", url, "--proxy-secret-file", file, ...options]);
+    const console = await this.console(["--public-url", url, "--proxy-secret-file", file, ...options], `127.0.0.1:${port}`);
     const stop = async () => {
       proxy.close();
       proxy.closeAllConnections();
@@ -130,12 +128,14 @@ export class World {
     return { ...console, stop };
   }
 
-  async #console(address: string, options: string[]): Promise<Console> {
-    const args = ["console", "--listen", address, "--output", "json", ...options, ...this.#connection()];
+  /** Serves the page, by default at a free port. */
+  async console(options: readonly string[] = [], listen = "127.0.0.1:0"): Promise<Console> {
+    const args = ["console", "--listen", listen, "--output", "json", ...options, ...this.#connection()];
     const child = spawn(TROUPE, args, { env: this.#env(), stdio: ["ignore", "pipe", "ignore"] });
-    const [line] = (await once(createInterface(child.stdout), "line")) as [string];
-    const { link } = JSON.parse(line) as { link: string };
-    return { link, origin: new URL(link).origin, stop: () => end(child, "SIGTERM") };
+    const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
+    const nextLink = async () => (JSON.parse((await lines.next()).value as string) as { link: string }).link;
+    const link = await nextLink();
+    return { link, origin: new URL(link).origin, nextLink, stop: () => end(child, "SIGTERM") };
   }
 
   #data(): string[] {

@@ -13,11 +13,20 @@ const TIMEOUT_MS = 30_000;
 /** The options of a call that reads as long as there is data. */
 export const UNLIMITED = { timeoutMs: 0 };
 
+let onLoginEnd = (): void => undefined;
+
+/** Runs a function when a call fails because the login has ended. */
+export function whenLoginEnds(run: () => void): void {
+  onLoginEnd = run;
+}
+
 const withPlainErrors: Interceptor = (next) => async (request) => {
   try {
     return await next(request);
   } catch (error) {
-    throw callErrorOf(error);
+    const cause = callErrorOf(error);
+    if (cause.isLogin) onLoginEnd();
+    throw cause;
   }
 };
 

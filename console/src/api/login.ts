@@ -1,5 +1,8 @@
 // The login at the server of the page. The token of the operator never reaches the page; a cookie names the login.
 
+/** Tells the other tabs of the browser when it logs in or out. */
+const tabs = new BroadcastChannel("troupe.login");
+
 export interface Me {
   readonly supervisor: string;
   readonly role: "operator" | "viewer";
@@ -20,9 +23,16 @@ export async function me(): Promise<Me | undefined> {
 export async function login(code: string): Promise<void> {
   const answer = await fetch("/login", { method: "POST", headers: { "content-type": "text/plain" }, body: code });
   if (!answer.ok) throw new Error((await answer.text()).trim() || `the server answered ${answer.status}`);
+  tabs.postMessage("in");
 }
 
 export async function logout(): Promise<void> {
   const answer = await fetch("/logout", { method: "POST" });
   if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+  tabs.postMessage("out");
+}
+
+/** Runs a function when another tab logs in or out. */
+export function onOtherTab(run: (change: "in" | "out") => void): void {
+  tabs.onmessage = ({ data }: MessageEvent<"in" | "out">) => run(data);
 }

@@ -3,14 +3,15 @@
 // Messages arrive faster than a person can read. The collections of the model change in place, and `version` changes at
 // most every 100 ms. A reader names it, so that the page is drawn again with each version.
 
-import { consoleService, supervisor } from "../api/clients";
+import { consoleService, supervisor, whenLoginEnds } from "../api/clients";
 import { forgetContents } from "../api/content";
 import { callErrorOf } from "../api/errors";
-import { me, type Me } from "../api/login";
+import { me, onOtherTab, type Me } from "../api/login";
 import type { WatchResponse } from "../gen/troupe/console/v1/console_pb";
 import type { TranscriptEntry } from "../model/messages";
 import { emptyModel, fold, isComplete, type Model } from "../model/model";
 import { putReadGroup, putReadThread } from "../model/session_view";
+import { keepAddress, takeAddress } from "./address";
 import { Breath } from "./breath";
 import { Rereads } from "./rereads";
 
@@ -40,7 +41,9 @@ export interface Transcript {
 class Live {
   /** The login. `null`: there is none. `undefined`: not known yet. */
   login = $state.raw<Me | null | undefined>(undefined);
-  /** Why the login could not be read. */
+  /** Whether the login has ended while the page is open. The page stays as it is for the next login. */
+  isExpired = $state(false);
+  /** Why there is no login. */
   loginError = $state("");
   version = $state(0);
   /** Whether the stream to the server is open. */
@@ -62,6 +65,11 @@ class Live {
 
   constructor() {
     document.addEventListener("visibilitychange", () => this.#changeVisibility());
+    whenLoginEnds(() => void this.#checkLogin());
+    onOtherTab((change) => {
+      if (change === "out") this.end();
+      else if (!this.isLoggedIn) void this.start();
+    });
   }
 
   get model(): Model {
@@ -78,19 +86,31 @@ class Live {
     return this.login?.role === "operator";
   }
 
+  get isLoggedIn(): boolean {
+    return Boolean(this.login) && !this.isExpired;
+  }
+
   /** Whether the page shows the present state. */
   get isCurrent(): boolean {
     return this.isOpen && !this.model.lost;
   }
 
   async start(): Promise<void> {
+    let found: Me | undefined;
     try {
-      this.login = (await me()) ?? null;
+      found = await me();
       this.loginError = "";
-      if (this.login) this.#follow();
     } catch (error) {
-      this.login = null;
       this.loginError = error instanceof Error ? error.message : String(error);
+    }
+    if (found) {
+      takeAddress();
+      this.isExpired = false;
+      this.login = found;
+      this.#follow();
+    } else {
+      keepAddress();
+      if (!this.isExpired) this.login = null;
     }
   }
 
@@ -101,6 +121,7 @@ class Live {
     clearTimeout(this.#rest);
     forgetContents();
     this.login = null;
+    this.isExpired = false;
     this.#model = emptyModel();
     this.#transcript = undefined;
     this.isOpen = false;
@@ -155,10 +176,25 @@ class Live {
     this.#loseTrack("the tab was hidden");
   }
 
+  /** Ends the stream if the login has ended. The other tabs may have a newer login. */
+  async #checkLogin(): Promise<void> {
+    try {
+      if (await me()) return;
+    } catch {
+      return;
+    }
+    if (!this.isLoggedIn) return;
+    this.#abort?.abort();
+    this.isExpired = true;
+    this.loginError = "The login has ended. Log in again to continue where you were.";
+    keepAddress();
+    this.#loseTrack("the login has ended");
+  }
+
   /** Opens the stream, in place of an open one. */
   #follow(): void {
     this.#isSuspended = false;
-    if (!this.login) return;
+    if (!this.isLoggedIn) return;
     this.#abort?.abort();
     const abort = new AbortController();
     this.#abort = abort;
@@ -174,11 +210,8 @@ class Live {
       } catch (error) {
         if (signal.aborted) return;
         const cause = callErrorOf(error);
-        if (cause.isLogin) {
-          this.loginError = "The login has ended.";
-          return this.end();
-        }
         this.why = cause.message;
+        if (cause.isLogin) await this.#checkLogin();
       }
       if (signal.aborted) return;
       this.isOpen = false;
