@@ -2,8 +2,8 @@ import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 
 import { event } from "./fixture";
-import { ConditionKind, StatusKind, TranscriptEntrySchema, TranscriptKind, TurnOutcome, type Event } from "./messages";
-import { lanes, scaleOf, timeIn, toolSpans, type Span } from "./timeline";
+import { ConditionKind, StatusKind, TranscriptEntrySchema, TranscriptKind, ToolVerdict, TurnOutcome, type Event } from "./messages";
+import { callEnd, lanes, scaleOf, timeIn, toolSpans, type Span } from "./timeline";
 
 function eventAt(seconds: bigint, threadId: string, kind: Parameters<typeof event>[2]): Event {
   const { message } = event(seconds, threadId, kind, seconds);
@@ -61,19 +61,34 @@ test("scale_without_spans_is_defined", () => {
 
 test("tool_calls_end_with_their_results", () => {
   const entry = (seconds: bigint, init: object) => create(TranscriptEntrySchema, { time: { seconds }, ...init });
-  const call = (seconds: bigint, callId: string) =>
-    entry(seconds, { kind: TranscriptKind.TOOL_CALL, toolCall: { callId, tool: "x" } });
+  const call = (seconds: bigint, callId: string, verdict = ToolVerdict.ALLOWED) =>
+    entry(seconds, { kind: TranscriptKind.TOOL_CALL, toolCall: { callId, tool: "x", verdict } });
   const spans = toolSpans([
     call(1n, "a"),
     entry(3n, { kind: TranscriptKind.TOOL_RESULT, toolResult: { callId: "a" } }),
     call(4n, ""),
     call(5n, "b"),
+    call(6n, "c", ToolVerdict.DENIED),
   ]);
   expect(spans.map(({ start, end }) => [start, end])).toEqual([
     [1000, 3000],
     [4000, 4000],
     [5000, undefined],
+    [6000, 6000],
   ]);
+});
+
+test.each([
+  [10, undefined, 20],
+  [10, 15, 15],
+  [25, undefined, undefined],
+])("call from %s to %s ends at %s", (start, end, expected) => {
+  const turns: Span[] = [
+    { kind: "queued", start: 0, end: 30 },
+    { kind: "interrupted", start: 5, end: 20 },
+    { kind: "running", start: 22, end: undefined },
+  ];
+  expect(callEnd({ tool: "t", start, end }, turns)).toBe(expected);
 });
 
 test("time_in_kinds_adds_up", () => {

@@ -5,6 +5,7 @@ import {
   ApprovalKind,
   ConditionKind,
   StatusKind,
+  ToolVerdict,
   TranscriptKind,
   TurnOutcome,
   type Event,
@@ -111,10 +112,16 @@ export function toolSpans(entries: readonly TranscriptEntry[]): ToolSpan[] {
   return transcriptItems(entries).flatMap(({ entry, result }) => {
     const start = millis(entry.time);
     if (entry.kind !== TranscriptKind.TOOL_CALL || !entry.toolCall || start === undefined) return [];
-    // A call without an id has no result.
-    const end = entry.toolCall.callId ? millis(result?.time) : start;
+    // A call without an id has no result, nor has a denied one.
+    const { callId, verdict } = entry.toolCall;
+    const end = callId && verdict !== ToolVerdict.DENIED ? millis(result?.time) : start;
     return { tool: entry.toolCall.tool, start, end };
   });
+}
+
+/** Returns the end of a tool call. A call without a result ends with its turn. `undefined`: it continues. */
+export function callEnd({ start, end }: ToolSpan, spans: readonly Span[]): number | undefined {
+  return end ?? spans.find((span) => TURNS.includes(span.kind) && (span.end ?? Infinity) >= start)?.end;
 }
 
 function outcomeKind(outcome: TurnOutcome): SpanKind {
