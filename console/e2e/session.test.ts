@@ -91,8 +91,17 @@ test("thread is sent input, interrupted, closed and reopened", async ({ page, wo
   await expect(page.getByText("paused", { exact: true })).toBeVisible();
   await page.keyboard.press("s");
   await page.getByRole("textbox", { name: "Input" }).fill("say: no");
+  // The dialog is closed before its call fails.
+  await page.route(
+    /\/SendInput$/,
+    async (route) => {
+      await page.keyboard.press("Escape");
+      await route.continue();
+    },
+    { times: 1 },
+  );
   await page.keyboard.press("Control+Enter");
-  await page.keyboard.press("Escape");
+  await expect(page.getByText(/^Send input to orchestrator boss: /)).toBeVisible();
   await page.getByRole("button", { name: "Resume" }).click();
   await expect(page.getByText("paused", { exact: true })).toHaveCount(0);
 
