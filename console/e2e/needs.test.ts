@@ -77,7 +77,9 @@ test("closed session keeps its threads and transcripts", async ({ page, world })
 
 test("thread is supervised on a phone", async ({ page, world }) => {
   await page.setViewportSize({ width: 390, height: 844 });
-  const { session } = await world.spawn("orchestrator", "hold", "--alias", "pocket");
+  const { session } = await world.spawn("orchestrator", "hold", "--alias", "pocket", "--approve-tool", "write_file");
+  const write = toolCall("write_file", { path: "p.md", content: "line\n".repeat(40) });
+  await world.spawn("worker", `say: begins\n${write}`, "--session", session, "--alias", "writer");
   await page.goto("/sessions");
   await page.locator(`a[href="/sessions/${session}"]`).click();
   await page.getByRole("row").filter({ hasText: "pocket" }).click();
@@ -87,6 +89,11 @@ test("thread is supervised on a phone", async ({ page, world }) => {
   await page.getByRole("dialog").getByRole("button", { name: "Interrupt" }).click();
   await expect(page.getByText("INTERRUPTED").first()).toBeVisible();
   await page.getByRole("link", { name: "Close the details" }).click();
-  await expect(page.getByRole("treegrid")).toBeVisible();
+  await page.getByRole("row").filter({ hasText: "writer" }).click();
+  await expect(page.getByRole("button", { name: "Grant" })).toBeEnabled();
+  await page.getByRole("heading", { name: "worker writer" }).hover();
+  await page.mouse.wheel(0, 5_000);
+  await expect(page.getByRole("tabpanel")).toBeInViewport({ ratio: 0.8 });
+  expect((await page.getByRole("tabpanel").boundingBox())?.height).toBeGreaterThan(250);
   await world.run("session", "close", session);
 });
