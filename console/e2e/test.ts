@@ -6,7 +6,7 @@ import { test as base, expect, type BrowserContextOptions, type Page } from "@pl
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 
-import { World, type Console } from "./world";
+import { World, type Console, type Setup } from "./world";
 
 const DIST = fileURLToPath(new URL("../dist/", import.meta.url));
 const WIDTHS = [390, 1280, 1920];
@@ -69,7 +69,21 @@ export const test = base.extend<Fixtures, WorkerFixtures>({
   },
 });
 
-export { expect };
+export { expect, type Page };
+
+/** Returns the test function of a file whose tests have a pair of their own. */
+export function testWith(setUp: (directory: string) => Promise<Setup>) {
+  return test.extend<object, Pick<WorkerFixtures, "world">>({
+    world: [
+      async ({}, use) => {
+        const world = await World.start(setUp);
+        await use(world);
+        await world.stop();
+      },
+      { scope: "worker" },
+    ],
+  });
+}
 
 /** Checks the page against WCAG 2.2 AA, at each width, and takes a screenshot of each. */
 export async function inspect(page: Page, name: string): Promise<void> {

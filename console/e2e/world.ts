@@ -1,4 +1,4 @@
-// A pair of services with the sample agent, which calls no model, and consoles of it.
+// A pair of services, by default with the sample agent, which calls no model, and consoles of it.
 
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { on, once } from "node:events";
@@ -33,6 +33,13 @@ export interface Spawned {
   readonly thread: string;
 }
 
+/** What a pair gets in addition. */
+export interface Setup {
+  /** Options of `troupe up`. */
+  readonly options: readonly string[];
+  readonly stop?: () => Promise<void>;
+}
+
 /** Returns the line that makes the sample agent call a tool. */
 export function toolCall(name: string, args: Record<string, unknown>): string {
   return JSON.stringify({ tool_call: { name, args } });
@@ -44,6 +51,7 @@ export class World {
   readonly #directory: string;
   #addresses: Addresses;
   #pair: ChildProcess | undefined;
+  #setup: Setup = { options: [] };
 
   private constructor(directory: string) {
     this.#directory = directory;
@@ -51,9 +59,11 @@ export class World {
     this.#addresses = { registry: "127.0.0.1:0", supervisor: "127.0.0.1:0" };
   }
 
-  static async start(): Promise<World> {
+  /** Starts a pair in a new directory, which `setUp` may prepare. */
+  static async start(setUp?: (directory: string) => Promise<Setup>): Promise<World> {
     const world = new World(await mkdtemp(join(tmpdir(), "troupe-console-")));
-    await mkdir(world.project, { recursive: true });
+    await mkdir(join(world.project, ".git"), { recursive: true });
+    if (setUp) world.#setup = await setUp(world.#directory);
     await world.startPair();
     return world;
   }
@@ -65,10 +75,10 @@ export class World {
     const { registry, supervisor } = this.#addresses;
     this.#pair = spawn(
       TROUPE,
-      ["up", "--registry-listen", registry, "--supervisor-listen", supervisor, "--ready-file", ready, ...this.#data()],
+      ["up", "--registry-listen", registry, "--supervisor-listen", supervisor, "--ready-file", ready, ...this.#data(), ...this.#setup.options],
       { cwd: this.#directory, stdio: "ignore", env: this.#env() },
     );
-    this.#addresses = JSON.parse(await appeared(ready)) as Addresses;
+    this.#addresses = JSON.parse(await appeared(ready, /}\s*$/)) as Addresses;
   }
 
   /** Kills the services as a crash would. */
@@ -78,6 +88,7 @@ export class World {
 
   async stop(): Promise<void> {
     await end(this.#pair, "SIGTERM");
+    await this.#setup.stop?.();
     await rm(this.#directory, { recursive: true, force: true });
   }
 
@@ -159,14 +170,14 @@ async function listen(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** Waits until a file exists and is complete JSON. Returns its text. */
-async function appeared(path: string): Promise<string> {
+/** Waits until a file exists and its text matches. Returns the text. */
+export async function appeared(path: string, complete: RegExp): Promise<string> {
   // The watch begins before the first look.
   const watcher = watch(join(path, ".."));
   const changes = on(watcher, "change", { signal: AbortSignal.timeout(30_000) });
   const read = async () => {
     const text = await readFile(path, "utf8").catch(() => "");
-    return text.trimEnd().endsWith("}") ? text : undefined;
+    return complete.test(text) ? text : undefined;
   };
   try {
     for (;;) {
@@ -179,7 +190,7 @@ async function appeared(path: string): Promise<string> {
   }
 }
 
-async function end(child: ChildProcess | undefined, signal: NodeJS.Signals): Promise<void> {
+export async function end(child: ChildProcess | undefined, signal: NodeJS.Signals): Promise<void> {
   if (!child || child.exitCode !== null || child.signalCode !== null) return;
   const ended = once(child, "exit");
   child.kill(signal);
