@@ -1,20 +1,15 @@
 import { expect, inspect, serveDist, test } from "./test";
 import { toolCall } from "./world";
 
-const HOSTILE = '<img src=x onerror="console.error(1)"> \u202etxt.exe [click](javascript:alert(1))';
-
 test("questions and spent budgets wait for a person", async ({ page, world }) => {
   const { session } = await world.spawn("orchestrator", "hold", "--alias", "lead");
-  const question = toolCall("ask_parent", { question: `Which parser? ${HOSTILE}` });
-  await world.spawn("explorer", question, "--session", session, "--alias", "asker", "--label", HOSTILE.slice(0, 40));
+  const question = toolCall("ask_parent", { question: "Which parser?" });
+  await world.spawn("explorer", question, "--session", session, "--alias", "asker");
   await world.spawn("worker", "Once.", "--session", session, "--alias", "spender", "--budget-turns", "1", "--wait");
 
   await page.goto("/");
   const asker = page.getByRole("article").filter({ hasText: "Which parser?" });
   await expect(asker).toContainText("QUESTION");
-  await expect(asker).toContainText('<img src=x onerror="console.error(1)">');
-  await expect(asker).toContainText("[click](javascript:alert(1))");
-  await expect(asker.locator("img, a[href^='javascript']")).toHaveCount(0);
   const spender = page.getByRole("article").filter({ hasText: "spender" });
   await expect(spender).toContainText("BUDGET_EXHAUSTED");
   await expect(spender).toContainText("Raise the budget");

@@ -8,6 +8,17 @@ import { fileURLToPath } from "node:url";
 
 import { appeared, end, type Setup } from "./world";
 
+/** Threads run the scripted agent, with the lines of its scripts by task. */
+export function scriptedAgent(scripts: Readonly<Record<string, readonly string[]>> = {}): (directory: string) => Promise<Setup> {
+  const program = fileURLToPath(new URL("scripted_agent.mjs", import.meta.url));
+  return async (directory) => {
+    const file = join(directory, "scripts.json");
+    await writeFile(file, JSON.stringify(scripts));
+    const agent = { kind: "process", command: process.execPath, args: [program, file], holds_read_only: true };
+    return { options: await programs(directory, [agent]) };
+  };
+}
+
 /** Threads run Codex, whose provider is the stand-in of `tests/agents`. */
 export async function codex(directory: string): Promise<Setup> {
   const tools = process.env["TROUPE_TOOLS"] ?? join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "troupe-tools");
