@@ -73,7 +73,7 @@ test("text of agents stays text in every view", async ({ page, world, origin, ex
     Groups: { addresses: [`${home}/groups`], hasText: true },
     Health: { addresses: ["/health"], hasText: false },
     Needs: { addresses: ["/"], hasText: true },
-    NotFound: { addresses: [`/${encodeURIComponent(MARK)}`], hasText: false },
+    NotFound: { addresses: [`/${encodeURIComponent(MARK)}/none`], hasText: false },
     Roles: { addresses: [`/roles?session=${session}`], hasText: true },
     Runners: { addresses: ["/runners"], hasText: false },
     Session: { addresses: [home, `${home}?closed=1&filter=${encodeURIComponent(NAME)}`, ...tabs], hasText: true },
