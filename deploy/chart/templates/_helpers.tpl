@@ -215,8 +215,25 @@ lifecycle:
 terminationGracePeriodSeconds: 30
 {{- end }}
 
+{{- /* The database of the log, for the supervisor and for work on its data. */}}
+{{- define "troupe.storeEnv" -}}
+{{- with .Values.supervisor.postgres }}
+{{- if .secret -}}
+- name: POSTGRES_URL
+  valueFrom: {secretKeyRef: {name: {{ quote .secret }}, key: {{ .urlKey }}}}
+- {name: TROUPE_STORE, value: {{ printf "$(POSTGRES_URL)%s" (ternary "?sslrootcert=/run/postgres/ca.crt" "" (ne .caSecret "")) | quote }}}
+{{- if .requireStandby }}
+- {name: TROUPE_REQUIRE_STANDBY, value: "true"}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* Volumes of the supervisor that its maintenance Job also has, and where they are mounted. */}}
 {{- define "troupe.storeVolumes" -}}
+{{- with .Values.supervisor.postgres.caSecret -}}
+{{ include "troupe.secret" (dict "name" "postgres" "secret" . "keys" (list "ca.crt")) }}
+{{ end }}
 {{- if .Values.supervisor.backups.enabled -}}
 - name: backups
   persistentVolumeClaim: {claimName: {{ .Values.supervisor.backups.existingClaim | default (printf "%s-backups" (include "troupe.name" .)) }}}
@@ -226,6 +243,9 @@ terminationGracePeriodSeconds: 30
 {{- end }}
 {{- end }}
 {{- define "troupe.storeMounts" -}}
+{{- if .Values.supervisor.postgres.caSecret -}}
+- {name: postgres, mountPath: /run/postgres, readOnly: true}
+{{ end }}
 {{- if .Values.supervisor.backups.enabled -}}
 - {name: backups, mountPath: /backups}
 {{ end }}
