@@ -46,6 +46,8 @@ test("session shows its tree, a thread and its transcript", async ({ page, world
     await expect(page.getByRole("tabpanel")).not.toContainText("Loading");
     await inspect(page, `thread-${tab}`);
   }
+  await page.getByRole("tab", { name: "info" }).click();
+  await expect(page.getByRole("tabpanel")).toContainText("WORKSPACE_WRITE (INHERITED)");
 
   await page.getByLabel("Filter, as in troupe ps --filter").fill("s:running r:reviewer");
   await expect(row("critic")).toBeVisible();

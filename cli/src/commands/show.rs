@@ -168,9 +168,12 @@ pub(super) fn thread_fields(thread: &Thread, now: SystemTime) -> Fields {
         .field("activity", &thread.activity)
         .field("last tool", format!("{} {}", tool.name, tool.detail))
         .field("plan", plan.collect::<Vec<_>>().join("\n"))
-        .field("model", &thread.model)
-        .field("provider", &thread.provider)
-        .field("effort", &thread.reasoning_effort)
+        .field("model", with_origin(thread, "model", &thread.model))
+        .field("provider", with_origin(thread, "provider", &thread.provider))
+        .field(
+            "effort",
+            with_origin(thread, "reasoning_effort", &thread.reasoning_effort),
+        )
         .field("tokens", ui::tokens(&usage))
         .field("cost", ui::cost(&usage))
         .field("turns", usage.turns.to_string())
@@ -182,13 +185,26 @@ pub(super) fn thread_fields(thread: &Thread, now: SystemTime) -> Fields {
                 .unwrap_or_default(),
         )
         .field("budget", budget_in_words(thread.budget.as_ref()))
-        .field("sandbox", names::sandbox(thread.sandbox()))
+        .field(
+            "sandbox",
+            with_origin(thread, "sandbox", names::sandbox(thread.sandbox())),
+        )
         .field("tools", policy(thread.tool_policy.as_ref()))
         .field("may spawn", thread.spawn_list.join(" "))
         .field("directory", &thread.working_directory)
         .field("runner", &thread.runner_id)
         .field("generation", thread.generation.to_string())
         .field("age", time::age(thread.create_time.as_ref(), now))
+}
+
+/// Returns a value with its origin: `gpt-5.2 (role)`.
+fn with_origin(thread: &Thread, field: &str, value: &str) -> String {
+    match thread.get_origins(field) {
+        Some(origin) if !value.is_empty() => {
+            format!("{value} ({})", names::value_origin(origin).to_ascii_lowercase())
+        }
+        _ => value.to_owned(),
+    }
 }
 
 /// Formats the layers of a policy, one per line. A tool is allowed if every layer allows it.

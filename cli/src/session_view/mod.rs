@@ -507,6 +507,7 @@ fn spawned_thread(event: &Event, spawned: &ThreadSpawned) -> Thread {
         thread_note: spawned.thread_note.clone(),
         model: spawned.model.clone(),
         reasoning_effort: spawned.reasoning_effort.clone(),
+        origins: spawned.origins.clone(),
         provider: spawned.provider.clone(),
         sandbox: spawned.sandbox,
         tool_policy: spawned.tool_policy.clone(),

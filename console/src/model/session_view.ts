@@ -428,6 +428,7 @@ function spawnedThread(event: Event, spawned: ThreadSpawned): Thread {
     threadNote: spawned.threadNote,
     model: spawned.model,
     reasoningEffort: spawned.reasoningEffort,
+    origins: spawned.origins,
     provider: spawned.provider,
     sandbox: spawned.sandbox,
     toolPolicy: spawned.toolPolicy,

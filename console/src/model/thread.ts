@@ -2,7 +2,7 @@
 
 import { shortId } from "../text/format";
 import { line } from "../text/sanitize";
-import { StatusKind, type Thread } from "./messages";
+import { StatusKind, ValueOrigin, type ResolvedSpawn, type Thread } from "./messages";
 
 /** Returns the status of a thread. */
 export function statusOf(thread: Thread): StatusKind {
@@ -13,6 +13,12 @@ export function statusOf(thread: Thread): StatusKind {
 export function roleOf(thread: Thread): string {
   const role = thread.depth === 0 && thread.agentType === "default" ? "root" : thread.agentType;
   return thread.agentName ? `${role}: ${thread.agentName}` : role;
+}
+
+/** Returns a value with its origin: `gpt-5.2 (ROLE)`. */
+export function withOrigin({ origins }: Pick<Thread | ResolvedSpawn, "origins">, field: string, value: string | undefined): string {
+  const origin = origins[field];
+  return value ? `${value}${origin === undefined ? "" : ` (${ValueOrigin[origin]})`}` : "";
 }
 
 /** Returns the name of a thread without its role: its alias, its label or its id. */

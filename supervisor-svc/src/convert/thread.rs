@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use supervisor_log::codec::{
     enums::WireEnum as _,
+    origins_to_pb,
     parts::{
         bounded, duration_to_pb, limits_to_pb, result_to_pb, settled_to_pb, source_to_pb, text_or_empty, time_to_pb,
         usage_to_pb,
@@ -93,6 +94,7 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
         earlier_usage: Some(usage_to_pb(thread.earlier_usage)),
         subtree_usage: Some(usage_to_pb(thread.subtree_usage)),
         turn: thread.present_turn().get(),
+        origins: origins_to_pb(&spawned.role.origins),
     }
 }
 

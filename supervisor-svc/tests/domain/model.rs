@@ -396,7 +396,14 @@ impl<'s> Play<'s> {
         if self.said.is_empty() {
             return;
         }
-        let (command, had_effect) = self.said[usize::from(nth) % self.said.len()].clone();
+        let (mut command, had_effect) = self.said[usize::from(nth) % self.said.len()].clone();
+        if let Command::Report { thread, report, .. } = &mut command
+            && let Report::TurnEnded { result, .. } = report
+            && let Some(thread) = self.world.session.thread(*thread)
+        {
+            // The supervisor checks the last message of each report, repeated or not.
+            *result = check(nth, thread);
+        }
         let events = self.world.run(&command);
         assert!(
             !had_effect || events.is_empty(),
@@ -690,18 +697,24 @@ fn report(what: u8, turn: Turn, thread: &Thread) -> Report {
         6 => Report::PolicyGap(String::from("web_search cannot be denied")),
         _ => {
             let mut report = ended(turn.get(), settled(StatusKind::Completed));
-            if let (Report::TurnEnded { result, .. }, Some(_)) = (&mut report, &thread.result_request) {
-                *result = Some(Box::new(match what / 8 % 2 {
-                    0 => ResultCheck::Valid(text("{}")),
-                    _ => ResultCheck::Invalid {
-                        errors: String::from("- no"),
-                        repair: text("repair it"),
-                    },
-                }));
+            if let Report::TurnEnded { result, .. } = &mut report {
+                *result = check(what / 8, thread);
             }
             report
         }
     }
+}
+
+/// Returns the check of a thread's last message, if the thread has a result to report.
+fn check(what: u8, thread: &Thread) -> Option<Box<ResultCheck>> {
+    let check = match what % 2 {
+        0 => ResultCheck::Valid(text("{}")),
+        _ => ResultCheck::Invalid {
+            errors: String::from("- no"),
+            repair: text("repair it"),
+        },
+    };
+    thread.result_request.as_ref().map(|_| Box::new(check))
 }
 
 pub fn play(setup: &Setup, script: &[Op]) -> World {

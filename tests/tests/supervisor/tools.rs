@@ -45,12 +45,11 @@ impl TestCluster {
 
     async fn with(role: &str, approve: &str) -> Self {
         let pair = Pair::start().await;
-        let tree = pair
-            .tree_with(CreateSessionRequest {
-                approve_tools: vec![approve.to_owned()],
-                ..CreateSessionRequest::default()
-            })
-            .await;
+        let created = pair.tree_with(CreateSessionRequest {
+            approve_tools: vec![approve.to_owned()],
+            ..CreateSessionRequest::default()
+        });
+        let tree = Box::pin(created).await;
         let mut runner = Runner::attach(&pair, "r").await;
         let worker = tree.spawn(role).await;
         let attempt = runner.run(&worker.id).await;

@@ -29,5 +29,5 @@ pub use self::{
     parts::content_of,
     record::{decode_record, encode_record},
     snapshot::{decode_snapshot, encode_snapshot},
-    spawned::origins_from_pb,
+    spawned::{origins_from_pb, origins_to_pb},
 };

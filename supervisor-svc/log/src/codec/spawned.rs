@@ -156,7 +156,9 @@ pub(super) fn stored_own(spawned: Box<pb::ThreadSpawned>, fields: SnapshotFields
     })
 }
 
-fn origins_to_pb(origins: &BTreeMap<String, ValueOrigin>) -> BTreeMap<String, i32> {
+/// Converts the origins of a role's values to their message.
+#[must_use]
+pub fn origins_to_pb(origins: &BTreeMap<String, ValueOrigin>) -> BTreeMap<String, i32> {
     origins
         .iter()
         .map(|(field, origin)| (field.clone(), origin.number()))

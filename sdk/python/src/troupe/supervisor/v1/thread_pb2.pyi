@@ -664,6 +664,26 @@ class Thread(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class OriginsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _common_pb2.ValueOrigin.ValueType
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _common_pb2.ValueOrigin.ValueType = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SESSION_ID_FIELD_NUMBER: _builtins.int
     THREAD_ID_FIELD_NUMBER: _builtins.int
     PARENT_THREAD_ID_FIELD_NUMBER: _builtins.int
@@ -704,6 +724,7 @@ class Thread(_message.Message):
     EARLIER_USAGE_FIELD_NUMBER: _builtins.int
     SUBTREE_USAGE_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
+    ORIGINS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session that the thread belongs to."""
     thread_id: _builtins.str
@@ -820,6 +841,10 @@ class Thread(_message.Message):
     def subtree_usage(self) -> Global___Usage:
         """The recorded usage of the thread and all of its descendants, closed ones included."""
 
+    @_builtins.property
+    def origins(self) -> _containers.ScalarMap[_builtins.str, _common_pb2.ValueOrigin.ValueType]:
+        """The origins of model, reasoning_effort, provider and sandbox, by field name."""
+
     def __init__(
         self,
         *,
@@ -863,10 +888,11 @@ class Thread(_message.Message):
         earlier_usage: Global___Usage | None = ...,
         subtree_usage: Global___Usage | None = ...,
         turn: _builtins.int = ...,
+        origins: _abc.Mapping[_builtins.str, _common_pb2.ValueOrigin.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent", "budget", b"budget", "context_left_percent", b"context_left_percent", "create_time", b"create_time", "earlier_usage", b"earlier_usage", "grant", b"grant", "last_tool", b"last_tool", "result", b"result", "source", b"source", "status", b"status", "subtree_usage", b"subtree_usage", "tool_policy", b"tool_policy", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent", "activity", b"activity", "agent_name", b"agent_name", "agent_type", b"agent_type", "alias", b"alias", "budget", b"budget", "child_thread_ids", b"child_thread_ids", "close_policy", b"close_policy", "conditions", b"conditions", "context_left_percent", b"context_left_percent", "create_time", b"create_time", "depth", b"depth", "earlier_usage", b"earlier_usage", "edge_management", b"edge_management", "generation", b"generation", "grant", b"grant", "label", b"label", "last_tool", b"last_tool", "model", b"model", "parent_thread_id", b"parent_thread_id", "plan", b"plan", "provider", b"provider", "queue_position", b"queue_position", "reasoning_effort", b"reasoning_effort", "result", b"result", "runner_id", b"runner_id", "sandbox", b"sandbox", "sequence", b"sequence", "session_id", b"session_id", "source", b"source", "spawn_list", b"spawn_list", "status", b"status", "subtree_usage", b"subtree_usage", "thread_id", b"thread_id", "thread_note", b"thread_note", "tool_policy", b"tool_policy", "turn", b"turn", "update_time", b"update_time", "usage", b"usage", "wake_policy", b"wake_policy", "working_directory", b"working_directory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent", "activity", b"activity", "agent_name", b"agent_name", "agent_type", b"agent_type", "alias", b"alias", "budget", b"budget", "child_thread_ids", b"child_thread_ids", "close_policy", b"close_policy", "conditions", b"conditions", "context_left_percent", b"context_left_percent", "create_time", b"create_time", "depth", b"depth", "earlier_usage", b"earlier_usage", "edge_management", b"edge_management", "generation", b"generation", "grant", b"grant", "label", b"label", "last_tool", b"last_tool", "model", b"model", "origins", b"origins", "parent_thread_id", b"parent_thread_id", "plan", b"plan", "provider", b"provider", "queue_position", b"queue_position", "reasoning_effort", b"reasoning_effort", "result", b"result", "runner_id", b"runner_id", "sandbox", b"sandbox", "sequence", b"sequence", "session_id", b"session_id", "source", b"source", "spawn_list", b"spawn_list", "status", b"status", "subtree_usage", b"subtree_usage", "thread_id", b"thread_id", "thread_note", b"thread_note", "tool_policy", b"tool_policy", "turn", b"turn", "update_time", b"update_time", "usage", b"usage", "wake_policy", b"wake_policy", "working_directory", b"working_directory"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_left_percent: _TypeAlias = _typing.Literal["context_left_percent"]  # noqa: Y015
     _WhichOneofArgType__context_left_percent: _TypeAlias = _typing.Literal["_context_left_percent", b"_context_left_percent"]  # noqa: Y015
