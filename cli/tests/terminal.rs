@@ -162,6 +162,8 @@ fn tree(up: &Up) -> Vec<String> {
     let task = "Lead the search.\nhold";
     let (_, lead) = up.json(&["spawn", "orchestrator", "-m", task, "--no-cwd", "--alias", "lead"]);
     let session = id(&lead["session_id"]);
+    // The lead holds: its status, which the prompt of the scout has, and its activity no longer change.
+    Watching::start(up, &["watch", &session, "-o", "json"]).until("\"holding\"");
     let scout = up.run(&[
         "spawn",
         "explorer",
@@ -175,8 +177,6 @@ fn tree(up: &Up) -> Vec<String> {
         "--wait",
     ]);
     assert!(scout.status.success(), "{}", stderr(&scout));
-    // The lead holds: its activity no longer changes.
-    Watching::start(up, &["watch", &session, "-o", "json"]).until("\"holding\"");
     let (_, listed) = up.json(&["ps", "--session", &session]);
     let threads = listed["sessions"][0]["threads"].as_array().unwrap();
     let threads = threads.iter().map(|thread| id(&thread["thread_id"]));
