@@ -26,7 +26,7 @@ const ATTEMPT_WINDOW: Duration = Duration::from_secs(60);
 /// A login. Clones share the end.
 #[derive(Clone, Debug)]
 pub(super) struct Login {
-    /// What it permits.
+    /// The permitted calls.
     pub(super) access: Access,
     /// The name of the person, if a proxy logged them in.
     pub(super) user: Option<String>,
