@@ -250,6 +250,7 @@ pub(crate) fn is_transient(status: &Status) -> bool {
         Some(reason) => matches!(
             reason,
             Reason::Draining
+                | Reason::SessionMoving
                 | Reason::Overloaded
                 | Reason::RateLimited
                 | Reason::RegistryUnavailable
@@ -287,7 +288,7 @@ const fn kind_of(reason: Option<Reason>, code: Code) -> Kind {
             | Reason::NotFound,
         ) => Kind::NotFound,
         Some(Reason::DeadlineExceeded) => Kind::Timeout,
-        Some(Reason::Draining | Reason::RegistryUnavailable) => Kind::Unreachable,
+        Some(Reason::Draining | Reason::RegistryUnavailable | Reason::SessionMoving) => Kind::Unreachable,
         Some(_) => Kind::Failure,
         None => match code {
             Code::Unavailable => Kind::Unreachable,

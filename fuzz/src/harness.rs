@@ -74,7 +74,7 @@ pub fn play<F: Future<Output = ()>>(opening: CreateSessionRequest, scene: impl F
                 .try_send(Ok(far))
                 .map_err(|_| io::ErrorKind::ConnectionRefused.into())
         });
-        let serving = supervisor().serve_over(
+        let serving = supervisor().await.serve_over(
             ReceiverStream::new(incoming),
             authenticator(),
             ServeLimits::default(),
@@ -161,7 +161,7 @@ impl FuzzHarness {
     }
 }
 
-fn supervisor() -> Supervisor {
+async fn supervisor() -> Supervisor {
     let to_registry = channel(|far| {
         let incoming = tokio_stream::once(Ok::<_, io::Error>(far)).chain(tokio_stream::pending());
         let server = Server::builder().add_service(registry::server());
@@ -175,7 +175,7 @@ fn supervisor() -> Supervisor {
         clock,
     };
     let config = Config::new(keys::directory(), String::new());
-    Supervisor::over(surroundings, config).expect("it needs nothing but its keys")
+    Supervisor::over(surroundings, config).await.expect("it needs nothing but its keys")
 }
 
 /// Creates a channel. `take` receives the other end of each connection.

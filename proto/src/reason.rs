@@ -109,6 +109,8 @@ reasons! {
     HistoryCompacted = "HISTORY_COMPACTED",
     /// The position of a watch lies after the newest event.
     AheadOfHead = "AHEAD_OF_HEAD",
+    /// Another supervisor takes the session over; nothing was done, and a retry succeeds.
+    SessionMoving = "SESSION_MOVING",
     /// The server is shutting down; try another or later.
     Draining = "DRAINING",
     /// The registry cannot be reached or did not answer in time.

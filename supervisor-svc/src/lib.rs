@@ -2,11 +2,13 @@
 //! the registry on every spawn, and streams every change to clients.
 //!
 //! Dependencies point one way: `rpc -> use_cases -> runners -> engine -> domain`, and `projections` read the engine's
-//! commit feed. The log's store and codecs are the crate `supervisor-log`; the rules are the crate `supervisor-core`.
+//! commit feed. `cluster` forwards calls between supervisors. The log's store and codecs are the crate `supervisor-log`; the rules are the crate `supervisor-core`.
 #![forbid(unsafe_code)]
 
 mod backups;
 pub mod clock;
+mod cluster;
+mod cluster_options;
 pub mod convert;
 pub mod engine;
 mod limits;
@@ -28,6 +30,8 @@ use supervisor_core as domain;
 
 pub use self::{
     backups::{BackupOptions, BackupSettings},
+    cluster::ClusterSettings,
+    cluster_options::ClusterOptions,
     engine::UpkeepLimits,
     limits::limits,
     options::SessionOptions,

@@ -19,7 +19,7 @@ use svc_kit::{
     token_file::TokenFile,
 };
 
-use crate::{BackupOptions, Config, SERVICES, SessionOptions, StoreOptions, Supervisor};
+use crate::{BackupOptions, ClusterOptions, Config, SERVICES, SessionOptions, StoreOptions, Supervisor};
 
 /// Owns the tree of agent threads. Needs a registry; runners attach to it with the token in `runner.token`.
 ///
@@ -59,6 +59,9 @@ pub struct Options {
     /// The store of the log.
     #[command(flatten)]
     store: StoreOptions,
+    /// The other supervisors over the same database.
+    #[command(flatten)]
+    cluster: ClusterOptions,
     /// Limits of sessions.
     #[command(flatten)]
     sessions: SessionOptions,
@@ -128,6 +131,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 
     let mut config = Config::new(data_dir.path().to_owned(), options.registry_url);
     config.registry_token = registry_token;
+    config.cluster = options.cluster.settings(postgres.is_some())?;
     config.postgres = postgres;
     anyhow::ensure!(
         options.registry_ca.is_none() && options.registry_cert.is_none() || config.registry_url.starts_with("https://"),

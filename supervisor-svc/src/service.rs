@@ -10,12 +10,12 @@ use std::{
 
 use futures::Stream;
 use supervisor_log::store::{
-    DATABASE, EventStore, OpenError as StoreError, PostgresOptions, PostgresStore, SqliteStore,
+    DATABASE, EventStore, OpenError as StoreError, PostgresOptions, PostgresStore, ReadError, SqliteStore,
 };
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
     encoded::MethodOverride,
-    secret::SecretError,
+    secret::{SecretError, SecretToken},
     serve::{self, Listener, ServeError, ServeLimits, Serving},
     shown_token::ShownToken,
     shutdown::Shutdown,
@@ -40,6 +40,7 @@ use troupe_proto::{
 use crate::{
     backups::{self, BackupSettings, Backups},
     clock::Clock,
+    cluster::{Cluster, ClusterSettings, Forwarding},
     domain::{
         rules::rate::EventRate,
         settings::{Limits, StallRule},
@@ -77,6 +78,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The PostgreSQL database of the log, instead of a SQLite file in the data directory.
     pub postgres: Option<PostgresOptions>,
+    /// How this supervisor shares its log with others, if the log can be shared.
+    pub cluster: ClusterSettings,
     /// The registry's URL.
     pub registry_url: String,
     /// The token that authenticates the supervisor to the registry.
@@ -119,6 +122,7 @@ impl Config {
         Self {
             data_dir,
             postgres: None,
+            cluster: ClusterSettings::default(),
             registry_url,
             registry_token: None,
             registry_tls: ClientFiles::default(),
@@ -151,6 +155,9 @@ pub enum OpenError {
     /// The keys cannot be read or created.
     #[error(transparent)]
     Keys(#[from] SecretError),
+    /// The shared keys cannot be read or are malformed.
+    #[error("the token keys in the log cannot be used: {0}")]
+    SharedKeys(String),
     /// TLS cannot be set up for webhooks.
     #[error("TLS for webhooks cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
@@ -173,6 +180,15 @@ pub enum RunError {
     /// The outcome of a write is unknown; a new start replays the log and knows.
     #[error("a write to the log ended without a known outcome; start again to replay the log")]
     OutcomeUnknown,
+    /// This supervisor cannot join the cluster.
+    #[error("cannot join the supervisors that share the log: {0}")]
+    Join(#[from] ReadError),
+    /// Another supervisor removed this one from the cluster.
+    #[error(
+        "another supervisor has removed this one, because it was silent for too long or because another one has the same \
+         --member-name; start again"
+    )]
+    Removed,
 }
 
 /// What a supervisor has around it.
@@ -199,6 +215,8 @@ pub struct Supervisor {
     decisions: ToolDecisions,
     transcripts: Transcripts,
     backups: Option<Backups>,
+    /// This supervisor among those that share the log. `None` if the log cannot be shared.
+    cluster: Option<Cluster>,
     /// The URL at which agents' tools reach this service. Set once the service listens.
     public_url: Arc<OnceLock<String>>,
     config: Config,
@@ -227,6 +245,17 @@ async fn open_store(config: &Config) -> Result<Arc<dyn EventStore>, OpenError> {
     Ok(Arc::new(store.map_err(failed)?))
 }
 
+/// Returns the keys of thread tokens: those in the log if several supervisors can share it, otherwise those in the data
+/// directory.
+async fn token_keys(store: &dyn EventStore, config: &Config) -> Result<TokenKeys, OpenError> {
+    if !store.is_shared() {
+        return Ok(TokenKeys::load_or_create(&config.data_dir)?);
+    }
+    let agreed = store.agree("token_keys", TokenKeys::file(&config.data_dir)?).await;
+    let agreed = agreed.map_err(|error| OpenError::SharedKeys(error.to_string()))?;
+    TokenKeys::parse(&agreed).map_err(|defect| OpenError::SharedKeys(defect.to_owned()))
+}
+
 impl Supervisor {
     /// Opens the log and the keys. A passive session is activated on demand, or when it has work to do.
     ///
@@ -249,7 +278,7 @@ impl Supervisor {
             source,
         })?;
         let surroundings = Surroundings { store, registry, clock };
-        Self::over(surroundings, config)
+        Self::over(surroundings, config).await
     }
 
     /// Like [`Self::open`], with dependencies from the caller. Only the keys of the data directory are used. The
@@ -257,9 +286,9 @@ impl Supervisor {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn over(surroundings: Surroundings, config: Config) -> Result<Self, OpenError> {
+    pub async fn over(surroundings: Surroundings, config: Config) -> Result<Self, OpenError> {
         let Surroundings { store, registry, clock } = surroundings;
-        let keys = Arc::new(TokenKeys::load_or_create(&config.data_dir)?);
+        let keys = Arc::new(token_keys(store.as_ref(), &config).await?);
         let (telemetry, output) = (TelemetryBoard::default(), OutputBoard::default());
         let (metrics, changes, public_url) = (Arc::new(Metrics::default()), Changes::default(), Arc::default());
         let hub = RunnerHub::new(config.lease);
@@ -302,6 +331,14 @@ impl Supervisor {
             clock: clock.clone(),
         });
         metrics::observe(&directory, &hub);
+        let cluster = store.is_shared().then(|| {
+            Cluster::new(
+                directory.clone(),
+                hub.clone(),
+                config.cluster.clone(),
+                &keys.member_token(),
+            )
+        });
         let transcripts = Transcripts::new(Arc::clone(&store), config.session_content_bytes);
         let backups = config
             .backups
@@ -316,7 +353,7 @@ impl Supervisor {
             snapshots: Snapshots::default(),
         };
         Ok(Self {
-            overview: Overview::new(directory.clone(), changes),
+            overview: Overview::new(directory.clone(), changes, cluster.clone()),
             directory,
             registry,
             hub,
@@ -327,6 +364,7 @@ impl Supervisor {
             groups,
             decisions: ToolDecisions::default(),
             backups,
+            cluster,
             public_url,
             config,
         })
@@ -334,8 +372,15 @@ impl Supervisor {
 
     /// Builds the layer that authenticates and authorizes calls, including those of this supervisor's threads.
     fn auth(&self, authenticator: Authenticator) -> AuthLayer {
-        let keys = Arc::clone(&self.keys);
-        AuthLayer::new(authenticator.threads(keys), AUTHORITY)
+        let token = self
+            .cluster
+            .as_ref()
+            .and_then(|_| SecretToken::parse(&self.keys.member_token()));
+        let authenticator = match token {
+            Some(token) => authenticator.members(token),
+            None => authenticator,
+        };
+        AuthLayer::new(authenticator.threads(Arc::clone(&self.keys)), AUTHORITY)
     }
 
     /// Returns the number of sessions in memory.
@@ -379,14 +424,17 @@ impl Supervisor {
         shutdown: Shutdown,
     ) -> Result<(), RunError> {
         let listener = listener.into();
-        if let Ok(url) = listener.url() {
-            let _ = self.public_url.set(url);
+        let url = listener.url().ok();
+        if let Some(url) = &url {
+            let _ = self.public_url.set(url.clone());
+        }
+        if let Some(cluster) = &self.cluster {
+            cluster.join(url).await?;
         }
         let auth = self.auth(authenticator);
         let serving = self.serving(&shutdown);
-        let draining = shutdown.draining();
-        let served = serve::serve(listener, serving, auth, limits, shutdown);
-        self.until_ended(served, draining).await
+        let served = serve::serve(listener, serving, auth, limits, shutdown.clone());
+        self.until_ended(served, shutdown).await
     }
 
     /// Like [`Self::serve`], over connections that the caller accepts and limits, and without reflection. Agents do
@@ -404,34 +452,53 @@ impl Supervisor {
     where
         C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
     {
+        if let Some(cluster) = &self.cluster {
+            cluster.join(None).await?;
+        }
         let auth = self.auth(authenticator);
         let Serving { routes, names, .. } = self.serving(&shutdown);
-        let draining = shutdown.draining();
-        let served = serve::serve_over(incoming, routes, &names, auth, limits, shutdown);
-        self.until_ended(served, draining).await
+        let served = serve::serve_over(incoming, routes, &names, auth, limits, shutdown.clone());
+        self.until_ended(served, shutdown).await
     }
 
     /// Brings the sessions back while it is served, and ends the store after that.
     async fn until_ended(
         self,
         served: impl Future<Output = Result<(), ServeError>>,
-        draining: CancellationToken,
+        shutdown: Shutdown,
     ) -> Result<(), RunError> {
+        let draining = shutdown.draining();
         let stop_backups = draining.child_token();
         let backups = self.backups.clone();
         let stopped = stop_backups.clone();
         let backups = backups.map(|backups| tokio::spawn(backups.run(stopped)));
         let waking = self.clone();
         tokio::spawn(async move { waking.keep_awake(draining).await });
+        if let Some(cluster) = self.cluster.clone() {
+            tokio::spawn(async move {
+                shutdown.triggered().await;
+                cluster.drain().await;
+            });
+        }
+        let removed = async {
+            match &self.cluster {
+                Some(cluster) => cluster.beat_until_removed().await,
+                None => std::future::pending().await,
+            }
+        };
         let ended = tokio::select! {
             served = served => {
                 self.directory.store_summaries().await;
                 served.map_err(RunError::from)
             }
             () = self.directory.outcome_unknown() => Err(RunError::OutcomeUnknown),
+            () = removed => Err(RunError::Removed),
         };
         self.webhooks.stop();
         self.groups.stop();
+        if let Some(cluster) = &self.cluster {
+            cluster.leave().await;
+        }
         self.directory.store().close().await;
         stop_backups.cancel();
         if let Some(backups) = backups {
@@ -473,13 +540,13 @@ impl Supervisor {
             draining,
         );
         let agents = Arc::new(agents);
-        let routes = Routes::new(MethodOverride::new(
+        let agents = MethodOverride::new(
             AgentSupervisorServiceServer::from_arc(Arc::clone(&agents))
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
             WatchMethod::new(agents),
-        ))
-        .add_service(
+        );
+        let routes = Routes::new(Forwarding::new(agents, self.cluster.clone())).add_service(
             ThreadRunnerServiceServer::new(runners)
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),

@@ -153,9 +153,12 @@ impl PendingBatch {
         match entries.durable().await {
             Ok(Some(_)) => self.transcripts.announce(self.thread),
             Ok(None) | Err(WriteError::NotFound { .. }) => {}
-            Err(error @ (WriteError::Refused(Refusal::Closed) | WriteError::Stopped | WriteError::Unknown(_))) => {
-                return Err(error);
-            }
+            Err(
+                error @ (WriteError::Fenced { .. }
+                | WriteError::Refused(Refusal::Closed)
+                | WriteError::Stopped
+                | WriteError::Unknown(_)),
+            ) => return Err(error),
             Err(error @ (WriteError::Refused(_) | WriteError::Invalid(_))) => {
                 tracing::warn!(thread = %self.thread, entries = self.at_stake, %error, "a part of a transcript is lost");
                 *self.transcripts.lost().entry(self.thread).or_default() += self.at_stake;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 use tonic::Request;
 
@@ -48,6 +48,18 @@ pub fn within(deadline: Option<Deadline>, cap: Duration) -> Duration {
 /// Sets the timeout of an outgoing request to the caller's remaining time, at most `cap`.
 pub fn limit<T>(request: &mut Request<T>, deadline: Option<Deadline>, cap: Duration) {
     request.set_timeout(within(deadline, cap));
+}
+
+/// Returns the value of the header that gives a forwarded call this time limit.
+#[must_use]
+pub fn header_value(limit: Duration) -> (HeaderName, HeaderValue) {
+    // At most eight digits are allowed.
+    let millis = limit.as_millis().clamp(1, 99_999_999);
+    let value = HeaderValue::from_str(&format!("{millis}m"));
+    (
+        HeaderName::from_static(HEADER),
+        value.unwrap_or(HeaderValue::from_static("1m")),
+    )
 }
 
 /// Parses the gRPC form: one to eight digits and a unit.

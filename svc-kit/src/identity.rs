@@ -5,12 +5,21 @@
 
 use std::fmt;
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::{HeaderName, HeaderValue};
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
 use uuid::Uuid;
 
 /// Maximum length of a principal's name in a token or a certificate, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 128;
+
+/// The header with the caller of a call that one member of a cluster forwards to another.
+pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("troupe-principal");
+
+/// Marks a request that another member of the cluster forwarded. It is not forwarded again, and not logged as a new call.
+#[derive(Clone, Copy, Debug)]
+pub struct Forwarded;
 
 /// Characters allowed in a name in addition to ASCII letters and digits.
 pub(crate) const NAME_MARKS: &str = "._-:@/|+=,~";
@@ -98,6 +107,53 @@ impl Principal {
             Self::Thread(thread) => format!("thread:{}", thread.thread),
             Self::Runner { name } => format!("runner:{name}"),
             Self::Service { name } => format!("service:{name}"),
+        }
+    }
+
+    /// Encodes the principal for [`FORWARDED_FOR`].
+    #[must_use]
+    pub fn to_header(&self) -> HeaderValue {
+        let (kind, name) = match self {
+            Self::Operator { name, role } => match role {
+                OperatorRole::Admin => ("admin", name),
+                OperatorRole::Viewer => ("viewer", name),
+            },
+            Self::Runner { name } => ("runner", name),
+            Self::Service { name } => ("service", name),
+            Self::Thread(thread) => {
+                let text = format!("thread.{}.{}.{}", thread.session, thread.thread, thread.generation);
+                // Ids and numbers are visible ASCII.
+                return HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""));
+            }
+        };
+        let text = format!("{kind}.{}", URL_SAFE_NO_PAD.encode(name));
+        HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
+    }
+
+    /// Decodes the value of [`FORWARDED_FOR`].
+    #[must_use]
+    pub fn from_header(value: &HeaderValue) -> Option<Self> {
+        let (kind, rest) = value.to_str().ok()?.split_once('.')?;
+        if kind == "thread" {
+            let mut parts = rest.split('.');
+            let (session, thread, generation, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next())
+            else {
+                return None;
+            };
+            return Some(Self::Thread(ThreadPrincipal {
+                session: Uuid::parse_str(session).ok()?,
+                thread: Uuid::parse_str(thread).ok()?,
+                generation: generation.parse().ok()?,
+            }));
+        }
+        let name = String::from_utf8(URL_SAFE_NO_PAD.decode(rest).ok()?).ok()?;
+        let operator = |name, role| Some(Self::Operator { name, role });
+        match kind {
+            "admin" => operator(name, OperatorRole::Admin),
+            "viewer" => operator(name, OperatorRole::Viewer),
+            "runner" => Some(Self::Runner { name }),
+            "service" => Some(Self::Service { name }),
+            _ => None,
         }
     }
 
@@ -228,6 +284,31 @@ mod tests {
             name: "local".to_owned(),
         };
         assert_eq!(service.scope_key(), "service:local");
+    }
+
+    #[test]
+    fn principals_survive_their_header() {
+        let operator = |role| Principal::Operator {
+            name: "ann \u{fc}.b".to_owned(),
+            role,
+        };
+        let name = "local".to_owned();
+        for principal in [
+            operator(OperatorRole::Admin),
+            operator(OperatorRole::Viewer),
+            Principal::Runner { name: name.clone() },
+            Principal::Service { name },
+            Principal::Thread(ThreadPrincipal {
+                session: Uuid::from_u128(1),
+                thread: Uuid::from_u128(2),
+                generation: 3,
+            }),
+        ] {
+            assert_eq!(Principal::from_header(&principal.to_header()), Some(principal));
+        }
+        for text in ["", "admin", "root.YQ", "admin.?", "thread.1.2.3", "admin._w"] {
+            assert_eq!(Principal::from_header(&HeaderValue::from_static(text)), None, "{text}");
+        }
     }
 
     #[test]

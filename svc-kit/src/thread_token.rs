@@ -29,6 +29,8 @@ pub const KEYS_FILE: &str = "token.keys";
 const VERSION: &str = "trp1";
 /// Domain separation: if another program uses the same key, this MAC has no meaning there.
 const DOMAIN: &[u8] = b"troupe/supervisor/thread-token/v1\0";
+/// The same for the token of a cluster's members.
+const MEMBER_DOMAIN: &[u8] = b"troupe/supervisor/member-token/v1\0";
 const PAYLOAD_BYTES: usize = 36;
 const MIN_KEY_BYTES: usize = 32;
 const MAX_KID_BYTES: usize = 16;
@@ -122,9 +124,20 @@ impl TokenKeys {
     ///
     /// The file cannot be read, written or protected, or contains no keys.
     pub fn load_or_create(dir: &Path) -> Result<Self, SecretError> {
+        let text = Self::file(dir)?;
         let path = dir.join(KEYS_FILE);
-        let text = match private_file::read(&path).map_err(|why| SecretError::unusable(&path, why))? {
-            Some(text) => text,
+        Self::parse(&text).map_err(|problem| SecretError::Malformed { path, problem })
+    }
+
+    /// Returns the content of `token.keys` in `dir`, which is created if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, written or protected.
+    pub fn file(dir: &Path) -> Result<String, SecretError> {
+        let path = dir.join(KEYS_FILE);
+        match private_file::read(&path).map_err(|why| SecretError::unusable(&path, why))? {
+            Some(text) => Ok(text),
             None => {
                 let text = new_file()?;
                 private_file::replace(&path, text.as_bytes(), private_file::PRIVATE).map_err(|cause| {
@@ -133,10 +146,45 @@ impl TokenKeys {
                         cause,
                     }
                 })?;
-                text
+                Ok(text)
             }
-        };
-        Self::parse(&text).map_err(|problem| SecretError::Malformed { path, problem })
+        }
+    }
+
+    /// Returns the keys in the content of such a file.
+    ///
+    /// # Errors
+    ///
+    /// A text that says what is wrong.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let mut keys: Vec<Key> = Vec::new();
+        for line in key_lines(text) {
+            let (kid, secret) = line.split_once(' ').ok_or("a line is not `<kid> <key>`")?;
+            let secret = URL_SAFE_NO_PAD
+                .decode(secret.trim())
+                .map_err(|_| "a key is not base64url without padding")?;
+            let key = Key::new(kid, &secret).ok_or("a key id is not 1 to 16 of A-Z a-z 0-9 - _, or a key is short")?;
+            if keys.iter().any(|other| other.kid == key.kid) {
+                return Err("a key id stands twice");
+            }
+            keys.push(key);
+        }
+        if keys.len() > MAX_KEYS {
+            return Err("it holds more than 8 keys");
+        }
+        let mut keys = keys.into_iter();
+        let active = keys.next().ok_or("it holds no key")?;
+        Ok(Self {
+            active,
+            retired: keys.collect(),
+        })
+    }
+
+    /// Returns the token with which the members of a cluster that share these keys recognise each other.
+    #[must_use]
+    pub fn member_token(&self) -> String {
+        let mac = self.active.mac.clone().chain_update(MEMBER_DOMAIN).finalize();
+        URL_SAFE_NO_PAD.encode(mac.into_bytes())
     }
 
     /// Adds a new key at the top of `token.keys` in `dir`. It signs after the next start, and `keep` of the previous
@@ -184,30 +232,6 @@ impl TokenKeys {
         private_file::replace(&path, text.as_bytes(), private_file::PRIVATE)
             .map_err(|cause| SecretError::Write { path, cause })?;
         Ok(true)
-    }
-
-    fn parse(text: &str) -> Result<Self, &'static str> {
-        let mut keys: Vec<Key> = Vec::new();
-        for line in key_lines(text) {
-            let (kid, secret) = line.split_once(' ').ok_or("a line is not `<kid> <key>`")?;
-            let secret = URL_SAFE_NO_PAD
-                .decode(secret.trim())
-                .map_err(|_| "a key is not base64url without padding")?;
-            let key = Key::new(kid, &secret).ok_or("a key id is not 1 to 16 of A-Z a-z 0-9 - _, or a key is short")?;
-            if keys.iter().any(|other| other.kid == key.kid) {
-                return Err("a key id stands twice");
-            }
-            keys.push(key);
-        }
-        if keys.len() > MAX_KEYS {
-            return Err("it holds more than 8 keys");
-        }
-        let mut keys = keys.into_iter();
-        let active = keys.next().ok_or("it holds no key")?;
-        Ok(Self {
-            active,
-            retired: keys.collect(),
-        })
     }
 
     /// Returns the token of a thread's generation.

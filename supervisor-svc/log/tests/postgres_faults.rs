@@ -22,8 +22,8 @@ use futures::future::join_all;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use supervisor_core::ids::{Epoch, Sequence, SessionId, ThreadId};
 use supervisor_log::store::{
-    AppendError, Batch, Created, EventStore, Mark, MarkKind, NewRecord, OpenError, PostgresError, PostgresOptions,
-    PostgresStore, Refusal, StoredRecord, limits,
+    AppendError, Batch, Claim, Created, EventStore, Mark, MarkKind, NewMember, NewRecord, OpenError, PostgresError,
+    PostgresOptions, PostgresStore, Refusal, StoredRecord, limits,
 };
 use tempfile::TempDir;
 use tokio::{
@@ -529,8 +529,15 @@ async fn lost_connection_during_commit_is_settled() {
         head += 1;
     }
     assert_has_exactly(&store, session(1), head).await;
+    let member = NewMember {
+        name: String::from("one"),
+        address: String::new(),
+        release: String::new(),
+    };
+    store.join(member).await.unwrap();
     mode.store(CUT_AFTER, Ordering::Release);
-    assert_eq!(store.claim(session(1)).await, Ok(Epoch::new(2)), "once");
+    let claim = store.claim(session(1)).await;
+    assert_eq!(claim, Ok(Claim::Granted(Epoch::new(2))), "once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,12 +3,16 @@
 
 use std::time::Duration;
 
-use tonic::{Code, Status};
+use supervisor_log::store::MemberId;
+use tonic::{
+    Code, Status,
+    metadata::{Ascii, MetadataValue},
+};
 use troupe_proto::{fault::Fault, reason::Reason};
 
 use crate::{
     domain::{
-        ids::ThreadId,
+        ids::{SessionId, ThreadId},
         rejection::{GuardedVerb, Rejection},
         rules::limits::MAX_PENDING_INPUTS,
     },
@@ -163,10 +167,20 @@ const fn verb_name(verb: GuardedVerb) -> &'static str {
 /// Retry delay for a call that failed because the store cannot write.
 const STORE_RETRY: Duration = Duration::from_secs(5);
 
+/// The header of a response whose call had no effect because its session is elsewhere: the session, and the id of its
+/// owner or `-`. Supervisors read it; clients get the reason SESSION_MOVING.
+pub(crate) const ELSEWHERE: &str = "troupe-elsewhere";
+
+/// Returns the value of [`ELSEWHERE`].
+fn elsewhere(session: SessionId, owner: Option<MemberId>) -> Option<MetadataValue<Ascii>> {
+    let owner = owner.map_or_else(|| String::from("-"), |owner| owner.to_string());
+    format!("{}/{owner}", session.as_uuid()).parse().ok()
+}
+
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         let text = failure.to_string();
-        match &failure {
+        let status = match &failure {
             Failure::Refused(rejection) => fault(rejection),
             Failure::SessionNotFound(id) => Fault::new(Code::NotFound, Reason::SessionNotFound, text)
                 .with("session_id", id)
@@ -178,14 +192,23 @@ impl From<Failure> for Status {
             Failure::OutcomeUnknown => {
                 Fault::new(Code::Unavailable, Reason::OutcomeUnknown, text).retry_after(Duration::from_secs(1))
             }
+            Failure::Elsewhere { session, .. } => Fault::new(Code::Unavailable, Reason::SessionMoving, text)
+                .with("session_id", session)
+                .retry_after(Duration::from_millis(100)),
             // The command may have been executed before its session's owner ended.
             Failure::Gone => {
                 Fault::new(Code::Unavailable, Reason::OutcomeUnknown, text).retry_after(Duration::from_millis(100))
             }
             Failure::Corrupt(_) => Fault::new(Code::DataLoss, Reason::CorruptRecord, text),
             Failure::UpgradeRequired(_) => Fault::new(Code::FailedPrecondition, Reason::UpgradeRequired, text),
+        };
+        let mut status = Self::from(status);
+        if let Failure::Elsewhere { session, owner } = failure
+            && let Some(value) = elsewhere(session, owner)
+        {
+            status.metadata_mut().insert(ELSEWHERE, value);
         }
-        .into()
+        status
     }
 }
 

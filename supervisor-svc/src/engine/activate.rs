@@ -3,7 +3,7 @@
 use futures::TryFutureExt as _;
 use supervisor_log::{
     codec::{decode_snapshot, record},
-    store::{EventStore, ReadError, Snapshot, StoredRecord, WriteError, limits::MAX_PAGE},
+    store::{Claim, EventStore, ReadError, Refusal, Snapshot, StoredRecord, WriteError, limits::MAX_PAGE},
 };
 use tokio::task::{spawn_blocking, yield_now};
 
@@ -41,15 +41,29 @@ enum Base {
     Useless(Failure),
 }
 
-/// Takes ownership of the session, which fences off an earlier owner, and loads it. Both start concurrently. Events
-/// that the earlier owner still appended are folded afterwards.
+/// Takes ownership of the session, which fences off an earlier owner, and loads it. Both start concurrently if the log
+/// has one process; otherwise the session may belong to another one. Events that the earlier owner still appended are
+/// folded afterwards.
 pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded, Failure> {
-    let (epoch, early) = tokio::join!(store.claim(id), bring_back(store, id));
-    let epoch = epoch.map_err(|error| match error {
-        WriteError::NotFound { session } => Failure::SessionNotFound(session),
-        other => supervisor_log::store::AppendError::from(other).into(),
-    })?;
-    // From here on there are no other writers.
+    let (claim, early) = if store.is_shared() {
+        (store.claim(id).await, None)
+    } else {
+        let (claim, early) = tokio::join!(store.claim(id), bring_back(store, id));
+        (claim, Some(early))
+    };
+    let epoch = match claim {
+        Ok(Claim::Granted(epoch)) => epoch,
+        Ok(Claim::OwnedBy(owner)) => {
+            return Err(Failure::Elsewhere {
+                session: id,
+                owner: Some(owner),
+            });
+        }
+        Err(WriteError::Refused(Refusal::NotMember)) => return Err(Failure::moved(id)),
+        Err(error) => return Err(error.into()),
+    };
+    // From here on there are no other writers. What is read is also on the database's synchronous standbys, because the
+    // claim is a later commit.
     let ((session, snapshot), requests, head) = tokio::try_join!(
         catch_up(store, id, early),
         requests(store, id),
@@ -69,9 +83,9 @@ pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded
 async fn catch_up(
     store: &dyn EventStore,
     id: SessionId,
-    early: Result<(Session, Sequence), Failure>,
+    early: Option<Result<(Session, Sequence), Failure>>,
 ) -> Result<(Session, Sequence), Failure> {
-    let Ok((session, snapshot)) = early else {
+    let Some(Ok((session, snapshot))) = early else {
         return bring_back(store, id).await;
     };
     match store.read(id, session.sequence, FIRST_PAGE).await {

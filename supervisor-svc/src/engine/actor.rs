@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use supervisor_log::store::{self, AppendError};
+use supervisor_log::store::{self, AppendError, MemberId};
 use tokio::{
     sync::{broadcast, mpsc, oneshot, watch},
     time::Instant,
@@ -72,6 +72,8 @@ pub(super) struct Actor {
     passivate_at: Instant,
     /// Reply channels of pending deletions.
     deletions: Vec<oneshot::Sender<Result<(), Failure>>>,
+    /// The next owner, and the reply channel of that request.
+    hand_over: Option<(MemberId, oneshot::Sender<Result<(), Failure>>)>,
 }
 
 /// The delay before the actor retries its work after a failed append.
@@ -133,6 +135,7 @@ impl Actor {
             lost_reports: HashMap::new(),
             passivate_at: Instant::now(),
             deletions: Vec::new(),
+            hand_over: None,
         };
         actor.postpone_passivation();
         tokio::spawn(actor.run());
@@ -140,11 +143,22 @@ impl Actor {
     }
 
     async fn run(mut self) {
+        self.work().await;
+        self.refuse_waiting();
+    }
+
+    /// Works until the actor ends.
+    async fn work(&mut self) {
         let mut signal = self.shared.config.feed.signal();
         self.apply_deadlines();
         self.subscribe();
         loop {
             if !self.deletions.is_empty() && self.delete().await {
+                return;
+            }
+            if let Some((to, reply)) = self.hand_over.take()
+                && self.hand_over_to(to, reply).await
+            {
                 return;
             }
             let (wake_at, passivate_at) = (self.wake_at(), self.passivate_at);
@@ -245,6 +259,7 @@ impl Actor {
                     builder.waits().end(id);
                     Arc::make_mut(&mut self.session).waits.end(id);
                 }
+                Message::HandOver(to, reply) => self.hand_over = Some((to, reply)),
                 Message::Delete(reply) => self.deletions.push(reply),
             }
         }
@@ -292,7 +307,11 @@ impl Actor {
                 for (thread, generation, sequence) in pending.reports.iter().filter(|_| !is_void) {
                     self.lost_reports.entry(*thread).or_insert((*generation, *sequence));
                 }
-                pending.fail(&Failure::from(error));
+                let failure = match error {
+                    AppendError::Fenced { .. } => Failure::moved(self.session.id),
+                    other => other.into(),
+                };
+                pending.fail(&failure);
                 // The failed append did not change the pending effects. They are recomputed later.
                 self.commands.clear();
                 self.retry_at = Some(Instant::now() + PAUSE_AFTER_FAILURE);
@@ -485,12 +504,73 @@ impl Actor {
             for subscriber in self.shared.config.feed.subscribers() {
                 subscriber.passivated(self.session.id);
             }
-            if append::due(&self.session).is_some() {
-                self.shared.due.notify_one();
-            }
+            self.release();
             tracing::debug!(session = %self.session.id, "session passivated");
         }
         has_left
+    }
+
+    /// Ends the ownership of the passivated session, so that any supervisor can activate it.
+    fn release(&self) {
+        let (shared, id, epoch) = (Arc::clone(&self.shared), self.session.id, self.epoch);
+        let is_due = append::due(&self.session).is_some();
+        let released = async move {
+            // If the session was loaded again in the meantime, its epoch is another one.
+            if shared.config.store.is_shared()
+                && let Err(error) = shared.config.store.release(id, epoch).await
+            {
+                tracing::warn!(session = %id, %error, "a passivated session was not released");
+            }
+            if is_due {
+                shared.due.notify_one();
+            }
+        };
+        tokio::spawn(released);
+    }
+
+    /// Gives the session to another supervisor. Returns whether the actor ends.
+    async fn hand_over_to(&mut self, to: MemberId, reply: oneshot::Sender<Result<(), Failure>>) -> bool {
+        let id = self.session.id;
+        let handed_over = self.shared.config.store.hand_over(id, self.epoch, to).await;
+        let result = match handed_over {
+            Ok(true) => {
+                tracing::debug!(session = %id, %to, "session handed over");
+                Ok(())
+            }
+            // The session had another owner already.
+            Ok(false) => Err(Failure::moved(id)),
+            Err(error) => {
+                let error = AppendError::from(error);
+                self.stop_if_unknown(&error);
+                let _ = reply.send(Err(error.into()));
+                return false;
+            }
+        };
+        self.shared.actors.remove(&self.handle);
+        for subscriber in self.shared.config.feed.subscribers() {
+            subscriber.passivated(id);
+        }
+        let _ = reply.send(result);
+        true
+    }
+
+    /// Rejects what waits in the mailboxes when the actor has ended. None of it had an effect.
+    fn refuse_waiting(&mut self) {
+        self.control.close();
+        self.spawns.close();
+        let id = self.session.id;
+        let moved = || Failure::moved(id);
+        for request in self.backlog.drain(..) {
+            let _ = request.reply.send(Err(moved()));
+        }
+        while let Some(message) = self.control.try_recv().ok().or_else(|| self.spawns.try_recv().ok()) {
+            match message {
+                Message::Request(request) => drop(request.reply.send(Err(moved()))),
+                Message::Begin { reply, .. } => drop(reply.send(Err(moved()))),
+                Message::HandOver(_, reply) | Message::Delete(reply) => drop(reply.send(Err(moved()))),
+                Message::Abandon(_) | Message::Wake | Message::Waiting { .. } | Message::WaitOver(_) => {}
+            }
+        }
     }
 
     /// Returns whether the session's retention period is over.

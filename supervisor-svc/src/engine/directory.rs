@@ -1,12 +1,12 @@
-//! Lookup of sessions. The directory returns a handle to the session's actor in this process. A replica that does not
-//! own a session would forward calls here, and only here.
+//! Lookup of sessions. The directory returns a handle to the session's actor in this process, or says which other
+//! supervisor owns the session.
 
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream};
 use supervisor_log::{
     codec::record,
-    store::{self, Content, Created, CreationKey, EventStore},
+    store::{self, Content, Created, CreationKey, EventStore, MemberId},
 };
 use tokio::time::timeout;
 
@@ -103,7 +103,7 @@ impl Directory {
     /// Returns a handle to a session. Loads the session if necessary.
     ///
     /// # Errors
-    /// [`Failure::SessionNotFound`], or the error of loading the session.
+    /// [`Failure::SessionNotFound`], [`Failure::Elsewhere`], or the error of loading the session.
     pub async fn session(&self, id: SessionId) -> Result<Handle, Failure> {
         // If the actor has ended (fenced off, session deleted, store stopped), its entry is removed and the session
         // loaded again.
@@ -119,7 +119,7 @@ impl Directory {
                 }
             }
         }
-        Err(Failure::Gone)
+        Err(Failure::moved(id))
     }
 
     /// Returns a handle to the session of a thread; `None` if no session has the thread.
@@ -146,6 +146,9 @@ impl Directory {
     }
 
     async fn make(&self, new: NewSession) -> Result<Handle, Failure> {
+        if self.shared.places.is_leaving() {
+            return Err(Failure::moved(new.id));
+        }
         let hash = new.key.as_ref().map(|key| (key.request_id.clone(), key.hash));
         let epoch = Epoch::new(1);
         ContentQuota::new(0, self.shared.config.session_content_bytes).check(&new.contents)?;
@@ -265,9 +268,53 @@ impl Directory {
         session.delete().await
     }
 
+    /// Gives a session to another supervisor. Its actor here ends when its last write is durable.
+    ///
+    /// # Errors
+    /// The errors of [`Self::session`], or the store's error; the session then stays.
+    pub async fn hand_over(&self, id: SessionId, to: MemberId) -> Result<(), Failure> {
+        self.session(id).await?.hand_over(to).await?;
+        self.shared.places.put(id, to);
+        Ok(())
+    }
+
+    /// Returns the sessions in memory.
+    #[must_use]
+    pub fn sessions_in_memory(&self) -> Vec<SessionId> {
+        self.shared.actors.sessions()
+    }
+
+    /// Loads and creates no more sessions, because this supervisor leaves.
+    pub fn stop_loading(&self) {
+        self.shared.places.leave();
+    }
+
+    /// Forgets which supervisor owns a session, so that the next look-up asks the log.
+    pub fn forget_place(&self, id: SessionId) {
+        self.shared.places.forget(id);
+    }
+
+    /// Activates the sessions of members that have been removed, as far as they are due.
+    pub fn members_are_gone(&self, gone: &[MemberId]) {
+        self.shared.places.forget_members(gone);
+        self.shared.orphans.notify_one();
+    }
+
     async fn load(&self, id: SessionId) -> Result<Handle, Failure> {
-        let loaded = activate::load(self.store().as_ref(), id).await?;
-        Ok(Actor::start(&self.shared, loaded))
+        let places = &self.shared.places;
+        let owner = places.owner(id);
+        if owner.is_some() || places.is_leaving() {
+            return Err(Failure::Elsewhere { session: id, owner });
+        }
+        match activate::load(self.store().as_ref(), id).await {
+            Ok(loaded) => Ok(Actor::start(&self.shared, loaded)),
+            Err(failure) => {
+                if let Failure::Elsewhere { owner: Some(owner), .. } = failure {
+                    places.put(id, owner);
+                }
+                Err(failure)
+            }
+        }
     }
 }
 

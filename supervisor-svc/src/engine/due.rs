@@ -1,8 +1,12 @@
 //! Activation of passive sessions when they are due: for a deadline, or for deletion at the end of their retention.
 //! Sessions in memory do this themselves.
 
-use std::time::Duration;
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::Duration,
+};
 
+use futures::{StreamExt as _, stream};
 use supervisor_log::store::{Due, limits::MAX_PAGE};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -26,11 +30,28 @@ const AT_WORK: Due = Due {
     session: LAST,
 };
 
+/// The maximum number of sessions that are activated concurrently.
+const ACTIVATIONS_AT_ONCE: usize = 16;
+
 /// The result of activating due sessions.
 #[derive(Default)]
 struct Round {
     activated: usize,
     failed: usize,
+}
+
+impl Round {
+    fn count(&mut self, session: SessionId, failure: Option<Failure>) {
+        match failure {
+            None => self.activated += 1,
+            // The session was deleted in the meantime, or another supervisor was faster.
+            Some(Failure::SessionNotFound(_) | Failure::Elsewhere { .. }) => {}
+            Some(failure) => {
+                self.failed += 1;
+                tracing::error!(session = %session, %failure, "a session cannot be activated");
+            }
+        }
+    }
 }
 
 impl Directory {
@@ -61,6 +82,8 @@ impl Directory {
             };
             tokio::select! {
                 () = ended.cancelled() => return,
+                // Sessions of a removed member were active in its memory.
+                () = self.shared().orphans.notified() => after = None,
                 () = sleeps => {}
             }
         }
@@ -73,20 +96,30 @@ impl Directory {
             let page = self.store().due_before(now, after, MAX_PAGE).await?;
             let Some(last) = page.last() else { return Ok(round) };
             after = Some(*last);
-            for due in page {
-                if self.peek(due.session).is_some() {
-                    continue;
-                }
-                match self.session(due.session).await {
-                    Ok(_) => round.activated += 1,
-                    // The session was deleted in the meantime.
-                    Err(Failure::SessionNotFound(_)) => {}
-                    Err(failure) => {
-                        round.failed += 1;
-                        tracing::error!(session = %due.session, %failure, "a session cannot be activated");
-                    }
-                }
+            let mut passive: Vec<SessionId> = page.iter().map(|due| due.session).collect();
+            passive.retain(|session| self.peek(*session).is_none());
+            self.order_for_member(&mut passive);
+            let activations = stream::iter(passive).map(|session| async move {
+                let failure = self.session(session).await.err();
+                (session, failure)
+            });
+            let mut activations = activations.buffer_unordered(ACTIVATIONS_AT_ONCE);
+            while let Some((session, failure)) = activations.next().await {
+                round.count(session, failure);
             }
+        }
+    }
+
+    /// Gives each supervisor another order, so that they rarely claim the same session at the same time.
+    fn order_for_member(&self, sessions: &mut [SessionId]) {
+        let store = self.store();
+        if store.is_shared() {
+            let member = store.member();
+            sessions.sort_by_cached_key(|session| {
+                let mut hasher = DefaultHasher::new();
+                (member, session).hash(&mut hasher);
+                hasher.finish()
+            });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use supervisor_log::{
     codec::record::{DecodeError, EncodeError},
-    store::{AppendError, ReadError, WriteError},
+    store::{AppendError, MemberId, ReadError, WriteError},
 };
 
 use crate::domain::{ids::SessionId, rejection::Rejection};
@@ -25,6 +25,14 @@ pub enum Failure {
     /// It may or may not have happened: the service ends and replays its log.
     #[error("the outcome is unknown; retry with the same request_id")]
     OutcomeUnknown,
+    /// Another supervisor has the session, or takes it over. Nothing happened; the call can be repeated there.
+    #[error("the session is moving to another supervisor; try again")]
+    Elsewhere {
+        /// The session.
+        session: SessionId,
+        /// The supervisor that owns it. `None` if that is not known.
+        owner: Option<MemberId>,
+    },
     /// The session's actor has ended; the caller may look the session up again.
     #[error("the session is moving; try again")]
     Gone,
@@ -34,6 +42,13 @@ pub enum Failure {
     /// Stored data was written by a newer release.
     #[error("{0}; run a release that knows it")]
     UpgradeRequired(String),
+}
+
+impl Failure {
+    /// Returns the failure of a call whose session no longer has an actor here. The call had no effect.
+    pub(crate) const fn moved(session: SessionId) -> Self {
+        Self::Elsewhere { session, owner: None }
+    }
 }
 
 impl From<AppendError> for Failure {
@@ -62,6 +77,7 @@ impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
         match error {
             WriteError::NotFound { session } => Self::SessionNotFound(session),
+            WriteError::Fenced { .. } => Self::Gone,
             WriteError::Invalid(invalid) => Self::TooLarge(invalid.to_string()),
             WriteError::Refused(refusal) => Self::StoreUnavailable(refusal.to_string()),
             WriteError::Stopped | WriteError::Unknown(_) => Self::OutcomeUnknown,

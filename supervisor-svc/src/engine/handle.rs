@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use supervisor_log::store::{Content, RequestKey};
+use supervisor_log::store::{Content, MemberId, RequestKey};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::{
@@ -70,6 +70,8 @@ pub(super) enum Message {
     Waiting { id: WaitId, wait: Wait },
     /// The wait has ended.
     WaitOver(WaitId),
+    /// Gives the session to another supervisor.
+    HandOver(MemberId, oneshot::Sender<Result<(), Failure>>),
     /// Deletes the session, which must be closed.
     Delete(oneshot::Sender<Result<(), Failure>>),
 }
@@ -178,7 +180,7 @@ impl Handle {
     /// are executed in this order and share appends.
     ///
     /// # Errors
-    /// [`Failure::Gone`].
+    /// [`Failure::Elsewhere`].
     pub async fn submit(
         &self,
         command: Command,
@@ -232,7 +234,7 @@ impl Handle {
         class
             .send(Message::Request(Box::new(request)))
             .await
-            .map_err(|_| Failure::Gone)?;
+            .map_err(|_| Failure::moved(self.id))?;
         Ok(answer)
     }
 
@@ -245,15 +247,28 @@ impl Handle {
         self.control
             .send(Message::Delete(reply))
             .await
-            .map_err(|_| Failure::Gone)?;
+            .map_err(|_| Failure::moved(self.id))?;
         answer.await.map_err(|_| Failure::Gone)?
+    }
+
+    /// Gives the session to another supervisor and ends its actor here.
+    ///
+    /// # Errors
+    /// The store's error; the session then stays.
+    pub(super) async fn hand_over(&self, to: MemberId) -> Result<(), Failure> {
+        let (reply, answer) = oneshot::channel();
+        self.control
+            .send(Message::HandOver(to, reply))
+            .await
+            .map_err(|_| Failure::moved(self.id))?;
+        answer.await.map_err(|_| Failure::moved(self.id))?
     }
 
     /// Checks whether a request was made before. If not, reserves its id. For requests with slow work before their
     /// command; other requests are recognised by the command itself.
     ///
     /// # Errors
-    /// [`Rejection::RequestIdReused`](crate::domain::rejection::Rejection::RequestIdReused) and [`Failure::Gone`].
+    /// [`Rejection::RequestIdReused`](crate::domain::rejection::Rejection::RequestIdReused) and [`Failure::Elsewhere`].
     pub async fn begin(&self, remember: Option<Remember>) -> Result<Begun, Failure> {
         let Some(remember) = remember else {
             return Ok(Begun::New(InFlight::new(self, None)));
@@ -262,20 +277,20 @@ impl Handle {
         self.control
             .send(Message::Begin { remember, reply })
             .await
-            .map_err(|_| Failure::Gone)?;
-        answer.await.map_err(|_| Failure::Gone)?
+            .map_err(|_| Failure::moved(self.id))?;
+        answer.await.map_err(|_| Failure::moved(self.id))?
     }
 
     /// Marks a thread as waiting for others, under a separate id. Its slot is lent to those of them that are queued
     /// below it.
     ///
     /// # Errors
-    /// [`Failure::Gone`].
+    /// [`Failure::Elsewhere`].
     pub async fn waiting(&self, id: WaitId, wait: Wait) -> Result<Waiting, Failure> {
         self.control
             .send(Message::Waiting { id, wait })
             .await
-            .map_err(|_| Failure::Gone)?;
+            .map_err(|_| Failure::moved(self.id))?;
         Ok(Waiting {
             control: self.control.clone(),
             id,

@@ -23,6 +23,7 @@ pub mod feed;
 mod handle;
 mod message;
 mod passivate;
+mod places;
 mod quota;
 mod requests;
 mod shared;

@@ -265,8 +265,8 @@ pub(super) async fn store_summary(store: &dyn EventStore, summarize: fn(&Session
 
 fn report(id: SessionId, what: &'static str, error: &WriteError) {
     match error {
-        // The session was deleted in the meantime.
-        WriteError::NotFound { .. } => {}
+        // The session was deleted in the meantime, or another supervisor has it.
+        WriteError::NotFound { .. } | WriteError::Fenced { .. } => {}
         WriteError::Invalid(_) | WriteError::Refused(_) | WriteError::Stopped | WriteError::Unknown(_) => {
             tracing::warn!(session = %id, %error, "{what}");
         }

@@ -7,7 +7,7 @@ use supervisor_log::store::EventStore;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{deletions::Deletions, feed::Feed, passivate::UpkeepLimits, table::ActorTable};
+use super::{deletions::Deletions, feed::Feed, passivate::UpkeepLimits, places::Places, table::ActorTable};
 use crate::{
     clock::Clock,
     domain::{rules::rate::EventRate, state::session::Session},
@@ -38,12 +38,16 @@ pub struct EngineConfig {
 pub(super) struct Shared {
     pub config: EngineConfig,
     pub actors: ActorTable,
+    /// The sessions of other supervisors.
+    pub places: Places,
     /// The record of recent deletions.
     pub deletions: Deletions,
     /// Cancelled when the outcome of a write is unknown: the process must stop and replay its log.
     pub outcome_unknown: CancellationToken,
     /// Notified when a session that leaves memory must be activated or deleted at some time.
     pub due: Notify,
+    /// Notified when sessions have lost their owner.
+    pub orphans: Notify,
 }
 
 impl Shared {
@@ -51,9 +55,11 @@ impl Shared {
         Self {
             config,
             actors: ActorTable::default(),
+            places: Places::default(),
             deletions: Deletions::default(),
             outcome_unknown: CancellationToken::new(),
             due: Notify::new(),
+            orphans: Notify::new(),
         }
     }
 }

@@ -10,13 +10,16 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::{StreamExt as _, stream};
 use prost::Message as _;
-use supervisor_log::store::SessionEntry;
+use supervisor_log::store::{MemberId, SessionEntry};
 use tokio::sync::Notify;
+use tonic::Code;
 use troupe_proto::supervisor::v1 as pb;
 use uuid::Uuid;
 
 use crate::{
+    cluster::Cluster,
     convert,
     domain::{ids::SessionId, state::session::Session},
     engine::{
@@ -27,6 +30,9 @@ use crate::{
 
 /// The number of sessions read together. A summary may have 64 KiB.
 const PAGE: usize = 128;
+
+/// The maximum number of sessions that are read concurrently from other supervisors.
+const READS_AT_ONCE: usize = 16;
 
 /// The filter of a listing.
 #[derive(Clone, Debug)]
@@ -46,18 +52,23 @@ impl Filter {
     }
 }
 
-/// The sessions of this process, in memory or not. Cheap to clone.
+/// All sessions, in memory or not, here or at another supervisor. Cheap to clone.
 #[derive(Clone)]
 pub struct Overview {
     directory: Directory,
     changes: Changes,
+    cluster: Option<Cluster>,
 }
 
 impl Overview {
     /// Creates an overview of the directory's sessions. `changes` must be one of the directory's subscribers.
     #[must_use]
-    pub const fn new(directory: Directory, changes: Changes) -> Self {
-        Self { directory, changes }
+    pub const fn new(directory: Directory, changes: Changes, cluster: Option<Cluster>) -> Self {
+        Self {
+            directory,
+            changes,
+            cluster,
+        }
     }
 
     /// Subscribes to changes. State read after this call is at least as new as the notifications.
@@ -78,9 +89,10 @@ impl Overview {
         let entries = self.directory.store().summaries(before, PAGE).await?;
         let next = entries.last().map(|entry| entry.session);
         let mut sessions = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let id = entry.session;
-            match self.overview(entry).await {
+        let overviews = stream::iter(entries).map(|entry| async move { (entry.session, self.overview(entry).await) });
+        let mut overviews = overviews.buffered(READS_AT_ONCE);
+        while let Some((id, session)) = overviews.next().await {
+            match session {
                 Ok(session) => sessions.push((id, session)),
                 // The session was deleted in the meantime.
                 Err(Failure::SessionNotFound(_)) => {}
@@ -117,7 +129,29 @@ impl Overview {
         if let Some(session) = summary {
             return Ok(session);
         }
-        let handle = self.directory.session(entry.session).await?;
+        let elsewhere = match entry.owner {
+            Some(owner) => Some(owner),
+            None => match self.directory.session(entry.session).await {
+                Ok(handle) => return Ok(convert::thread::session(&handle.state())),
+                Err(Failure::Elsewhere { owner, .. }) => owner,
+                Err(failure) => return Err(failure),
+            },
+        };
+        self.read_elsewhere(entry.session, elsewhere).await
+    }
+
+    /// Reads a session from the supervisor that owns it.
+    async fn read_elsewhere(&self, session: SessionId, owner: Option<MemberId>) -> Result<pb::Session, Failure> {
+        if let (Some(cluster), Some(owner)) = (&self.cluster, owner) {
+            match cluster.read(owner, session).await {
+                Ok(session) => return Ok(session),
+                Err(status) if status.code() == Code::NotFound => return Err(Failure::SessionNotFound(session)),
+                Err(status) => tracing::warn!(%session, %status, "the owner of a session does not answer"),
+            }
+        }
+        // It may be on its way.
+        self.directory.forget_place(session);
+        let handle = self.directory.session(session).await?;
         Ok(convert::thread::session(&handle.state()))
     }
 }

@@ -234,7 +234,7 @@ impl SupervisorService {
         tokio::select! {
             waited = timeout_at(at, states.wait_for(|session| holds(session))) => match waited {
                 Ok(Ok(session)) => Ok(Some(Arc::clone(&session))),
-                Ok(Err(_)) => Err(Failure::Gone.into()),
+                Ok(Err(_)) => Err(Failure::moved(handle.id()).into()),
                 Err(_) => Ok(None),
             },
             () = self.draining.cancelled() => Err(draining("wait again")),

@@ -238,7 +238,7 @@ impl ToolDecisions {
         let mut states = handle.states();
         let decided: Option<Arc<Session>> = tokio::select! {
             biased;
-            state = states.wait_for(|state| !still_waits(state)) => Some(Arc::clone(&*state.map_err(|_| Failure::Gone)?)),
+            state = states.wait_for(|state| !still_waits(state)) => Some(Arc::clone(&*state.map_err(|_| Failure::moved(handle.id()))?)),
             () = wait_limit => None,
         };
         let Some(state) = decided else {

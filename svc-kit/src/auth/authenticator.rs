@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 
 use crate::{
     bounded::Bounded,
-    identity::{OperatorRole, Principal},
+    identity::{FORWARDED_FOR, OperatorRole, Principal},
     jwt::Jwt,
     listen::is_loopback,
     peer::Peer,
@@ -55,6 +55,8 @@ impl Trust {
 pub struct Authenticator {
     secrets: Vec<(Tokens, Principal)>,
     threads: Option<Arc<TokenKeys>>,
+    /// The token with which the other members of the cluster forward calls.
+    members: Option<Tokens>,
     jwt: Option<Arc<Jwt>>,
     trust: Trust,
     /// Rate limit of log lines about names that are reserved for this service.
@@ -96,6 +98,13 @@ impl Authenticator {
         self
     }
 
+    /// Accepts calls that other members of the cluster forward with this token. The call names its caller.
+    #[must_use]
+    pub fn members(mut self, token: impl Into<Tokens>) -> Self {
+        self.members = Some(token.into());
+        self
+    }
+
     /// Accepts tokens of an identity provider. Claims and grants determine the principal.
     #[must_use]
     pub fn jwt(mut self, jwt: Option<Arc<Jwt>>) -> Self {
@@ -122,9 +131,19 @@ impl Authenticator {
                 Some(principal) => self.vouched((**principal).clone()),
                 None => self.without_token(headers, peer.address.map(|address| address.ip())),
             },
+            (Some(_), None) if self.is_forwarded(headers) => Principal::from_header(headers.get(FORWARDED_FOR)?),
             (Some(value), None) => self.by_token(bearer(value)?),
             (Some(_), Some(_)) => None,
         }
+    }
+
+    /// Returns whether another member of the cluster forwards the call.
+    pub(super) fn is_forwarded(&self, headers: &HeaderMap) -> bool {
+        let token = headers.get(AUTHORIZATION).and_then(bearer);
+        let (Some(members), Some(token)) = (&self.members, token) else {
+            return false;
+        };
+        members.matches(token)
     }
 
     fn secret(mut self, tokens: impl Into<Tokens>, principal: Principal) -> Self {

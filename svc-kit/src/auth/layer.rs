@@ -13,6 +13,7 @@ use tower::{Layer, Service};
 use super::{Authenticator, Authority, Row, is_open, unauthenticated};
 use crate::{
     audit::{Audit, Entry},
+    identity::Forwarded,
     peer::Peer,
     rpc::code,
 };
@@ -91,6 +92,9 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let admitted = self.shared.admit(&mut request);
         let changing = self.shared.authority.changing(request.uri().path());
+        // The member that received a forwarded call has logged it.
+        let is_forwarded = request.extensions().get::<Forwarded>().is_some();
+        let changing = changing.filter(|_| !is_forwarded);
         let entry = changing.and_then(|method| Entry::of(method, &request));
         match (admitted, entry) {
             (Ok(()), None) => Either::Left(self.inner.call(request)),
@@ -126,8 +130,12 @@ impl Shared {
             .authenticate(request.headers(), peer)
             .ok_or_else(unauthenticated)?;
         peer.usage.mark_known();
+        let is_forwarded = self.authenticator.is_forwarded(request.headers());
         // Handlers cannot log a header that they do not receive.
         request.headers_mut().remove(AUTHORIZATION);
+        if is_forwarded {
+            request.extensions_mut().insert(Forwarded);
+        }
         let allowed = self.authority.check(request.uri().path(), &principal);
         // The audit log also names rejected callers.
         request.extensions_mut().insert(principal);

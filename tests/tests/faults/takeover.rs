@@ -6,14 +6,14 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use supervisor_core::{
-    ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
+    ids::{Digest, Sequence, SessionId, ThreadId},
     time::UnixMillis,
     transcript::TranscriptSource,
 };
 use supervisor_log::store::{
-    AppendError, Batch, Created, Creation, CreationKey, CursorKey, Due, EventStore, Evidence, Head, LongText, MarkKind,
-    MemoryStore, NewEntry, PendingEntries, ReadError, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredEntry,
-    StoredRecord, TranscriptQuery, WriteError,
+    AppendError, Batch, Claim, Created, Creation, CreationKey, CursorKey, Due, EventStore, Evidence, Head, LongText,
+    MarkKind, MemoryStore, NewEntry, PendingEntries, ReadError, RequestKey, RequestRecord, SessionEntry, Snapshot,
+    StoredEntry, StoredRecord, TranscriptQuery, WriteError,
 };
 use supervisor_svc::{Config, RegistryClient, Supervisor, Surroundings, UpkeepLimits, clock::Clock};
 use svc_kit::{
@@ -68,7 +68,7 @@ impl EventStore for Gated {
         self.store.log_id()
     }
 
-    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Epoch, WriteError>> {
+    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {
         Box::pin(async move {
             self.may_claim.subscribe().wait_for(|may| *may).await.unwrap();
             self.store.claim(session).await
@@ -133,7 +133,7 @@ async fn serve(store: Arc<dyn EventStore>, keys: &Path, upkeep: UpkeepLimits) ->
     let mut config = Config::new(keys.to_owned(), String::new());
     config.upkeep = upkeep;
     let surroundings = Surroundings { store, registry, clock };
-    let supervisor = Supervisor::over(surroundings, config).unwrap();
+    let supervisor = Supervisor::over(surroundings, config).await.unwrap();
     let authenticator = Authenticator::new().trust(Trust::Loopback);
     let serving = supervisor.serve(listener, authenticator, ServeLimits::default(), Shutdown::new());
     tokio::spawn(async move { serving.await.unwrap() });

@@ -39,7 +39,7 @@ pub async fn run(remains: Remains) -> turmoil::Result {
         keepalive_timeout: net::KEEPALIVE,
         ..ServeLimits::default()
     };
-    let supervisor = Supervisor::over(surroundings, config)?;
+    let supervisor = Supervisor::over(surroundings, config).await?;
     let incoming = net::accept().await?;
     supervisor
         .serve_over(incoming, authenticator(), limits, Shutdown::new())

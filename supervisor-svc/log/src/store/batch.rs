@@ -13,6 +13,7 @@ use super::{
         MAX_BATCH_BYTES, MAX_BATCH_ITEMS, MAX_CONTENT_BYTES, MAX_CURSOR_BYTES, MAX_KEY_BYTES, MAX_OUTCOME_BYTES,
         MAX_RECORD_BYTES, MAX_SNAPSHOT_BYTES, MAX_SUMMARY_BYTES,
     },
+    member::MemberId,
     transcript::NewEntry,
 };
 
@@ -346,6 +347,8 @@ pub struct SessionEntry {
     pub head: Sequence,
     /// The stored summary as of exactly that record, if any.
     pub summary: Option<Bytes>,
+    /// The other member that owns the session, if any.
+    pub owner: Option<MemberId>,
 }
 
 /// A session's state after a record, opaque to the store. It is derived data and can always be rebuilt.

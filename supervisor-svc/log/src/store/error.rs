@@ -24,6 +24,9 @@ pub enum Refusal {
     /// No connection to the database can be opened, or the connection was lost.
     #[error("the database can't be reached: {0}")]
     Unreachable(String),
+    /// This process is not an active member.
+    #[error("this process is not an active member")]
+    NotMember,
     /// The store was closed before it processed this write.
     #[error("the store is closed")]
     Closed,
@@ -105,6 +108,12 @@ pub enum WriteError {
         /// The requested session.
         session: SessionId,
     },
+    /// Another member owns the session. The write had no effect.
+    #[error("fenced: the session's epoch is {current}")]
+    Fenced {
+        /// The present epoch.
+        current: Epoch,
+    },
     /// The write breaks a rule; it did not happen.
     #[error(transparent)]
     Invalid(#[from] Invalid),
@@ -160,6 +169,7 @@ impl From<WriteError> for AppendError {
     fn from(error: WriteError) -> Self {
         match error {
             WriteError::NotFound { session } => Self::NotFound { session },
+            WriteError::Fenced { current } => Self::Fenced { current },
             WriteError::Invalid(invalid) => Self::Invalid(invalid),
             WriteError::Refused(refusal) => Self::Refused(refusal),
             WriteError::Stopped => Self::Stopped,

@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -23,6 +26,7 @@ use super::{
     },
     error::{AppendError, Invalid, ReadError, Refusal, WriteError},
     limits::{MAX_COMPACTED, MAX_FORGOTTEN, MAX_PAGE},
+    member::{Beat, Claim, Member, MemberId, MemberState, NewMember},
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
 };
 
@@ -30,12 +34,17 @@ use super::{
 #[derive(Debug)]
 pub struct MemoryStore {
     log_id: Uuid,
-    state: Mutex<State>,
+    member: MemberId,
+    closed: AtomicBool,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    closed: bool,
+    /// Whether several stores share the log.
+    is_shared: bool,
+    members: BTreeMap<MemberId, Member>,
+    agreed: BTreeMap<&'static str, String>,
     sessions: BTreeMap<SessionId, Log>,
     threads: BTreeMap<ThreadId, SessionId>,
     creations: BTreeMap<(String, String), Creation>,
@@ -44,6 +53,7 @@ struct State {
 
 #[derive(Debug)]
 struct Log {
+    owner: Option<MemberId>,
     epoch: Epoch,
     due: Option<UnixMillis>,
     head: Sequence,
@@ -145,7 +155,21 @@ impl MemoryStore {
     pub fn new() -> Self {
         Self {
             log_id: Uuid::new_v4(),
-            state: Mutex::default(),
+            member: MemberId::new_random(),
+            closed: AtomicBool::new(false),
+            state: Arc::default(),
+        }
+    }
+
+    /// Returns the log of this store as another process has it. The stores must then [`join`](EventStore::join).
+    #[must_use]
+    pub fn another(&self) -> Self {
+        self.state().is_shared = true;
+        Self {
+            log_id: self.log_id,
+            member: MemberId::new_random(),
+            closed: AtomicBool::new(false),
+            state: Arc::clone(&self.state),
         }
     }
 
@@ -154,17 +178,16 @@ impl MemoryStore {
     }
 
     fn open_state(&self) -> Result<MutexGuard<'_, State>, WriteError> {
-        let state = self.state();
-        if state.closed {
+        if self.closed.load(Ordering::Acquire) {
             Err(WriteError::Refused(Refusal::Closed))
         } else {
-            Ok(state)
+            Ok(self.state())
         }
     }
 }
 
 impl State {
-    fn create(&mut self, key: Option<CreationKey>, batch: Batch) -> Result<Created, AppendError> {
+    fn create(&mut self, member: MemberId, key: Option<CreationKey>, batch: Batch) -> Result<Created, AppendError> {
         let id = key.as_ref().map(|key| (key.creator.clone(), key.request_id.clone()));
         if let (Some(key), Some(id)) = (&key, &id)
             && let Some(found) = self.creations.get(id)
@@ -183,6 +206,7 @@ impl State {
         }
         self.check_threads(&batch)?;
         let log = Log {
+            owner: Some(member),
             epoch: batch.epoch,
             due: None,
             head: Sequence::ZERO,
@@ -209,12 +233,12 @@ impl State {
         Ok(Created::New)
     }
 
-    fn append(&mut self, batch: Batch) -> Result<(), AppendError> {
+    fn append(&mut self, member: MemberId, batch: Batch) -> Result<(), AppendError> {
         let session = batch.session;
-        let Some(head) = self.sessions.get(&session).map(Log::head) else {
+        let Some((head, owner)) = self.sessions.get(&session).map(|log| (log.head(), log.owner)) else {
             return Err(AppendError::NotFound { session });
         };
-        if head.epoch != batch.epoch {
+        if head.epoch != batch.epoch || owner != Some(member) {
             return Err(AppendError::Fenced { current: head.epoch });
         }
         if head.sequence != batch.expected {
@@ -235,8 +259,65 @@ impl State {
         }
     }
 
-    fn log(&mut self, session: SessionId) -> Result<&mut Log, WriteError> {
-        self.sessions.get_mut(&session).ok_or(WriteError::NotFound { session })
+    fn log(&mut self, member: MemberId, session: SessionId) -> Result<&mut Log, WriteError> {
+        let log = self.sessions.get_mut(&session);
+        let log = log.ok_or(WriteError::NotFound { session })?;
+        if log.owner == Some(member) {
+            Ok(log)
+        } else {
+            Err(WriteError::Fenced { current: log.epoch })
+        }
+    }
+
+    /// Returns the other member that owns a session.
+    fn other_owner(&self, member: MemberId, log: &Log) -> Option<MemberId> {
+        log.owner
+            .filter(|owner| *owner != member && self.members.contains_key(owner))
+    }
+
+    fn claim(&mut self, member: MemberId, session: SessionId) -> Result<Claim, WriteError> {
+        let log = self.sessions.get(&session).ok_or(WriteError::NotFound { session })?;
+        if let Some(owner) = self.other_owner(member, log) {
+            return Ok(Claim::OwnedBy(owner));
+        }
+        let is_active = |own: &Member| own.last.state == MemberState::Active;
+        if self.is_shared && !self.members.get(&member).is_some_and(is_active) {
+            return Err(Refusal::NotMember.into());
+        }
+        let log = self
+            .sessions
+            .get_mut(&session)
+            .ok_or(WriteError::NotFound { session })?;
+        log.owner = Some(member);
+        log.epoch = log.epoch.next();
+        Ok(Claim::Granted(log.epoch))
+    }
+
+    fn join(&mut self, id: MemberId, info: NewMember) {
+        self.members
+            .retain(|other, member| *other == id || member.info.name != info.name);
+        let last = Beat {
+            state: MemberState::Active,
+            sessions: 0,
+            runners: 0,
+        };
+        let beats = self.members.get(&id).map_or(0, |member| member.beats);
+        self.members.insert(id, Member { id, info, last, beats });
+    }
+
+    fn beat(&mut self, member: MemberId, beat: Beat) -> Option<Vec<Member>> {
+        let own = self.members.get_mut(&member)?;
+        own.beats += 1;
+        own.last = beat;
+        Some(self.members.values().cloned().collect())
+    }
+
+    fn remove_member(&mut self, member: MemberId, beats: u64) -> bool {
+        let is_same = self.members.get(&member).is_some_and(|found| found.beats == beats);
+        if is_same {
+            self.members.remove(&member);
+        }
+        is_same
     }
 
     fn transcript(&self, query: TranscriptQuery) -> Vec<StoredEntry> {
@@ -247,9 +328,9 @@ impl State {
             .unwrap_or_default()
     }
 
-    fn put_cursor(&mut self, key: CursorKey, value: Option<Bytes>) -> Result<(), WriteError> {
+    fn put_cursor(&mut self, member: MemberId, key: CursorKey, value: Option<Bytes>) -> Result<(), WriteError> {
         if let Some(session) = key.session {
-            self.log(session)?;
+            self.log(member, session)?;
         }
         match value {
             Some(value) => self.cursors.insert(key, value),
@@ -289,10 +370,11 @@ impl State {
         forgotten
     }
 
-    fn due_before(&self, time: UnixMillis, after: Option<Due>, limit: usize) -> Vec<Due> {
+    fn due_before(&self, member: MemberId, time: UnixMillis, after: Option<Due>, limit: usize) -> Vec<Due> {
         let mut due: Vec<Due> = self
             .sessions
             .iter()
+            .filter(|(_, log)| self.other_owner(member, log).is_none())
             .filter_map(|(&session, log)| log.due.map(|at| Due { at, session }))
             .filter(|due| due.at <= time && after.is_none_or(|after| *due > after))
             .collect();
@@ -351,30 +433,74 @@ impl EventStore for MemoryStore {
     fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>> {
         Box::pin(async move {
             batch.check_first(key.as_ref())?;
-            self.open_state()?.create(key, batch)
+            self.open_state()?.create(self.member, key, batch)
         })
     }
 
     fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>> {
         Box::pin(async move {
             batch.check()?;
-            self.open_state()?.append(batch)
+            self.open_state()?.append(self.member, batch)
         })
     }
 
-    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Epoch, WriteError>> {
+    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {
+        Box::pin(async move { self.open_state()?.claim(self.member, session) })
+    }
+
+    fn release(&self, session: SessionId, epoch: Epoch) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
-            let mut state = self.open_state()?;
-            let log = state.log(session)?;
-            log.epoch = log.epoch.next();
-            Ok(log.epoch)
+            match self.open_state()?.log(self.member, session) {
+                Ok(log) if log.epoch == epoch => log.owner = None,
+                Ok(_) | Err(_) => {}
+            }
+            Ok(())
         })
+    }
+
+    fn hand_over(&self, session: SessionId, epoch: Epoch, to: MemberId) -> BoxFuture<'_, Result<bool, WriteError>> {
+        Box::pin(async move {
+            match self.open_state()?.log(self.member, session) {
+                Ok(log) if log.epoch == epoch => {
+                    (log.owner, log.epoch) = (Some(to), epoch.next());
+                    Ok(true)
+                }
+                Ok(_) | Err(_) => Ok(false),
+            }
+        })
+    }
+
+    fn member(&self) -> MemberId {
+        self.member
+    }
+
+    fn is_shared(&self) -> bool {
+        self.state().is_shared
+    }
+
+    fn agree(&self, key: &'static str, proposal: String) -> BoxFuture<'_, Result<String, ReadError>> {
+        Box::pin(async move { Ok(self.state().agreed.entry(key).or_insert(proposal).clone()) })
+    }
+
+    fn join(&self, member: NewMember) -> BoxFuture<'_, Result<(), ReadError>> {
+        Box::pin(async move {
+            self.state().join(self.member, member);
+            Ok(())
+        })
+    }
+
+    fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<Option<Vec<Member>>, ReadError>> {
+        Box::pin(async move { Ok(self.state().beat(self.member, beat)) })
+    }
+
+    fn remove_member(&self, member: MemberId, beats: u64) -> BoxFuture<'_, Result<bool, ReadError>> {
+        Box::pin(async move { Ok(self.state().remove_member(member, beats)) })
     }
 
     fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
             check_snapshot(&snapshot)?;
-            put_snapshot(self.open_state()?.log(session)?, snapshot)
+            put_snapshot(self.open_state()?.log(self.member, session)?, snapshot)
         })
     }
 
@@ -384,7 +510,7 @@ impl EventStore for MemoryStore {
         until: Sequence,
         evidence: Evidence,
     ) -> BoxFuture<'_, Result<u64, WriteError>> {
-        Box::pin(async move { Ok(self.open_state()?.log(session)?.compact(until, evidence)?) })
+        Box::pin(async move { Ok(self.open_state()?.log(self.member, session)?.compact(until, evidence)?) })
     }
 
     fn put_summary(
@@ -395,7 +521,7 @@ impl EventStore for MemoryStore {
     ) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
             check_summary(&bytes)?;
-            self.open_state()?.log(session)?.summary = Some((sequence, bytes));
+            self.open_state()?.log(self.member, session)?.summary = Some((sequence, bytes));
             Ok(())
         })
     }
@@ -403,12 +529,18 @@ impl EventStore for MemoryStore {
     fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
             check_cursor(&key, value.as_ref())?;
-            self.open_state()?.put_cursor(key, value)
+            self.open_state()?.put_cursor(self.member, key, value)
         })
     }
 
     fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> BoxFuture<'_, Result<bool, WriteError>> {
-        Box::pin(async move { Ok(self.open_state()?.delete_session(session, &threads)) })
+        Box::pin(async move {
+            let mut state = self.open_state()?;
+            match state.log(self.member, session) {
+                Err(fenced @ WriteError::Fenced { .. }) => Err(fenced),
+                Ok(_) | Err(_) => Ok(state.delete_session(session, &threads)),
+            }
+        })
     }
 
     fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>> {
@@ -424,7 +556,7 @@ impl EventStore for MemoryStore {
         let append = || {
             check_entries(&entries)?;
             let mut state = self.open_state()?;
-            let log = state.log(source.session)?;
+            let log = state.log(self.member, source.session)?;
             let transcript = log.transcripts.entry(source.thread).or_default();
             Ok(transcript.append(source, entries))
         };
@@ -474,7 +606,7 @@ impl EventStore for MemoryStore {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move { self.state().closed = true })
+        Box::pin(async move { self.closed.store(true, Ordering::Release) })
     }
 
     fn head(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Head>, ReadError>> {
@@ -605,6 +737,7 @@ impl EventStore for MemoryStore {
                         .as_ref()
                         .filter(|(sequence, _)| *sequence == log.head)
                         .map(|(_, bytes)| bytes.clone()),
+                    owner: state.other_owner(self.member, log),
                 })
                 .collect())
         })
@@ -616,7 +749,7 @@ impl EventStore for MemoryStore {
         after: Option<Due>,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Due>, ReadError>> {
-        Box::pin(async move { Ok(self.state().due_before(time, after, limit)) })
+        Box::pin(async move { Ok(self.state().due_before(self.member, time, after, limit)) })
     }
 
     fn cursor(&self, key: CursorKey) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {

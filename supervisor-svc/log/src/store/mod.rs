@@ -7,7 +7,8 @@
 //! - A [`Batch`] is atomic, including its contents, threads and requests.
 //! - A crash does not undo the result of a completed call, success or rejection.
 //! - A rejected write of one session never makes another session's write fail.
-//! - Only the holder of a session's current [`Epoch`] can append to it.
+//! - Only the process that owns a session, in the session's current [`Epoch`](supervisor_core::ids::Epoch), can write to
+//!   it.
 //!
 //! If the future of a write is dropped before it completes, the write may or may not happen. To prevent this, await
 //! the future in its own task.
@@ -17,6 +18,7 @@ mod checksum;
 mod columns;
 mod error;
 pub mod limits;
+mod member;
 mod memory;
 mod postgres;
 mod queue;
@@ -25,7 +27,7 @@ mod transcript;
 mod transcript_head;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use supervisor_core::{
     ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
     time::UnixMillis,
@@ -41,6 +43,7 @@ pub use self::{
     error::{
         AppendError, ImportError, Invalid, InvalidUrl, OpenError, PostgresError, ReadError, Refusal, Side, WriteError,
     },
+    member::{Beat, Claim, Member, MemberId, MemberState, NewMember},
     memory::MemoryStore,
     postgres::{PostgresOptions, PostgresStore},
     sqlite::{
@@ -82,11 +85,74 @@ pub trait EventStore: Send + Sync + 'static {
     /// See [`AppendError`]: with all but [`AppendError::Unknown`] the batch surely did not happen.
     fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>>;
 
-    /// Takes ownership of a session: increments its epoch and returns it, so that the previous owner is fenced.
+    /// Takes ownership of a session: increments its epoch and returns it, so that the previous owner is fenced. A
+    /// session that another member owns is not claimed.
     ///
     /// # Errors
-    /// [`WriteError::NotFound`] if there is no such session.
-    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Epoch, WriteError>>;
+    /// [`WriteError::NotFound`] if there is no such session. [`Refusal::NotMember`] if this process is not an active member.
+    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>>;
+
+    /// Ends the ownership of a session in this epoch, so that any member can claim it. Has no effect on a session that
+    /// this process does not own.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    fn release(&self, _session: SessionId, _epoch: Epoch) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(ready(Ok(())))
+    }
+
+    /// Gives a session to another member. Returns whether this process owned it in this epoch.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    fn hand_over(&self, _session: SessionId, _epoch: Epoch, _to: MemberId) -> BoxFuture<'_, Result<bool, WriteError>> {
+        Box::pin(ready(Ok(false)))
+    }
+
+    /// Returns the identity of this process among the members. A log for one process has one member.
+    fn member(&self) -> MemberId {
+        MemberId::from_uuid(self.log_id())
+    }
+
+    /// Returns whether other processes can be members too. If not, the methods of members have no effect, and every claim
+    /// is granted.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Stores a value that all members share, unless one is stored. Returns the stored value.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn agree(&self, _key: &'static str, proposal: String) -> BoxFuture<'_, Result<String, ReadError>> {
+        Box::pin(ready(Ok(proposal)))
+    }
+
+    /// Makes this process a member, which can then claim and create sessions. Removes an older member with the same
+    /// name.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn join(&self, _member: NewMember) -> BoxFuture<'_, Result<(), ReadError>> {
+        Box::pin(ready(Ok(())))
+    }
+
+    /// Shows the other members that this process is alive. Returns all members, or `None` if this process was removed.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn beat(&self, _beat: Beat) -> BoxFuture<'_, Result<Option<Vec<Member>>, ReadError>> {
+        Box::pin(ready(Ok(Some(Vec::new()))))
+    }
+
+    /// Removes a member, if it has not beaten since it was read with this number of beats. Its sessions can then be
+    /// claimed. Returns whether it was removed.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn remove_member(&self, _member: MemberId, _beats: u64) -> BoxFuture<'_, Result<bool, ReadError>> {
+        Box::pin(ready(Ok(false)))
+    }
 
     /// Stores a session's snapshot in place of an older one. A snapshot that is older than the stored one is ignored.
     ///
@@ -268,7 +334,7 @@ pub trait EventStore: Send + Sync + 'static {
     -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>>;
 
     /// Returns the sessions that must be active at `time`: those due at or before it, in the order of [`Due`], after
-    /// `after`.
+    /// `after`. Sessions of other members are left out.
     ///
     /// # Errors
     /// [`ReadError::Engine`].

@@ -103,7 +103,7 @@ async fn every_table_is_copied_into_an_empty_database() {
     assert_eq!(copy.session_of(thread(1)).await, Ok(Some(session(1))));
     let creation = |store: Store| async move { store.creation("ann".to_owned(), "same".to_owned()).await };
     assert_eq!(creation(Arc::clone(&copy)).await, creation(file).await);
-    assert_eq!(copy.claim(session(1)).await, Ok(Epoch::new(2)));
+    assert_eq!(copy.claim(session(1)).await, granted(2));
 
     let again = reader.copy_to(&options, &mut |_| {}).await;
     assert!(matches!(again, Err(ImportError::Occupied { .. })), "{again:?}");

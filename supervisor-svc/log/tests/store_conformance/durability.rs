@@ -15,7 +15,7 @@ pub(super) async fn everything_survives_a_reopening(place: Place) {
     first.due = Some(at(70));
     let content = first.contents[0].bytes.clone();
     assert_eq!(store.create(Some(key("ann", 1)), first).await, Ok(Created::New));
-    assert_eq!(store.claim(session(1)).await, Ok(Epoch::new(2)));
+    assert_eq!(store.claim(session(1)).await, granted(2));
     let snapshot = Snapshot {
         sequence: Sequence::new(2),
         bytes: Bytes::from_static(b"state"),
@@ -57,8 +57,9 @@ pub(super) async fn everything_survives_a_reopening(place: Place) {
         store.create(Some(key("ann", 1)), batch(session(2), 0, 1)).await,
         Ok(existing)
     );
+    assert_eq!(store.claim(session(1)).await, granted(3));
     let mut next = batch(session(1), 3, 1);
-    next.epoch = Epoch::new(2);
+    next.epoch = Epoch::new(3);
     store.append(next).await.unwrap();
 }
 

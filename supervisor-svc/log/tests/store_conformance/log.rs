@@ -201,7 +201,7 @@ pub(super) async fn of_many_with_one_expectation_one_wins(store: Store) {
 
 pub(super) async fn a_claim_fences_the_owner_before(store: Store) {
     created(&store, session(1), 1).await;
-    assert_eq!(store.claim(session(1)).await, Ok(Epoch::new(2)));
+    assert_eq!(store.claim(session(1)).await, granted(2));
     let fenced = Err(AppendError::Fenced { current: Epoch::new(2) });
     assert_eq!(store.append(batch(session(1), 1, 1)).await, fenced);
     assert_eq!(
@@ -212,7 +212,7 @@ pub(super) async fn a_claim_fences_the_owner_before(store: Store) {
     let mut owned = batch(session(1), 1, 1);
     owned.epoch = Epoch::new(2);
     store.append(owned.clone()).await.unwrap();
-    assert_eq!(store.claim(session(1)).await, Ok(Epoch::new(3)));
+    assert_eq!(store.claim(session(1)).await, granted(3));
     owned.expected = Sequence::new(2);
     owned.records.clear();
     assert_eq!(

@@ -6,6 +6,7 @@ mod copying;
 mod durability;
 mod file;
 mod log;
+mod members;
 #[path = "../postgres_server/mod.rs"]
 mod postgres_server;
 mod sessions;
@@ -22,14 +23,15 @@ use supervisor_core::{
     transcript::{TranscriptKind, TranscriptKinds, TranscriptSource},
 };
 use supervisor_log::store::{
-    AppendError, Batch, Content, Created, CreationKey, CursorKey, Due, EventStore, Evidence, Head, Invalid, LongText,
-    Mark, MarkKind, MemoryStore, NewEntry, NewRecord, PostgresStore, ReadError, Refusal, RequestKey, RequestRecord,
-    SessionEntry, Side, Snapshot, SqliteStore, StoredRecord, TranscriptQuery, WriteError, limits,
+    AppendError, Batch, Beat, Claim, Content, Created, CreationKey, CursorKey, Due, EventStore, Evidence, Head,
+    Invalid, LongText, Mark, MarkKind, MemberState, MemoryStore, NewEntry, NewMember, NewRecord, PostgresStore,
+    ReadError, Refusal, RequestKey, RequestRecord, SessionEntry, Side, Snapshot, SqliteStore, StoredRecord,
+    TranscriptQuery, WriteError, limits,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use self::{durability::*, log::*, postgres_server::Database, sessions::*, transcripts::*, upkeep::*};
+use self::{durability::*, log::*, members::*, postgres_server::Database, sessions::*, transcripts::*, upkeep::*};
 
 type Store = Arc<dyn EventStore>;
 
@@ -51,6 +53,21 @@ fn at(millis: u64) -> UnixMillis {
 
 fn epoch() -> Epoch {
     Epoch::new(1)
+}
+
+fn granted(epoch: u64) -> Result<Claim, WriteError> {
+    Ok(Claim::Granted(Epoch::new(epoch)))
+}
+
+/// Makes a store a member with this name.
+async fn joined(store: impl EventStore, name: &str) -> Store {
+    let member = NewMember {
+        name: name.to_owned(),
+        address: format!("http://{name}"),
+        release: String::from("1.2.3"),
+    };
+    store.join(member).await.unwrap();
+    Arc::new(store)
 }
 
 /// A batch of records "number.1", "number.2", ... after `expected`.
@@ -134,7 +151,7 @@ async fn on_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
 async fn on_pooled_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
     let database = Database::create();
     let url = database.pooled_url();
-    check(Arc::new(PostgresStore::open(url.parse().unwrap()).await.unwrap())).await;
+    check(joined(PostgresStore::open(url.parse().unwrap()).await.unwrap(), "one").await).await;
 }
 
 /// Distributed databases have this isolation. Transactions fail where they would wait at the default one, and each third
@@ -158,7 +175,23 @@ async fn on_serializable_postgres<F: Future<Output = ()>>(check: impl FnOnce(Sto
 }
 
 async fn opened_postgres(database: &Database) -> Store {
-    Arc::new(PostgresStore::open(database.url().parse().unwrap()).await.unwrap())
+    member_of(database, "one").await
+}
+
+async fn member_of(database: &Database, name: &str) -> Store {
+    let store = PostgresStore::open(database.url().parse().unwrap()).await.unwrap();
+    joined(store, name).await
+}
+
+async fn two_on_memory<F: Future<Output = ()>>(check: impl FnOnce([Store; 2]) -> F) {
+    let store = MemoryStore::new();
+    let other = joined(store.another(), "two").await;
+    check([joined(store, "one").await, other]).await;
+}
+
+async fn two_on_postgres<F: Future<Output = ()>>(check: impl FnOnce([Store; 2]) -> F) {
+    let database = Database::create();
+    check([member_of(&database, "one").await, member_of(&database, "two").await]).await;
 }
 
 async fn opened(directory: &Path) -> Store {
@@ -231,6 +264,13 @@ macro_rules! conformance {
     };
 }
 
+macro_rules! membership {
+    ($($check:ident),* $(,)?) => {
+        checks!(two_memory, two_on_memory: $($check),*);
+        checks!(two_postgres, two_on_postgres: $($check),*);
+    };
+}
+
 macro_rules! durability {
     ($($check:ident),* $(,)?) => {
         checks!(durable_sqlite, in_directory: $($check),*);
@@ -277,6 +317,20 @@ conformance!(
     many_writers_keep_every_sessions_order,
     a_closed_store_refuses_writes,
     two_logs_have_two_ids,
+);
+
+membership!(
+    session_of_living_member_is_not_claimed,
+    session_of_removed_member_is_claimed,
+    released_session_is_claimed,
+    handed_over_session_belongs_to_its_new_owner,
+    writes_of_former_owner_are_rejected,
+    leaving_member_claims_nothing,
+    beat_shows_all_members,
+    members_agree_on_the_first_proposal,
+    member_that_beats_is_not_removed,
+    namesake_is_removed,
+    due_sessions_of_other_members_are_left_out,
 );
 
 durability!(

@@ -151,6 +151,7 @@ pub(super) async fn a_summary_counts_for_its_record_only(store: Store) {
         session: session(number),
         head: Sequence::new(head),
         summary: summary.cloned(),
+        owner: None,
     };
     assert_eq!(
         store.summaries(None, 10).await,

@@ -127,7 +127,7 @@ impl NotificationStream {
                 }
                 events = tail.next() => match events {
                     Ok(events) => self.send(outbox, &events, progress).await?,
-                    Err(Failure::Gone) => return Err(End::Planned),
+                    Err(Failure::Gone | Failure::Elsewhere { .. }) => return Err(End::Planned),
                     Err(failure) => return Err(End::Failed(failure.into())),
                 },
             }

@@ -254,7 +254,7 @@ impl Receiver {
             }
             match failure {
                 // The session moved, or was deleted.
-                Failure::Gone | Failure::SessionNotFound(_) => return,
+                Failure::Gone | Failure::Elsewhere { .. } | Failure::SessionNotFound(_) => return,
                 // Notifications that were compacted before the receiver accepted them are lost.
                 Failure::Refused(Rejection::HistoryCompacted { oldest, .. }) => {
                     tracing::warn!(session = %self.handle.id(), %oldest, "a webhook missed what was compacted");

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{
     connection::{Connection, Parameter},
     job::{BatchTask, BatchWrite, Verdict},
-    query::{self, number_at, sequence_at, session_at, thread_at, uuids},
+    query::{self, is_owned_at, number_at, sequence_at, session_at, thread_at, uuids},
     sql::Statement,
     transcript::{self, Addition},
 };
@@ -22,17 +22,22 @@ use crate::store::{
     checksum,
     columns::{integer, millis},
     error::{AppendError, Invalid, Refusal},
+    member::MemberId,
 };
 
 /// Writes batches of different sessions and sets their outcomes.
 ///
 /// # Errors
 /// Errors of the database.
-pub(super) async fn write(connection: &Connection, tasks: &mut [&mut BatchTask]) -> Result<Verdict, SqlError> {
+pub(super) async fn write(
+    connection: &Connection,
+    member: MemberId,
+    tasks: &mut [&mut BatchTask],
+) -> Result<Verdict, SqlError> {
     let (moved, new_keys, created) = try_join!(
-        move_heads(connection, tasks),
+        move_heads(connection, member, tasks),
         store_keys(connection, tasks),
-        insert_sessions(connection, tasks),
+        insert_sessions(connection, member, tasks),
     )?;
     let has_new_key = |work: &BatchWrite| work.key().is_none() || new_keys.contains(&work.batch.session);
     for task in &mut *tasks {
@@ -44,13 +49,13 @@ pub(super) async fn write(connection: &Connection, tasks: &mut [&mut BatchTask])
     let rejected = selected(tasks, |task| task.outcome.is_none() && has_new_key(&task.work));
     // The statements are sent together and in this order.
     let (heads, threads, (), (), (), (), ()) = try_join!(
-        heads(connection, &rejected),
+        heads(connection, member, &rejected),
         insert_threads(connection, &accepted),
         insert_records(connection, &accepted),
         insert_marks(connection, &accepted),
         insert_contents(connection, &accepted),
         put_requests(connection, &accepted),
-        add_entries(connection, &accepted),
+        add_entries(connection, member, &accepted),
     )?;
     let mut verdict = Verdict::Keep;
     for task in tasks {
@@ -86,18 +91,24 @@ fn selected<'a>(tasks: &'a [&mut BatchTask], is_selected: impl Fn(&BatchTask) ->
 }
 
 /// Returns why a batch was rejected. The writer of a session's first batch owns no session yet.
-fn rejection(work: &BatchWrite, head: Option<&(Sequence, Epoch)>) -> AppendError {
-    match head {
+fn rejection(work: &BatchWrite, present: Option<&Present>) -> AppendError {
+    match present {
         None => AppendError::NotFound {
             session: work.batch.session,
         },
-        Some(&(_, current)) if work.is_append() && current != work.batch.epoch => AppendError::Fenced { current },
-        Some(&(actual, _)) => AppendError::Mismatch { actual },
+        Some(&Present { epoch, is_owned, .. }) if work.is_append() && (epoch != work.batch.epoch || !is_owned) => {
+            AppendError::Fenced { current: epoch }
+        }
+        Some(&Present { head, .. }) => AppendError::Mismatch { actual: head },
     }
 }
 
 /// Moves the heads of the sessions whose writer owns them and has seen their head. Returns those sessions.
-async fn move_heads(connection: &Connection, tasks: &[&mut BatchTask]) -> Result<HashSet<SessionId>, SqlError> {
+async fn move_heads(
+    connection: &Connection,
+    member: MemberId,
+    tasks: &[&mut BatchTask],
+) -> Result<HashSet<SessionId>, SqlError> {
     let batches = selected(tasks, |task| task.work.is_append());
     if batches.is_empty() {
         return Ok(HashSet::new());
@@ -108,7 +119,10 @@ async fn move_heads(connection: &Connection, tasks: &[&mut BatchTask]) -> Result
     let after = column(&batches, |batch| integer(batch.head_after().get()));
     let due = column(&batches, |batch| batch.due.map(millis));
     let rows = connection
-        .query(Statement::MoveHeads, &[&sessions, &expected, &epochs, &after, &due])
+        .query(
+            Statement::MoveHeads,
+            &[&sessions, &expected, &epochs, &after, &due, &member.as_uuid()],
+        )
         .await?;
     rows.iter().map(|row| session_at(row, 0)).collect()
 }
@@ -152,7 +166,11 @@ async fn existing(connection: &Connection, key: &CreationKey) -> Result<Result<C
 }
 
 /// Inserts the sessions that do not exist and whose keys are stored for them. Returns those sessions.
-async fn insert_sessions(connection: &Connection, tasks: &[&mut BatchTask]) -> Result<HashSet<SessionId>, SqlError> {
+async fn insert_sessions(
+    connection: &Connection,
+    member: MemberId,
+    tasks: &[&mut BatchTask],
+) -> Result<HashSet<SessionId>, SqlError> {
     let new: Vec<&BatchWrite> = tasks
         .iter()
         .map(|task| &task.work)
@@ -170,22 +188,39 @@ async fn insert_sessions(connection: &Connection, tasks: &[&mut BatchTask]) -> R
     let rows = connection
         .query(
             Statement::InsertSessions,
-            &[&sessions, &heads, &epochs, &due, &creators, &ids],
+            &[&sessions, &heads, &epochs, &due, &creators, &ids, &member.as_uuid()],
         )
         .await?;
     rows.iter().map(|row| session_at(row, 0)).collect()
 }
 
-/// Returns the heads and epochs of sessions.
-async fn heads(connection: &Connection, batches: &[&Batch]) -> Result<HashMap<SessionId, (Sequence, Epoch)>, SqlError> {
+/// Where a session ends, and who may write to it.
+struct Present {
+    head: Sequence,
+    epoch: Epoch,
+    is_owned: bool,
+}
+
+/// Returns the present state of sessions.
+async fn heads(
+    connection: &Connection,
+    member: MemberId,
+    batches: &[&Batch],
+) -> Result<HashMap<SessionId, Present>, SqlError> {
     if batches.is_empty() {
         return Ok(HashMap::new());
     }
-    let rows = connection.query(Statement::Heads, &[&session_column(batches)]).await?;
+    let rows = connection
+        .query(Statement::Heads, &[&session_column(batches), &member.as_uuid()])
+        .await?;
     rows.iter()
         .map(|row| {
-            let (head, epoch) = (sequence_at(row, 1)?, Epoch::new(number_at(row, 2)?));
-            Ok((session_at(row, 0)?, (head, epoch)))
+            let present = Present {
+                head: sequence_at(row, 1)?,
+                epoch: Epoch::new(number_at(row, 2)?),
+                is_owned: is_owned_at(row, 3)?,
+            };
+            Ok((session_at(row, 0)?, present))
         })
         .collect()
 }
@@ -301,7 +336,7 @@ async fn put_requests(connection: &Connection, batches: &[&Batch]) -> Result<(),
 }
 
 /// Adds the entries that records add to transcripts. They are the supervisor's and short.
-async fn add_entries(connection: &Connection, batches: &[&Batch]) -> Result<(), SqlError> {
+async fn add_entries(connection: &Connection, member: MemberId, batches: &[&Batch]) -> Result<(), SqlError> {
     let additions = items(batches, |batch| &batch.entries).into_iter();
     let additions: Vec<_> = additions
         .map(|(session, (thread, entry))| Addition {
@@ -311,7 +346,7 @@ async fn add_entries(connection: &Connection, batches: &[&Batch]) -> Result<(), 
             session_bytes: u64::MAX,
         })
         .collect();
-    transcript::add(connection, &additions).await?;
+    transcript::add(connection, member, &additions).await?;
     Ok(())
 }
 

@@ -3,27 +3,31 @@
 use bytes::Bytes;
 use futures::try_join;
 use supervisor_core::{
-    ids::{Sequence, SessionId, ThreadId},
+    ids::{Epoch, Sequence, SessionId, ThreadId},
     time::UnixMillis,
 };
 use tokio_postgres::Error as SqlError;
+use uuid::Uuid;
 
 use super::{
     connection::{Connection, Parameter},
-    query::{head_at, number_at, sequence_at, uuids},
+    query::{head_at, is_owned_at, number_at, sequence_at, uuids},
     sql::Statement,
 };
 use crate::store::{
     batch::{CursorKey, Evidence, Head, MarkKind, Snapshot},
     checksum,
     columns::{bound, cursor_session, integer, millis},
-    error::{Invalid, WriteError},
+    error::{Invalid, Refusal, WriteError},
     limits::{MAX_COMPACTED, MAX_FORGOTTEN},
+    member::{Claim, MemberId},
 };
 
-/// A write other than a batch. Its result is a number: the new epoch, how many rows are gone, or nothing (0).
+/// A write other than a batch.
 pub(super) enum Change {
     Claim(SessionId),
+    Release(SessionId, Epoch),
+    HandOver(SessionId, Epoch, MemberId),
     PutSnapshot(SessionId, Snapshot),
     Compact(SessionId, Sequence, Evidence),
     PutSummary(SessionId, Sequence, Bytes),
@@ -32,11 +36,21 @@ pub(super) enum Change {
     ForgetRequests(UnixMillis),
 }
 
+/// The result of a change.
+pub(super) enum Changed {
+    /// The result of a claim.
+    Claim(Claim),
+    /// How many rows are gone, or nothing (0).
+    Rows(u64),
+}
+
 impl Change {
     /// Returns the session that it changes.
     pub(super) fn session(&self) -> Option<SessionId> {
         match self {
             Self::Claim(session)
+            | Self::Release(session, _)
+            | Self::HandOver(session, ..)
             | Self::PutSnapshot(session, _)
             | Self::Compact(session, ..)
             | Self::PutSummary(session, ..)
@@ -46,10 +60,11 @@ impl Change {
         }
     }
 
-    /// Returns the session that has to exist and is locked first. The first statement of the other changes locks it.
+    /// Returns the session that has to exist, and to belong to this process, and is locked first. The first statement of
+    /// the other changes locks it.
     fn locked(&self) -> Option<SessionId> {
         match self {
-            Self::Claim(_) | Self::DeleteSession(..) => None,
+            Self::Claim(_) | Self::Release(..) | Self::HandOver(..) => None,
             _ => self.session(),
         }
     }
@@ -59,17 +74,39 @@ impl Change {
 ///
 /// # Errors
 /// Errors of the database.
-pub(super) async fn apply(connection: &Connection, change: &Change) -> Result<Result<u64, WriteError>, SqlError> {
-    // Locked, so that the session is not deleted in the meantime.
+pub(super) async fn apply(
+    connection: &Connection,
+    member: MemberId,
+    change: &Change,
+) -> Result<Result<Changed, WriteError>, SqlError> {
+    // Locked, so that the session is neither deleted nor claimed in the meantime.
     let head = match change.locked() {
-        Some(session) => match lock(connection, session).await? {
-            Some(head) => head.sequence,
+        Some(session) => match lock(connection, member, session).await? {
+            Some((head, true)) => head.sequence,
+            Some((head, false)) => return Ok(Err(WriteError::Fenced { current: head.epoch })),
+            None if matches!(change, Change::DeleteSession(..)) => return Ok(Ok(Changed::Rows(0))),
             None => return Ok(Err(WriteError::NotFound { session })),
         },
         None => Sequence::ZERO,
     };
-    match change {
-        Change::Claim(session) => claim(connection, *session).await,
+    let rows = match change {
+        Change::Claim(session) => {
+            let claim = claim(connection, member, *session).await?;
+            return Ok(claim.map(Changed::Claim));
+        }
+        Change::Release(session, epoch) => {
+            let parameters: [Parameter<'_>; 3] = [&session.as_uuid(), &member.as_uuid(), &integer(epoch.get())];
+            connection.execute(Statement::Release, &parameters).await.map(Ok)
+        }
+        Change::HandOver(session, epoch, to) => {
+            let parameters: [Parameter<'_>; 4] = [
+                &session.as_uuid(),
+                &member.as_uuid(),
+                &integer(epoch.get()),
+                &to.as_uuid(),
+            ];
+            connection.execute(Statement::HandOver, &parameters).await.map(Ok)
+        }
         Change::DeleteSession(session, threads) => delete_session(connection, *session, threads).await.map(Ok),
         Change::PutSnapshot(session, snapshot) => put_snapshot(connection, *session, head, snapshot).await,
         Change::Compact(session, until, evidence) => compact(connection, *session, *until, evidence).await,
@@ -82,23 +119,37 @@ pub(super) async fn apply(connection: &Connection, change: &Change) -> Result<Re
         }
         Change::PutCursor(key, value) => put_cursor(connection, key, value.as_ref()).await.map(Ok),
         Change::ForgetRequests(now) => forget_requests(connection, *now).await.map(Ok),
-    }
+    };
+    Ok(rows?.map(Changed::Rows))
 }
 
-async fn lock(connection: &Connection, session: SessionId) -> Result<Option<Head>, SqlError> {
-    let row = connection
-        .query_first(Statement::LockSession, &[&session.as_uuid()])
-        .await?;
-    row.as_ref().map(head_at).transpose()
+/// Returns where a session ends and whether the member owns it.
+async fn lock(connection: &Connection, member: MemberId, session: SessionId) -> Result<Option<(Head, bool)>, SqlError> {
+    let parameters: [Parameter<'_>; 2] = [&session.as_uuid(), &member.as_uuid()];
+    let Some(row) = connection.query_first(Statement::LockSession, &parameters).await? else {
+        return Ok(None);
+    };
+    Ok(Some((head_at(&row)?, is_owned_at(&row, 4)?)))
 }
 
-/// Raises a session's epoch.
-async fn claim(connection: &Connection, session: SessionId) -> Result<Result<u64, WriteError>, SqlError> {
-    let row = connection.query_first(Statement::Claim, &[&session.as_uuid()]).await?;
-    match row {
-        Some(row) => number_at(&row, 0).map(Ok),
-        None => Ok(Err(WriteError::NotFound { session })),
+/// Takes over a session that no other member owns.
+async fn claim(
+    connection: &Connection,
+    member: MemberId,
+    session: SessionId,
+) -> Result<Result<Claim, WriteError>, SqlError> {
+    let parameters: [Parameter<'_>; 2] = [&session.as_uuid(), &member.as_uuid()];
+    if let Some(row) = connection.query_first(Statement::Claim, &parameters).await? {
+        return Ok(Ok(Claim::Granted(Epoch::new(number_at(&row, 0)?))));
     }
+    let Some(row) = connection.query_first(Statement::Owner, &parameters[..1]).await? else {
+        return Ok(Err(WriteError::NotFound { session }));
+    };
+    let (owner, is_member): (Option<Uuid>, bool) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(match owner.map(MemberId::from_uuid) {
+        Some(owner) if is_member && owner != member => Ok(Claim::OwnedBy(owner)),
+        Some(_) | None => Err(Refusal::NotMember.into()),
+    })
 }
 
 /// Stores a snapshot unless a newer one is stored.

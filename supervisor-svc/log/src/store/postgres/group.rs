@@ -18,6 +18,7 @@ use super::{
     sql::{BEGIN, Statement},
     transcript::{self, Addition},
 };
+use crate::store::member::MemberId;
 
 /// Data that a write changes. Two writes with the same data are done one after the other.
 #[derive(PartialEq, Eq, Hash)]
@@ -59,6 +60,7 @@ fn rounds(jobs: &[Job]) -> Vec<usize> {
 pub(super) async fn work(
     connection: &Connection,
     lane: Uuid,
+    member: MemberId,
     number: i64,
     jobs: &mut [Job],
 ) -> Result<Verdict, SqlError> {
@@ -70,11 +72,11 @@ pub(super) async fn work(
         )
     };
     // Sent together: `begin` is polled first.
-    let (((), advanced), verdict) = try_join!(begin, write(connection, jobs))?;
+    let (((), advanced), verdict) = try_join!(begin, write(connection, member, jobs))?;
     Ok(if advanced == 0 { Verdict::Behind } else { verdict })
 }
 
-async fn write(connection: &Connection, jobs: &mut [Job]) -> Result<Verdict, SqlError> {
+async fn write(connection: &Connection, member: MemberId, jobs: &mut [Job]) -> Result<Verdict, SqlError> {
     let rounds = rounds(jobs);
     let last = rounds.iter().copied().max().unwrap_or(0);
     for round in 0..=last {
@@ -86,18 +88,22 @@ async fn write(connection: &Connection, jobs: &mut [Job]) -> Result<Verdict, Sql
                 Job::Change(task) => changes.push(task),
             }
         }
-        if batches::write(connection, &mut batches).await? == Verdict::Undo {
+        if batches::write(connection, member, &mut batches).await? == Verdict::Undo {
             return Ok(Verdict::Undo);
         }
-        add_entries(connection, &mut entries).await?;
+        add_entries(connection, member, &mut entries).await?;
         for task in changes {
-            task.outcome = Some(change::apply(connection, &task.work).await?);
+            task.outcome = Some(change::apply(connection, member, &task.work).await?);
         }
     }
     Ok(Verdict::Keep)
 }
 
-async fn add_entries(connection: &Connection, tasks: &mut [&mut EntriesTask]) -> Result<(), SqlError> {
+async fn add_entries(
+    connection: &Connection,
+    member: MemberId,
+    tasks: &mut [&mut EntriesTask],
+) -> Result<(), SqlError> {
     let additions: Vec<_> = tasks
         .iter()
         .map(|task| Addition {
@@ -107,7 +113,7 @@ async fn add_entries(connection: &Connection, tasks: &mut [&mut EntriesTask]) ->
             session_bytes: task.work.session_bytes,
         })
         .collect();
-    let added = transcript::add(connection, &additions).await?;
+    let added = transcript::add(connection, member, &additions).await?;
     for (task, added) in tasks.iter_mut().zip(added) {
         task.outcome = Some(added);
     }

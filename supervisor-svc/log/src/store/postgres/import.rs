@@ -99,10 +99,11 @@ async fn copy_table(
     Ok(())
 }
 
-/// Returns the columns of a table with their types.
+/// Returns the columns of a table with their types. A copied session has no owner.
 async fn columns(connection: &Connection, table: &str) -> Result<Vec<(String, Type)>, SqlError> {
     let rows = connection.query(Statement::Columns, &[&table]).await?;
     rows.iter()
+        .filter(|row| !matches!(row.try_get(0), Ok("owner")))
         .map(|row| {
             let kind = match row.try_get(1)? {
                 "uuid" => Type::UUID,

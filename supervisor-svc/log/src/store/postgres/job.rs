@@ -2,7 +2,7 @@
 
 use supervisor_core::transcript::TranscriptSource;
 
-use super::change::Change;
+use super::change::{Change, Changed};
 use crate::store::{
     batch::{Batch, Created, CreationKey},
     error::{AppendError, WriteError},
@@ -63,7 +63,7 @@ pub(super) struct EntriesWrite {
 
 pub(super) type BatchTask = Task<BatchWrite, Created, AppendError>;
 pub(super) type EntriesTask = Task<EntriesWrite, Option<u64>, WriteError>;
-pub(super) type ChangeTask = Task<Change, u64, WriteError>;
+pub(super) type ChangeTask = Task<Change, Changed, WriteError>;
 
 /// One write.
 pub(super) enum Job {

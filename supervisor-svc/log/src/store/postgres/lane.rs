@@ -33,6 +33,7 @@ use crate::store::{
     columns::integer,
     error::{PostgresError, Refusal, WriteError},
     limits::{DATABASE_TIMEOUT, RETRY_TIMEOUT},
+    member::MemberId,
     queue::{Ending, Inbox, Queued as _, commit_durations},
 };
 
@@ -65,6 +66,7 @@ enum Attempt {
 /// A lane with its connection, if it has one.
 pub(super) struct Lane {
     id: Uuid,
+    member: MemberId,
     options: Arc<PostgresOptions>,
     connection: Option<Connection>,
     /// The number of the last commit.
@@ -81,6 +83,7 @@ impl Lane {
     /// See [`PostgresError`].
     pub(super) async fn open(
         options: Arc<PostgresOptions>,
+        member: MemberId,
         inbox: Inbox<Job>,
         shared: Arc<Shared>,
     ) -> Result<Self, PostgresError> {
@@ -89,6 +92,7 @@ impl Lane {
         connection.execute(Statement::StartLane, &[&id]).await?;
         Ok(Self {
             id,
+            member,
             options,
             connection: Some(connection),
             committed: 0,
@@ -191,7 +195,7 @@ impl Lane {
             },
         };
         let number = self.committed + 1;
-        let work = group::work(&connection, self.id, integer(number), jobs);
+        let work = group::work(&connection, self.id, self.member, integer(number), jobs);
         let verdict = match timeout(DATABASE_TIMEOUT, Box::pin(work)).await {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(error)) => return self.failed(connection, &error).await,

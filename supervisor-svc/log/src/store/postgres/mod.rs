@@ -1,7 +1,8 @@
 //! The engine for PostgreSQL: a few writing lanes and a few reading connections.
 //!
-//! All writes and reads go to the primary. The fence of an append is the epoch in the session's row, which the
-//! transaction of the append compares and locks.
+//! All writes and reads go to the primary. The fence of an append is the owner and the epoch in the session's row, which
+//! the transaction of the append compares and locks. Members beat on the reading connections, so that a large write does
+//! not delay a beat.
 
 mod batches;
 mod change;
@@ -33,7 +34,7 @@ use uuid::Uuid;
 pub(crate) use self::import::import;
 pub use self::options::PostgresOptions;
 use self::{
-    change::Change,
+    change::{Change, Changed},
     job::{BatchKind, BatchWrite, EntriesWrite},
     readers::Readers,
     writer::Writer,
@@ -45,6 +46,7 @@ use crate::store::{
         SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
     error::{AppendError, OpenError, ReadError, WriteError},
+    member::{Beat, Claim, Member, MemberId, NewMember},
     queue::outcome,
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
 };
@@ -62,6 +64,7 @@ pub struct PostgresStore {
     readers: Readers,
     writer: Writer,
     log_id: Uuid,
+    member: MemberId,
 }
 
 impl PostgresStore {
@@ -72,11 +75,13 @@ impl PostgresStore {
     pub async fn open(options: PostgresOptions) -> Result<Self, OpenError> {
         let options = Arc::new(options);
         let log_id = schema::prepare(&options).await?;
-        let writer = Writer::start(Arc::clone(&options)).await?;
+        let member = MemberId::new_random();
+        let writer = Writer::start(Arc::clone(&options), member).await?;
         Ok(Self {
             readers: Readers::open(options).await?,
             writer,
             log_id,
+            member,
         })
     }
 
@@ -86,6 +91,14 @@ impl PostgresStore {
     /// See [`OpenError`].
     pub async fn migrate(options: &PostgresOptions) -> Result<(), OpenError> {
         schema::prepare(options).await.map(drop)
+    }
+
+    /// Makes a change and returns the number of rows that are gone.
+    async fn change(&self, weight: usize, work: Change) -> Result<u64, WriteError> {
+        match self.writer.change(weight, work).await? {
+            Changed::Rows(rows) => Ok(rows),
+            Changed::Claim(_) => Ok(0),
+        }
     }
 
     fn write_batch(&self, kind: BatchKind, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>> {
@@ -115,16 +128,66 @@ impl EventStore for PostgresStore {
         })
     }
 
-    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Epoch, WriteError>> {
-        Box::pin(async move { self.writer.change(0, Change::Claim(session)).await.map(Epoch::new) })
+    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {
+        Box::pin(async move {
+            match self.writer.change(0, Change::Claim(session)).await? {
+                Changed::Claim(claim) => Ok(claim),
+                Changed::Rows(_) => Err(WriteError::NotFound { session }),
+            }
+        })
+    }
+
+    fn release(&self, session: SessionId, epoch: Epoch) -> BoxFuture<'_, Result<(), WriteError>> {
+        Box::pin(async move { self.change(0, Change::Release(session, epoch)).await.map(drop) })
+    }
+
+    fn hand_over(&self, session: SessionId, epoch: Epoch, to: MemberId) -> BoxFuture<'_, Result<bool, WriteError>> {
+        Box::pin(async move { Ok(self.change(0, Change::HandOver(session, epoch, to)).await? > 0) })
+    }
+
+    fn member(&self) -> MemberId {
+        self.member
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn join(&self, member: NewMember) -> BoxFuture<'_, Result<(), ReadError>> {
+        let id = self.member;
+        Box::pin(self.readers.run(move |connection| {
+            let member = member.clone();
+            Box::pin(async move { query::join(connection, id, &member).await })
+        }))
+    }
+
+    fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<Option<Vec<Member>>, ReadError>> {
+        let id = self.member;
+        Box::pin(
+            self.readers
+                .run(move |connection| Box::pin(query::beat(connection, id, beat))),
+        )
+    }
+
+    fn agree(&self, key: &'static str, proposal: String) -> BoxFuture<'_, Result<String, ReadError>> {
+        Box::pin(self.readers.run(move |connection| {
+            let proposal = proposal.clone();
+            Box::pin(async move { query::agree(connection, key, &proposal).await })
+        }))
+    }
+
+    fn remove_member(&self, member: MemberId, beats: u64) -> BoxFuture<'_, Result<bool, ReadError>> {
+        Box::pin(
+            self.readers
+                .run(move |connection| Box::pin(query::remove_member(connection, member, beats))),
+        )
     }
 
     fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
             check_snapshot(&snapshot)?;
             let weight = snapshot.bytes.len();
-            self.writer
-                .change(weight, Change::PutSnapshot(session, snapshot))
+            self.change(weight, Change::PutSnapshot(session, snapshot))
                 .await
                 .map(drop)
         })
@@ -136,7 +199,7 @@ impl EventStore for PostgresStore {
         until: Sequence,
         evidence: Evidence,
     ) -> BoxFuture<'_, Result<u64, WriteError>> {
-        Box::pin(self.writer.change(0, Change::Compact(session, until, evidence)))
+        Box::pin(self.change(0, Change::Compact(session, until, evidence)))
     }
 
     fn put_summary(
@@ -148,8 +211,7 @@ impl EventStore for PostgresStore {
         Box::pin(async move {
             check_summary(&bytes)?;
             let weight = bytes.len();
-            self.writer
-                .change(weight, Change::PutSummary(session, sequence, bytes))
+            self.change(weight, Change::PutSummary(session, sequence, bytes))
                 .await
                 .map(drop)
         })
@@ -159,22 +221,19 @@ impl EventStore for PostgresStore {
         Box::pin(async move {
             check_cursor(&key, value.as_ref())?;
             let weight = key.name.len() + value.as_ref().map_or(0, Bytes::len);
-            self.writer
-                .change(weight, Change::PutCursor(key, value))
-                .await
-                .map(drop)
+            self.change(weight, Change::PutCursor(key, value)).await.map(drop)
         })
     }
 
     fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> BoxFuture<'_, Result<bool, WriteError>> {
         Box::pin(async move {
-            let found = self.writer.change(0, Change::DeleteSession(session, threads)).await?;
+            let found = self.change(0, Change::DeleteSession(session, threads)).await?;
             Ok(found > 0)
         })
     }
 
     fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>> {
-        Box::pin(self.writer.change(0, Change::ForgetRequests(now)))
+        Box::pin(self.change(0, Change::ForgetRequests(now)))
     }
 
     fn append_transcript(
@@ -321,7 +380,7 @@ impl EventStore for PostgresStore {
     ) -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>> {
         Box::pin(
             self.readers
-                .run(move |connection| Box::pin(query::summaries(connection, before, limit))),
+                .run(move |connection| Box::pin(query::summaries(connection, self.member, before, limit))),
         )
     }
 
@@ -333,7 +392,7 @@ impl EventStore for PostgresStore {
     ) -> BoxFuture<'_, Result<Vec<Due>, ReadError>> {
         Box::pin(
             self.readers
-                .run(move |connection| Box::pin(query::due_before(connection, time, after, limit))),
+                .run(move |connection| Box::pin(query::due_before(connection, self.member, time, after, limit))),
         )
     }
 

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 
 use bytes::Bytes;
+use futures::try_join;
 use supervisor_core::{
     ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
     time::UnixMillis,
@@ -13,7 +14,10 @@ use tokio_postgres::{
 };
 use uuid::Uuid;
 
-use super::{connection::Connection, sql::Statement};
+use super::{
+    connection::{Connection, Parameter},
+    sql::Statement,
+};
 use crate::store::{
     batch::{
         Creation, CursorKey, Due, Head, MarkKind, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
@@ -22,6 +26,7 @@ use crate::store::{
     columns::{cursor_session, integer, millis, page},
     error::{ReadError, Side},
     limits::MAX_PAGE,
+    member::{Beat, Member, MemberId, MemberState, NewMember},
 };
 
 /// The error of a query.
@@ -100,6 +105,12 @@ pub(super) fn optional_digest_at(row: &Row, column: usize) -> Result<Option<Dige
 /// Reads a checksum. Its column has the same bits as a signed number.
 pub(super) fn crc_at(row: &Row, column: usize) -> Result<u32, SqlError> {
     row.try_get(column).map(i32::cast_unsigned)
+}
+
+/// Reads whether a session belongs to this process. A session without an owner does not.
+pub(super) fn is_owned_at(row: &Row, column: usize) -> Result<bool, SqlError> {
+    let is_owned: Option<bool> = row.try_get(column)?;
+    Ok(is_owned == Some(true))
 }
 
 pub(super) fn head_at(row: &Row) -> Result<Head, SqlError> {
@@ -334,13 +345,18 @@ pub(super) async fn sessions(
 /// Returns a page of sessions with the summary of each, without loading the sessions.
 pub(super) async fn summaries(
     connection: &Connection,
+    member: MemberId,
     before: Option<SessionId>,
     limit: usize,
 ) -> Result<Vec<SessionEntry>, QueryError> {
-    let limit = page(limit);
+    let (limit, member) = (page(limit), member.as_uuid());
     let rows = match before.map(SessionId::as_uuid) {
-        None => connection.query(Statement::Summaries, &[&limit]).await?,
-        Some(before) => connection.query(Statement::SummariesBefore, &[&limit, &before]).await?,
+        None => connection.query(Statement::Summaries, &[&limit, &member]).await?,
+        Some(before) => {
+            connection
+                .query(Statement::SummariesBefore, &[&limit, &member, &before])
+                .await?
+        }
     };
     rows.iter()
         .map(|row| {
@@ -348,6 +364,7 @@ pub(super) async fn summaries(
                 session: session_at(row, 0)?,
                 head: sequence_at(row, 1)?,
                 summary: optional_bytes_at(row, 2)?,
+                owner: row.try_get::<_, Option<Uuid>>(3)?.map(MemberId::from_uuid),
             })
         })
         .collect()
@@ -356,17 +373,18 @@ pub(super) async fn summaries(
 /// A page of sessions that are due.
 pub(super) async fn due_before(
     connection: &Connection,
+    member: MemberId,
     time: UnixMillis,
     after: Option<Due>,
     limit: usize,
 ) -> Result<Vec<Due>, QueryError> {
-    let (time, limit) = (millis(time), page(limit));
+    let (time, limit, member) = (millis(time), page(limit), member.as_uuid());
     let rows = match after {
-        None => connection.query(Statement::Due, &[&time, &limit]).await?,
+        None => connection.query(Statement::Due, &[&time, &limit, &member]).await?,
         Some(Due { at, session }) => {
             let after = (millis(at), session.as_uuid());
             connection
-                .query(Statement::DueAfter, &[&time, &limit, &after.0, &after.1])
+                .query(Statement::DueAfter, &[&time, &limit, &member, &after.0, &after.1])
                 .await?
         }
     };
@@ -387,6 +405,71 @@ pub(super) async fn cursor(connection: &Connection, key: &CursorKey) -> Result<O
         .query_first(Statement::Cursor, &[&parameters.0, &parameters.1])
         .await?;
     Ok(row.map(|row| bytes_at(&row, 0)).transpose()?)
+}
+
+/// Makes a process a member.
+pub(super) async fn join(connection: &Connection, member: MemberId, new: &NewMember) -> Result<(), QueryError> {
+    let id = member.as_uuid();
+    connection.execute(Statement::RemoveNamesake, &[&id, &new.name]).await?;
+    connection
+        .execute(Statement::Join, &[&id, &new.name, &new.address, &new.release])
+        .await?;
+    Ok(())
+}
+
+/// Counts a beat of a member and returns all members; `None` if it was removed.
+pub(super) async fn beat(
+    connection: &Connection,
+    member: MemberId,
+    beat: Beat,
+) -> Result<Option<Vec<Member>>, QueryError> {
+    let (state, sessions, runners) = (beat.state as i16, integer(beat.sessions), integer(beat.runners));
+    let parameters: [Parameter<'_>; 4] = [&member.as_uuid(), &state, &sessions, &runners];
+    // Sent together.
+    let (updated, rows) = try_join!(
+        connection.execute(Statement::Beat, &parameters),
+        connection.query(Statement::Members, &[])
+    )?;
+    if updated == 0 {
+        return Ok(None);
+    }
+    let members: Result<_, SqlError> = rows.iter().map(member_at).collect();
+    Ok(Some(members?))
+}
+
+/// Removes a member that has not beaten since then.
+pub(super) async fn remove_member(connection: &Connection, member: MemberId, beats: u64) -> Result<bool, QueryError> {
+    let parameters: [Parameter<'_>; 2] = [&member.as_uuid(), &integer(beats)];
+    Ok(connection.execute(Statement::RemoveMember, &parameters).await? > 0)
+}
+
+/// Stores a value unless one is stored, and returns the stored one.
+pub(super) async fn agree(connection: &Connection, key: &str, proposal: &str) -> Result<String, QueryError> {
+    connection.execute(Statement::PutMeta, &[&key, &proposal]).await?;
+    let row = connection.query_first(Statement::Meta, &[&key]).await?;
+    Ok(row.map_or_else(|| Ok(proposal.to_owned()), |row| row.try_get(0))?)
+}
+
+fn member_at(row: &Row) -> Result<Member, SqlError> {
+    let state: i16 = row.try_get(4)?;
+    Ok(Member {
+        id: MemberId::from_uuid(row.try_get(0)?),
+        info: NewMember {
+            name: row.try_get(1)?,
+            address: row.try_get(2)?,
+            release: row.try_get(3)?,
+        },
+        last: Beat {
+            state: if state == MemberState::Active as i16 {
+                MemberState::Active
+            } else {
+                MemberState::Leaving
+            },
+            sessions: number_at(row, 6)?,
+            runners: number_at(row, 7)?,
+        },
+        beats: number_at(row, 5)?,
+    })
 }
 
 /// Returns a column of ids.

@@ -115,7 +115,7 @@ async fn create_tables(connection: &Connection) -> Result<(), PostgresError> {
 /// Returns the log's id, which is assigned when the log is first opened.
 async fn log_id(connection: &Connection) -> Result<Uuid, PostgresError> {
     let new = Uuid::new_v4().to_string();
-    connection.query(Statement::PutLogId, &[&new]).await?;
+    connection.query(Statement::PutMeta, &[&"log_id", &new]).await?;
     let rows = connection.query(Statement::Meta, &[&"log_id"]).await?;
     let value: String = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or_default();
     Uuid::parse_str(&value).map_err(|_| PostgresError::Meta { key: "log_id", value })

@@ -23,13 +23,17 @@ pub(super) const ROLLBACK: &str = "ROLLBACK";
 /// Creates the tables. Each step is one statement that can be repeated.
 ///
 /// `sessions` is the only table with many updates: its pages have room for new versions of a row. `lanes` has a row for
-/// each writing connection of a process, with the number of its last commit. `threads` has no index by session, which
+/// each writing connection of a process, with the number of its last commit. `members` has a row for each process; a session
+/// whose `owner` has no row there has no owner. `threads` has no index by session, which
 /// every spawn would write: callers that delete a session list its threads.
-pub(super) const SCHEMA: [&str; 21] = [
+pub(super) const SCHEMA: [&str; 22] = [
     "CREATE TABLE IF NOT EXISTS meta (key text PRIMARY KEY, value text NOT NULL)",
     "CREATE TABLE IF NOT EXISTS lanes (lane uuid PRIMARY KEY, committed int8 NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS members (member uuid PRIMARY KEY, name text NOT NULL, address text NOT NULL, \
+     release text NOT NULL, state int2 NOT NULL, beats int8 NOT NULL, sessions int8 NOT NULL, runners int8 NOT NULL)",
     "CREATE TABLE IF NOT EXISTS sessions (session uuid PRIMARY KEY, head int8 NOT NULL, epoch int8 NOT NULL, due int8, \
-     oldest int8 NOT NULL DEFAULT 0, content_bytes int8 NOT NULL DEFAULT 0, transcript_bytes int8 NOT NULL DEFAULT 0) \
+     oldest int8 NOT NULL DEFAULT 0, content_bytes int8 NOT NULL DEFAULT 0, transcript_bytes int8 NOT NULL DEFAULT 0, \
+     owner uuid) \
      WITH (fillfactor = 60)",
     "CREATE INDEX IF NOT EXISTS sessions_due ON sessions (due, session) WHERE due IS NOT NULL",
     "CREATE TABLE IF NOT EXISTS creations (creator bytea NOT NULL, request_id bytea NOT NULL, hash bytea NOT NULL, \
@@ -92,7 +96,7 @@ statements! {
     Meta(TEXT) = "SELECT value FROM meta WHERE key = $1";
     PutVersion(TEXT) = "INSERT INTO meta (key, value) VALUES ('schema_version', $1) ON CONFLICT (key) \
         DO UPDATE SET value = excluded.value";
-    PutLogId(TEXT) = "INSERT INTO meta (key, value) VALUES ('log_id', $1) ON CONFLICT (key) DO NOTHING";
+    PutMeta(TEXT, TEXT) = "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING";
     Settings() = "SELECT name, setting FROM pg_settings \
         WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names', \
         'server_version_num')";
@@ -105,20 +109,30 @@ statements! {
     Settle(UUID) = "UPDATE lanes SET committed = committed WHERE lane = $1 RETURNING committed";
     EndLane(UUID) = "DELETE FROM lanes WHERE lane = $1";
 
+    // Members.
+    RemoveNamesake(UUID, TEXT) = "DELETE FROM members WHERE name = $2 AND member <> $1";
+    Join(UUID, TEXT, TEXT, TEXT) = "INSERT INTO members (member, name, address, release, state, beats, sessions, runners) \
+        VALUES ($1, $2, $3, $4, 1, 0, 0, 0) ON CONFLICT (member) DO UPDATE SET name = excluded.name, \
+        address = excluded.address, release = excluded.release, state = excluded.state";
+    Beat(UUID, INT2, INT8, INT8) =
+        "UPDATE members SET beats = beats + 1, state = $2, sessions = $3, runners = $4 WHERE member = $1";
+    Members() = "SELECT member, name, address, release, state, beats, sessions, runners FROM members ORDER BY name, member";
+    RemoveMember(UUID, INT8) = "DELETE FROM members WHERE member = $1 AND beats = $2";
+
     // Batches.
-    MoveHeads(UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY) =
+    MoveHeads(UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID) =
         "UPDATE sessions AS s SET head = i.after, due = i.due \
         FROM unnest($1, $2, $3, $4, $5) AS i (session, expected, epoch, after, due) WHERE s.session = i.session \
-        AND s.head = i.expected AND s.epoch = i.epoch RETURNING s.session";
-    Heads(UUID_ARRAY) = "SELECT session, head, epoch FROM sessions WHERE session = ANY($1)";
+        AND s.head = i.expected AND s.epoch = i.epoch AND s.owner = $6 RETURNING s.session";
+    Heads(UUID_ARRAY, UUID) = "SELECT session, head, epoch, owner = $2 FROM sessions WHERE session = ANY($1)";
     ForgetExpiredCreations(BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY) =
         "DELETE FROM creations AS c USING unnest($1, $2, $3) AS i (creator, request_id, present) \
         WHERE c.creator = i.creator AND c.request_id = i.request_id AND c.expires <= i.present";
     InsertCreations(BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, UUID_ARRAY, INT8_ARRAY) =
         "INSERT INTO creations (creator, request_id, hash, session, expires) SELECT * FROM unnest($1, $2, $3, $4, $5) \
         ON CONFLICT (creator, request_id) DO NOTHING RETURNING session";
-    InsertSessions(UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY) =
-        "INSERT INTO sessions (session, head, epoch, due) SELECT i.session, i.head, i.epoch, i.due \
+    InsertSessions(UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, UUID) =
+        "INSERT INTO sessions (session, head, epoch, due, owner) SELECT i.session, i.head, i.epoch, i.due, $7 \
         FROM unnest($1, $2, $3, $4, $5, $6) AS i (session, head, epoch, due, creator, request_id) \
         WHERE i.creator IS NULL OR EXISTS (SELECT 1 FROM creations AS c WHERE c.creator = i.creator \
         AND c.request_id = i.request_id AND c.session = i.session) ON CONFLICT (session) DO NOTHING RETURNING session";
@@ -140,8 +154,16 @@ statements! {
         DO UPDATE SET hash = excluded.hash, outcome = excluded.outcome, expires = excluded.expires, crc = excluded.crc";
 
     // Other writes.
-    LockSession(UUID) = "SELECT head, epoch, oldest, content_bytes FROM sessions WHERE session = $1 FOR UPDATE";
-    Claim(UUID) = "UPDATE sessions SET epoch = epoch + 1 WHERE session = $1 RETURNING epoch";
+    LockSession(UUID, UUID) =
+        "SELECT head, epoch, oldest, content_bytes, owner = $2 FROM sessions WHERE session = $1 FOR UPDATE";
+    Claim(UUID, UUID) = "UPDATE sessions SET epoch = epoch + 1, owner = $2 WHERE session = $1 \
+        AND (owner IS NULL OR owner = $2 OR NOT EXISTS (SELECT 1 FROM members WHERE member = owner)) \
+        AND EXISTS (SELECT 1 FROM members WHERE member = $2 AND state = 1) RETURNING epoch";
+    Owner(UUID) = "SELECT s.owner, m.member IS NOT NULL FROM sessions AS s LEFT JOIN members AS m ON m.member = s.owner \
+        WHERE s.session = $1";
+    Release(UUID, UUID, INT8) = "UPDATE sessions SET owner = NULL WHERE session = $1 AND owner = $2 AND epoch = $3";
+    HandOver(UUID, UUID, INT8, UUID) =
+        "UPDATE sessions SET owner = $4, epoch = epoch + 1 WHERE session = $1 AND owner = $2 AND epoch = $3";
     PutSnapshot(UUID, INT8, INT4, BYTEA) =
         "INSERT INTO snapshots (session, sequence, crc, bytes) VALUES ($1, $2, $3, $4) \
         ON CONFLICT (session) DO UPDATE SET sequence = excluded.sequence, crc = excluded.crc, bytes = excluded.bytes \
@@ -181,8 +203,8 @@ statements! {
         FROM creations WHERE expires <= $1 LIMIT $2)";
 
     // Writes to transcripts.
-    LockTranscriptSizes(UUID_ARRAY) = "SELECT session, transcript_bytes FROM sessions \
-        WHERE session = ANY($1) FOR UPDATE";
+    LockTranscriptSizes(UUID_ARRAY, UUID) = "SELECT session, transcript_bytes, epoch, owner = $2 \
+        FROM sessions WHERE session = ANY($1) FOR UPDATE";
     TranscriptHeads(UUID_ARRAY, UUID_ARRAY) =
         "SELECT t.session, t.thread, first, last, bytes, results_dropped, texts_dropped, generation, batch \
         FROM transcripts AS t JOIN unnest($1, $2) AS i (session, thread) ON t.session = i.session \
@@ -234,15 +256,19 @@ statements! {
     SessionOf(UUID) = "SELECT session FROM threads WHERE thread = $1";
     Sessions(INT8) = "SELECT session FROM sessions ORDER BY session LIMIT $1";
     SessionsAfter(INT8, UUID) = "SELECT session FROM sessions WHERE session > $2 ORDER BY session LIMIT $1";
-    Summaries(INT8) = "SELECT s.session, s.head, u.bytes FROM sessions AS s \
-        LEFT JOIN summaries AS u ON u.session = s.session AND u.sequence = s.head ORDER BY s.session DESC LIMIT $1";
-    SummariesBefore(INT8, UUID) = "SELECT s.session, s.head, u.bytes FROM sessions AS s \
-        LEFT JOIN summaries AS u ON u.session = s.session AND u.sequence = s.head WHERE s.session < $2 \
+    Summaries(INT8, UUID) = "SELECT s.session, s.head, u.bytes, m.member FROM sessions AS s \
+        LEFT JOIN summaries AS u ON u.session = s.session AND u.sequence = s.head \
+        LEFT JOIN members AS m ON m.member = s.owner AND m.member <> $2 ORDER BY s.session DESC LIMIT $1";
+    SummariesBefore(INT8, UUID, UUID) = "SELECT s.session, s.head, u.bytes, m.member FROM sessions AS s \
+        LEFT JOIN summaries AS u ON u.session = s.session AND u.sequence = s.head \
+        LEFT JOIN members AS m ON m.member = s.owner AND m.member <> $2 WHERE s.session < $3 \
         ORDER BY s.session DESC LIMIT $1";
-    Due(INT8, INT8) = "SELECT due, session FROM sessions WHERE due IS NOT NULL AND due <= $1 ORDER BY due, session \
-        LIMIT $2";
-    DueAfter(INT8, INT8, INT8, UUID) = "SELECT due, session FROM sessions WHERE due IS NOT NULL AND due <= $1 \
-        AND (due, session) > ($3, $4) ORDER BY due, session LIMIT $2";
+    Due(INT8, INT8, UUID) = "SELECT due, session FROM sessions WHERE due IS NOT NULL AND due <= $1 \
+        AND (owner IS NULL OR owner = $3 OR NOT EXISTS (SELECT 1 FROM members WHERE member = owner)) \
+        ORDER BY due, session LIMIT $2";
+    DueAfter(INT8, INT8, UUID, INT8, UUID) = "SELECT due, session FROM sessions WHERE due IS NOT NULL AND due <= $1 \
+        AND (owner IS NULL OR owner = $3 OR NOT EXISTS (SELECT 1 FROM members WHERE member = owner)) \
+        AND (due, session) > ($4, $5) ORDER BY due, session LIMIT $2";
     Cursor(BYTEA, BYTEA) = "SELECT value FROM cursors WHERE session = $1 AND name = $2";
     Entries(UUID, UUID, INT8, INT8, INT8, INT8) =
         "SELECT number, kind, crc, size, header, CASE WHEN size <= $6 THEN text END, digest \

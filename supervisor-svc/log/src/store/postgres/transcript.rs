@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use futures::try_join;
 use supervisor_core::{
-    ids::{Digest, SessionId, ThreadId},
+    ids::{Digest, Epoch, SessionId, ThreadId},
     transcript::{TranscriptKind, TranscriptSource},
 };
 use tokio_postgres::{Error as SqlError, Row};
@@ -13,7 +13,8 @@ use uuid::Uuid;
 use super::{
     connection::Connection,
     query::{
-        QueryError, bytes_at, crc_at, number_at, optional_bytes_at, optional_digest_at, session_at, thread_at, uuids,
+        QueryError, bytes_at, crc_at, is_owned_at, number_at, optional_bytes_at, optional_digest_at, session_at,
+        thread_at, uuids,
     },
     sql::Statement,
 };
@@ -22,6 +23,7 @@ use crate::store::{
     columns::{bound, integer, page},
     error::{ReadError, Side, WriteError},
     limits::{MAX_DROPPED_TEXTS, MAX_LISTED_TEXT_BYTES, MAX_PAGE, MAX_TRANSCRIPT_BYTES, MAX_TRANSCRIPT_ENTRIES},
+    member::MemberId,
     transcript::{LongText, NewEntry, StoredEntry, TranscriptQuery},
     transcript_head::{EntryRow, TranscriptHead},
 };
@@ -46,20 +48,31 @@ pub(super) type Added = Result<Option<u64>, WriteError>;
 ///
 /// # Errors
 /// Errors of the database.
-pub(super) async fn add(connection: &Connection, additions: &[Addition<'_>]) -> Result<Vec<Added>, SqlError> {
+pub(super) async fn add(
+    connection: &Connection,
+    member: MemberId,
+    additions: &[Addition<'_>],
+) -> Result<Vec<Added>, SqlError> {
     if additions.is_empty() {
         return Ok(Vec::new());
     }
     // The sessions are locked first, so that nothing changes what is read after it.
-    let (mut sizes, mut heads) = try_join!(sizes(connection, additions), heads(connection, additions))?;
+    let (mut sizes, mut heads) = try_join!(sizes(connection, member, additions), heads(connection, additions))?;
     let mut rows = Vec::new();
     let mut results = Vec::with_capacity(additions.len());
     let mut changed = Vec::new();
     for addition in additions {
         let (session, place) = (addition.place.0, addition.place);
-        let Some(size) = sizes.get_mut(&session) else {
-            results.push(Err(WriteError::NotFound { session }));
-            continue;
+        let size = match sizes.get_mut(&session) {
+            Some(Ok(size)) => size,
+            Some(Err(fenced)) => {
+                results.push(Err(fenced.clone()));
+                continue;
+            }
+            None => {
+                results.push(Err(WriteError::NotFound { session }));
+                continue;
+            }
         };
         let head = heads.entry(place).or_default();
         if addition.source.is_some_and(|source| !head.advance(source)) {
@@ -87,7 +100,7 @@ pub(super) async fn add(connection: &Connection, additions: &[Addition<'_>]) -> 
         insert(connection, &rows).await?;
         rows.clear();
         for place in &changed {
-            let (Some(head), Some(size)) = (heads.get_mut(place), sizes.get_mut(&place.0)) else {
+            let (Some(head), Some(Ok(size))) = (heads.get_mut(place), sizes.get_mut(&place.0)) else {
                 continue;
             };
             let before = head.bytes;
@@ -114,11 +127,26 @@ fn is_full(head: &TranscriptHead) -> bool {
     head.bytes > MAX_TRANSCRIPT_BYTES || head.last + 1 > head.first + MAX_TRANSCRIPT_ENTRIES
 }
 
-async fn sizes(connection: &Connection, additions: &[Addition<'_>]) -> Result<HashMap<SessionId, u64>, SqlError> {
+/// Locks the sessions. Returns the size of the transcripts of each, or the error for a session of another member.
+async fn sizes(
+    connection: &Connection,
+    member: MemberId,
+    additions: &[Addition<'_>],
+) -> Result<HashMap<SessionId, Result<u64, WriteError>>, SqlError> {
     let sessions = uuids(additions, |addition| addition.place.0.as_uuid());
-    let rows = connection.query(Statement::LockTranscriptSizes, &[&sessions]).await?;
+    let rows = connection
+        .query(Statement::LockTranscriptSizes, &[&sessions, &member.as_uuid()])
+        .await?;
     rows.iter()
-        .map(|row| Ok((session_at(row, 0)?, number_at(row, 1)?)))
+        .map(|row| {
+            let size = if is_owned_at(row, 3)? {
+                Ok(number_at(row, 1)?)
+            } else {
+                let current = Epoch::new(number_at(row, 2)?);
+                Err(WriteError::Fenced { current })
+            };
+            Ok((session_at(row, 0)?, size))
+        })
         .collect()
 }
 
@@ -201,10 +229,13 @@ async fn put_heads(connection: &Connection, changed: &[(Place, TranscriptHead)])
     Ok(())
 }
 
-async fn put_sizes(connection: &Connection, sizes: &HashMap<SessionId, u64>) -> Result<(), SqlError> {
+async fn put_sizes(
+    connection: &Connection,
+    sizes: &HashMap<SessionId, Result<u64, WriteError>>,
+) -> Result<(), SqlError> {
     let (sessions, bytes): (Vec<Uuid>, Vec<i64>) = sizes
         .iter()
-        .map(|(session, bytes)| (session.as_uuid(), integer(*bytes)))
+        .filter_map(|(session, bytes)| Some((session.as_uuid(), integer(*bytes.as_ref().ok()?))))
         .unzip();
     connection
         .execute(Statement::PutTranscriptSizes, &[&sessions, &bytes])

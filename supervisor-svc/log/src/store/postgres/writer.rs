@@ -10,7 +10,7 @@ use supervisor_core::ids::SessionId;
 use tokio::{runtime, sync::oneshot};
 
 use super::{
-    change::Change,
+    change::{Change, Changed},
     job::{BatchWrite, EntriesWrite, Job, Task},
     lane::{Lane, Shared},
     options::PostgresOptions,
@@ -19,6 +19,7 @@ use crate::store::{
     batch::{Created, CreationKey},
     error::{AppendError, OpenError, PostgresError, WriteError},
     limits::WRITER_LANES,
+    member::MemberId,
     queue::{self, Outcome, Queue},
 };
 
@@ -37,14 +38,14 @@ impl Writer {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub(super) async fn start(options: Arc<PostgresOptions>) -> Result<Self, OpenError> {
+    pub(super) async fn start(options: Arc<PostgresOptions>, member: MemberId) -> Result<Self, OpenError> {
         let (shared, room) = (Arc::<Shared>::default(), queue::room());
         let (queues, inboxes): (Vec<_>, Vec<_>) = (0..WRITER_LANES).map(|_| queue::channel(Arc::clone(&room))).unzip();
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (opened, is_open) = oneshot::channel::<Result<(), PostgresError>>();
         let of_lanes = Arc::clone(&shared);
         let work = async move {
-            let open = |inbox| Lane::open(Arc::clone(&options), inbox, Arc::clone(&of_lanes));
+            let open = |inbox| Lane::open(Arc::clone(&options), member, inbox, Arc::clone(&of_lanes));
             match try_join_all(inboxes.into_iter().map(open)).await {
                 Ok(lanes) => {
                     // The caller may be gone. The queues are closed then.
@@ -101,7 +102,7 @@ impl Writer {
     ///
     /// # Errors
     /// See [`WriteError`].
-    pub(super) async fn change(&self, weight: usize, work: Change) -> Result<u64, WriteError> {
+    pub(super) async fn change(&self, weight: usize, work: Change) -> Result<Changed, WriteError> {
         let lane = work.session().map_or(0, lane_of_session);
         let job = |reply| Job::Change(Task::new(work, reply));
         queue::outcome(self.queue(lane)?.enqueue(weight, job).await?).await

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rusqlite::{Connection, params};
 use supervisor_core::{
-    ids::{Epoch, Sequence, SessionId, ThreadId},
+    ids::{Sequence, SessionId, ThreadId},
     time::UnixMillis,
 };
 
@@ -18,6 +18,7 @@ use crate::store::{
     columns::{bound, cursor_session, integer, millis},
     error::{AppendError, Invalid, WriteError},
     limits::{MAX_COMPACTED, MAX_FORGOTTEN},
+    member::Claim,
 };
 
 /// Begins a session, unless its key is remembered.
@@ -161,12 +162,12 @@ fn write_contents(connection: &Connection, batch: &Batch) -> Result<(), Failure<
 }
 
 /// Raises a session's epoch.
-pub(super) fn claim(connection: &Connection, session: SessionId) -> Result<Epoch, Failure<WriteError>> {
+pub(super) fn claim(connection: &Connection, session: SessionId) -> Result<Claim, Failure<WriteError>> {
     let epoch = existing(connection, session)?.epoch.next();
     connection
         .prepare_cached("UPDATE sessions SET epoch = ?2 WHERE session = ?1")?
         .execute(params![blob(session.as_uuid()), integer(epoch.get())])?;
-    Ok(epoch)
+    Ok(Claim::Granted(epoch))
 }
 
 /// Stores a snapshot unless a newer one is stored.

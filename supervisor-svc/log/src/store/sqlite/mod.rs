@@ -17,7 +17,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, ready};
 use rusqlite::Connection;
 use supervisor_core::{
-    ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
+    ids::{Digest, Sequence, SessionId, ThreadId},
     time::UnixMillis,
     transcript::TranscriptSource,
 };
@@ -34,6 +34,7 @@ use crate::store::{
         SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
     error::{AppendError, OpenError, ReadError, WriteError},
+    member::Claim,
     queue::outcome,
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
 };
@@ -118,7 +119,7 @@ impl EventStore for SqliteStore {
         })
     }
 
-    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Epoch, WriteError>> {
+    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {
         Box::pin(
             self.writer
                 .submit(0, move |connection: &Connection| apply::claim(connection, session)),

@@ -368,6 +368,7 @@ pub(super) fn summaries(
             session: session_at(row, 0)?,
             head: sequence_at(row, 1)?,
             summary: row.get::<_, Option<Vec<u8>>>(2)?.map(Bytes::from),
+            owner: None,
         })
     })?;
     rows.map(|entry| entry.map_err(ReadError::from)).collect()

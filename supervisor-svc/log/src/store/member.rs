@@ -1,0 +1,89 @@
+//! Members: the processes that share one log, and the ownership of sessions.
+
+use std::fmt;
+
+use supervisor_core::ids::Epoch;
+use uuid::Uuid;
+
+/// The identity of a process that uses the log. Each start has a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(Uuid);
+
+impl MemberId {
+    /// Returns a new id.
+    #[must_use]
+    pub fn new_random() -> Self {
+        Self(Uuid::new_v4())
+    }
+
+    /// Returns the id with this value.
+    #[must_use]
+    pub const fn from_uuid(id: Uuid) -> Self {
+        Self(id)
+    }
+
+    /// Returns the value.
+    #[must_use]
+    pub const fn as_uuid(self) -> Uuid {
+        self.0
+    }
+}
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How a process introduces itself to the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewMember {
+    /// Its name, which it has again after a restart. An older member with the same name is removed.
+    pub name: String,
+    /// The URL at which the others reach it.
+    pub address: String,
+    /// The release of its program.
+    pub release: String,
+}
+
+/// What a member does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// It takes over sessions.
+    Active = 1,
+    /// It hands its sessions over and takes over none.
+    Leaving = 2,
+}
+
+/// What a member reports about itself with each beat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beat {
+    /// What it does.
+    pub state: MemberState,
+    /// The sessions in its memory.
+    pub sessions: u64,
+    /// The runners that are attached to it.
+    pub runners: u64,
+}
+
+/// A process that shares the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its identity.
+    pub id: MemberId,
+    /// Its introduction.
+    pub info: NewMember,
+    /// What it reported last.
+    pub last: Beat,
+    /// Grows with each beat.
+    pub beats: u64,
+}
+
+/// The result of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The session belongs to the claiming process, in this epoch.
+    Granted(Epoch),
+    /// The session belongs to another member. Nothing was changed.
+    OwnedBy(MemberId),
+}

@@ -1,0 +1,329 @@
+//! Forwards a call to the supervisor that owns its session.
+//!
+//! A call is first made here. If its session is elsewhere, the handler fails with [`Failure::Elsewhere`] before it has
+//! an effect, and the same bytes are sent to the owner. No table of methods and fields is needed.
+
+use std::{
+    collections::HashSet,
+    convert::Infallible,
+    error::Error as _,
+    io::ErrorKind,
+    pin::Pin,
+    str::FromStr as _,
+    sync::LazyLock,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{Extensions, HeaderMap, Method, Request, Response, Uri, Version};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use supervisor_log::store::MemberId;
+use svc_kit::{
+    auth::Effect,
+    deadline::{self, Deadline},
+    encoded::ResponseFuture,
+    identity::{Forwarded, Principal},
+};
+use tokio::time::{Instant, sleep};
+use tonic::{Code, Status, body::Body, codegen::Service, server::NamedService};
+use troupe_proto::{MAX_MESSAGE_BYTES, fault::Fault, reason::Reason};
+use uuid::Uuid;
+
+use super::Cluster;
+use crate::{convert::status::ELSEWHERE, domain::ids::SessionId, rpc::AUTHORITY};
+
+/// How long a call is tried again while its session moves.
+const RETRY_WITHIN: Duration = Duration::from_secs(10);
+
+/// Pauses between two attempts. The first follows at once; the last one repeats.
+const PAUSES: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+];
+
+/// How long a call waits for a valid lease.
+const LEASE_WITHIN: Duration = Duration::from_secs(2);
+
+/// The length of a message's header in gRPC.
+const PREFIX: usize = 5;
+
+/// The methods that change data. Their answers do not depend on the lease: the log has decided.
+static CHANGES: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
+    let changes = AUTHORITY.iter().filter(|row| row.effect == Effect::Changes);
+    changes.map(|row| row.method).collect()
+});
+
+/// The service of clients, with forwarding if there can be several supervisors.
+#[derive(Clone)]
+pub(crate) struct Forwarding<S> {
+    service: S,
+    cluster: Option<Cluster>,
+}
+
+impl<S> Forwarding<S> {
+    /// Forwards calls within this cluster.
+    pub const fn new(service: S, cluster: Option<Cluster>) -> Self {
+        Self { service, cluster }
+    }
+}
+
+impl<S: NamedService> NamedService for Forwarding<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<Request<Body>> for Forwarding<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = ResponseFuture>,
+    S: Clone + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> ResponseFuture {
+        let Some(cluster) = self.cluster.clone() else {
+            return self.service.call(request);
+        };
+        let service = self.service.clone();
+        Box::pin(async move {
+            Ok(match Call::read(request).await {
+                Ok(call) => call.make(service, &cluster).await,
+                Err(status) => status.into_http(),
+            })
+        })
+    }
+}
+
+/// Where a session is, as a handler says.
+struct Elsewhere {
+    session: SessionId,
+    owner: Option<MemberId>,
+}
+
+impl Elsewhere {
+    fn of(response: &Response<Body>) -> Option<Self> {
+        let (session, owner) = response.headers().get(ELSEWHERE)?.to_str().ok()?.split_once('/')?;
+        Some(Self {
+            session: SessionId::from_uuid(Uuid::from_str(session).ok()?),
+            owner: Uuid::from_str(owner).ok().map(MemberId::from_uuid),
+        })
+    }
+}
+
+/// A call whose request has been read.
+struct Call {
+    method: Method,
+    uri: Uri,
+    version: Version,
+    headers: HeaderMap,
+    extensions: Extensions,
+    message: Bytes,
+}
+
+/// The result of a forwarded call.
+enum Sent {
+    Answered(Response<Body>),
+    /// The peer was not reached. The call had no effect.
+    NotReached,
+    /// The connection was lost. The call may have had an effect.
+    Lost(String),
+}
+
+impl Call {
+    /// Reads the message of a request, at most a little more than a message may have: the service rejects it then.
+    async fn read(request: Request<Body>) -> Result<Self, Status> {
+        let (parts, mut body) = request.into_parts();
+        let mut message = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                message.extend_from_slice(&data);
+            }
+            if message.len() > PREFIX + MAX_MESSAGE_BYTES {
+                break;
+            }
+        }
+        Ok(Self {
+            method: parts.method,
+            uri: parts.uri,
+            version: parts.version,
+            headers: parts.headers,
+            extensions: parts.extensions,
+            message: message.freeze(),
+        })
+    }
+
+    /// Makes the call here, or at the owner of its session.
+    async fn make<S>(self, mut service: S, cluster: &Cluster) -> Response<Body>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    {
+        let caller_deadline = self.extensions.get::<Deadline>().copied();
+        let end = Instant::now() + deadline::within(caller_deadline, RETRY_WITHIN);
+        let is_forwarded = self.extensions.get::<Forwarded>().is_some();
+        let mut pauses = PAUSES.into_iter().chain(std::iter::repeat(PAUSES[PAUSES.len() - 1]));
+        loop {
+            if !cluster.shared.lease.valid_within(LEASE_WITHIN).await {
+                return no_lease().into_http();
+            }
+            let Ok(mut response) = service.call(self.request()).await;
+            let Some(elsewhere) = Elsewhere::of(&response) else {
+                return self.guarded(response, cluster);
+            };
+            // The member that forwarded the call tries again.
+            if is_forwarded {
+                return response;
+            }
+            let is_leaving = || cluster.other_for(elsewhere.session).filter(|_| cluster.is_leaving());
+            if let Some(owner) = elsewhere.owner.or_else(is_leaving) {
+                match self.send(cluster, owner).await {
+                    Sent::Answered(answer) if Elsewhere::of(&answer).is_none() => return answer,
+                    Sent::Answered(answer) => response = answer,
+                    Sent::NotReached => {}
+                    Sent::Lost(_) if !CHANGES.contains(self.uri.path()) => {}
+                    Sent::Lost(cause) => return outcome_unknown(&cause).into_http(),
+                }
+                cluster.shared.directory.forget_place(elsewhere.session);
+            }
+            let pause = pauses.next().unwrap_or_default();
+            if Instant::now() + pause >= end {
+                response.headers_mut().remove(ELSEWHERE);
+                return response;
+            }
+            sleep(pause).await;
+        }
+    }
+
+    /// Returns the request once more.
+    fn request(&self) -> Request<Body> {
+        let mut request = Request::new(Body::new(Full::new(self.message.clone())));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.version_mut() = self.version;
+        *request.headers_mut() = self.headers.clone();
+        *request.extensions_mut() = self.extensions.clone();
+        request
+    }
+
+    /// Sends the call to a peer.
+    async fn send(&self, cluster: &Cluster, owner: MemberId) -> Sent {
+        let caller = self.extensions.get::<Principal>();
+        let (Some(mut channel), Some(caller)) = (cluster.channel(owner), caller) else {
+            return Sent::NotReached;
+        };
+        let mut request = Request::new(Body::new(Full::new(self.message.clone())));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        cluster.shared.peers.sign(request.headers_mut(), caller);
+        if let Some(deadline) = self.extensions.get::<Deadline>() {
+            let (name, value) = deadline::header_value(deadline.remaining());
+            request.headers_mut().insert(name, value);
+        }
+        let sent = match std::future::poll_fn(|context| channel.poll_ready(context)).await {
+            Ok(()) => channel.call(request).await,
+            Err(error) => Err(error),
+        };
+        match sent {
+            Ok(response) => Sent::Answered(response),
+            Err(error) if was_not_reached(&error) => Sent::NotReached,
+            Err(error) => Sent::Lost(error.to_string()),
+        }
+    }
+
+    /// Ends the answer of a read when the lease ends.
+    fn guarded(&self, response: Response<Body>, cluster: &Cluster) -> Response<Body> {
+        if CHANGES.contains(self.uri.path()) {
+            return response;
+        }
+        let cluster = cluster.clone();
+        response.map(|body| {
+            Body::new(GuardedBody {
+                body,
+                cluster,
+                has_ended: false,
+            })
+        })
+    }
+}
+
+/// Returns whether the error is that of a connection attempt.
+fn was_not_reached(error: &tonic::transport::Error) -> bool {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let refused = cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::TimedOut));
+        if refused || cause.is::<tonic::ConnectError>() {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
+}
+
+/// The body of an answer from memory. It ends with an error if the lease is over.
+struct GuardedBody {
+    body: Body,
+    cluster: Cluster,
+    has_ended: bool,
+}
+
+impl HttpBody for GuardedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
+        if frame.as_ref().is_some_and(|frame| frame.is_ok()) && !self.cluster.shared.lease.is_valid() {
+            self.has_ended = true;
+            let mut trailers = HeaderMap::new();
+            if no_lease().add_header(&mut trailers).is_ok() {
+                return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+            }
+            return Poll::Ready(Some(Err(no_lease())));
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The error of a call while this supervisor cannot show that it is alive.
+fn no_lease() -> Status {
+    Fault::new(
+        Code::Unavailable,
+        Reason::StoreUnavailable,
+        "the supervisor has no contact with its database; try again",
+    )
+    .retry_after(Duration::from_secs(1))
+    .into()
+}
+
+/// The error of a change whose answer was lost.
+fn outcome_unknown(cause: &str) -> Status {
+    Fault::new(
+        Code::Unavailable,
+        Reason::OutcomeUnknown,
+        format!("the connection to the supervisor of the session was lost ({cause}); retry with the same request_id"),
+    )
+    .retry_after(Duration::from_secs(1))
+    .into()
+}

@@ -1,0 +1,316 @@
+//! Several supervisors over one log: membership, the lease, the forwarding of calls to the owner of a session, and the
+//! planned move of sessions.
+//!
+//! Invariant: a supervisor answers from its memory only while its lease is valid. The fence of the log protects writes in
+//! any case.
+
+mod forward;
+mod lease;
+mod members;
+mod peers;
+
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{StreamExt as _, stream};
+use supervisor_log::store::{Beat, Member, MemberId, MemberState, NewMember, ReadError};
+use svc_kit::{
+    identity::{OperatorRole, Principal},
+    tls::ClientFiles,
+};
+use tokio::time::{Instant, sleep_until, timeout};
+use tonic::{Request, Status, transport::Channel};
+use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_client::AgentSupervisorServiceClient};
+
+pub(crate) use self::forward::Forwarding;
+use self::{lease::Lease, members::Observer, peers::Peers};
+use crate::{
+    domain::ids::SessionId,
+    engine::{Directory, Failure},
+    runners::RunnerHub,
+};
+
+/// Time between two beats.
+const BEAT_EVERY: Duration = Duration::from_secs(1);
+
+/// The validity of a lease after a beat was sent. It ends a second before another member may remove this one.
+const LEASE: Duration = Duration::from_secs(3);
+
+const _: () = assert!(LEASE.as_millis() < members::DEAD_AFTER.as_millis());
+
+/// The maximum number of sessions that are handed over concurrently.
+const MOVES_AT_ONCE: usize = 64;
+
+/// Time limit of a call to another member that the supervisor makes itself.
+const CALL_WITHIN: Duration = Duration::from_secs(2);
+
+/// How the supervisor takes part in a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterSettings {
+    /// The name of this supervisor among the others [default: the host and port of its address].
+    pub name: Option<String>,
+    /// The URL at which the others reach it [default: the URL of its listener].
+    pub address: Option<String>,
+    /// The authorities of the other supervisors' certificates.
+    pub authorities: Option<PathBuf>,
+}
+
+/// This supervisor among the members of the cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    directory: Directory,
+    hub: RunnerHub,
+    settings: ClusterSettings,
+    lease: Lease,
+    peers: Peers,
+    /// The members as of the last beat, this one included.
+    members: Mutex<Arc<[Member]>>,
+    state: Mutex<MemberState>,
+}
+
+impl Cluster {
+    /// Creates a member that has not joined. `token` is the secret of the cluster.
+    pub fn new(directory: Directory, hub: RunnerHub, settings: ClusterSettings, token: &str) -> Self {
+        let tls = ClientFiles {
+            authorities: settings.authorities.clone(),
+            identity: None,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                directory,
+                hub,
+                settings,
+                lease: Lease::ended(),
+                peers: Peers::new(tls, token),
+                members: Mutex::new(Arc::from([])),
+                state: Mutex::new(MemberState::Active),
+            }),
+        }
+    }
+
+    /// Joins the cluster. `url` is that of the listener.
+    ///
+    /// # Errors
+    /// The store's error.
+    pub async fn join(&self, url: Option<String>) -> Result<(), ReadError> {
+        let settings = &self.shared.settings;
+        let address = settings.address.clone().or(url).unwrap_or_default();
+        let authority = || address.split_once("://").map_or("", |(_, rest)| rest).to_owned();
+        let member = NewMember {
+            name: settings.name.clone().unwrap_or_else(authority),
+            address: address.clone(),
+            release: String::from(env!("CARGO_PKG_VERSION")),
+        };
+        tracing::info!(name = member.name, address, "joining the cluster");
+        self.shared.directory.store().join(member).await?;
+        let sent = Instant::now();
+        if let Some(members) = self.beat().await? {
+            self.shared.lease.renew(sent + LEASE);
+            self.set_members(members);
+        }
+        Ok(())
+    }
+
+    /// Beats until this supervisor is removed from the cluster.
+    pub async fn beat_until_removed(&self) {
+        let mut observer = Observer::default();
+        loop {
+            let sent = Instant::now();
+            match timeout(LEASE, self.beat()).await {
+                Ok(Ok(Some(members))) => {
+                    self.shared.lease.renew(sent + LEASE);
+                    self.set_members(members);
+                    self.observe(&mut observer, sent).await;
+                }
+                Ok(Ok(None)) => return,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "a beat failed");
+                    observer.reset();
+                }
+                Err(elapsed) => {
+                    tracing::warn!(%elapsed, "a beat failed");
+                    observer.reset();
+                }
+            }
+            sleep_until(sent + BEAT_EVERY).await;
+        }
+    }
+
+    async fn beat(&self) -> Result<Option<Vec<Member>>, ReadError> {
+        let beat = Beat {
+            state: self.state(),
+            sessions: self.shared.directory.loaded() as u64,
+            runners: self.shared.hub.attached() as u64,
+        };
+        self.shared.directory.store().beat(beat).await
+    }
+
+    /// Removes members that no longer beat, and takes over their sessions.
+    async fn observe(&self, observer: &mut Observer, now: Instant) {
+        let members = self.members();
+        let own = self.id();
+        let others: Vec<&Member> = members.iter().filter(|member| member.id != own).collect();
+        let mut observed = observer.observe(&others, now);
+        for (member, beats) in observed.dead {
+            match self.shared.directory.store().remove_member(member, beats).await {
+                Ok(true) => {
+                    let name = others.iter().find(|other| other.id == member);
+                    let name = name.map_or("", |other| other.info.name.as_str());
+                    tracing::warn!(name, %member, "a supervisor no longer beats; its sessions are taken over");
+                    observer.forget(member);
+                    observed.gone.push(member);
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "a member was not removed"),
+            }
+        }
+        if !observed.gone.is_empty() {
+            self.shared.peers.forget(&observed.gone);
+            self.shared.directory.members_are_gone(&observed.gone);
+        }
+    }
+
+    /// Returns the id of this supervisor.
+    #[must_use]
+    pub fn id(&self) -> MemberId {
+        self.shared.directory.store().member()
+    }
+
+    /// Returns the members as of the last beat.
+    #[must_use]
+    pub fn members(&self) -> Arc<[Member]> {
+        Arc::clone(&self.shared.members.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set_members(&self, members: Vec<Member>) {
+        *self.shared.members.lock().unwrap_or_else(PoisonError::into_inner) = members.into();
+    }
+
+    fn state(&self) -> MemberState {
+        *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the other active member that takes a session which this one does not take.
+    fn other_for(&self, session: SessionId) -> Option<MemberId> {
+        let own = self.id();
+        let members = self.members();
+        let others = members
+            .iter()
+            .filter(|member| member.id != own && member.last.state == MemberState::Active);
+        others.map(|member| member.id).max_by_key(|member| {
+            let mut hasher = DefaultHasher::new();
+            (member, session).hash(&mut hasher);
+            hasher.finish()
+        })
+    }
+
+    fn channel(&self, member: MemberId) -> Option<Channel> {
+        let members = self.members();
+        let member = members.iter().find(|other| other.id == member)?;
+        self.shared.peers.channel(member)
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.state() == MemberState::Leaving
+    }
+
+    /// Hands all sessions over to the other members and takes over none from now on. The only member keeps its sessions:
+    /// they are released when it leaves.
+    pub async fn drain(&self) {
+        let own = self.id();
+        let is_active = |member: &Member| member.id != own && member.last.state == MemberState::Active;
+        if !self.members().iter().any(is_active) {
+            return;
+        }
+        *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = MemberState::Leaving;
+        self.shared.directory.stop_loading();
+        if let Err(error) = self.beat().await {
+            tracing::warn!(%error, "the other supervisors do not know yet that this one leaves");
+        }
+        let sessions = self.shared.directory.sessions_in_memory();
+        let count = sessions.len();
+        let moves = stream::iter(sessions).for_each_concurrent(MOVES_AT_ONCE, |session| async move {
+            let Some(to) = self.other_for(session) else { return };
+            if let Err(failure) = self.hand_over(session, to).await {
+                tracing::warn!(%session, %failure, "a session was not handed over");
+            }
+        });
+        moves.await;
+        tracing::info!(sessions = count, "drained");
+    }
+
+    /// Hands a session over to a member, which activates it.
+    ///
+    /// # Errors
+    /// [`Failure::Elsewhere`] if this supervisor does not own the session; otherwise the store's error.
+    pub async fn hand_over(&self, session: SessionId, to: MemberId) -> Result<(), Failure> {
+        self.shared.directory.hand_over(session, to).await?;
+        // The new owner activates the session with the first call. Later calls and its next deadline would do so too.
+        if let Err(status) = self.read(to, session).await {
+            tracing::warn!(%session, %to, %status, "a session that was handed over is not active yet");
+        }
+        Ok(())
+    }
+
+    /// Reads a session from the member that owns it.
+    ///
+    /// # Errors
+    /// The status of the call.
+    pub async fn read(&self, owner: MemberId, session: SessionId) -> Result<pb::Session, Status> {
+        let request = pb::GetSessionRequest {
+            session_id: session.to_string(),
+        };
+        let mut request = Request::new(request);
+        self.sign(&mut request);
+        let response = self.client(owner)?.get_session(request).await?;
+        let session = response.into_inner().session;
+        session.ok_or_else(|| Status::internal("the session is missing in the answer"))
+    }
+
+    /// Returns a client for the calls that the supervisor makes itself.
+    fn client(&self, member: MemberId) -> Result<AgentSupervisorServiceClient<Channel>, Status> {
+        let gone = || Status::unavailable("the supervisor has left the cluster");
+        let channel = self.channel(member).ok_or_else(gone)?;
+        Ok(AgentSupervisorServiceClient::new(channel))
+    }
+
+    /// Adds the credentials of this supervisor and a time limit to a call.
+    fn sign<T>(&self, request: &mut Request<T>) {
+        let name = String::from("cluster");
+        let caller = Principal::Operator {
+            name,
+            role: OperatorRole::Admin,
+        };
+        let mut headers = request.metadata().clone().into_headers();
+        self.shared.peers.sign(&mut headers, &caller);
+        *request.metadata_mut() = tonic::metadata::MetadataMap::from_headers(headers);
+        request.set_timeout(CALL_WITHIN);
+    }
+
+    /// Leaves the cluster. What this supervisor still owns can be claimed at once.
+    pub async fn leave(&self) {
+        let store = self.shared.directory.store();
+        // A beat in between changes the number.
+        for _ in 0..3 {
+            let Ok(Some(members)) = self.beat().await else { return };
+            let own = members.iter().find(|member| member.id == self.id());
+            let Some(own) = own else { return };
+            match store.remove_member(own.id, own.beats).await {
+                Ok(false) => {}
+                Ok(true) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "the member was not removed; the others find out in a few seconds");
+                    return;
+                }
+            }
+        }
+    }
+}

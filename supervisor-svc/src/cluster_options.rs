@@ -1,0 +1,104 @@
+//! The flags of a supervisor that shares its log with others.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cluster::ClusterSettings;
+
+/// How several supervisors over one PostgreSQL database reach each other.
+#[derive(Clone, Debug, Args)]
+pub struct ClusterOptions {
+    /// Name of this supervisor among those that share the database; unique, and the same after a restart [default: the
+    /// host and port of --cluster-address]
+    #[arg(long, env = "TROUPE_MEMBER_NAME", value_name = "NAME")]
+    member_name: Option<String>,
+    /// URL at which the other supervisors reach this one, such as http://10.0.0.7:50052 [default: the URL of the listen
+    /// address]
+    #[arg(long, env = "TROUPE_CLUSTER_ADDRESS", value_name = "URL")]
+    cluster_address: Option<String>,
+    /// CA certificates of the other supervisors, PEM [default: the public ones]
+    #[arg(long, env = "TROUPE_CLUSTER_CA", value_name = "FILE")]
+    cluster_ca: Option<PathBuf>,
+}
+
+impl ClusterOptions {
+    /// Returns the settings.
+    ///
+    /// # Errors
+    /// A text that names the invalid value, or the flag that does not apply without PostgreSQL.
+    pub fn settings(self, is_shared: bool) -> anyhow::Result<ClusterSettings> {
+        let given = [
+            ("--member-name", self.member_name.is_some()),
+            ("--cluster-address", self.cluster_address.is_some()),
+            ("--cluster-ca", self.cluster_ca.is_some()),
+        ];
+        if let Some((flag, _)) = given.into_iter().find(|(_, is_given)| *is_given && !is_shared) {
+            anyhow::bail!("{flag} needs --store with a PostgreSQL URL");
+        }
+        if let Some(address) = &self.cluster_address {
+            let uri: Option<http::Uri> = address.parse().ok();
+            let is_url = uri.is_some_and(|uri| {
+                matches!(uri.scheme_str(), Some("http" | "https")) && uri.port().is_some() && uri.path() == "/"
+            });
+            anyhow::ensure!(
+                is_url,
+                "--cluster-address \"{address}\" is no URL with a port, such as http://10.0.0.7:50052"
+            );
+        }
+        if let Some(name) = &self.member_name {
+            anyhow::ensure!(
+                svc_kit::identity::is_name(name),
+                "--member-name \"{name}\" is no name: use up to 128 letters, digits and ._-:@/|+=,~"
+            );
+        }
+        Ok(ClusterSettings {
+            name: self.member_name,
+            address: self.cluster_address,
+            authorities: self.cluster_ca,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    /// A program with these flags only.
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        cluster: ClusterOptions,
+    }
+
+    fn parsed(arguments: &[&str], is_shared: bool) -> Result<ClusterSettings, String> {
+        let line = Line::try_parse_from([&["program"], arguments].concat()).unwrap();
+        line.cluster.settings(is_shared).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn address_is_a_url_with_a_port() {
+        assert_eq!(parsed(&[], false), Ok(ClusterSettings::default()));
+        let flags = [
+            "--member-name",
+            "troupe-0",
+            "--cluster-address",
+            "https://10.0.0.7:50052",
+        ];
+        let settings = parsed(&flags, true).unwrap();
+        assert_eq!(settings.name.as_deref(), Some("troupe-0"));
+        assert_eq!(settings.address.as_deref(), Some("https://10.0.0.7:50052"));
+        for address in ["10.0.0.7:50052", "http://10.0.0.7", "ftp://a:1", "http://a:1/b", ""] {
+            let error = parsed(&["--cluster-address", address], true).unwrap_err();
+            assert!(error.contains(&format!("\"{address}\"")), "{error}");
+        }
+        assert!(parsed(&["--member-name", "a b"], true).unwrap_err().contains("\"a b\""));
+        assert!(
+            parsed(&flags, false)
+                .unwrap_err()
+                .contains("--member-name needs --store")
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! Which other supervisor owns a session, as far as it is known. An entry may be out of date: the supervisor that it names
+//! checks the ownership itself.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use supervisor_log::store::MemberId;
+
+use crate::domain::ids::SessionId;
+
+/// The maximum number of entries. Beyond it, all of them are forgotten: a miss costs one statement of the database.
+const MAX_PLACES: usize = 100_000;
+
+/// The known owners of sessions.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    // Held for look-ups only, never across an await.
+    owners: Mutex<HashMap<SessionId, MemberId>>,
+    /// Whether this supervisor takes over no more sessions.
+    is_leaving: AtomicBool,
+}
+
+impl Places {
+    /// Returns the supervisor that owns a session, if it is known.
+    pub fn owner(&self, session: SessionId) -> Option<MemberId> {
+        self.lock().get(&session).copied()
+    }
+
+    /// Remembers the owner of a session.
+    pub fn put(&self, session: SessionId, owner: MemberId) {
+        let mut owners = self.lock();
+        if owners.len() >= MAX_PLACES {
+            owners.clear();
+        }
+        owners.insert(session, owner);
+    }
+
+    /// Forgets the owner of a session.
+    pub fn forget(&self, session: SessionId) {
+        self.lock().remove(&session);
+    }
+
+    /// Forgets what these supervisors own.
+    pub fn forget_members(&self, gone: &[MemberId]) {
+        self.lock().retain(|_, owner| !gone.contains(owner));
+    }
+
+    /// Takes over no more sessions.
+    pub fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Release);
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, MemberId>> {
+        // Each change to the map is a single call, so the map stays consistent after a panic.
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
