@@ -277,6 +277,15 @@ impl Up {
 ///
 /// If the process has ended.
 pub fn terminate(process: &Child) {
+    signal(process, Signal::TERM);
+}
+
+/// Sends a signal to a running process.
+///
+/// # Panics
+///
+/// If the process has ended.
+pub fn signal(process: &Child, signal: Signal) {
     let id = process.id().and_then(|id| i32::try_from(id).ok());
-    kill_process(id.and_then(Pid::from_raw).unwrap(), Signal::TERM).unwrap();
+    kill_process(id.and_then(Pid::from_raw).unwrap(), signal).unwrap();
 }

@@ -4,7 +4,7 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{ExitStatus, Stdio},
     sync::OnceLock,
 };
 
@@ -22,7 +22,13 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::{client, process::find, within};
+use rustix::process::Signal;
+
+use crate::{
+    client,
+    process::{find, signal, terminate},
+    within,
+};
 
 /// Returns the path of the binary: the value of `TROUPE_SUPERVISOR_BIN`, otherwise the file next to the test
 /// executables; see [`crate::process`].
@@ -124,9 +130,31 @@ impl Service {
         self.address
     }
 
+    /// Returns a client of the runner service.
+    #[must_use]
+    pub fn runners(&self) -> client::Runners {
+        client::runners(self.address, None)
+    }
+
     /// Sends SIGKILL.
     pub async fn kill(mut self) {
         self.process.kill().await.unwrap();
+    }
+
+    /// Sends SIGTERM and returns the exit status.
+    pub async fn terminate(mut self) -> ExitStatus {
+        terminate(&self.process);
+        within("its end", self.process.wait()).await.unwrap()
+    }
+
+    /// Stops the process without ending it.
+    pub fn freeze(&self) {
+        signal(&self.process, Signal::STOP);
+    }
+
+    /// Continues the process.
+    pub fn thaw(&self) {
+        signal(&self.process, Signal::CONT);
     }
 }
 

@@ -31,7 +31,7 @@ use tonic::{Code, Status, body::Body, codegen::Service, server::NamedService};
 use troupe_proto::{MAX_MESSAGE_BYTES, fault::Fault, reason::Reason};
 use uuid::Uuid;
 
-use super::Cluster;
+use super::{Cluster, request_id::has_request_id};
 use crate::{convert::status::ELSEWHERE, domain::ids::SessionId, rpc::AUTHORITY};
 
 /// How long a call is tried again while its session moves.
@@ -169,6 +169,7 @@ impl Call {
         let caller_deadline = self.extensions.get::<Deadline>().copied();
         let end = Instant::now() + deadline::within(caller_deadline, RETRY_WITHIN);
         let is_forwarded = self.extensions.get::<Forwarded>().is_some();
+        let mut is_first = true;
         let mut pauses = PAUSES.into_iter().chain(std::iter::repeat(PAUSES[PAUSES.len() - 1]));
         loop {
             if !cluster.shared.lease.valid_within(LEASE_WITHIN).await {
@@ -178,9 +179,13 @@ impl Call {
             let Some(elsewhere) = Elsewhere::of(&response) else {
                 return self.guarded(response, cluster);
             };
-            // The member that forwarded the call tries again.
             if is_forwarded {
-                return response;
+                // The other member knows better than what is remembered here. If not, it tries again.
+                cluster.shared.directory.forget_place(elsewhere.session);
+                if !std::mem::take(&mut is_first) {
+                    return response;
+                }
+                continue;
             }
             let is_leaving = || cluster.other_for(elsewhere.session).filter(|_| cluster.is_leaving());
             if let Some(owner) = elsewhere.owner.or_else(is_leaving) {
@@ -188,7 +193,7 @@ impl Call {
                     Sent::Answered(answer) if Elsewhere::of(&answer).is_none() => return answer,
                     Sent::Answered(answer) => response = answer,
                     Sent::NotReached => {}
-                    Sent::Lost(_) if !CHANGES.contains(self.uri.path()) => {}
+                    Sent::Lost(_) if self.can_be_repeated() => {}
                     Sent::Lost(cause) => return outcome_unknown(&cause).into_http(),
                 }
                 cluster.shared.directory.forget_place(elsewhere.session);
@@ -200,6 +205,12 @@ impl Call {
             }
             sleep(pause).await;
         }
+    }
+
+    /// Returns whether the call may be made again after its answer was lost.
+    fn can_be_repeated(&self) -> bool {
+        let method = self.uri.path();
+        !CHANGES.contains(method) || has_request_id(method, &self.message)
     }
 
     /// Returns the request once more.

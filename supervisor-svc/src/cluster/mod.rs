@@ -8,6 +8,7 @@ mod forward;
 mod lease;
 mod members;
 mod peers;
+mod request_id;
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},

@@ -4,6 +4,7 @@
 
 #[cfg(target_os = "linux")]
 mod clock_jumps;
+mod cluster;
 mod crash;
 mod crash_loop;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,254 @@
+//! Several supervisors over one PostgreSQL database, as real processes.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio::{
+    task::JoinSet,
+    time::{Instant, interval},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Status};
+use troupe_proto::{
+    fault::reason_of,
+    reason::Reason,
+    supervisor::v1::{CreateSessionRequest, GetSessionRequest, ListSessionsRequest, OnLimit, SpawnAgentRequest},
+};
+use troupe_tests::{
+    client,
+    events::assert_whole,
+    service::{Ground, Service},
+    tree::{Spawned, Tree},
+    within,
+};
+
+use crate::postgres_server::Database;
+
+/// Members over one database. Each has a data directory of its own.
+pub struct Members {
+    database: Database,
+    grounds: Vec<Ground>,
+    services: Vec<Option<Service>>,
+}
+
+impl Members {
+    /// Starts this many members.
+    pub async fn start(count: usize) -> Self {
+        let mut members = Self {
+            database: Database::create(),
+            grounds: Vec::new(),
+            services: Vec::new(),
+        };
+        for index in 0..count {
+            members.grounds.push(Ground::new().await);
+            members.services.push(None);
+            members.restart(index).await;
+        }
+        members
+    }
+
+    /// Starts a member again after its end.
+    pub async fn restart(&mut self, index: usize) {
+        let (url, name) = (self.database.url(), format!("member-{index}"));
+        let arguments = ["--store", url.as_str(), "--member-name", name.as_str()];
+        self.services[index] = Some(self.grounds[index].start(&arguments).await);
+    }
+
+    /// Returns a running member.
+    pub fn member(&self, index: usize) -> &Service {
+        self.services[index].as_ref().unwrap()
+    }
+
+    /// Takes a member in order to end it.
+    pub fn take(&mut self, index: usize) -> Service {
+        self.services[index].take().unwrap()
+    }
+
+    /// Returns a client of a member.
+    pub fn client(&self, index: usize) -> client::Supervisor {
+        self.member(index).client()
+    }
+
+    /// Waits until each member knows the others.
+    pub async fn know_each_other(&self) {
+        let count = self.services.iter().flatten().count();
+        let mut polls = interval(Duration::from_millis(50));
+        within("the members", async {
+            while self.database.run("SELECT count(*) FROM members WHERE beats > 2").trim() != count.to_string() {
+                polls.tick().await;
+            }
+        })
+        .await;
+    }
+
+    /// Returns the name of the member that owns a session.
+    fn owner(&self, session: &str) -> String {
+        let sql = format!(
+            "SELECT m.name FROM sessions AS s JOIN members AS m ON m.member = s.owner WHERE s.session = '{session}'"
+        );
+        self.database.run(&sql).trim().to_owned()
+    }
+}
+
+/// Spawns a thread and returns its id.
+async fn spawn(tree: &Tree, request_id: String) -> Result<String, Status> {
+    let request = SpawnAgentRequest {
+        request_id,
+        on_limit: OnLimit::Queue.into(),
+        ..tree.request("worker")
+    };
+    tree.try_spawn(request).await.map(|answer| Spawned::of(answer).id)
+}
+
+async fn threads(tree: &Tree) -> BTreeSet<String> {
+    let threads = tree.threads().await.into_iter();
+    threads.map(|thread| thread.thread_id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_member_serves_every_session() {
+    let members = Members::start(3).await;
+    members.know_each_other().await;
+    let tree = Tree::open(members.client(0), CreateSessionRequest::default()).await;
+    assert_eq!(members.owner(&tree.session), "member-0");
+    let [first, second, third] = [0, 1, 2].map(|index| tree.by(members.client(index)));
+    let mut watch = third.watch().await;
+    let thread = spawn(&second, String::from("a")).await.unwrap();
+    assert_eq!(spawn(&third, String::from("a")).await.unwrap(), thread, "a repeated request");
+    assert_eq!(threads(&first).await, threads(&third).await);
+    assert!(threads(&second).await.contains(&thread));
+    watch.until(|event| event.thread_id == thread).await;
+    assert_whole(&third.log().await);
+    assert_eq!(members.owner(&tree.session), "member-0", "nobody took it over");
+
+    // A token of one member counts at the others.
+    let mut by_thread = client::supervisor(members.member(1).address(), Some(&tree.root_token));
+    let request = GetSessionRequest {
+        session_id: tree.session.clone(),
+    };
+    by_thread.get_session(request).await.unwrap();
+
+    // A listing shows the present state of a session that another member has in memory.
+    let other = Tree::open(members.client(1), CreateSessionRequest::default()).await;
+    spawn(&other.by(members.client(2)), String::from("b")).await.unwrap();
+    for index in 0..3 {
+        let listed = members.client(index).list_sessions(ListSessionsRequest::default()).await;
+        let listed = listed.unwrap().into_inner().sessions;
+        let found: BTreeSet<_> = listed.iter().map(|session| session.session_id.clone()).collect();
+        assert_eq!(found, BTreeSet::from([tree.session.clone(), other.session.clone()]));
+        let listed = listed.iter().find(|session| session.session_id == other.session).unwrap();
+        assert_eq!(listed.sequence, other.now().await.sequence, "by member {index}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_of_killed_member_are_taken_over() {
+    let mut members = Members::start(3).await;
+    members.know_each_other().await;
+    let tree = Tree::open(members.client(0), CreateSessionRequest::default()).await;
+    let mut acknowledged = BTreeSet::new();
+    for number in 0..20 {
+        let by = tree.by(members.client(number % 3));
+        acknowledged.insert(spawn(&by, number.to_string()).await.unwrap());
+    }
+    members.take(0).kill().await;
+    let killed = Instant::now();
+    let tree = tree.by(members.client(1));
+    acknowledged.insert(spawn(&tree, String::from("after")).await.unwrap());
+    println!("a call succeeded {:?} after the kill", killed.elapsed());
+    assert!(threads(&tree).await.is_superset(&acknowledged));
+    assert_whole(&tree.log().await);
+    members.restart(0).await;
+    let tree = tree.by(members.client(0));
+    assert!(threads(&tree).await.is_superset(&acknowledged));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rolling_restart_fails_no_call() {
+    const MEMBERS: usize = 3;
+    let mut members = Members::start(MEMBERS).await;
+    members.know_each_other().await;
+    let mut trees = Vec::new();
+    for index in 0..2 * MEMBERS {
+        let client = members.client(index % MEMBERS);
+        trees.push(Tree::open(client, CreateSessionRequest::default()).await);
+    }
+    for restarted in 0..MEMBERS {
+        let stop = CancellationToken::new();
+        let mut writers = JoinSet::new();
+        for (number, tree) in trees.iter().enumerate() {
+            // The member that restarts has clients too, but a client of a stopped process needs another address.
+            let through = (restarted + 1 + number % (MEMBERS - 1)) % MEMBERS;
+            let (tree, stop) = (tree.by(members.client(through)), stop.clone());
+            writers.spawn(async move {
+                let mut acknowledged = Vec::new();
+                while !stop.is_cancelled() {
+                    let request_id = format!("{restarted}-{}", acknowledged.len());
+                    acknowledged.push(spawn(&tree, request_id).await.unwrap());
+                }
+                (tree, acknowledged)
+            });
+        }
+        assert!(members.take(restarted).terminate().await.success());
+        members.restart(restarted).await;
+        members.know_each_other().await;
+        stop.cancel();
+        while let Some(ended) = writers.join_next().await {
+            let (tree, acknowledged) = ended.unwrap();
+            let found = threads(&tree).await;
+            assert!(acknowledged.iter().all(|thread| found.contains(thread)));
+            assert_whole(&tree.log().await);
+        }
+    }
+}
+
+/// Returns whether a member has rejected a call, or its connection has ended with it.
+fn is_lost(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::Unknown)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frozen_member_never_answers_with_stale_state() {
+    let members = Members::start(2).await;
+    members.know_each_other().await;
+    let tree = Tree::open(members.client(0), CreateSessionRequest::default()).await;
+    let (frozen, living) = (tree.clone(), tree.by(members.client(1)));
+    spawn(&frozen, String::from("before")).await.unwrap();
+    members.member(0).freeze();
+    let get = || GetSessionRequest {
+        session_id: tree.session.clone(),
+    };
+    let asked = {
+        let (mut client, request) = (frozen.client(), get());
+        tokio::spawn(async move { client.get_session(request).await })
+    };
+    let thread = spawn(&living, String::from("during")).await.unwrap();
+    let sequence = living.head().await;
+    assert_eq!(members.owner(&tree.session), "member-1");
+    members.member(0).thaw();
+    // The member was removed. It ends, or answers with an error until then.
+    match within("an answer of the frozen member", asked).await.unwrap() {
+        Ok(answer) => assert!(answer.into_inner().session.unwrap().sequence >= sequence, "stale"),
+        Err(status) => assert!(is_lost(&status), "{status}"),
+    }
+    let mut client = frozen.client();
+    match client.get_session(get()).await {
+        Ok(answer) => assert!(answer.into_inner().session.unwrap().sequence >= sequence, "stale"),
+        Err(status) => assert!(is_lost(&status), "{status}"),
+    }
+    assert!(threads(&living).await.contains(&thread));
+    assert_whole(&living.log().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_members_may_name_another_caller() {
+    let members = Members::start(1).await;
+    let at = members.member(0).address();
+    let mut forged = Request::new(ListSessionsRequest::default());
+    forged.metadata_mut().insert("troupe-principal", "admin.cm9vdA".parse().unwrap());
+    let refused = client::supervisor(at, Some("a-token-that-is-wrong")).list_sessions(forged).await;
+    assert_eq!(reason_of(&refused.unwrap_err()), Some(Reason::Unauthenticated));
+    // Without a token the caller is who it is: the header is ignored.
+    let mut ignored = Request::new(ListSessionsRequest::default());
+    ignored.metadata_mut().insert("troupe-principal", "runner.eA".parse().unwrap());
+    client::supervisor(at, None).list_sessions(ignored).await.unwrap();
+}
