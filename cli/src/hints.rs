@@ -51,9 +51,7 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         Reason::RequestIdReused => "use a new request id for a different request",
         Reason::AliasInUse => "choose another `--alias`; aliases are unique in a session, case-insensitively",
         Reason::HistoryCompacted | Reason::AheadOfHead => "watch without `--after`: it starts with a snapshot",
-        Reason::Draining | Reason::SessionMoving | Reason::Overloaded | Reason::RateLimited => {
-            "try again in a moment"
-        }
+        Reason::Draining | Reason::SessionMoving | Reason::Overloaded | Reason::RateLimited => "try again in a moment",
         Reason::RegistryUnavailable => "`troupe doctor` checks the services",
         Reason::OutcomeUnknown => "check the result before a retry: `troupe ps`",
         Reason::StoreUnavailable => "the disk of the data directory is full or read-only: `troupe doctor`",

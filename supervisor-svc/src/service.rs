@@ -40,7 +40,7 @@ use troupe_proto::{
 use crate::{
     backups::{self, BackupSettings, Backups},
     clock::Clock,
-    cluster::{Cluster, ClusterSettings, Forwarding},
+    cluster::{Cluster, ClusterSettings, Forwarding, RunnerRelay},
     domain::{
         rules::rate::EventRate,
         settings::{Limits, StallRule},
@@ -547,7 +547,7 @@ impl Supervisor {
             WatchMethod::new(agents),
         );
         let routes = Routes::new(Forwarding::new(agents, self.cluster.clone())).add_service(
-            ThreadRunnerServiceServer::new(runners)
+            ThreadRunnerServiceServer::new(RunnerRelay::new(runners, self.cluster.clone()))
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );

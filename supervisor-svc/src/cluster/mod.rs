@@ -8,6 +8,7 @@ mod forward;
 mod lease;
 mod members;
 mod peers;
+mod relay;
 mod request_id;
 
 use std::{
@@ -24,10 +25,10 @@ use svc_kit::{
     tls::ClientFiles,
 };
 use tokio::time::{Instant, sleep_until, timeout};
-use tonic::{Request, Status, transport::Channel};
+use tonic::{Request, Status, metadata::MetadataMap, transport::Channel};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_client::AgentSupervisorServiceClient};
 
-pub(crate) use self::forward::Forwarding;
+pub(crate) use self::{forward::Forwarding, relay::RunnerRelay};
 use self::{lease::Lease, members::Observer, peers::Peers};
 use crate::{
     domain::ids::SessionId,
@@ -191,6 +192,20 @@ impl Cluster {
         Arc::clone(&self.shared.members.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Returns the other members.
+    fn others(&self) -> Vec<Member> {
+        let own = self.id();
+        let members = self.members();
+        members.iter().filter(|member| member.id != own).cloned().collect()
+    }
+
+    /// Returns whether a member hands its sessions over, or has left.
+    fn is_leaving_member(&self, id: MemberId) -> bool {
+        let members = self.members();
+        let member = members.iter().find(|member| member.id == id);
+        member.is_none_or(|member| member.last.state == MemberState::Leaving)
+    }
+
     fn set_members(&self, members: Vec<Member>) {
         *self.shared.members.lock().unwrap_or_else(PoisonError::into_inner) = members.into();
     }
@@ -270,7 +285,10 @@ impl Cluster {
             session_id: session.to_string(),
         };
         let mut request = Request::new(request);
-        self.sign(&mut request);
+        let name = String::from("cluster");
+        let role = OperatorRole::Admin;
+        self.sign(&mut request, &Principal::Operator { name, role });
+        request.set_timeout(CALL_WITHIN);
         let response = self.client(owner)?.get_session(request).await?;
         let session = response.into_inner().session;
         session.ok_or_else(|| Status::internal("the session is missing in the answer"))
@@ -283,17 +301,11 @@ impl Cluster {
         Ok(AgentSupervisorServiceClient::new(channel))
     }
 
-    /// Adds the credentials of this supervisor and a time limit to a call.
-    fn sign<T>(&self, request: &mut Request<T>) {
-        let name = String::from("cluster");
-        let caller = Principal::Operator {
-            name,
-            role: OperatorRole::Admin,
-        };
+    /// Adds the credentials with which a peer accepts a call on behalf of its caller.
+    fn sign<T>(&self, request: &mut Request<T>, caller: &Principal) {
         let mut headers = request.metadata().clone().into_headers();
-        self.shared.peers.sign(&mut headers, &caller);
-        *request.metadata_mut() = tonic::metadata::MetadataMap::from_headers(headers);
-        request.set_timeout(CALL_WITHIN);
+        self.shared.peers.sign(&mut headers, caller);
+        *request.metadata_mut() = MetadataMap::from_headers(headers);
     }
 
     /// Leaves the cluster. What this supervisor still owns can be claimed at once.

@@ -96,6 +96,9 @@ mod tests {
         let get = GetSessionRequest {
             session_id: String::from("session"),
         };
-        assert!(!has_request_id("/troupe.supervisor.v1.AgentSupervisorService/GetSession", &body(&get)));
+        assert!(!has_request_id(
+            "/troupe.supervisor.v1.AgentSupervisorService/GetSession",
+            &body(&get)
+        ));
     }
 }

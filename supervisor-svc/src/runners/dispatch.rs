@@ -68,7 +68,9 @@ impl Subscriber for Dispatcher {
             failed: None,
             silence: SilenceCheck::default(),
             ended: Arc::default(),
+            inherited: Inherited::of(session.session, &self.services),
         };
+        dispatch.recall_runners(session.session);
         dispatch.resume(session, commands);
         dispatch.silence.schedule(session.session);
         Some(Box::new(dispatch))
@@ -98,6 +100,35 @@ struct Dispatch {
     silence: SilenceCheck,
     /// The results of ended tasks. Bounded by the threads: each has at most one dispatch and one delivery.
     ended: Arc<Mutex<Vec<TaskEnd>>>,
+    /// The attempts that another supervisor has dispatched.
+    inherited: Option<Inherited>,
+}
+
+/// Attempts that runners held when this supervisor took the session over. A runner names them in its next hello.
+struct Inherited {
+    taken_over: Instant,
+    attempts: HashMap<ThreadId, Generation>,
+    /// When a runner may be asked to attach again.
+    recall_at: Option<Instant>,
+}
+
+impl Inherited {
+    /// Returns the attempts of a session that was just activated, if another supervisor may have had it.
+    fn of(session: &Session, services: &Services) -> Option<Self> {
+        let has_holder = |thread: &&Arc<Thread>| thread.status.kind().is_open() && thread.holder().is_some();
+        let held = session.in_spawn_order().filter(has_holder);
+        let attempts: HashMap<_, _> = held.map(|thread| (thread.id, thread.generation)).collect();
+        (services.store.is_shared() && !attempts.is_empty()).then(|| Self {
+            taken_over: Instant::now(),
+            attempts,
+            recall_at: None,
+        })
+    }
+
+    /// Returns when an attempt was taken over; `None` if it is this supervisor's own.
+    fn since(&self, thread: ThreadId, generation: Generation) -> Option<Instant> {
+        (self.attempts.get(&thread) == Some(&generation)).then_some(self.taken_over)
+    }
 }
 
 /// Threads whose dispatch failed.
@@ -125,6 +156,7 @@ impl Subscription for Dispatch {
                 self.dispatching.remove(&thread);
             }
         }
+        self.recall_runners(session.session);
         self.resume(session, commands);
         self.silence.check(session.session, &self.services.hub, commands);
     }
@@ -162,7 +194,11 @@ impl Subscription for Dispatch {
 
     fn wake_at(&self) -> Option<Instant> {
         let retry = self.failed.as_ref().map(|failed| failed.retry_at);
-        retry.into_iter().chain(self.silence.at()).min()
+        retry
+            .into_iter()
+            .chain(self.silence.at())
+            .chain(self.check_inherited_at())
+            .min()
     }
 
     fn is_busy(&self) -> bool {
@@ -171,6 +207,52 @@ impl Subscription for Dispatch {
 }
 
 impl Dispatch {
+    /// Asks the runners of inherited attempts to attach again.
+    fn recall_runners(&mut self, session: &Session) {
+        let Some(inherited) = &mut self.inherited else { return };
+        let hub = &self.services.hub;
+        inherited.recall_at = None;
+        inherited.attempts.retain(|id, generation| {
+            let thread = session.thread(*id).filter(|thread| thread.generation == *generation);
+            let Some(runner) = thread.and_then(|thread| thread.holder()) else {
+                return false;
+            };
+            let state = hub.attempt_state(runner, *id, *generation, Some(inherited.taken_over));
+            if state == AttemptState::Held {
+                return false;
+            }
+            if let Some(at) = hub.recall(runner, inherited.taken_over) {
+                inherited.recall_at = inherited.recall_at.into_iter().chain([at]).min();
+            }
+            true
+        });
+        if inherited.attempts.is_empty() {
+            self.inherited = None;
+        }
+    }
+
+    /// Returns when the inherited attempts must be checked: at the next recall, and at half and at the end of the lease
+    /// that begins with the takeover.
+    fn check_inherited_at(&self) -> Option<Instant> {
+        let inherited = self.inherited.as_ref()?;
+        let lease = self.services.hub.lease();
+        let ends = [lease / 2, lease].map(|part| inherited.taken_over + part);
+        let now = Instant::now();
+        ends.into_iter()
+            .filter(|end| *end > now)
+            .chain(inherited.recall_at)
+            .min()
+    }
+
+    /// Returns the relation of a runner to the present attempt of a thread.
+    fn attempt_state(&self, runner: &RunnerId, id: ThreadId, generation: Generation) -> AttemptState {
+        let taken_over = self
+            .inherited
+            .as_ref()
+            .and_then(|inherited| inherited.since(id, generation));
+        self.services.hub.attempt_state(runner, id, generation, taken_over)
+    }
+
     fn act_on(&mut self, change: &Change<'_>, commands: &mut Commands) {
         let after = &change.after;
         for recorded in change.events {
@@ -315,7 +397,7 @@ impl Dispatch {
                 .chain([lost])
                 .collect()
         };
-        match self.services.hub.attempt_state(runner, id, thread.generation) {
+        match self.attempt_state(runner, id, thread.generation) {
             AttemptState::Held if is_unreachable => vec![unreachable(false, format!("runner {runner} is back"))],
             AttemptState::Unreachable if !is_unreachable => {
                 let reason = format!("runner {runner} has been away for half of its lease");
@@ -458,7 +540,7 @@ impl Dispatch {
         let deadline = session.session.fences_over(id).map(|fence| fence.deadline).min();
         let overdue = deadline.is_some_and(|deadline| deadline <= now);
         let hub = &self.services.hub;
-        let forced = match hub.attempt_state(runner, id, generation) {
+        let forced = match self.attempt_state(runner, id, generation) {
             // The runner receives the stop after that is recorded. It may be the first stop message, if the thread's
             // children took all of the time or the time was zero.
             AttemptState::Held if overdue => true,

@@ -30,6 +30,10 @@ pub const LEASE: Duration = Duration::from_secs(30);
 /// How long a program may take to stop before its runner kills it.
 pub const STOP_GRACE: Duration = Duration::from_secs(5);
 
+/// The minimum age of a stream that is ended because threads have moved. Several threads that move at the same time then
+/// need one new stream.
+const RECALL_AFTER: Duration = Duration::from_secs(1);
+
 /// The maximum number of messages queued for a runner. A runner that falls further behind is disconnected and must
 /// attach again.
 pub(crate) const OUTBOX: usize = 1_024;
@@ -242,18 +246,26 @@ impl RunnerHub {
         self.lock().runners.get(id)?.last_activity(thread, generation)
     }
 
-    /// Returns the relation of a runner to an attempt.
+    /// Returns the relation of a runner to an attempt. `taken_over` is the time at which this supervisor took the attempt
+    /// over from another one: the runner may hold it, although it said so to the other supervisor only.
     #[must_use]
-    pub fn attempt_state(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> AttemptState {
+    pub fn attempt_state(
+        &self,
+        id: &RunnerId,
+        thread: ThreadId,
+        generation: Generation,
+        taken_over: Option<Instant>,
+    ) -> AttemptState {
         let roster = self.lock();
-        let away_since = match roster.runners.get(id) {
+        let away_since = match (roster.runners.get(id), taken_over) {
+            (Some(runner), Some(at)) if runner.held(thread, generation).is_none() && runner.attached_at < at => at,
             // Also for a disconnected runner: it cannot receive an attempt that it did not hold before.
-            Some(runner) if runner.held(thread, generation).is_none() => return AttemptState::Absent,
-            Some(runner) => match runner.link {
+            (Some(runner), _) if runner.held(thread, generation).is_none() => return AttemptState::Absent,
+            (Some(runner), _) => match runner.link {
                 Link::Attached { .. } => return AttemptState::Held,
                 Link::Disconnected { since } => since,
             },
-            None => self.started,
+            (None, taken_over) => taken_over.unwrap_or(self.started),
         };
         let away = away_since.elapsed();
         if away >= self.lease {
@@ -262,6 +274,40 @@ impl RunnerHub {
             AttemptState::Unreachable
         } else {
             AttemptState::Disconnected
+        }
+    }
+
+    /// Asks an attached runner to attach again, if its stream is older than `since`: its hello then names the attempts
+    /// that this supervisor has taken over since. Returns when to ask if that is too early now.
+    pub fn recall(&self, id: &RunnerId, since: Instant) -> Option<Instant> {
+        let mut roster = self.lock();
+        let runner = roster.runners.get_mut(id)?;
+        let is_attached = matches!(runner.link, Link::Attached { .. });
+        if !is_attached || runner.is_recalled || runner.attached_at >= since {
+            return None;
+        }
+        let earliest = runner.attached_at + RECALL_AFTER;
+        if earliest > Instant::now() {
+            return Some(earliest);
+        }
+        runner.is_recalled = true;
+        drop(roster);
+        tracing::info!(runner = %id, "a runner is asked to attach again, because its threads have moved here");
+        let reason = String::from("a thread has moved to another supervisor");
+        self.send(id, Message::GoAway(pb::RunnerGoAway { reason }));
+        None
+    }
+
+    /// Stops the program of a runner that has been idle longest.
+    pub(super) fn free_slot(&self, id: &RunnerId) {
+        let mut roster = self.lock();
+        let stopped = roster.runners.get_mut(id).and_then(|runner| {
+            let (thread, _) = runner.longest_idle()?;
+            Some((thread, runner.stop(thread, None)?))
+        });
+        drop(roster);
+        if let Some((thread, generation)) = stopped {
+            self.stop_idle(id, thread, generation);
         }
     }
 
@@ -619,10 +665,36 @@ mod tests {
         let stream = hub.attach(&id, any_offer(), outbox, BTreeMap::from([(thread, held)]));
         let last_activity = Instant::now();
         advance(LEASE).await;
-        assert_eq!(hub.attempt_state(&id, thread, generation), AttemptState::Held);
+        assert_eq!(hub.attempt_state(&id, thread, generation, None), AttemptState::Held);
         hub.detach(&id, stream, last_activity);
-        assert_eq!(hub.attempt_state(&id, thread, generation), AttemptState::Lost);
+        assert_eq!(hub.attempt_state(&id, thread, generation, None), AttemptState::Lost);
         assert_eq!(hub.disconnected(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn runner_of_taken_over_thread_is_recalled() {
+        let hub = RunnerHub::new(LEASE);
+        let (outbox, mut responses) = mpsc::channel(4);
+        let (id, generation) = (RunnerId::new("r"), Generation::new(1));
+        let thread = ThreadId::from_uuid(Uuid::from_u128(1));
+        hub.attach(&id, any_offer(), outbox.clone(), BTreeMap::new());
+        advance(Duration::from_millis(10)).await;
+        let taken_over = Instant::now();
+        let state = || hub.attempt_state(&id, thread, generation, Some(taken_over));
+        assert_eq!(state(), AttemptState::Disconnected);
+        let at = hub.recall(&id, taken_over).expect("the stream is young");
+        assert!(responses.try_recv().is_err());
+        tokio::time::sleep_until(at).await;
+        assert_eq!(hub.recall(&id, taken_over), None);
+        assert_eq!(hub.recall(&id, taken_over), None, "once");
+        let Some(Message::GoAway(_)) = responses.try_recv().unwrap().unwrap().message else {
+            panic!("the runner is asked to attach again");
+        };
+        assert!(responses.try_recv().is_err());
+        advance(LEASE).await;
+        assert_eq!(state(), AttemptState::Lost);
+        hub.attach(&id, any_offer(), outbox, BTreeMap::new());
+        assert_eq!(state(), AttemptState::Absent, "its hello did not name the attempt");
     }
 
     #[tokio::test]

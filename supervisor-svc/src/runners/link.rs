@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
-use futures::{StreamExt as _, stream::FuturesOrdered};
+use futures::{
+    StreamExt as _, TryStreamExt as _,
+    stream::{BoxStream, FuturesOrdered},
+};
 use opentelemetry::metrics::Counter;
 use supervisor_log::codec::parts::{usage_from_pb, usage_to_pb};
-use svc_kit::{identity::principal_of, instruments::counter};
+use svc_kit::{identity::Principal, instruments::counter};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -13,14 +16,11 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Code, Status};
 use troupe_proto::{
     fault::Fault,
     reason::Reason,
-    supervisor::v1::{
-        self as pb, attach_request::Message as FromRunner, attach_response::Message as ToRunner,
-        thread_runner_service_server::ThreadRunnerService,
-    },
+    supervisor::v1::{self as pb, attach_request::Message as FromRunner, attach_response::Message as ToRunner},
 };
 
 use super::{
@@ -89,7 +89,28 @@ pub(crate) const MAX_LABELS: usize = 32;
 /// The maximum number of threads in the hello of a returning runner.
 pub(crate) const MAX_HELD: usize = 100_000;
 
-/// The gRPC service that runners attach to.
+/// The messages of a runner.
+pub(crate) type FromRunners = BoxStream<'static, Result<pb::AttachRequest, Status>>;
+
+/// The messages for a runner.
+pub(crate) type ForRunner = ReceiverStream<Result<pb::AttachResponse, Status>>;
+
+/// Returns the first message of a runner's stream, which must be a hello.
+///
+/// # Errors
+/// INVALID_ARGUMENT if it is another message or does not arrive in time.
+pub(crate) async fn first_hello(incoming: &mut FromRunners) -> Result<pb::RunnerHello, Status> {
+    let first = match timeout(HELLO_WITHIN, incoming.try_next()).await {
+        Ok(first) => first?.and_then(|first| first.message),
+        Err(_) => None,
+    };
+    match first {
+        Some(FromRunner::Hello(hello)) => Ok(hello),
+        Some(_) | None => Err(bad_hello("message", "the first message of a runner must be hello")),
+    }
+}
+
+/// Takes the streams of runners.
 #[derive(Clone)]
 pub struct RunnerGate {
     directory: Directory,
@@ -151,7 +172,12 @@ impl RunnerGate {
                 go_on: false,
                 applied_report_sequence: 0,
             };
-            if let Some((session, thread)) = self.thread(&held.thread_id).await?
+            let found = match self.thread(&held.thread_id).await {
+                // Its supervisor decides, or the next stream does. The thread continues until then.
+                Err(Failure::Elsewhere { .. }) => continue,
+                found => found?,
+            };
+            if let Some((session, thread)) = found
                 && thread.is_held_by(runner, Generation::new(held.generation))
                 // The turn was sent but did not arrive, so it is still pending. The attempt ends and a new one starts.
                 && (thread.turn.awaits_dispatch() || thread.turn.number().get() == held.turn)
@@ -266,23 +292,18 @@ impl RunnerGate {
     }
 }
 
-#[tonic::async_trait]
-impl ThreadRunnerService for RunnerGate {
-    type AttachStream = ReceiverStream<Result<pb::AttachResponse, Status>>;
-
-    async fn attach(
+impl RunnerGate {
+    /// Serves the stream of a runner after its hello, for the sessions of this supervisor. Returns the messages for the
+    /// runner; the first is a welcome.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT if the hello is invalid; otherwise the failure to read the runner's threads.
+    pub(crate) async fn attach_over(
         &self,
-        request: Request<Streaming<pb::AttachRequest>>,
-    ) -> Result<Response<Self::AttachStream>, Status> {
-        let principal = principal_of(&request)?.clone();
-        let mut incoming = request.into_inner();
-        let hello = match timeout(HELLO_WITHIN, incoming.message()).await {
-            Ok(first) => first?.and_then(|first| first.message),
-            Err(_) => None,
-        };
-        let Some(FromRunner::Hello(hello)) = hello else {
-            return Err(bad_hello("message", "the first message of a runner must be hello"));
-        };
+        principal: &Principal,
+        hello: pb::RunnerHello,
+        incoming: FromRunners,
+    ) -> Result<ForRunner, Status> {
         let (runner, offer) = check(&hello)?;
         tracing::info!(%runner, %principal, kinds = hello.kinds.len(), "runner attached");
 
@@ -321,7 +342,7 @@ impl ThreadRunnerService for RunnerGate {
             tracing::info!(runner = %stream.runner, "runner disconnected");
             stream.gate.hub.detach(&stream.runner, number, Instant::now());
         });
-        Ok(Response::new(ReceiverStream::new(responses)))
+        Ok(ReceiverStream::new(responses))
     }
 }
 
@@ -357,7 +378,7 @@ type Applied = oneshot::Receiver<Result<Done, Failure>>;
 
 impl Stream {
     /// Serves the stream until it ends, is silent for a lease, is replaced by a later stream, or the service drains.
-    async fn serve(&self, mut incoming: Streaming<pb::AttachRequest>) {
+    async fn serve(&self, mut incoming: FromRunners) {
         let mut in_flight = FuturesOrdered::new();
         let mut batches = FuturesOrdered::new();
         // The tasks end with the stream. The runner repeats its requests on the next stream.
@@ -389,7 +410,7 @@ impl Stream {
                     Ok(decision) => self.decide(decision),
                     Err(error) => tracing::error!(runner = %self.runner, %error, "the decision on a tool call broke"),
                 },
-                message = timeout_at(last_activity + lease, incoming.message()), if room => {
+                message = timeout_at(last_activity + lease, incoming.try_next()), if room => {
                     let Ok(message) = message else {
                         // The lease has expired. It runs from the last message, not from the time of this check.
                         self.gate.hub.detach(&self.runner, self.number, last_activity);
@@ -441,6 +462,7 @@ impl Stream {
                         FromRunner::ToolRequest(request) => self.tool(request, &mut undecided),
                         FromRunner::Output(output) => self.output(&output),
                         FromRunner::Heartbeat(_) => self.gate.hub.heartbeat(&self.runner),
+                        FromRunner::SlotNeeded(_) => self.gate.hub.free_slot(&self.runner),
                         FromRunner::Draining(_) => {
                             tracing::info!(runner = %self.runner, "runner draining");
                             self.gate.hub.drain(&self.runner);
@@ -493,7 +515,7 @@ impl Stream {
         };
         let generation = Generation::new(output.generation);
         let hub = &self.gate.hub;
-        if hub.attempt_state(&self.runner, thread, generation) == AttemptState::Held
+        if hub.attempt_state(&self.runner, thread, generation, None) == AttemptState::Held
             && let Some(session) = hub.session_of(&self.runner, thread, generation)
         {
             self.gate.output.put(session, thread, generation, &output.text);
@@ -812,6 +834,7 @@ fn attempt_of(message: &FromRunner) -> Option<(ThreadId, Generation)> {
         FromRunner::Transcript(batch) => (&batch.thread_id, batch.generation),
         FromRunner::Hello(_)
         | FromRunner::Heartbeat(_)
+        | FromRunner::SlotNeeded(_)
         | FromRunner::StartRefused(_)
         | FromRunner::CommandAck(_)
         | FromRunner::Draining(_) => return None,

@@ -35,3 +35,7 @@ pub use self::{
     services::Services,
     telemetry::TelemetryBoard,
 };
+pub(crate) use self::{
+    hub::OUTBOX,
+    link::{FromRunners, first_hello},
+};

@@ -71,6 +71,10 @@ pub(super) struct Runner {
     is_full: bool,
     /// The runner takes no more threads.
     is_draining: bool,
+    /// When its present stream began.
+    pub attached_at: Instant,
+    /// The runner was asked to attach again.
+    pub is_recalled: bool,
     /// A thread found no slot while every program was busy, so the next idle program must be announced.
     slot_requested: bool,
 }
@@ -89,6 +93,8 @@ impl Runner {
             held,
             is_full: false,
             is_draining: false,
+            attached_at: Instant::now(),
+            is_recalled: false,
             slot_requested: false,
         }
     }

@@ -113,7 +113,11 @@ async fn every_member_serves_every_session() {
     let [first, second, third] = [0, 1, 2].map(|index| tree.by(members.client(index)));
     let mut watch = third.watch().await;
     let thread = spawn(&second, String::from("a")).await.unwrap();
-    assert_eq!(spawn(&third, String::from("a")).await.unwrap(), thread, "a repeated request");
+    assert_eq!(
+        spawn(&third, String::from("a")).await.unwrap(),
+        thread,
+        "a repeated request"
+    );
     assert_eq!(threads(&first).await, threads(&third).await);
     assert!(threads(&second).await.contains(&thread));
     watch.until(|event| event.thread_id == thread).await;
@@ -131,11 +135,17 @@ async fn every_member_serves_every_session() {
     let other = Tree::open(members.client(1), CreateSessionRequest::default()).await;
     spawn(&other.by(members.client(2)), String::from("b")).await.unwrap();
     for index in 0..3 {
-        let listed = members.client(index).list_sessions(ListSessionsRequest::default()).await;
+        let listed = members
+            .client(index)
+            .list_sessions(ListSessionsRequest::default())
+            .await;
         let listed = listed.unwrap().into_inner().sessions;
         let found: BTreeSet<_> = listed.iter().map(|session| session.session_id.clone()).collect();
         assert_eq!(found, BTreeSet::from([tree.session.clone(), other.session.clone()]));
-        let listed = listed.iter().find(|session| session.session_id == other.session).unwrap();
+        let listed = listed
+            .iter()
+            .find(|session| session.session_id == other.session)
+            .unwrap();
         assert_eq!(listed.sequence, other.now().await.sequence, "by member {index}");
     }
 }
@@ -244,11 +254,17 @@ async fn only_members_may_name_another_caller() {
     let members = Members::start(1).await;
     let at = members.member(0).address();
     let mut forged = Request::new(ListSessionsRequest::default());
-    forged.metadata_mut().insert("troupe-principal", "admin.cm9vdA".parse().unwrap());
-    let refused = client::supervisor(at, Some("a-token-that-is-wrong")).list_sessions(forged).await;
+    forged
+        .metadata_mut()
+        .insert("troupe-principal", "admin.cm9vdA".parse().unwrap());
+    let refused = client::supervisor(at, Some("a-token-that-is-wrong"))
+        .list_sessions(forged)
+        .await;
     assert_eq!(reason_of(&refused.unwrap_err()), Some(Reason::Unauthenticated));
     // Without a token the caller is who it is: the header is ignored.
     let mut ignored = Request::new(ListSessionsRequest::default());
-    ignored.metadata_mut().insert("troupe-principal", "runner.eA".parse().unwrap());
+    ignored
+        .metadata_mut()
+        .insert("troupe-principal", "runner.eA".parse().unwrap());
     client::supervisor(at, None).list_sessions(ignored).await.unwrap();
 }
