@@ -9,15 +9,19 @@ const TRANSIENT_REASONS = new Set(["DRAINING", "OVERLOADED", "RATE_LIMITED", "RE
 /** Codes of a lost connection. They count only without a reason, because then the transport reports them. */
 const TRANSIENT_CODES = new Set([Code.Unavailable, Code.Unknown, Code.Canceled, Code.Internal, Code.Aborted]);
 
-/** The base class of all errors of this package. */
+/** The base class of all errors of this package. Each class states its name, because bundlers shorten names of classes. */
 export class TroupeError extends Error {
+  static override readonly name: string = "TroupeError";
+
   override get name(): string {
     return this.constructor.name;
   }
 }
 
 /** An address, a token file or a certificate is missing or invalid. */
-export class ConfigError extends TroupeError {}
+export class ConfigError extends TroupeError {
+  static override readonly name: string = "ConfigError";
+}
 
 /** The parts of a service's error. */
 export interface ServiceErrorInit {
@@ -35,6 +39,8 @@ export interface ServiceErrorInit {
  * that this release does not know have the class `ServiceError` itself.
  */
 export class ServiceError extends TroupeError {
+  static override readonly name: string = "ServiceError";
+
   /** The gRPC code. */
   readonly code: Code;
   /** The stable reason; empty if the error does not come from a service of Troupe. */
@@ -60,6 +66,8 @@ export class ServiceError extends TroupeError {
 
 /** A thread settled without completing its turn. */
 export class AgentError extends TroupeError {
+  static override readonly name: string = "AgentError";
+
   constructor(
     /** The thread's status. */
     readonly result: Result,
@@ -70,10 +78,16 @@ export class AgentError extends TroupeError {
 }
 
 /** The last turn of the thread failed. */
-export class AgentFailedError extends AgentError {}
+export class AgentFailedError extends AgentError {
+  static override readonly name: string = "AgentFailedError";
+}
 
 /** The last turn of the thread was stopped. */
-export class AgentInterruptedError extends AgentError {}
+export class AgentInterruptedError extends AgentError {
+  static override readonly name: string = "AgentInterruptedError";
+}
 
 /** The thread is closed. */
-export class AgentClosedError extends AgentError {}
+export class AgentClosedError extends AgentError {
+  static override readonly name: string = "AgentClosedError";
+}

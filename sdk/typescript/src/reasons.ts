@@ -3,157 +3,259 @@
 import { ServiceError } from "./errors.js";
 
 /** `INVALID_ARGUMENT`: A field of the request is malformed, missing, too large or contradicts another. */
-export class InvalidArgumentError extends ServiceError {}
+export class InvalidArgumentError extends ServiceError {
+  static override readonly name: string = "InvalidArgumentError";
+}
 
 /** `INVALID_AGENT_TYPE`: An agent_type is not a legal name. */
-export class InvalidAgentTypeError extends ServiceError {}
+export class InvalidAgentTypeError extends ServiceError {
+  static override readonly name: string = "InvalidAgentTypeError";
+}
 
 /** `AMBIGUOUS_AGENT_TYPE`: An agent_type matches several templates by its kebab and snake spellings. */
-export class AmbiguousAgentTypeError extends ServiceError {}
+export class AmbiguousAgentTypeError extends ServiceError {
+  static override readonly name: string = "AmbiguousAgentTypeError";
+}
 
 /** `TEMPLATE_NOT_FOUND`: No template of that name exists in any scope. */
-export class TemplateNotFoundError extends ServiceError {}
+export class TemplateNotFoundError extends ServiceError {
+  static override readonly name: string = "TemplateNotFoundError";
+}
 
 /** `TEMPLATE_INVALID`: The template exists and is malformed. */
-export class TemplateInvalidError extends ServiceError {}
+export class TemplateInvalidError extends ServiceError {
+  static override readonly name: string = "TemplateInvalidError";
+}
 
 /** `INVALID_AGENT_NAME`: The persona does not exist, is required, or does not go with the role. */
-export class InvalidAgentNameError extends ServiceError {}
+export class InvalidAgentNameError extends ServiceError {
+  static override readonly name: string = "InvalidAgentNameError";
+}
 
 /** `UNKNOWN_MODEL`: The model catalogue does not know the model. */
-export class UnknownModelError extends ServiceError {}
+export class UnknownModelError extends ServiceError {
+  static override readonly name: string = "UnknownModelError";
+}
 
 /** `UNSUPPORTED_EFFORT`: The model does not support that reasoning effort. */
-export class UnsupportedEffortError extends ServiceError {}
+export class UnsupportedEffortError extends ServiceError {
+  static override readonly name: string = "UnsupportedEffortError";
+}
 
 /** `UNKNOWN_PROVIDER`: No such provider is configured. */
-export class UnknownProviderError extends ServiceError {}
+export class UnknownProviderError extends ServiceError {
+  static override readonly name: string = "UnknownProviderError";
+}
 
 /** `DIGEST_MISMATCH`: The digest of the template differs from the digest in the request. */
-export class DigestMismatchError extends ServiceError {}
+export class DigestMismatchError extends ServiceError {
+  static override readonly name: string = "DigestMismatchError";
+}
 
 /** `CWD_NOT_FOUND`: The working directory does not exist. */
-export class CwdNotFoundError extends ServiceError {}
+export class CwdNotFoundError extends ServiceError {
+  static override readonly name: string = "CwdNotFoundError";
+}
 
 /** `CWD_OUTSIDE_ROOTS`: The working directory lies outside the workspace roots. */
-export class CwdOutsideRootsError extends ServiceError {}
+export class CwdOutsideRootsError extends ServiceError {
+  static override readonly name: string = "CwdOutsideRootsError";
+}
 
 /** `WORKSPACE_UNKNOWN`: The registry does not hold that workspace bundle; upload it with PutWorkspace. */
-export class WorkspaceUnknownError extends ServiceError {}
+export class WorkspaceUnknownError extends ServiceError {
+  static override readonly name: string = "WorkspaceUnknownError";
+}
 
 /** `INVALID_INPUT`: The input of a thread is missing, blank, or given twice. */
-export class InvalidInputError extends ServiceError {}
+export class InvalidInputError extends ServiceError {
+  static override readonly name: string = "InvalidInputError";
+}
 
 /** `SESSION_NOT_FOUND`: No such session. */
-export class SessionNotFoundError extends ServiceError {}
+export class SessionNotFoundError extends ServiceError {
+  static override readonly name: string = "SessionNotFoundError";
+}
 
 /** `THREAD_NOT_FOUND`: No such thread. */
-export class ThreadNotFoundError extends ServiceError {}
+export class ThreadNotFoundError extends ServiceError {
+  static override readonly name: string = "ThreadNotFoundError";
+}
 
 /** `NOT_FOUND`: Something else that the request names does not exist. */
-export class NotFoundError extends ServiceError {}
+export class NotFoundError extends ServiceError {
+  static override readonly name: string = "NotFoundError";
+}
 
 /** `DEPTH_LIMIT`: The thread would be deeper than max_depth. */
-export class DepthLimitError extends ServiceError {}
+export class DepthLimitError extends ServiceError {
+  static override readonly name: string = "DepthLimitError";
+}
 
 /** `THREAD_LIMIT`: max_threads threads are active. */
-export class ThreadLimitError extends ServiceError {}
+export class ThreadLimitError extends ServiceError {
+  static override readonly name: string = "ThreadLimitError";
+}
 
 /** `OPEN_LIMIT`: The session holds as many threads as it may. */
-export class OpenLimitError extends ServiceError {}
+export class OpenLimitError extends ServiceError {
+  static override readonly name: string = "OpenLimitError";
+}
 
 /** `BUDGET_EXHAUSTED`: What a thread and its descendants may spend is spent. */
-export class BudgetExhaustedError extends ServiceError {}
+export class BudgetExhaustedError extends ServiceError {
+  static override readonly name: string = "BudgetExhaustedError";
+}
 
 /** `RESULT_INVALID`: A result does not match the schema that the input has; the text lists the errors. */
-export class ResultInvalidError extends ServiceError {}
+export class ResultInvalidError extends ServiceError {
+  static override readonly name: string = "ResultInvalidError";
+}
 
 /** `LIMIT_EXCEEDED`: A size or a count of the request, the session or the service is exhausted. */
-export class LimitExceededError extends ServiceError {}
+export class LimitExceededError extends ServiceError {
+  static override readonly name: string = "LimitExceededError";
+}
 
 /** `MESSAGE_TOO_LARGE`: A message is larger than this method allows. */
-export class MessageTooLargeError extends ServiceError {}
+export class MessageTooLargeError extends ServiceError {
+  static override readonly name: string = "MessageTooLargeError";
+}
 
 /** `MALFORMED_MESSAGE`: The bytes of the request are not a message of this method. */
-export class MalformedMessageError extends ServiceError {}
+export class MalformedMessageError extends ServiceError {
+  static override readonly name: string = "MalformedMessageError";
+}
 
 /** `TOOL_DENIED`: The tool of the call is not in the thread's effective policy, or an operator did not agree to the call. */
-export class ToolDeniedError extends ServiceError {}
+export class ToolDeniedError extends ServiceError {
+  static override readonly name: string = "ToolDeniedError";
+}
 
 /** `OUTSIDE_SUBTREE`: The target is not the calling thread or one of its descendants. */
-export class OutsideSubtreeError extends ServiceError {}
+export class OutsideSubtreeError extends ServiceError {
+  static override readonly name: string = "OutsideSubtreeError";
+}
 
 /** `SPAWN_NOT_ALLOWED`: The role of the caller may not spawn that role. */
-export class SpawnNotAllowedError extends ServiceError {}
+export class SpawnNotAllowedError extends ServiceError {
+  static override readonly name: string = "SpawnNotAllowedError";
+}
 
 /** `NOT_PERMITTED`: The kind of principal may not call this method, or not with these fields. */
-export class NotPermittedError extends ServiceError {}
+export class NotPermittedError extends ServiceError {
+  static override readonly name: string = "NotPermittedError";
+}
 
 /** `UNKNOWN_METHOD`: The service has no such method: it is older than the caller, or the address belongs to the other service. */
-export class UnknownMethodError extends ServiceError {}
+export class UnknownMethodError extends ServiceError {
+  static override readonly name: string = "UnknownMethodError";
+}
 
 /** `UNAUTHENTICATED`: No token, a bad one or a stale one; one reason for all. */
-export class UnauthenticatedError extends ServiceError {}
+export class UnauthenticatedError extends ServiceError {
+  static override readonly name: string = "UnauthenticatedError";
+}
 
 /** `THREAD_CLOSING`: The thread or an ancestor is being closed. */
-export class ThreadClosingError extends ServiceError {}
+export class ThreadClosingError extends ServiceError {
+  static override readonly name: string = "ThreadClosingError";
+}
 
 /** `THREAD_CLOSED`: The thread is closed. */
-export class ThreadClosedError extends ServiceError {}
+export class ThreadClosedError extends ServiceError {
+  static override readonly name: string = "ThreadClosedError";
+}
 
 /** `SESSION_PAUSED`: The session is paused. */
-export class SessionPausedError extends ServiceError {}
+export class SessionPausedError extends ServiceError {
+  static override readonly name: string = "SessionPausedError";
+}
 
 /** `SESSION_CLOSED`: The session is closed. */
-export class SessionClosedError extends ServiceError {}
+export class SessionClosedError extends ServiceError {
+  static override readonly name: string = "SessionClosedError";
+}
 
 /** `ILLEGAL_TRANSITION`: The state machine has no such transition from the present state. */
-export class IllegalTransitionError extends ServiceError {}
+export class IllegalTransitionError extends ServiceError {
+  static override readonly name: string = "IllegalTransitionError";
+}
 
 /** `REQUEST_ID_REUSED`: The request_id was used with another body. */
-export class RequestIdReusedError extends ServiceError {}
+export class RequestIdReusedError extends ServiceError {
+  static override readonly name: string = "RequestIdReusedError";
+}
 
 /** `ALIAS_IN_USE`: An alias is taken. */
-export class AliasInUseError extends ServiceError {}
+export class AliasInUseError extends ServiceError {
+  static override readonly name: string = "AliasInUseError";
+}
 
 /** `HISTORY_COMPACTED`: The position of a watch lies before the oldest event that is kept. */
-export class HistoryCompactedError extends ServiceError {}
+export class HistoryCompactedError extends ServiceError {
+  static override readonly name: string = "HistoryCompactedError";
+}
 
 /** `AHEAD_OF_HEAD`: The position of a watch lies after the newest event. */
-export class AheadOfHeadError extends ServiceError {}
+export class AheadOfHeadError extends ServiceError {
+  static override readonly name: string = "AheadOfHeadError";
+}
 
 /** `DRAINING`: The server is shutting down; try another or later. */
-export class DrainingError extends ServiceError {}
+export class DrainingError extends ServiceError {
+  static override readonly name: string = "DrainingError";
+}
 
 /** `REGISTRY_UNAVAILABLE`: The registry cannot be reached or did not answer in time. */
-export class RegistryUnavailableError extends ServiceError {}
+export class RegistryUnavailableError extends ServiceError {
+  static override readonly name: string = "RegistryUnavailableError";
+}
 
 /** `OVERLOADED`: Too much work is waiting; nothing was done. */
-export class OverloadedError extends ServiceError {}
+export class OverloadedError extends ServiceError {
+  static override readonly name: string = "OverloadedError";
+}
 
 /** `RATE_LIMITED`: The calling thread, or all threads of its session together, cause more events than they may; nothing was done. Retry after the time in RetryInfo. */
-export class RateLimitedError extends ServiceError {}
+export class RateLimitedError extends ServiceError {
+  static override readonly name: string = "RateLimitedError";
+}
 
 /** `OUTCOME_UNKNOWN`: The append may or may not have happened; retry with the same request_id. */
-export class OutcomeUnknownError extends ServiceError {}
+export class OutcomeUnknownError extends ServiceError {
+  static override readonly name: string = "OutcomeUnknownError";
+}
 
 /** `STORE_UNAVAILABLE`: The store cannot write now (disk full or read-only); nothing was done. */
-export class StoreUnavailableError extends ServiceError {}
+export class StoreUnavailableError extends ServiceError {
+  static override readonly name: string = "StoreUnavailableError";
+}
 
 /** `CORRUPT_RECORD`: A stored record fails its checksum. */
-export class CorruptRecordError extends ServiceError {}
+export class CorruptRecordError extends ServiceError {
+  static override readonly name: string = "CorruptRecordError";
+}
 
 /** `UPGRADE_REQUIRED`: Stored data was written by a newer release. */
-export class UpgradeRequiredError extends ServiceError {}
+export class UpgradeRequiredError extends ServiceError {
+  static override readonly name: string = "UpgradeRequiredError";
+}
 
 /** `POLICY_NOT_ENFORCEABLE`: No attached runner can hold the role to its policy. */
-export class PolicyNotEnforceableError extends ServiceError {}
+export class PolicyNotEnforceableError extends ServiceError {
+  static override readonly name: string = "PolicyNotEnforceableError";
+}
 
 /** `DEADLINE_EXCEEDED`: The deadline of the call passed before the work was done. */
-export class DeadlineExceededError extends ServiceError {}
+export class DeadlineExceededError extends ServiceError {
+  static override readonly name: string = "DeadlineExceededError";
+}
 
 /** `INTERNAL`: A defect of the service; the log has the details. */
-export class InternalError extends ServiceError {}
+export class InternalError extends ServiceError {
+  static override readonly name: string = "InternalError";
+}
 
 /** The classes by reason. */
 export const BY_REASON: Readonly<Record<string, typeof ServiceError>> = {
