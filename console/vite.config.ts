@@ -2,14 +2,14 @@ import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 
-const sdk = fileURLToPath(new URL("../sdk/typescript/src/gen", import.meta.url));
+const sdk = fileURLToPath(new URL("../sdk/typescript/src", import.meta.url));
 
 export default defineConfig({
   plugins: [svelte()],
   resolve: {
-    alias: { "@sdk": sdk },
+    alias: { "@troupe/client": sdk },
     // The code of the SDK has no node_modules of its own here.
-    dedupe: ["@bufbuild/protobuf"],
+    dedupe: ["@bufbuild/protobuf", "@connectrpc/connect", "@connectrpc/connect-web"],
   },
   build: {
     target: "es2023",

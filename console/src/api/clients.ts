@@ -2,11 +2,13 @@
 
 import { createClient, type Interceptor } from "@connectrpc/connect";
 import { createGrpcWebTransport } from "@connectrpc/connect-web";
+import { AgentRegistryService } from "@troupe/client/gen/troupe/registry/v1/registry_pb";
 
 import { ConsoleService } from "../gen/troupe/console/v1/console_pb";
-import { AgentRegistryService } from "@sdk/troupe/registry/v1/registry_pb.js";
 import { AgentSupervisorService } from "../model/messages";
 import { callErrorOf } from "./errors";
+
+export { newRequestId as requestId } from "@troupe/client/web";
 
 /** The longest time of a call that is no stream. */
 const TIMEOUT_MS = 30_000;
@@ -42,9 +44,3 @@ export const consoleService = createClient(
   ConsoleService,
   createGrpcWebTransport({ baseUrl: location.origin, interceptors: [withPlainErrors] }),
 );
-
-/** Returns an id that makes a retry of a call safe. */
-export function requestId(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return `console-${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
-}

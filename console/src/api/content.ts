@@ -1,5 +1,7 @@
 // Content that is stored next to the events.
 
+import { readContent, textOf } from "@troupe/client/web";
+
 import { supervisor, UNLIMITED } from "./clients";
 
 /** Contents that are kept for the next reader. */
@@ -14,7 +16,7 @@ export function content(sessionId: string, digest: string): Promise<Uint8Array> 
   const key = `${sessionId}/${digest}`;
   const known = kept.get(key);
   if (known) return known;
-  const reading = read(sessionId, digest);
+  const reading = readContent(supervisor, sessionId, digest, UNLIMITED);
   kept.set(key, reading);
   reading.then(
     ({ length }) => length >= MAX_KEPT_SIZE && kept.delete(key),
@@ -31,17 +33,5 @@ export function forgetContents(): void {
 }
 
 export async function textContent(sessionId: string, digest: string): Promise<string> {
-  return new TextDecoder().decode(await content(sessionId, digest));
-}
-
-async function read(sessionId: string, digest: string): Promise<Uint8Array> {
-  const parts: Uint8Array[] = [];
-  for await (const { data } of supervisor.getContent({ sessionId, digest }, UNLIMITED)) parts.push(data);
-  const whole = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
-  let place = 0;
-  for (const part of parts) {
-    whole.set(part, place);
-    place += part.length;
-  }
-  return whole;
+  return textOf(await content(sessionId, digest));
 }

@@ -1,25 +1,12 @@
 // Errors of calls as texts for people.
 
-import { Code, ConnectError } from "@connectrpc/connect";
+import { Code } from "@connectrpc/connect";
+import { serviceError, ServiceError } from "@troupe/client/web";
 
-import { ErrorInfoSchema } from "@sdk/google/rpc/error_details_pb.js";
 import { line } from "../text/sanitize";
 
-/** The error of a call. */
-export class CallError extends Error {
-  readonly code: Code;
-  /** The stable reason; empty if the error does not come from a service of Troupe. */
-  readonly reason: string;
-  /** The variable parts of the message, by name. */
-  readonly metadata: Readonly<Record<string, string>>;
-
-  constructor(message: string, code: Code, reason: string, metadata: Readonly<Record<string, string>>) {
-    super(message);
-    this.code = code;
-    this.reason = reason;
-    this.metadata = metadata;
-  }
-
+/** The error of a call, with a text for people. */
+export class CallError extends ServiceError {
   /** Whether the login has ended. */
   get isLogin(): boolean {
     return this.code === Code.Unauthenticated;
@@ -41,11 +28,9 @@ const HINTS: Readonly<Record<string, string>> = {
 
 export function callErrorOf(error: unknown): CallError {
   if (error instanceof CallError) return error;
-  const cause = ConnectError.from(error);
-  const { reason = "", metadata = {} } = cause.findDetails(ErrorInfoSchema)[0] ?? {};
-  const hint = HINTS[reason] ?? "";
-  const text = line(cause.rawMessage) || Code[cause.code];
-  return new CallError([text, hint].filter(Boolean).join(". "), cause.code, reason, metadata);
+  const { code, reason, metadata, message } = serviceError(error);
+  const text = [line(message) || Code[code], HINTS[reason]].filter(Boolean).join(". ");
+  return new CallError(text, { code, reason, metadata });
 }
 
 export function messageOf(error: unknown): string {

@@ -1,21 +1,9 @@
 // Lists that the services return in pages.
 
-interface Page {
-  readonly nextPageToken: string;
-}
+import { allPages as readAll } from "@troupe/client/web";
 
-/** Reads all pages. Stops after `most` items. */
-export async function allPages<P extends Page, T>(
-  read: (pageToken: string) => Promise<P>,
-  itemsOf: (page: P) => readonly T[],
-  most = 10_000,
-): Promise<T[]> {
-  const items: T[] = [];
-  let token = "";
-  do {
-    const page = await read(token);
-    items.push(...itemsOf(page));
-    token = page.nextPageToken;
-  } while (token && items.length < most);
-  return items;
-}
+/** The number of items after which a list is cut. */
+const MAX_ITEMS = 10_000;
+
+/** Reads all pages, or as many as a view can show. */
+export const allPages: typeof readAll = (read, itemsOf) => readAll(read, itemsOf, MAX_ITEMS);

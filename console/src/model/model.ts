@@ -1,10 +1,11 @@
 // The followed sessions, folded from the messages of the stream.
 
+import { apply, emptyView, forgetClosed, statusOf, type SessionView } from "@troupe/client/session_view";
+
 import type { WatchResponse } from "../gen/troupe/console/v1/console_pb";
 import { attentionOf } from "./attention";
 import { ConditionKind, StatusKind, type Approval, type Session, type Thread } from "./messages";
-import { apply, emptyView, forgetClosed, type SessionView } from "./session_view";
-import { isActive, statusOf } from "./thread";
+import { isActive } from "./thread";
 
 /** Closed threads of a session that are kept before they are forgotten. */
 const MAX_CLOSED_THREADS = 256;

@@ -1,13 +1,12 @@
 // Properties of threads that the page shows, in the words of the command line.
 
+import { statusOf } from "@troupe/client/session_view";
+
 import { shortId } from "../text/format";
 import { line } from "../text/sanitize";
 import { StatusKind, ValueOrigin, type ResolvedSpawn, type Thread } from "./messages";
 
-/** Returns the status of a thread. */
-export function statusOf(thread: Thread): StatusKind {
-  return thread.status?.kind ?? StatusKind.UNSPECIFIED;
-}
+export { statusOf };
 
 /** Returns the role and the persona: `explorer`, `reviewer: strict`. */
 export function roleOf(thread: Thread): string {

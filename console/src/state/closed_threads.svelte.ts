@@ -26,7 +26,7 @@ export class ClosedThreads {
       const statuses = isClosed ? [] : [StatusKind.SHUTDOWN];
       const request = { sessionId, scope: ListScope.ALL, includeClosed: true, includeSelf: true, statuses, pageSize: PAGE_SIZE };
       const threads = await allPages(
-        (pageToken) => supervisor.listActiveAgents({ ...request, pageToken }),
+        (page) => supervisor.listActiveAgents({ ...request, ...page }),
         ({ threads }) => threads,
       );
       if (this.#loaded !== key) return;

@@ -20,7 +20,7 @@ beforeEach(() => {
   supervisor.getSession.mockImplementation(async () => ({ session: { sequence: head } }));
   supervisor.watchThreads.mockImplementation(async function* ({ afterSequence }: { afterSequence: bigint }) {
     requests.push(afterSequence);
-    if (afterSequence < removed) throw new CallError("compacted", Code.OutOfRange, "HISTORY_COMPACTED", { oldest: String(removed) });
+    if (afterSequence < removed) throw new CallError("compacted", { code: Code.OutOfRange, reason: "HISTORY_COMPACTED", metadata: { oldest: String(removed) } });
     for (let sequence = afterSequence + 1n; sequence <= head; sequence += 1n) {
       yield create(WatchThreadsResponseSchema, { sequence, message: { case: "event", value: { sequence } } });
     }
@@ -85,7 +85,7 @@ test("failed_read_of_earlier_events_is_repeated", async () => {
   head = 1_000n;
   const stream = supervisor.watchThreads.getMockImplementation();
   supervisor.watchThreads.mockImplementationOnce(stream ?? vi.fn()).mockImplementationOnce(async function* () {
-    throw new CallError("no connection", Code.Unavailable, "", {});
+    throw new CallError("no connection", { code: Code.Unavailable });
   });
   const log = new EventLog("s");
   await log.read();

@@ -3,6 +3,8 @@
 // Messages arrive faster than a person can read. The collections of the model change in place, and `version` changes at
 // most every 100 ms. A reader names it, so that the page is drawn again with each version.
 
+import { putReadGroup, putReadThread } from "@troupe/client/session_view";
+
 import { consoleService, supervisor, whenLoginEnds } from "../api/clients";
 import { forgetContents } from "../api/content";
 import { callErrorOf } from "../api/errors";
@@ -10,7 +12,6 @@ import { me, onOtherTab, type Me } from "../api/login";
 import type { WatchResponse } from "../gen/troupe/console/v1/console_pb";
 import type { TranscriptEntry } from "../model/messages";
 import { emptyModel, fold, isComplete, type Model } from "../model/model";
-import { putReadGroup, putReadThread } from "../model/session_view";
 import { keepAddress, takeAddress } from "./address";
 import { Breath } from "./breath";
 import { Rereads } from "./rereads";

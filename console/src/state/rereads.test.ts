@@ -8,7 +8,7 @@ beforeEach(() => vi.useFakeTimers());
 afterEach(() => vi.useRealTimers());
 
 function errorWith(code: Code): CallError {
-  return new CallError("no", code, "", {});
+  return new CallError("no", { code });
 }
 
 test("changes_during_a_call_cause_one_more_call", async () => {

@@ -1,12 +1,11 @@
-// The client: sessions, threads, approvals, artifacts and events.
-
-import { resolve } from "node:path";
+// The client: sessions, threads, approvals, artifacts and events. Node.js and browsers share this module; `connect` is in
+// node.ts and in web.ts.
 
 import { clone, create, type MessageInitShape } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError } from "@connectrpc/connect";
 
-import { type ConnectOptions, find } from "./config.js";
+import { readContent, textOf } from "./content.js";
 import { AgentClosedError, AgentError, AgentFailedError, AgentInterruptedError, TroupeError } from "./errors.js";
 import { type SessionEvent, sessionEvent } from "./events.js";
 import {
@@ -37,8 +36,9 @@ import {
   type ThreadResult,
 } from "./gen/troupe/supervisor/v1/thread_pb.js";
 import { type TranscriptEntry } from "./gen/troupe/supervisor/v1/transcript_pb.js";
+import { allPages, pagesOf } from "./pages.js";
 import { ThreadNotFoundError } from "./reasons.js";
-import { Caller, DEFAULT_RETRY, Patience, pause, type RetryPolicy, type Supervisor } from "./rpc.js";
+import { type Caller, Patience, pause, type RetryPolicy, type Supervisor } from "./rpc.js";
 
 /** How long one WaitAgents call waits, and how much longer its deadline is. */
 const WAIT_MS = 300_000;
@@ -48,7 +48,6 @@ const REOPEN_DELAY_MS = 200;
 const CONTENT_MS = 600_000;
 /** The number of threads that WaitAgents accepts. */
 const MAX_WAITED = 1_000;
-const PAGE = 1_000;
 
 /** Limits on the usage of a thread and its descendants. 0 and absent mean unlimited. */
 export interface Budget {
@@ -100,8 +99,8 @@ export interface WaitOptions {
   readonly signal?: AbortSignal;
 }
 
-/** How to connect. */
-export interface ClientOptions extends ConnectOptions {
+/** How calls are repeated. */
+export interface RetryOptions {
   readonly retry?: Partial<RetryPolicy>;
   /** How long `result` and `events` wait for a supervisor that is unreachable. Default 300,000 ms. */
   readonly reconnectTimeoutMs?: number;
@@ -109,7 +108,7 @@ export interface ClientOptions extends ConnectOptions {
 
 /** The settings of a new session. `request` has the fields that are no option. */
 export interface SessionOptions {
-  /** The project. A relative path is relative to the working directory. */
+  /** The project. In Node.js, a relative path is relative to the working directory; in a browser the path is absolute. */
   readonly cwd?: string;
   readonly budget?: Budget;
   readonly labels?: Readonly<Record<string, string>>;
@@ -156,27 +155,14 @@ export interface MapOptions extends WaitOptions {
   readonly request?: MessageInitShape<typeof CreateGroupRequestSchema>;
 }
 
-/**
- * Returns a client of the supervisor. Without options, it finds address and token as the `troupe` command does.
- *
- * The client connects with the first call, and again whenever the connection is lost. Use it with `await using`.
- *
- * @throws ConfigError if an address, a token file or a certificate is invalid.
- */
-export async function connect(options: ClientOptions = {}): Promise<Client> {
-  return new Client(
-    new Caller(find(options), { ...DEFAULT_RETRY, ...options.retry }),
-    options.reconnectTimeoutMs ?? 300_000,
-  );
-}
-
 /** A connection to a supervisor. `connect` creates it. */
 export class Client implements AsyncDisposable {
   constructor(
     /** @internal */
     readonly caller: Caller,
     /** @internal */
-    readonly reconnectTimeoutMs: number,
+    readonly reconnectTimeoutMs = 300_000,
+    private readonly absolutePath = (path: string): string => path,
   ) {}
 
   /** The methods of the API. Unary calls have a request id, a deadline and retries. */
@@ -188,7 +174,7 @@ export class Client implements AsyncDisposable {
   async session(options: SessionOptions = {}): Promise<Session> {
     const { request, cwd, budget, labels, runnerLabels, approveTools, maxThreads, maxDepth } = options;
     const made = clone(CreateSessionRequestSchema, create(CreateSessionRequestSchema, request ?? {}));
-    if (cwd !== undefined) made.cwd = resolve(cwd);
+    if (cwd !== undefined) made.cwd = this.absolutePath(cwd);
     if (budget) made.budget = budgetProto(budget);
     if (maxThreads !== undefined || maxDepth !== undefined) {
       made.limits = create(LimitsSchema, { ...made.limits, ...given({ maxThreads, maxDepth }) });
@@ -207,7 +193,7 @@ export class Client implements AsyncDisposable {
 
   /** Lists the sessions that have all of these labels, newest first. */
   async sessions(options: { labels?: Record<string, string>; includeClosed?: boolean } = {}): Promise<SessionProto[]> {
-    return pages((page) => this.stub.listSessions({ ...options, ...page }), ({ sessions }) => sessions);
+    return allPages((page) => this.stub.listSessions({ ...options, ...page }), ({ sessions }) => sessions);
   }
 
   /** Closes the connection. Sessions and threads stay open. */
@@ -311,7 +297,7 @@ export class Session implements AsyncDisposable {
     const { group } = await this.client.stub.createGroup(made);
     await this.#endOfGroup(required(group), signal);
     const asked = { sessionId: this.id, groupId: required(group?.spec).groupId };
-    const found = await pages((page) => this.client.stub.listGroupItems({ ...asked, ...page }), (answer) => answer.items);
+    const found = await allPages((page) => this.client.stub.listGroupItems({ ...asked, ...page }), (answer) => answer.items);
     const rows: Row[] = [];
     for (const proto of found) {
       rows.push({
@@ -335,7 +321,7 @@ export class Session implements AsyncDisposable {
   /** Lists the threads below the root in spawn order. */
   async threads({ includeClosed = false }: { includeClosed?: boolean } = {}): Promise<ThreadProto[]> {
     const request = { sessionId: this.id, includeClosed };
-    return pages((page) => this.client.stub.listActiveAgents({ ...request, ...page }), ({ threads }) => threads);
+    return allPages((page) => this.client.stub.listActiveAgents({ ...request, ...page }), ({ threads }) => threads);
   }
 
   /** Waits until every thread is settled. Returns the results in the order of the threads, failed ones included. */
@@ -384,7 +370,7 @@ export class Session implements AsyncDisposable {
   /** Lists the approvals that wait for a decision, oldest first. */
   async approvals({ includeResolved = false }: { includeResolved?: boolean } = {}): Promise<Approval[]> {
     const request = { sessionId: this.id, includeResolved };
-    const found = await pages((page) => this.client.stub.listApprovals({ ...request, ...page }), (answer) => answer.approvals);
+    const found = await allPages((page) => this.client.stub.listApprovals({ ...request, ...page }), (answer) => answer.approvals);
     return found.map((proto) => new Approval(this, proto));
   }
 
@@ -401,20 +387,14 @@ export class Session implements AsyncDisposable {
   /** Lists the artifacts of the session or of one thread, oldest first. */
   async artifacts({ thread }: { thread?: Thread | string } = {}): Promise<Artifact[]> {
     const request = { sessionId: this.id, threadId: thread ? idOf(thread) : "" };
-    const found = await pages((page) => this.client.stub.listArtifacts({ ...request, ...page }), (answer) => answer.artifacts);
+    const found = await allPages((page) => this.client.stub.listArtifacts({ ...request, ...page }), (answer) => answer.artifacts);
     return found.map((proto) => new Artifact(this, proto));
   }
 
   /** Reads stored content by its SHA-256 digest: an artifact, a long message or an approval's tool call. */
   async content(digest: string): Promise<Uint8Array> {
     const { caller } = this.client;
-    return caller.repeat(async () => {
-      const parts: Uint8Array[] = [];
-      for await (const { data } of caller.raw.getContent({ sessionId: this.id, digest }, { timeoutMs: CONTENT_MS })) {
-        parts.push(data);
-      }
-      return new Uint8Array(Buffer.concat(parts));
-    });
+    return caller.repeat(() => readContent(caller.raw, this.id, digest, { timeoutMs: CONTENT_MS }));
   }
 
   async #resolve(approvalId: string, grant: boolean, reason: string): Promise<Approval> {
@@ -441,7 +421,7 @@ export class Session implements AsyncDisposable {
 
   async #result({ threadId, ...entry }: ThreadStatus): Promise<Result> {
     const status = required(entry.status);
-    const text = status.content ? Buffer.from(await this.content(status.content.digest)).toString() : status.message;
+    const text = status.content ? textOf(await this.content(status.content.digest)) : status.message;
     const value = await this.#value(entry.result);
     return { threadId, text, value, status, kind: StatusKind[status.kind] as Result["kind"] };
   }
@@ -449,7 +429,7 @@ export class Session implements AsyncDisposable {
   /** Returns the value of a result. A long document is content. */
   async #value(result: ThreadResult | undefined): Promise<unknown> {
     if (!result) return undefined;
-    const json = result.documentJson || Buffer.from(await this.content(required(result.content).digest)).toString();
+    const json = result.documentJson || textOf(await this.content(required(result.content).digest));
     return JSON.parse(json);
   }
 
@@ -560,12 +540,7 @@ export class Thread {
     let afterNumber = options.after ?? 0n;
     if (!follow) {
       const request = { ...this.#ids, afterNumber };
-      let pageToken = "";
-      do {
-        const page = await this.#stub.listTranscript({ ...request, pageSize: PAGE, pageToken });
-        yield* page.entries;
-        pageToken = page.nextPageToken;
-      } while (pageToken);
+      for await (const { entries } of pagesOf((page) => this.#stub.listTranscript({ ...request, ...page }))) yield* entries;
       return;
     }
     const { caller, reconnectTimeoutMs } = this.session.client;
@@ -758,18 +733,4 @@ function given<T extends object>(fields: T): { [K in keyof T]?: Exclude<T[K], un
 function required<T>(value: T | undefined): T {
   if (value === undefined) throw new TroupeError("the supervisor left a required field out");
   return value;
-}
-
-async function pages<A extends { nextPageToken: string }, T>(
-  read: (page: { pageSize: number; pageToken: string }) => Promise<A>,
-  entries: (answer: A) => T[],
-): Promise<T[]> {
-  const found: T[] = [];
-  let pageToken = "";
-  do {
-    const answer = await read({ pageSize: PAGE, pageToken });
-    found.push(...entries(answer));
-    pageToken = answer.nextPageToken;
-  } while (pageToken);
-  return found;
 }

@@ -15,6 +15,7 @@ import { isAbsolute, join } from "node:path";
 import { parse as parseYaml } from "yaml";
 
 import { ConfigError } from "./errors.js";
+import { checkedToken, type TokenSource } from "./rpc.js";
 
 const DEFAULT_ADDRESS = "http://127.0.0.1:50052";
 const TOKEN_FILE = "operator.token";
@@ -48,22 +49,22 @@ export interface Target {
 }
 
 /** A token and its source. */
-export class Token {
+export class Token implements TokenSource {
   #text = "";
   readonly #path: string | undefined;
   #version = "";
 
   constructor(
     source: { readonly text?: string; readonly path?: string },
-    /** Whether it comes from the data directory and not from the caller. It may then belong to another service. */
+    /** Whether it comes from the data directory and not from the caller. */
     readonly isFound = false,
   ) {
     this.#path = source.path;
-    if (source.text) this.#text = checked(source.text);
+    if (source.text) this.#text = checkedToken(source.text);
     if (source.path !== undefined) this.#load(source.path);
   }
 
-  /** Returns the token, or an empty text without one. A file is read again after a change. */
+  /** Reads a file again after a change. */
   expose(): string {
     if (this.#path !== undefined) {
       try {
@@ -88,7 +89,7 @@ export class Token {
     }
     const first = firstLine(text);
     if (!first) throw new ConfigError(`there is no token in ${path}`);
-    this.#text = checked(first);
+    this.#text = checkedToken(first);
     this.#version = version;
   }
 }
@@ -214,11 +215,6 @@ function read(path: string): Buffer {
   } catch (error) {
     throw new ConfigError(`cannot read a certificate: ${String(error)}`);
   }
-}
-
-function checked(token: string): string {
-  if (/^[!-~]*$/.test(token)) return token;
-  throw new ConfigError("the token has characters that cannot be sent; it is visible ASCII");
 }
 
 function firstLine(text: string): string {

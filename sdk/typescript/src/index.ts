@@ -1,8 +1,6 @@
-// A client of Troupe, the control plane for trees of AI agents. The generated messages are in @troupe/client/gen.
+// A client of Troupe, the control plane for trees of AI agents, for Node.js. The one for browsers is @troupe/client/web, and
+// the generated messages are in @troupe/client/gen.
 
-export * from "./client.js";
+export * from "./api.js";
 export type { ConnectOptions } from "./config.js";
-export * from "./errors.js";
-export type { SessionEvent } from "./events.js";
-export * from "./reasons.js";
-export type { RetryPolicy, Supervisor } from "./rpc.js";
+export { type ClientOptions, connect } from "./node.js";

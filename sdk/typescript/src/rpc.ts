@@ -1,22 +1,24 @@
-// Calls of the supervisor: token, deadline, request id, retries, and the conversion of errors.
-
-import { randomUUID } from "node:crypto";
-import { setTimeout as sleep } from "node:timers/promises";
+// Calls of the supervisor: token, deadline, request id, retries, and the conversion of errors. Browsers use this module too,
+// so it imports nothing of Node.js.
 
 import { clone, create, type DescMessage, type MessageInitShape } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
-import { Code, ConnectError, createClient, type CallOptions, type Client as Stub, type Interceptor } from "@connectrpc/connect";
-import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+import {
+  Code,
+  ConnectError,
+  createClient,
+  type CallOptions,
+  type Client as Stub,
+  type Interceptor,
+  type Transport,
+} from "@connectrpc/connect";
 
-import type { Target } from "./config.js";
-import { ServiceError, TroupeError } from "./errors.js";
+import { ConfigError, ServiceError, TroupeError } from "./errors.js";
 import { ErrorInfoSchema, RetryInfoSchema } from "./gen/google/rpc/error_details_pb.js";
-import { ThreadRunnerService } from "./gen/troupe/supervisor/v1/runner_pb.js";
 import { AgentSupervisorService } from "./gen/troupe/supervisor/v1/supervisor_pb.js";
 import { BY_REASON, DeadlineExceededError } from "./reasons.js";
 
 const DOMAIN = "troupe.dev";
-const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
 
 /** Deadlines in milliseconds, as in proto/service-config.json. */
 const DEADLINE_MS = 30_000;
@@ -80,60 +82,75 @@ export class Patience {
 
 /** Waits, unless the signal ends it: then it throws the reason of the signal. */
 export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  try {
-    await sleep(ms, undefined, signal ? { signal } : {});
-  } catch (error) {
-    signal?.throwIfAborted();
-    throw error;
-  }
+  signal?.throwIfAborted();
+  await new Promise<void>((resolve, reject) => {
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", end);
+      resolve();
+    }, ms);
+    const end = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    signal?.addEventListener("abort", end, { once: true });
+  });
+}
+
+/** The source of the caller's token. */
+export interface TokenSource {
+  /** Whether the token was found and not given. It may then belong to another service. */
+  readonly isFound: boolean;
+  /** Returns the present token, or an empty text without one. */
+  expose(): string;
+}
+
+/** Returns the token. Throws a ConfigError unless a header can contain it. */
+export function checkedToken(token: string): string {
+  if (/^[!-~]*$/.test(token)) return token;
+  throw new ConfigError("the token has characters that cannot be sent; it is visible ASCII");
+}
+
+/** How messages reach the supervisor. */
+export interface Connection {
+  readonly transport: Transport;
+  close(): void;
 }
 
 /** A connection to the supervisor and the token of the caller. */
 export class Caller {
+  readonly transport: Transport;
   /** The methods without retries, for streams and for calls with a loop of their own. */
   readonly raw: Supervisor;
   /** The methods. A unary call has a request id and a deadline, and is repeated after a transient error. */
   readonly stub: Supervisor;
-  /** The protocol of runners. */
-  readonly runners: Stub<typeof ThreadRunnerService>;
-  readonly #target: Target;
-  readonly #connection: Http2SessionManager;
+  readonly #token: TokenSource;
+  readonly #connection: Connection;
   readonly #closed = new AbortController();
   /** A token of the data directory that the service rejected. Calls are then made without it. */
   #rejected = "";
 
+  /** Opens the connection. Its calls have to pass the interceptor. */
   constructor(
-    target: Target,
+    open: (interceptor: Interceptor) => Connection,
+    token: TokenSource,
     readonly policy: RetryPolicy,
   ) {
-    this.#target = target;
-    // Keep-alive pings end a connection to a machine that is gone.
-    this.#connection = new Http2SessionManager(
-      target.url,
-      { pingIntervalMs: 20_000, pingTimeoutMs: 10_000 },
-      target.tls,
-    );
-    const authorize: Interceptor = (next) => async (request) => {
-      const token = this.#target.token.expose();
-      if (token && token !== this.#rejected) request.header.set("authorization", `Bearer ${token}`);
-      // The connection manager would open another connection for a call that has just begun.
+    this.#token = token;
+    this.#connection = open((next) => async (request) => {
+      const text = this.#token.expose();
+      if (text && text !== this.#rejected) request.header.set("authorization", `Bearer ${text}`);
+      // A connection that is closed can be opened again by a call that has just begun.
       return next({ ...request, signal: AbortSignal.any([this.#closed.signal, request.signal]) });
-    };
-    const transport = createGrpcTransport({
-      baseUrl: target.url,
-      sessionManager: this.#connection,
-      interceptors: [authorize],
-      readMaxBytes: MAX_MESSAGE_BYTES,
     });
-    this.raw = createClient(AgentSupervisorService, transport);
+    this.transport = this.#connection.transport;
+    this.raw = createClient(AgentSupervisorService, this.transport);
     this.stub = this.#withRetries();
-    this.runners = createClient(ThreadRunnerService, transport);
   }
 
   /** Closes the connection and ends the calls, streams and waits. */
   close(): void {
     this.#closed.abort(new TroupeError("the client is closed"));
-    this.#connection.abort();
+    this.#connection.close();
   }
 
   /** Returns when the call can be made again. Throws its error if it cannot. */
@@ -158,8 +175,8 @@ export class Caller {
 
   /** Returns whether to repeat the call without the token: it was found, not given, and belongs to another service. */
   #dropsToken(error: ServiceError): boolean {
-    const token = this.#target.token.expose();
-    if (error.code !== Code.Unauthenticated || !this.#target.token.isFound || token === this.#rejected) return false;
+    const token = this.#token.expose();
+    if (error.code !== Code.Unauthenticated || !this.#token.isFound || token === this.#rejected) return false;
     this.#rejected = token;
     return true;
   }
@@ -172,7 +189,7 @@ export class Caller {
       const unary = stub[method.localName] as Unary;
       stub[method.localName] = (init: MessageInitShape<DescMessage>, options: CallOptions = {}) => {
         const request = clone<DescMessage>(method.input, create<DescMessage>(method.input, init));
-        if ("requestId" in request && request.requestId === "") request.requestId = randomUUID();
+        if ("requestId" in request && request.requestId === "") request.requestId = newRequestId();
         const timeoutMs = options.timeoutMs ?? DEADLINES_MS[method.name] ?? DEADLINE_MS;
         return this.repeat(() => unary(request, { ...options, timeoutMs }), options.signal);
       };
@@ -181,7 +198,15 @@ export class Caller {
   }
 }
 
-/** Returns the error of the class that belongs to the reason. */
+/** Returns a random id that makes a repeated call safe. `crypto.randomUUID` is not available to pages without TLS. */
+export function newRequestId(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/**
+ * Returns the error of the class that belongs to the reason. The calls of this package throw such errors; the streams of
+ * `Client.stub` throw errors of the transport.
+ */
 export function serviceError(failure: unknown): ServiceError {
   if (failure instanceof ServiceError) return failure;
   const error = ConnectError.from(failure);

@@ -14,8 +14,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { durationMs, timestampNow } from "@bufbuild/protobuf/wkt";
+import { createClient } from "@connectrpc/connect";
 
-import { type Client, connect } from "./client.js";
+import type { Client } from "./client.js";
 import { TurnOutcome } from "./gen/troupe/supervisor/v1/event_pb.js";
 import {
   type AttachRequest,
@@ -31,12 +32,14 @@ import {
   type ShutdownThread,
   StartRefusal,
   type StartThread,
+  ThreadRunnerService,
   type TranscriptBatch,
   TranscriptBatchSchema,
   type Turn,
 } from "./gen/troupe/supervisor/v1/runner_pb.js";
 import { ClosePolicy, UsageSchema } from "./gen/troupe/supervisor/v1/thread_pb.js";
 import { ToolVerdict, type TranscriptEntrySchema, TranscriptKind } from "./gen/troupe/supervisor/v1/transcript_pb.js";
+import { connect } from "./node.js";
 import { Patience, pause } from "./rpc.js";
 
 /** The sizes that the supervisor accepts: of an artifact, and of one report. */
@@ -293,8 +296,9 @@ export class Runner {
     this.#send({ case: "hello", value: { ...this.#hello, threads } });
     const stream = new AbortController();
     this.#stream = stream;
+    const runners = createClient(ThreadRunnerService, this.#client.caller.transport);
     try {
-      for await (const { message } of this.#client.caller.runners.attach(this.#outbox, { signal: stream.signal })) {
+      for await (const { message } of runners.attach(this.#outbox, { signal: stream.signal })) {
         patience.reset();
         if (message.case === "welcome") {
           this.#welcome(message.value);

@@ -6,8 +6,8 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { WatchSessionsResponse, WatchThreadsResponse, WatchTranscriptResponse } from "@sdk/troupe/supervisor/v1/supervisor_pb.js";
-import { file_troupe_supervisor_v1_supervisor } from "@sdk/troupe/supervisor/v1/supervisor_pb.js";
+import type { WatchSessionsResponse, WatchThreadsResponse, WatchTranscriptResponse } from "@troupe/client/gen/troupe/supervisor/v1/supervisor_pb";
+import { file_troupe_supervisor_v1_supervisor } from "@troupe/client/gen/troupe/supervisor/v1/supervisor_pb";
 import type { Message } from "@bufbuild/protobuf";
 
 /**

@@ -1,38 +1,42 @@
 // A client's view of a session, folded from the messages of a watch.
 //
-// The collections change in place. The messages in them never do: a change replaces a message, so that a row of the page
-// is drawn again only if its message is another one.
+//     const view = emptyView();
+//     for await (const message of client.stub.watchThreads({ sessionId })) apply(view, message);
+//
+// The collections change in place. The messages in them never do: a change replaces a message, so that a page draws a row
+// again only if its message is another one.
 
 import { create } from "@bufbuild/protobuf";
 
 import {
   ApprovalDecision,
-  ApprovalSchema,
-  ApprovalThreadSchema,
-  ConditionKind,
-  ConditionSchema,
-  GroupSchema,
-  GroupState,
-  StatusKind,
-  StatusSchema,
-  ThreadSchema,
-  TurnOutcome,
-  UsageSchema,
-  type Approval,
   type ApprovalRequested,
-  type Budget,
   type Event,
-  type Group,
   type GroupCreated,
-  type Session,
   type SessionUpdated,
   type Telemetry,
-  type Thread,
   type ThreadSpawned,
-  type Usage,
+  TurnOutcome,
+} from "./gen/troupe/supervisor/v1/event_pb.js";
+import { type Group, GroupSchema, GroupState } from "./gen/troupe/supervisor/v1/group_pb.js";
+import type { Session } from "./gen/troupe/supervisor/v1/session_pb.js";
+import {
+  type Approval,
+  ApprovalSchema,
+  ApprovalThreadSchema,
   type WatchThreadsResponse,
-} from "./messages";
-import { statusOf } from "./thread";
+} from "./gen/troupe/supervisor/v1/supervisor_pb.js";
+import {
+  type Budget,
+  ConditionKind,
+  ConditionSchema,
+  StatusKind,
+  StatusSchema,
+  type Thread,
+  ThreadSchema,
+  type Usage,
+  UsageSchema,
+} from "./gen/troupe/supervisor/v1/thread_pb.js";
 
 type Kind = Event["kind"];
 
@@ -53,6 +57,7 @@ export interface SessionView {
   readonly unclear: { readonly threads: Set<string>; readonly groups: Set<string> };
 }
 
+/** Returns the view before the first message. */
 export function emptyView(): SessionView {
   return {
     session: undefined,
@@ -105,6 +110,11 @@ export function putReadGroup(view: SessionView, group: Group): void {
   else if (!view.endedGroups.has(id)) view.groups.set(id, group);
 }
 
+/** Returns the status of a thread. */
+export function statusOf(thread: Thread): StatusKind {
+  return thread.status?.kind ?? StatusKind.UNSPECIFIED;
+}
+
 /** Removes the closed threads. */
 export function forgetClosed(view: SessionView): void {
   for (const [id, thread] of view.threads) {
@@ -112,6 +122,7 @@ export function forgetClosed(view: SessionView): void {
   }
 }
 
+/** Returns the id of a group. */
 export function groupId(group: Group): string {
   return group.spec?.groupId ?? "";
 }

@@ -1,0 +1,9 @@
+// What the entry points for Node.js and for browsers have in common.
+
+export * from "./client.js";
+export { readContent, textOf } from "./content.js";
+export * from "./errors.js";
+export type { SessionEvent } from "./events.js";
+export { allPages, type Page } from "./pages.js";
+export * from "./reasons.js";
+export { newRequestId, type RetryPolicy, serviceError, type Supervisor } from "./rpc.js";
