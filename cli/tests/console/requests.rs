@@ -139,6 +139,123 @@ async fn files_have_security_headers_and_stay_in_the_page() {
     assert_eq!((head.status(), head.body().as_str()), (StatusCode::OK, ""));
 }
 
+/// Sends the headers of a page with a target that HTTP clients would change. Returns the status and the response.
+fn send_target(page: &Browser, method: &str, target: &str) -> (u16, String) {
+    let mut request = format!("{method} {target} HTTP/1.1\r\n");
+    for (name, value) in &page.headers {
+        request.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
+    }
+    let body = if method == "POST" { "\0\0\0\0\0" } else { "" };
+    request.push_str(&format!(
+        "content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    ));
+    let answer = send_slowly(&page.address, &request);
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or_default(), answer)
+}
+
+#[tokio::test]
+async fn targets_of_other_hosts_are_refused() {
+    let (_up, _console, browser) = start(&[]).await;
+    let browser = browser.with("content-type", Some(GRPC_WEB));
+    let address = &browser.address;
+    let own = format!("http://{address}");
+    assert_eq!(send_target(&browser, "GET", &format!("{own}/me")).0, 200);
+    assert_eq!(send_target(&browser, "POST", &format!("{own}{LIST_SESSIONS}")).0, 200);
+    for authority in [
+        "http://evil.example",
+        "https://evil.example",
+        "http://evil.example:80",
+        &format!("http://user@{address}"),
+        &format!("http://{address}@evil.example"),
+        &format!("http://{address}.evil.example"),
+        &format!("ftp://{address}"),
+    ] {
+        for (method, path) in [
+            ("GET", "/"),
+            ("GET", "/me"),
+            ("POST", LIST_SESSIONS),
+            ("POST", "/logout"),
+        ] {
+            let target = format!("{authority}{path}");
+            let (status, answer) = send_target(&browser, method, &target);
+            assert!(matches!(status, 400 | 403), "{method} {target}: {answer}");
+        }
+    }
+    let elsewhere = browser.with("host", Some("evil.example"));
+    assert_eq!(send_target(&elsewhere, "GET", &format!("{own}/me")).0, 403);
+    assert_eq!(browser.me().await.0, StatusCode::OK, "no attack ended the login");
+}
+
+#[tokio::test]
+async fn console_is_no_proxy() {
+    let (_up, _console, browser) = start(&[]).await;
+    for (method, target, expected) in [
+        ("CONNECT", "evil.example:443", 403),
+        ("CONNECT", browser.address.as_str(), 405),
+        ("GET", "evil.example:80", 403),
+        ("GET", "evil.example", 403),
+        ("OPTIONS", "*", 405),
+        ("GET", "*", 404),
+    ] {
+        let (status, answer) = send_target(&browser, method, target);
+        assert_eq!(status, expected, "{method} {target}: {answer}");
+        assert!(
+            answer.contains("content-security-policy: default-src 'none'"),
+            "{answer}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn paths_with_several_readings_have_no_page() {
+    let (_up, _console, browser) = start(&[]).await;
+    for path in [
+        "//evil.example",
+        "//evil.example/",
+        "//evil.example/%2e%2e",
+        "///evil.example/sessions",
+        "/sessions//evil.example/",
+        "/\\evil.example/",
+        "/\\/evil.example/",
+        "/%5cevil/",
+        "/%2fevil/",
+        "/sessions/../me",
+        "/./me",
+        "/sessions/..",
+        "/../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/%2E%2E%2Fetc%2Fpasswd",
+        "/.%2e/etc/passwd",
+        "/..%5c..%5cetc",
+        "/assets/%2e%2e%2findex",
+        "/sessions/%00",
+    ] {
+        for method in ["GET", "HEAD"] {
+            let (status, answer) = send_target(&browser, method, path);
+            assert!(matches!(status, 400 | 404), "{method} {path}: {answer}");
+        }
+        let (status, answer) = send_target(&browser.with("content-type", Some(GRPC_WEB)), "POST", path);
+        let is_refused = status == 400 || answer.contains("grpc-status: 12\r\n");
+        assert!(is_refused, "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn long_targets_are_refused() {
+    let (_up, _console, browser) = start(&[]).await;
+    for size in [40_000, 70_000, 1_000_000] {
+        let long = "a".repeat(size);
+        for target in [format!("/{long}"), format!("/?{long}"), format!("http://{long}/")] {
+            // The console may close the connection before it has read the whole target.
+            let (status, answer) = send_target(&browser, "GET", &target);
+            assert!(matches!(status, 0 | 414 | 431), "{size}: {answer}");
+        }
+    }
+    assert_eq!(browser.me().await.0, StatusCode::OK);
+}
+
 #[tokio::test]
 async fn sizes_and_attempts_are_bounded() {
     let (_up, _console, browser) = start(&[]).await;

@@ -70,8 +70,19 @@ pub(super) fn respond(method: &Method, path: &str, headers: &HeaderMap) -> Respo
 /// Finds the file of a path. The names are compared as they are, so that no path leaves the directory.
 fn find<'a>(assets: &'a [Asset], path: &str) -> Option<&'a Asset> {
     let named = |path: &str| assets.iter().find(|asset| asset.path == path);
-    let is_view = !path.rsplit('/').next().unwrap_or_default().contains('.');
-    named(path).or_else(|| is_view.then(|| named(INDEX).unwrap_or(&MISSING)))
+    named(path).or_else(|| is_view(path).then(|| named(INDEX).unwrap_or(&MISSING)))
+}
+
+/// Returns whether a path can be a view of the page: it has no file extension, and browsers and proxies read it alike. For
+/// example, a browser reads `//host/` in a link as another host.
+fn is_view(path: &str) -> bool {
+    let encoded = path.to_ascii_lowercase();
+    path.starts_with('/')
+        && !path.contains("//")
+        && !path.contains('\\')
+        && !["%00", "%2e", "%2f", "%5c"].iter().any(|code| encoded.contains(code))
+        && path.split('/').all(|part| !matches!(part, "." | ".."))
+        && !path.rsplit('/').next().unwrap_or_default().contains('.')
 }
 
 fn content_type(path: &str) -> &'static str {
@@ -133,6 +144,19 @@ mod tests {
             ("/assets/../assets/app-1a2b.js", None),
             ("/../../etc/passwd.txt", None),
             ("/assets/%2e%2e/app-1a2b.js", None),
+            ("/sessions/", Some(INDEX)),
+            ("/%3Cimg%20src=x.png%3E/none", Some(INDEX)),
+            ("*", None),
+            ("", None),
+            ("//evil.example/", None),
+            ("/sessions//evil/", None),
+            ("/\\evil/", None),
+            ("/%5Cevil", None),
+            ("/%2Fevil", None),
+            ("/sessions/../me", None),
+            ("/./sessions", None),
+            ("/sessions/%2E%2e", None),
+            ("/sessions/%00", None),
         ] {
             assert_eq!(find(FILES, path).map(|asset| asset.path), found, "{path}");
         }

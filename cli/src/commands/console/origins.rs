@@ -127,13 +127,23 @@ impl Origins {
     ///
     /// # Errors
     ///
-    /// [`Foreign::Host`] if the request has no Host header, several, or one with another name.
-    pub(super) fn of(&self, headers: &HeaderMap) -> Result<&Origin, Foreign> {
+    /// [`Foreign::Host`] if the request has no Host header, several, or one with another name, or if its target names
+    /// another host than the header. Only a client of a proxy names a host in the target.
+    pub(super) fn of(&self, target: &Uri, headers: &HeaderMap) -> Result<&Origin, Foreign> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = match (hosts.next(), hosts.next()) {
             (Some(host), None) => host.to_str().unwrap_or_default().to_ascii_lowercase(),
             _ => String::new(),
         };
+        let is_http = matches!(target.scheme_str(), None | Some("http" | "https"));
+        if let Some(authority) = target.authority()
+            && !(is_http && authority.as_str().eq_ignore_ascii_case(&host))
+        {
+            return Err(Foreign::Host {
+                host: quoted(authority.as_str()),
+                own: self.link.to_string(),
+            });
+        }
         let host_without_default = host.strip_suffix(":443").or_else(|| host.strip_suffix(":80"));
         let found = self.by_host.get(&host);
         let found = found.or_else(|| {
@@ -252,12 +262,38 @@ mod tests {
             ("0.0.0.0:8080", Some("https://c.example"), "0.0.0.0:8080", None),
         ] {
             let origins = origins(listening, public);
-            let found = origins.of(&headers(&[("host", host)])).map(ToString::to_string);
+            let found = origins.of(&Uri::default(), &headers(&[("host", host)]));
+            let found = found.map(ToString::to_string);
             assert_eq!(found.ok().as_deref(), origin, "{listening} {public:?} {host}");
         }
         let twice = headers(&[("host", "127.0.0.1:1"), ("host", "evil.example")]);
-        assert!(origins("127.0.0.1:1", None).of(&twice).is_err());
-        assert!(origins("127.0.0.1:1", None).of(&HeaderMap::new()).is_err());
+        assert!(origins("127.0.0.1:1", None).of(&Uri::default(), &twice).is_err());
+        assert!(
+            origins("127.0.0.1:1", None)
+                .of(&Uri::default(), &HeaderMap::new())
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn target_names_the_same_host_as_the_header() {
+        let origins = origins("127.0.0.1:8080", None);
+        for (target, host, is_known) in [
+            ("/me", "127.0.0.1:8080", true),
+            ("http://127.0.0.1:8080/me", "127.0.0.1:8080", true),
+            ("http://LOCALHOST:8080/me", "localhost:8080", true),
+            ("127.0.0.1:8080", "127.0.0.1:8080", true),
+            ("http://localhost:8080/me", "127.0.0.1:8080", false),
+            ("http://127.0.0.1/me", "127.0.0.1:8080", false),
+            ("http://evil.example/me", "127.0.0.1:8080", false),
+            ("http://127.0.0.1:8080/me", "evil.example", false),
+            ("http://user@127.0.0.1:8080/me", "127.0.0.1:8080", false),
+            ("ftp://127.0.0.1:8080/me", "127.0.0.1:8080", false),
+            ("evil.example:443", "127.0.0.1:8080", false),
+        ] {
+            let found = origins.of(&target.parse().unwrap(), &headers(&[("host", host)]));
+            assert_eq!(found.is_ok(), is_known, "{target} {host}: {found:?}");
+        }
     }
 
     #[test]

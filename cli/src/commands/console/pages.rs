@@ -114,7 +114,7 @@ impl Console {
     pub(super) async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let is_probe = parts.method == Method::GET && parts.uri.path() == HEALTH_PATH;
-        let mut response = match self.origins.of(&parts.headers) {
+        let mut response = match self.origins.of(&parts.uri, &parts.headers) {
             _ if is_probe => plain(StatusCode::OK, "ok"),
             Ok(origin) => self.route(origin, &parts, body).await,
             Err(foreign) => plain(StatusCode::FORBIDDEN, &foreign.to_string()),
