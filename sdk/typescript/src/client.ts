@@ -3,7 +3,7 @@
 
 import { clone, create, type MessageInitShape } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
-import { Code, ConnectError } from "@connectrpc/connect";
+import { Code } from "@connectrpc/connect";
 
 import { readContent, textOf } from "./content.js";
 import { AgentClosedError, AgentError, AgentFailedError, AgentInterruptedError, TroupeError } from "./errors.js";
@@ -338,19 +338,8 @@ export class Session implements AsyncDisposable {
     const waiting = new Set([...threads].map(idOf));
     const patience = new Patience(caller.policy, reconnectTimeoutMs);
     while (waiting.size > 0) {
-      signal?.throwIfAborted();
-      let settled: ThreadStatus[];
-      try {
-        settled = await this.#wait([...waiting].slice(0, MAX_WAITED), signal);
-      } catch (failure) {
-        if (failure instanceof TroupeError) throw failure;
-        signal?.throwIfAborted();
-        // An expired deadline is no error: the signal decides how long to wait.
-        if (ConnectError.from(failure).code !== Code.DeadlineExceeded) await caller.recover(failure, patience, signal);
-        continue;
-      }
-      patience.reset();
-      for (const entry of settled) {
+      const threadIds = [...waiting].slice(0, MAX_WAITED);
+      for (const entry of await caller.wait(() => this.#wait(threadIds, signal), patience, signal)) {
         waiting.delete(entry.threadId);
         yield await this.#result(entry);
       }
@@ -439,19 +428,9 @@ export class Session implements AsyncDisposable {
     const patience = new Patience(caller.policy, reconnectTimeoutMs);
     const ended = [GroupState.SUCCEEDED, GroupState.FAILED, GroupState.CANCELLED];
     const request = { sessionId: this.id, groupId: required(group.spec).groupId, wait: durationFromMs(WAIT_MS) };
+    const options = { timeoutMs: WAIT_MS + WAIT_MARGIN_MS, ...given({ signal }) };
     while (!ended.includes(group.state)) {
-      signal?.throwIfAborted();
-      try {
-        const options = { timeoutMs: WAIT_MS + WAIT_MARGIN_MS, ...given({ signal }) };
-        group = required((await caller.raw.getGroup(request, options)).group);
-      } catch (failure) {
-        if (failure instanceof TroupeError) throw failure;
-        signal?.throwIfAborted();
-        // An expired deadline is no error: the signal decides how long to wait.
-        if (ConnectError.from(failure).code !== Code.DeadlineExceeded) await caller.recover(failure, patience, signal);
-        continue;
-      }
-      patience.reset();
+      group = required((await caller.wait(() => caller.raw.getGroup(request, options), patience, signal)).group);
     }
   }
 }

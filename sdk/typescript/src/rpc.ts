@@ -173,6 +173,22 @@ export class Caller {
     }
   }
 
+  /** Repeats a call that waits at the service. The signal decides how long to wait: an expired deadline is no error. */
+  async wait<T>(call: () => Promise<T>, patience: Patience, signal?: AbortSignal): Promise<T> {
+    for (;;) {
+      signal?.throwIfAborted();
+      try {
+        const answer = await call();
+        patience.reset();
+        return answer;
+      } catch (failure) {
+        if (failure instanceof TroupeError) throw failure;
+        signal?.throwIfAborted();
+        if (ConnectError.from(failure).code !== Code.DeadlineExceeded) await this.recover(failure, patience, signal);
+      }
+    }
+  }
+
   /** Returns whether to repeat the call without the token: it was found, not given, and belongs to another service. */
   #dropsToken(error: ServiceError): boolean {
     const token = this.#token.expose();
