@@ -108,6 +108,11 @@ impl Runner {
 
     /// Breaks the stream and attaches again with these attempts and their reports.
     pub async fn come_back(self, pair: &Pair, held: &[Attempt]) -> Self {
+        self.come_back_by(pair.runners(RUNNER), held).await
+    }
+
+    /// Does the same as [`Self::come_back`] through the runner API of the given supervisor.
+    pub async fn come_back_by(self, client: Runners, held: &[Attempt]) -> Self {
         let Self {
             id,
             reports,
@@ -131,7 +136,7 @@ impl Runner {
         };
         Self {
             reports,
-            ..Self::greet(pair, hello).await
+            ..Self::greet_by(client, hello).await
         }
     }
 
@@ -149,6 +154,37 @@ impl Runner {
     /// Sends a message of an unknown kind.
     pub async fn say_something_new(&self) {
         self.outgoing.send(AttachRequest { message: None }).await.unwrap();
+    }
+
+    /// Sends a report with this number and waits for its acknowledgement. Returns false if the stream ends before it.
+    pub async fn try_report(&mut self, attempt: &Attempt, number: u64, kind: Kind) -> bool {
+        let report = ToSupervisor::Report(RunnerReport {
+            thread_id: attempt.thread.clone(),
+            generation: attempt.generation,
+            report_sequence: number,
+            kind: Some(kind),
+        });
+        if self.outgoing.send(request(report)).await.is_err() {
+            return false;
+        }
+        within("an acknowledgement or the end of the stream", async {
+            loop {
+                let Ok(Some(response)) = self.incoming.message().await else {
+                    return false;
+                };
+                match response.message {
+                    Some(FromSupervisor::GoAway(_)) => return false,
+                    Some(FromSupervisor::ReportAck(ack))
+                        if ack.thread_id == attempt.thread && ack.report_sequence == number =>
+                    {
+                        return true;
+                    }
+                    Some(message) => self.unread.push_back(message),
+                    None => {}
+                }
+            }
+        })
+        .await
     }
 
     /// Returns the first unread message for which `pick` returns a value; `what` names the expectation.

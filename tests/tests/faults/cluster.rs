@@ -1,6 +1,9 @@
 //! Several supervisors over one PostgreSQL database, as real processes.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use tokio::{
     task::JoinSet,
@@ -11,13 +14,17 @@ use tonic::{Code, Request, Status};
 use troupe_proto::{
     fault::reason_of,
     reason::Reason,
-    supervisor::v1::{CreateSessionRequest, GetSessionRequest, ListSessionsRequest, OnLimit, SpawnAgentRequest},
+    supervisor::v1::{
+        CreateSessionRequest, GetSessionRequest, ListSessionsRequest, OnLimit, SpawnAgentRequest, StatusKind, TurnOutcome,
+        event::Kind as EventKind,
+    },
 };
 use troupe_tests::{
-    client,
+    client::{self, Runners},
     events::assert_whole,
+    runner::{Attempt, Runner, ended, hello},
     service::{Ground, Service},
-    tree::{Spawned, Tree},
+    tree::{Spawned, Tree, kind},
     within,
 };
 
@@ -267,4 +274,96 @@ async fn only_members_may_name_another_caller() {
         .metadata_mut()
         .insert("troupe-principal", "runner.eA".parse().unwrap());
     client::supervisor(at, None).list_sessions(ignored).await.unwrap();
+}
+
+/// A runner whose programs survive the end of its stream, as those of `troupe run` do.
+struct MovingRunner {
+    runner: Option<Runner>,
+    attempts: Vec<Attempt>,
+    /// The supervisor that it attaches to.
+    through: Runners,
+}
+
+impl MovingRunner {
+    async fn attach(through: Runners) -> Self {
+        Self {
+            runner: Some(Runner::greet_by(through.clone(), hello("runner")).await),
+            attempts: Vec::new(),
+            through,
+        }
+    }
+
+    /// Receives the start of a thread and begins its turn.
+    async fn run(&mut self, thread: &str) {
+        let attempt = self.runner.as_mut().unwrap().run(thread).await;
+        self.attempts.push(attempt);
+    }
+
+    /// Completes a turn. Attaches again as often as the supervisors ask for it, and resends the report.
+    async fn complete(&mut self, index: usize) {
+        const REPORT: u64 = 2;
+        let attempt = self.attempts[index].clone();
+        loop {
+            let kind = ended(&attempt, TurnOutcome::Completed, "done");
+            let mut runner = self.runner.take().unwrap();
+            if runner.try_report(&attempt, REPORT, kind).await {
+                self.runner = Some(runner);
+                return;
+            }
+            let back = runner.come_back_by(self.through.clone(), &self.attempts).await;
+            for verdict in &back.welcome().threads {
+                assert!(verdict.go_on, "{verdict:?}");
+            }
+            self.runner = Some(back);
+        }
+    }
+}
+
+/// The programs of a runner continue, and each report counts once, when the supervisors of their sessions end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn programs_survive_the_end_of_members() {
+    const THREADS: usize = 4;
+    let mut members = Members::start(3).await;
+    members.know_each_other().await;
+    let mut runner = MovingRunner::attach(members.member(1).runners()).await;
+    let mut trees = Vec::new();
+    for index in 0..3 {
+        let tree = Tree::open(members.client(index), CreateSessionRequest::default()).await;
+        for number in 0..THREADS {
+            let thread = spawn(&tree, number.to_string()).await.unwrap();
+            runner.run(&thread).await;
+        }
+        trees.push(tree);
+    }
+    assert!(members.take(0).terminate().await.success());
+    for index in 0..THREADS {
+        runner.complete(index).await;
+    }
+    members.take(2).kill().await;
+    for index in 2 * THREADS..3 * THREADS {
+        runner.complete(index).await;
+    }
+    for index in THREADS..2 * THREADS {
+        runner.complete(index).await;
+    }
+    for tree in trees {
+        let tree = tree.by(members.client(1));
+        let events = tree.log().await;
+        assert_whole(&events);
+        let mut turns = BTreeMap::<String, (usize, usize)>::new();
+        for event in events {
+            let turn = turns.entry(event.thread_id.clone()).or_default();
+            match event.kind {
+                Some(EventKind::TurnStarted(_)) => turn.0 += 1,
+                Some(EventKind::TurnEnded(_)) => turn.1 += 1,
+                _ => {}
+            }
+        }
+        let once = turns.values().filter(|turn| **turn == (1, 1)).count();
+        assert_eq!(once, THREADS, "{turns:?}");
+        for thread in tree.threads().await.into_iter().filter(|thread| thread.depth > 0) {
+            assert_eq!(kind(&thread), StatusKind::Completed, "{thread:?}");
+            assert_eq!(thread.generation, 1, "a second attempt");
+        }
+    }
 }
