@@ -40,7 +40,7 @@ Roles:
 Operate:
   run        Run a runner                          store      Verify and back up stored data
   mcp        Serve tools over MCP                  completion Print a shell's completion script
-  man        Write the manual pages
+  man        Write the manual pages                cluster    Manage supervisors that share a log
 
 Examples:
   troupe up

@@ -42,6 +42,8 @@ short_names! {
     group_item_state(supervisor::GroupItemState) = "GROUP_ITEM_STATE_";
     /// The state of a runner.
     runner_state(supervisor::RunnerState) = "RUNNER_STATE_";
+    /// A supervisor's state.
+    member_state(supervisor::MemberState) = "MEMBER_STATE_";
     /// A condition.
     condition_kind(supervisor::ConditionKind) = "CONDITION_KIND_";
     /// Whether and how the supervisor keeps agents working.

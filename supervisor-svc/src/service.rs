@@ -337,6 +337,7 @@ impl Supervisor {
                 hub.clone(),
                 config.cluster.clone(),
                 &keys.member_token(),
+                AUTHORITY,
             )
         });
         let transcripts = Transcripts::new(Arc::clone(&store), config.session_content_bytes);
@@ -528,6 +529,7 @@ impl Supervisor {
             overview: self.overview.clone(),
             watches: Arc::clone(&self.watches),
             transcripts: self.transcripts.clone(),
+            cluster: self.cluster.clone(),
         };
         let agents = SupervisorService::new(parts, config, draining.clone());
         let runners = RunnerGate::new(

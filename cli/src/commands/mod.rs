@@ -7,6 +7,7 @@ pub(crate) mod batch;
 pub(crate) mod budget;
 pub(crate) mod bundle;
 pub(crate) mod close;
+pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod console;
 pub(crate) mod context;
@@ -128,6 +129,8 @@ pub(crate) enum Command {
     Run(run::Args),
     /// List the runners that hold threads
     Runners(runners::Args),
+    /// Show and drain the supervisors that share a database, and move sessions between them
+    Cluster(cluster::Args),
     /// Serve the tools for supervising agents over MCP, on standard input and output
     Mcp(Box<mcp::Args>),
     /// Diagnose the installation
@@ -230,6 +233,7 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::Quota(args) => Box::pin(quota::run(args, context)).await,
         Command::Run(args) => Box::pin(run::run(args, context)).await,
         Command::Runners(args) => Box::pin(runners::run(args, context)).await,
+        Command::Cluster(args) => Box::pin(cluster::run(args, context)).await,
         Command::Mcp(args) => Box::pin(mcp::run(*args, context)).await,
         Command::Down(args) => Box::pin(down::run(args, context)).await,
         Command::Status(args) => Box::pin(down::status(args, context)).await,

@@ -4,13 +4,11 @@
 //! an effect, and the same bytes are sent to the owner. No table of methods and fields is needed.
 
 use std::{
-    collections::HashSet,
     convert::Infallible,
     error::Error as _,
     io::ErrorKind,
     pin::Pin,
     str::FromStr as _,
-    sync::LazyLock,
     task::{Context, Poll},
     time::Duration,
 };
@@ -21,7 +19,6 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use supervisor_log::store::MemberId;
 use svc_kit::{
-    auth::Effect,
     deadline::{self, Deadline},
     encoded::ResponseFuture,
     identity::{Forwarded, Principal},
@@ -32,7 +29,7 @@ use troupe_proto::{MAX_MESSAGE_BYTES, fault::Fault, reason::Reason};
 use uuid::Uuid;
 
 use super::{Cluster, request_id::has_request_id};
-use crate::{convert::status::ELSEWHERE, domain::ids::SessionId, rpc::AUTHORITY};
+use crate::{convert::status::ELSEWHERE, domain::ids::SessionId};
 
 /// How long a call is tried again while its session moves.
 const RETRY_WITHIN: Duration = Duration::from_secs(10);
@@ -51,12 +48,6 @@ const LEASE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The length of a message's header in gRPC.
 const PREFIX: usize = 5;
-
-/// The methods that change data. Their answers do not depend on the lease: the log has decided.
-static CHANGES: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
-    let changes = AUTHORITY.iter().filter(|row| row.effect == Effect::Changes);
-    changes.map(|row| row.method).collect()
-});
 
 /// The service of clients, with forwarding if there can be several supervisors.
 #[derive(Clone)]
@@ -193,7 +184,7 @@ impl Call {
                     Sent::Answered(answer) if Elsewhere::of(&answer).is_none() => return answer,
                     Sent::Answered(answer) => response = answer,
                     Sent::NotReached => {}
-                    Sent::Lost(_) if self.can_be_repeated() => {}
+                    Sent::Lost(_) if self.can_be_repeated(cluster) => {}
                     Sent::Lost(cause) => return outcome_unknown(&cause).into_http(),
                 }
                 cluster.shared.directory.forget_place(elsewhere.session);
@@ -208,9 +199,9 @@ impl Call {
     }
 
     /// Returns whether the call may be made again after its answer was lost.
-    fn can_be_repeated(&self) -> bool {
+    fn can_be_repeated(&self, cluster: &Cluster) -> bool {
         let method = self.uri.path();
-        !CHANGES.contains(method) || has_request_id(method, &self.message)
+        !cluster.changes_data(method) || has_request_id(method, &self.message)
     }
 
     /// Returns the request once more.
@@ -252,7 +243,8 @@ impl Call {
 
     /// Ends the answer of a read when the lease ends.
     fn guarded(&self, response: Response<Body>, cluster: &Cluster) -> Response<Body> {
-        if CHANGES.contains(self.uri.path()) {
+        // The log has decided a change. The answer does not depend on the lease.
+        if cluster.changes_data(self.uri.path()) {
             return response;
         }
         let cluster = cluster.clone();

@@ -12,20 +12,26 @@ mod relay;
 mod request_id;
 
 use std::{
+    collections::HashSet,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use futures::{StreamExt as _, stream};
+use futures::{
+    StreamExt as _,
+    future::{ready, try_join_all},
+    stream::{self, BoxStream},
+};
 use supervisor_log::store::{Beat, Member, MemberId, MemberState, NewMember, ReadError};
 use svc_kit::{
+    auth::{Effect, Row},
     identity::{OperatorRole, Principal},
     tls::ClientFiles,
 };
-use tokio::time::{Instant, sleep_until, timeout};
-use tonic::{Request, Status, metadata::MetadataMap, transport::Channel};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tonic::{Request, Status, Streaming, metadata::MetadataMap, transport::Channel};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_client::AgentSupervisorServiceClient};
 
 pub(crate) use self::{forward::Forwarding, relay::RunnerRelay};
@@ -61,6 +67,19 @@ pub struct ClusterSettings {
     pub authorities: Option<PathBuf>,
 }
 
+/// Returns the session in a message about a change.
+fn changed_session(answer: Result<pb::WatchSessionsResponse, Status>) -> Option<SessionId> {
+    answer.ok()?.session?.session_id.parse().ok()
+}
+
+/// The caller of the calls that a supervisor makes itself.
+fn own_caller() -> Principal {
+    Principal::Operator {
+        name: String::from("cluster"),
+        role: OperatorRole::Admin,
+    }
+}
+
 /// This supervisor among the members of the cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
@@ -76,11 +95,20 @@ struct Shared {
     /// The members as of the last beat, this one included.
     members: Mutex<Arc<[Member]>>,
     state: Mutex<MemberState>,
+    /// The methods that change data, by their full paths.
+    changing: HashSet<&'static str>,
 }
 
 impl Cluster {
-    /// Creates a member that has not joined. `token` is the secret of the cluster.
-    pub fn new(directory: Directory, hub: RunnerHub, settings: ClusterSettings, token: &str) -> Self {
+    /// Creates a member that has not joined. `token` is the secret of the cluster, and `methods` are those of the service.
+    pub fn new(
+        directory: Directory,
+        hub: RunnerHub,
+        settings: ClusterSettings,
+        token: &str,
+        methods: &'static [Row],
+    ) -> Self {
+        let changing = methods.iter().filter(|row| row.effect == Effect::Changes);
         let tls = ClientFiles {
             authorities: settings.authorities.clone(),
             identity: None,
@@ -94,6 +122,7 @@ impl Cluster {
                 peers: Peers::new(tls, token),
                 members: Mutex::new(Arc::from([])),
                 state: Mutex::new(MemberState::Active),
+                changing: changing.map(|row| row.method).collect(),
             }),
         }
     }
@@ -180,6 +209,11 @@ impl Cluster {
         }
     }
 
+    /// Returns whether a method changes data.
+    fn changes_data(&self, method: &str) -> bool {
+        self.shared.changing.contains(method)
+    }
+
     /// Returns the id of this supervisor.
     #[must_use]
     pub fn id(&self) -> MemberId {
@@ -215,13 +249,10 @@ impl Cluster {
     }
 
     /// Returns the other active member that takes a session which this one does not take.
-    fn other_for(&self, session: SessionId) -> Option<MemberId> {
-        let own = self.id();
-        let members = self.members();
-        let others = members
-            .iter()
-            .filter(|member| member.id != own && member.last.state == MemberState::Active);
-        others.map(|member| member.id).max_by_key(|member| {
+    pub fn other_for(&self, session: SessionId) -> Option<MemberId> {
+        let others = self.others().into_iter();
+        let active = others.filter(|member| member.last.state == MemberState::Active);
+        active.map(|member| member.id).max_by_key(|member| {
             let mut hasher = DefaultHasher::new();
             (member, session).hash(&mut hasher);
             hasher.finish()
@@ -240,11 +271,12 @@ impl Cluster {
 
     /// Hands all sessions over to the other members and takes over none from now on. The only member keeps its sessions:
     /// they are released when it leaves.
-    pub async fn drain(&self) {
-        let own = self.id();
-        let is_active = |member: &Member| member.id != own && member.last.state == MemberState::Active;
-        if !self.members().iter().any(is_active) {
-            return;
+    ///
+    /// Returns the number of sessions; `None` if there is no other active member.
+    pub async fn drain(&self) -> Option<u64> {
+        let is_active = |member: &Member| member.last.state == MemberState::Active;
+        if !self.others().iter().any(is_active) {
+            return None;
         }
         *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = MemberState::Leaving;
         self.shared.directory.stop_loading();
@@ -252,7 +284,7 @@ impl Cluster {
             tracing::warn!(%error, "the other supervisors do not know yet that this one leaves");
         }
         let sessions = self.shared.directory.sessions_in_memory();
-        let count = sessions.len();
+        let count = sessions.len() as u64;
         let moves = stream::iter(sessions).for_each_concurrent(MOVES_AT_ONCE, |session| async move {
             let Some(to) = self.other_for(session) else { return };
             if let Err(failure) = self.hand_over(session, to).await {
@@ -261,6 +293,17 @@ impl Cluster {
         });
         moves.await;
         tracing::info!(sessions = count, "drained");
+        Some(count)
+    }
+
+    /// Drains another member.
+    ///
+    /// # Errors
+    /// The status of the call.
+    pub async fn drain_other(&self, member: MemberId, name: &str) -> Result<pb::DrainMemberResponse, Status> {
+        let mut request = Request::new(pb::DrainMemberRequest { name: name.to_owned() });
+        self.sign(&mut request, &own_caller());
+        Ok(self.client(member)?.drain_member(request).await?.into_inner())
     }
 
     /// Hands a session over to a member, which activates it.
@@ -285,9 +328,7 @@ impl Cluster {
             session_id: session.to_string(),
         };
         let mut request = Request::new(request);
-        let name = String::from("cluster");
-        let role = OperatorRole::Admin;
-        self.sign(&mut request, &Principal::Operator { name, role });
+        self.sign(&mut request, &own_caller());
         request.set_timeout(CALL_WITHIN);
         let response = self.client(owner)?.get_session(request).await?;
         let session = response.into_inner().session;
@@ -306,6 +347,45 @@ impl Cluster {
         let mut headers = request.metadata().clone().into_headers();
         self.shared.peers.sign(&mut headers, caller);
         *request.metadata_mut() = MetadataMap::from_headers(headers);
+    }
+
+    /// Follows the changes of sessions at the other members. The stream ends when the set of members has changed, or when
+    /// a member does not answer: changes may then be missing.
+    pub async fn changes_elsewhere(&self) -> Result<BoxStream<'static, SessionId>, Status> {
+        let others = self.others();
+        let watches = others.iter().map(|member| self.watch(member.id));
+        let watches = try_join_all(watches).await?;
+        // The end of one watch ends all.
+        let ids =
+            |watch: Streaming<pb::WatchSessionsResponse>| watch.map(changed_session).chain(stream::once(ready(None)));
+        let none = stream::pending().boxed();
+        let watches = watches.into_iter().map(|watch| ids(watch).boxed());
+        let all = stream::select_all(watches.chain([none]))
+            .take_while(|id| ready(id.is_some()))
+            .filter_map(ready);
+        let cluster = self.clone();
+        let mut known: Vec<MemberId> = others.iter().map(|member| member.id).collect();
+        known.sort_unstable();
+        let changed = async move {
+            loop {
+                sleep(BEAT_EVERY).await;
+                let mut present: Vec<MemberId> = cluster.others().iter().map(|member| member.id).collect();
+                present.sort_unstable();
+                if present != known {
+                    return;
+                }
+            }
+        };
+        Ok(all.take_until(changed).boxed())
+    }
+
+    async fn watch(&self, member: MemberId) -> Result<Streaming<pb::WatchSessionsResponse>, Status> {
+        let mut request = Request::new(pb::WatchSessionsRequest::default());
+        self.sign(&mut request, &own_caller());
+        let mut client = self.client(member)?;
+        let opened = timeout(CALL_WITHIN, client.watch_sessions(request)).await;
+        let opened = opened.unwrap_or_else(|_| Err(Status::unavailable("the supervisor does not answer")));
+        Ok(opened?.into_inner())
     }
 
     /// Leaves the cluster. What this supervisor still owns can be claimed at once.

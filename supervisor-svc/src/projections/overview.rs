@@ -10,11 +10,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{StreamExt as _, stream};
+use futures::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
 use prost::Message as _;
 use supervisor_log::store::{MemberId, SessionEntry};
 use tokio::sync::Notify;
-use tonic::Code;
+use tonic::{Code, Status};
 use troupe_proto::supervisor::v1 as pb;
 use uuid::Uuid;
 
@@ -75,6 +78,17 @@ impl Overview {
     #[must_use]
     pub fn follow(&self) -> Follower {
         self.changes.follow()
+    }
+
+    /// Follows the changes of sessions at other supervisors. Returns a stream that never ends if there are none.
+    ///
+    /// # Errors
+    /// The status of a supervisor that does not answer.
+    pub async fn changes_elsewhere(&self) -> Result<BoxStream<'static, SessionId>, Status> {
+        match &self.cluster {
+            Some(cluster) => cluster.changes_elsewhere().await,
+            None => Ok(stream::pending().boxed()),
+        }
     }
 
     /// Returns sessions before `before`, newest first, and the position of the next page; `None` at the end. A session
@@ -227,6 +241,11 @@ impl Follower {
             }
             self.inbox.notify.notified().await;
         }
+    }
+
+    /// Adds a session that changed elsewhere.
+    pub fn put(&self, session: SessionId) {
+        lock(&self.inbox.changed).insert(session);
     }
 
     /// Returns the sessions that changed since the last call.

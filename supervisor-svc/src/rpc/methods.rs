@@ -6,8 +6,8 @@ use tonic::{Request, Response, Status};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::AgentSupervisorService};
 
 use super::{
-    approvals, content, export, graph, groups, prompts, results, runners, service::SupervisorService, sessions, spawn,
-    threads, tools, transcripts, wait, watch,
+    approvals, content, export, graph, groups, members, prompts, results, runners, service::SupervisorService,
+    sessions, spawn, threads, tools, transcripts, wait, watch,
 };
 use crate::projections::watch::BeginWatch as _;
 
@@ -227,6 +227,18 @@ impl AgentSupervisorService for SupervisorService {
 
     async fn list_runners(&self, request: Request<pb::ListRunnersRequest>) -> Reply<pb::ListRunnersResponse> {
         runners::list_runners(self, &request).map(Response::new)
+    }
+
+    async fn list_members(&self, request: Request<pb::ListMembersRequest>) -> Reply<pb::ListMembersResponse> {
+        members::list_members(self, &request).await.map(Response::new)
+    }
+
+    async fn drain_member(&self, request: Request<pb::DrainMemberRequest>) -> Reply<pb::DrainMemberResponse> {
+        members::drain_member(self, request).await.map(Response::new)
+    }
+
+    async fn move_session(&self, request: Request<pb::MoveSessionRequest>) -> Reply<pb::MoveSessionResponse> {
+        members::move_session(self, request).await.map(Response::new)
     }
 
     async fn export_session(&self, request: Request<pb::ExportSessionRequest>) -> Reply<Self::ExportSessionStream> {

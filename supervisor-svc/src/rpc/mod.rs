@@ -9,6 +9,7 @@ mod export;
 pub(crate) mod graph;
 pub(crate) mod groups;
 pub(crate) mod marks;
+mod members;
 mod methods;
 pub(crate) mod page;
 pub(crate) mod parse;

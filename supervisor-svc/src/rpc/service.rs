@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::Clock,
+    cluster::Cluster,
     domain::settings::{Limits, StallRule},
     engine::Directory,
     projections::{
@@ -79,6 +80,8 @@ pub struct ServiceParts {
     pub watches: Arc<WatchSources>,
     /// The transcripts.
     pub transcripts: Transcripts,
+    /// This supervisor among those that share the log.
+    pub cluster: Option<Cluster>,
 }
 
 /// The service.
@@ -93,6 +96,7 @@ pub struct SupervisorService {
     pub(super) view: ThreadView,
     pub(super) watches: Arc<WatchSources>,
     pub(super) transcripts: Transcripts,
+    pub(super) cluster: Option<Cluster>,
     pub(super) clients: Clients,
     pub(super) spawner: Spawner,
     /// Room for contents that are being read.
@@ -117,6 +121,7 @@ impl SupervisorService {
             view: parts.watches.view.clone(),
             watches: parts.watches,
             transcripts: parts.transcripts,
+            cluster: parts.cluster,
             clients: Clients::default(),
             config,
             draining,

@@ -6,6 +6,7 @@ use supervisor_log::{
     codec::{WireEnum as _, content_of, settings::webhook_from_pb},
     store::{Content, CreationKey},
 };
+use svc_kit::identity::Forwarded;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
@@ -525,6 +526,7 @@ pub(super) async fn watch_sessions(
     request: Request<pb::WatchSessionsRequest>,
 ) -> Result<ReceiverStream<Result<pb::WatchSessionsResponse, Status>>, Status> {
     let redaction = Call::of(&request)?.redaction;
+    let is_forwarded = request.extensions().get::<Forwarded>().is_some();
     let request = request.into_inner();
     parse::wanted_labels("labels", &request.labels)?;
     let watch = SessionsWatch {
@@ -537,6 +539,7 @@ pub(super) async fn watch_sessions(
         lifetime: service.clock().jittered(service.config.watch.lifetime),
         flush_timeout: service.config.watch.flush_timeout,
         draining: service.draining.clone(),
+        is_forwarded,
     };
     let (outbox, messages) = mpsc::channel(OUTBOX);
     tokio::spawn(watch.run(outbox));

@@ -15,7 +15,8 @@ use troupe_proto::{
     fault::reason_of,
     reason::Reason,
     supervisor::v1::{
-        CreateSessionRequest, GetSessionRequest, ListSessionsRequest, OnLimit, SpawnAgentRequest, StatusKind, TurnOutcome,
+        CreateSessionRequest, DrainMemberRequest, GetSessionRequest, ListMembersRequest, ListSessionsRequest,
+        MemberState, MoveSessionRequest, OnLimit, SpawnAgentRequest, StatusKind, TurnOutcome, WatchSessionsRequest,
         event::Kind as EventKind,
     },
 };
@@ -220,7 +221,7 @@ async fn rolling_restart_fails_no_call() {
 
 /// Returns whether a member has rejected a call, or its connection has ended with it.
 fn is_lost(status: &Status) -> bool {
-    matches!(status.code(), Code::Unavailable | Code::Unknown)
+    matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -274,6 +275,91 @@ async fn only_members_may_name_another_caller() {
         .metadata_mut()
         .insert("troupe-principal", "runner.eA".parse().unwrap());
     client::supervisor(at, None).list_sessions(ignored).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_move_and_members_drain() {
+    const MOVES: usize = 20;
+    let members = Members::start(3).await;
+    members.know_each_other().await;
+    let mut client = members.client(1);
+    let tree = Tree::open(members.client(0), CreateSessionRequest::default()).await;
+    let to = |name: &str| MoveSessionRequest {
+        session_id: tree.session.clone(),
+        name: name.to_owned(),
+    };
+    let mut durations = Vec::new();
+    for number in 0..MOVES {
+        let name = format!("member-{}", (number + 1) % 3);
+        let begun = Instant::now();
+        let moved = client.move_session(to(&name)).await.unwrap().into_inner();
+        durations.push(begun.elapsed());
+        assert_eq!(moved.name, name);
+        assert_eq!(members.owner(&tree.session), name);
+        let by = tree.by(members.client(number % 3));
+        spawn(&by, number.to_string()).await.unwrap();
+    }
+    durations.sort_unstable();
+    println!(
+        "a move takes {:?}, at most {:?}",
+        durations[MOVES / 2],
+        durations[MOVES - 1]
+    );
+    let owner = members.owner(&tree.session);
+    let moved = client.move_session(to("")).await.unwrap().into_inner();
+    assert_ne!(moved.name, owner);
+    let refused = client.move_session(to("nobody")).await.unwrap_err();
+    assert_eq!(reason_of(&refused), Some(Reason::NotFound));
+    assert!(refused.message().contains("member-0, member-1, member-2"), "{refused}");
+
+    // The call reaches the member through another one.
+    let owner = members.owner(&tree.session);
+    let drain = DrainMemberRequest { name: owner.clone() };
+    let index = (0..3).find(|index| format!("member-{index}") != owner).unwrap();
+    let mut client = members.client(index);
+    assert_eq!(client.drain_member(drain).await.unwrap().into_inner().sessions, 1);
+    assert_ne!(members.owner(&tree.session), owner);
+    let is_leaving = async {
+        loop {
+            let listed = client.list_members(ListMembersRequest {}).await.unwrap().into_inner();
+            assert!(listed.database.unwrap().engine.starts_with("PostgreSQL "));
+            assert_eq!(listed.members.len(), 3);
+            let drained = listed.members.iter().find(|member| member.name == owner).unwrap();
+            if drained.state() == MemberState::Leaving {
+                return;
+            }
+        }
+    };
+    within("the drained member", is_leaving).await;
+    let drained: usize = owner.trim_start_matches("member-").parse().unwrap();
+    let by = tree.by(members.client(drained));
+    spawn(&by, String::from("after")).await.unwrap();
+    // A new session is created elsewhere.
+    let other = Tree::open(members.client(drained), CreateSessionRequest::default()).await;
+    assert_ne!(members.owner(&other.session), owner);
+    assert_whole(&by.log().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watch_of_sessions_shows_changes_at_other_members() {
+    let members = Members::start(2).await;
+    members.know_each_other().await;
+    let mut client = members.client(0);
+    let watch = client.watch_sessions(WatchSessionsRequest::default()).await.unwrap();
+    let mut watch = watch.into_inner();
+    let tree = Tree::open(members.client(1), CreateSessionRequest::default()).await;
+    spawn(&tree, String::from("a")).await.unwrap();
+    let sequence = tree.head().await;
+    within("the change in a watch elsewhere", async {
+        loop {
+            let message = watch.message().await.unwrap().expect("the watch continues");
+            let session = message.session.unwrap_or_default();
+            if session.session_id == tree.session && session.sequence >= sequence {
+                return;
+            }
+        }
+    })
+    .await;
 }
 
 /// A runner whose programs survive the end of its stream, as those of `troupe run` do.

@@ -11,9 +11,9 @@ use supervisor_core::{
     transcript::TranscriptSource,
 };
 use supervisor_log::store::{
-    AppendError, Batch, Claim, Created, Creation, CreationKey, CursorKey, Due, EventStore, Evidence, Head, LongText,
-    MarkKind, MemoryStore, NewEntry, PendingEntries, ReadError, RequestKey, RequestRecord, SessionEntry, Snapshot,
-    StoredEntry, StoredRecord, TranscriptQuery, WriteError,
+    AppendError, Batch, Claim, Created, Creation, CreationKey, CursorKey, DatabaseInfo, Due, EventStore, Evidence,
+    Head, LongText, MarkKind, MemoryStore, NewEntry, PendingEntries, ReadError, RequestKey, RequestRecord,
+    SessionEntry, Snapshot, StoredEntry, StoredRecord, TranscriptQuery, WriteError,
 };
 use supervisor_svc::{Config, RegistryClient, Supervisor, Surroundings, UpkeepLimits, clock::Clock};
 use svc_kit::{
@@ -101,6 +101,7 @@ impl EventStore for Gated {
         fn delete_session(session: SessionId, threads: Vec<ThreadId>) -> Result<bool, WriteError>;
         fn forget_requests(now: UnixMillis) -> Result<u64, WriteError>;
         fn close() -> ();
+        fn database() -> Result<DatabaseInfo, ReadError>;
         fn head(session: SessionId) -> Result<Option<Head>, ReadError>;
         fn marked(
             session: SessionId, kind: MarkKind, thread: Option<ThreadId>, after: Sequence, limit: usize

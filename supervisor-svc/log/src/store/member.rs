@@ -79,6 +79,15 @@ pub struct Member {
     pub beats: u64,
 }
 
+/// The database of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatabaseInfo {
+    /// Name and version.
+    pub engine: String,
+    /// The synchronous standbys that it waits for, as configured. Empty without any.
+    pub synchronous_standbys: String,
+}
+
 /// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {

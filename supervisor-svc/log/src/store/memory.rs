@@ -26,7 +26,7 @@ use super::{
     },
     error::{AppendError, Invalid, ReadError, Refusal, WriteError},
     limits::{MAX_COMPACTED, MAX_FORGOTTEN, MAX_PAGE},
-    member::{Beat, Claim, Member, MemberId, MemberState, NewMember},
+    member::{Beat, Claim, DatabaseInfo, Member, MemberId, MemberState, NewMember},
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
 };
 
@@ -442,6 +442,13 @@ impl EventStore for MemoryStore {
             batch.check()?;
             self.open_state()?.append(self.member, batch)
         })
+    }
+
+    fn database(&self) -> BoxFuture<'_, Result<DatabaseInfo, ReadError>> {
+        Box::pin(ready(Ok(DatabaseInfo {
+            engine: String::from("memory"),
+            synchronous_standbys: String::new(),
+        })))
     }
 
     fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {

@@ -43,7 +43,7 @@ pub use self::{
     error::{
         AppendError, ImportError, Invalid, InvalidUrl, OpenError, PostgresError, ReadError, Refusal, Side, WriteError,
     },
-    member::{Beat, Claim, Member, MemberId, MemberState, NewMember},
+    member::{Beat, Claim, DatabaseInfo, Member, MemberId, MemberState, NewMember},
     memory::MemoryStore,
     postgres::{PostgresOptions, PostgresStore},
     sqlite::{
@@ -127,6 +127,12 @@ pub trait EventStore: Send + Sync + 'static {
     fn agree(&self, _key: &'static str, proposal: String) -> BoxFuture<'_, Result<String, ReadError>> {
         Box::pin(ready(Ok(proposal)))
     }
+
+    /// Describes the database.
+    ///
+    /// # Errors
+    /// [`ReadError::Engine`].
+    fn database(&self) -> BoxFuture<'_, Result<DatabaseInfo, ReadError>>;
 
     /// Makes this process a member, which can then claim and create sessions. Removes an older member with the same
     /// name.

@@ -328,6 +328,7 @@ membership!(
     leaving_member_claims_nothing,
     beat_shows_all_members,
     members_agree_on_the_first_proposal,
+    database_is_described,
     member_that_beats_is_not_removed,
     namesake_is_removed,
     due_sessions_of_other_members_are_left_out,

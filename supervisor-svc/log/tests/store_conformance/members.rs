@@ -173,6 +173,17 @@ pub(super) async fn due_sessions_of_other_members_are_left_out([one, two]: [Stor
     assert_eq!(two.due_before(at(99), None, 9).await, due(&[1, 2, 3]));
 }
 
+pub(super) async fn database_is_described([one, _]: [Store; 2]) {
+    let database = one.database().await.unwrap();
+    assert!(
+        ["memory", "PostgreSQL 15."]
+            .iter()
+            .any(|engine| database.engine.starts_with(engine)),
+        "{database:?}"
+    );
+    assert_eq!(database.synchronous_standbys, "");
+}
+
 pub(super) async fn members_agree_on_the_first_proposal([one, two]: [Store; 2]) {
     for (store, proposal) in [(&one, "a"), (&two, "b"), (&one, "c")] {
         let agreed = store.agree("keys", proposal.to_owned()).await;

@@ -2,7 +2,9 @@
 //! session is sent at most once a second. A slow watcher therefore gets fewer messages, and there is no queue per
 //! watcher.
 
-use std::{collections::BTreeMap, convert::Infallible, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::StreamExt as _;
 
 use tokio::{
     sync::mpsc,
@@ -35,6 +37,8 @@ pub struct SessionsWatch {
     pub flush_timeout: Duration,
     /// Cancelled when the service drains.
     pub draining: CancellationToken,
+    /// Another supervisor asks which sessions change here.
+    pub is_forwarded: bool,
 }
 
 type Outbox = mpsc::Sender<Result<pb::WatchSessionsResponse, Status>>;
@@ -59,16 +63,39 @@ impl SessionsWatch {
             () = outbox.closed() => None,
             // Planned end: the client starts a new watch.
             () = sleep(self.lifetime) => None,
-            ended = self.follow(&outbox) => ended.err(),
+            ended = self.report_changes(&outbox), if self.is_forwarded => ended.err(),
+            ended = self.follow(&outbox), if !self.is_forwarded => ended.err(),
         };
         if let Some(End::Failed(status)) = end {
             let _ = timeout(self.flush_timeout, outbox.send(Err(status))).await;
         }
     }
 
-    async fn follow(&self, outbox: &Outbox) -> Result<Infallible, End> {
+    /// Sends the ids of the sessions that change here.
+    async fn report_changes(&self, outbox: &Outbox) -> Result<(), End> {
+        let follower = self.overview.follow();
+        loop {
+            follower.changed().await;
+            for id in follower.take() {
+                let session = pb::Session {
+                    session_id: id.to_string(),
+                    ..pb::Session::default()
+                };
+                let message = pb::WatchSessionsResponse {
+                    session: Some(session),
+                    ..pb::WatchSessionsResponse::default()
+                };
+                send(outbox, message).await?;
+            }
+            sleep(EVERY).await;
+        }
+    }
+
+    async fn follow(&self, outbox: &Outbox) -> Result<(), End> {
         // Subscribes before the first read, so that no change is missed between the two.
         let follower = self.overview.follow();
+        let elsewhere = self.overview.changes_elsewhere().await;
+        let mut elsewhere = elsewhere.map_err(End::Failed)?;
         let mut sent = Sent::new();
         let mut before = None;
         loop {
@@ -99,7 +126,18 @@ impl SessionsWatch {
                 }
             }
             sleep_until(next).await;
-            follower.changed().await;
+            // Changes at other supervisors join those here.
+            loop {
+                tokio::select! {
+                    biased;
+                    changed = elsewhere.next() => match changed {
+                        Some(id) => follower.put(id),
+                        // The client starts a new watch.
+                        None => return Ok(()),
+                    },
+                    () = follower.changed() => break,
+                }
+            }
         }
     }
 

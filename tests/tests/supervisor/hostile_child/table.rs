@@ -12,15 +12,15 @@ use troupe_proto::{
     supervisor::v1::{
         AcknowledgeMailboxRequest, AppendTranscriptRequest, AskParentRequest, AttachRequest, AuthorizeToolRequest,
         Budget, CancelGroupRequest, CloseAgentRequest, CloseSessionRequest, CreateEdgeRequest, CreateGroupRequest,
-        CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest, DescribeToolsRequest, ExportSessionRequest,
-        GetContentRequest, GetGroupRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest, GetThreadRequest,
-        InterruptAgentRequest, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest,
-        ListGroupItemsRequest, ListMailboxRequest, ListPromptsRequest, ListRunnersRequest, ListSessionsRequest,
-        ListSpawnableAgentsRequest, ListTranscriptRequest, ReportResultRequest, ResolveApprovalRequest,
-        ResumeAgentRequest, RetryGroupRequest, SendHandoffRequest, SendInputRequest, SetActiveThreadRequest,
-        SetThreadNoteRequest, SpawnAgentRequest, UpdateGroupRequest, UpdateSessionRequest, UpdateThreadBudgetRequest,
-        WaitAgentsRequest, WatchNotificationsRequest, WatchSessionsRequest, WatchThreadsRequest,
-        WatchTranscriptRequest,
+        CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest, DescribeToolsRequest, DrainMemberRequest,
+        ExportSessionRequest, GetContentRequest, GetGroupRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest,
+        GetThreadRequest, InterruptAgentRequest, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest,
+        ListEdgesRequest, ListGroupItemsRequest, ListMailboxRequest, ListMembersRequest, ListPromptsRequest,
+        ListRunnersRequest, ListSessionsRequest, ListSpawnableAgentsRequest, ListTranscriptRequest, MoveSessionRequest,
+        ReportResultRequest, ResolveApprovalRequest, ResumeAgentRequest, RetryGroupRequest, SendHandoffRequest,
+        SendInputRequest, SetActiveThreadRequest, SetThreadNoteRequest, SpawnAgentRequest, UpdateGroupRequest,
+        UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest, WatchNotificationsRequest,
+        WatchSessionsRequest, WatchThreadsRequest, WatchTranscriptRequest,
     },
 };
 use troupe_tests::{pair::Pair, within};
@@ -135,6 +135,9 @@ pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Ve
         create_session(CreateSessionRequest {});
         list_sessions(ListSessionsRequest {});
         list_runners(ListRunnersRequest {});
+        list_members(ListMembersRequest {});
+        drain_member(DrainMemberRequest { name: text() });
+        move_session(MoveSessionRequest { session_id: session() });
         watch_sessions(WatchSessionsRequest {});
         export_session(ExportSessionRequest { session_id: session() });
         update_session(UpdateSessionRequest { session_id: session(), paused: Some(true) });

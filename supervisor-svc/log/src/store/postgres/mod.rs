@@ -46,7 +46,7 @@ use crate::store::{
         SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
     error::{AppendError, OpenError, ReadError, WriteError},
-    member::{Beat, Claim, Member, MemberId, NewMember},
+    member::{Beat, Claim, DatabaseInfo, Member, MemberId, NewMember},
     queue::outcome,
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
 };
@@ -126,6 +126,10 @@ impl EventStore for PostgresStore {
             batch.check()?;
             self.write_batch(BatchKind::Append, batch).await.map(drop)
         })
+    }
+
+    fn database(&self) -> BoxFuture<'_, Result<DatabaseInfo, ReadError>> {
+        Box::pin(self.readers.run(|connection| Box::pin(query::database(connection))))
     }
 
     fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {

@@ -26,7 +26,7 @@ use crate::store::{
     columns::{cursor_session, integer, millis, page},
     error::{ReadError, Side},
     limits::MAX_PAGE,
-    member::{Beat, Member, MemberId, MemberState, NewMember},
+    member::{Beat, DatabaseInfo, Member, MemberId, MemberState, NewMember},
 };
 
 /// The error of a query.
@@ -405,6 +405,25 @@ pub(super) async fn cursor(connection: &Connection, key: &CursorKey) -> Result<O
         .query_first(Statement::Cursor, &[&parameters.0, &parameters.1])
         .await?;
     Ok(row.map(|row| bytes_at(&row, 0)).transpose()?)
+}
+
+/// Describes the server.
+pub(super) async fn database(connection: &Connection) -> Result<DatabaseInfo, QueryError> {
+    let (mut version, mut synchronous_standbys) = (String::new(), String::new());
+    for row in connection.query(Statement::Settings, &[]).await? {
+        let (name, value): (&str, String) = (row.try_get(0)?, row.try_get(1)?);
+        match name {
+            "server_version" => version = value,
+            "synchronous_standby_names" => synchronous_standbys = value,
+            _ => {}
+        }
+    }
+    // A distribution adds its own name after the number.
+    let number = version.split_whitespace().next().unwrap_or_default();
+    Ok(DatabaseInfo {
+        engine: format!("PostgreSQL {number}"),
+        synchronous_standbys,
+    })
 }
 
 /// Makes a process a member.

@@ -99,7 +99,7 @@ statements! {
     PutMeta(TEXT, TEXT) = "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING";
     Settings() = "SELECT name, setting FROM pg_settings \
         WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names', \
-        'server_version_num')";
+        'server_version_num', 'server_version')";
     Columns(TEXT) = "SELECT column_name::text, udt_name::text FROM information_schema.columns \
         WHERE table_schema = current_schema() AND table_name = $1 ORDER BY ordinal_position";
 

@@ -34,7 +34,7 @@ use crate::store::{
         SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
     error::{AppendError, OpenError, ReadError, WriteError},
-    member::Claim,
+    member::{Claim, DatabaseInfo},
     queue::outcome,
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
 };
@@ -117,6 +117,13 @@ impl EventStore for SqliteStore {
             };
             self.writer.submit(weight, work).await
         })
+    }
+
+    fn database(&self) -> BoxFuture<'_, Result<DatabaseInfo, ReadError>> {
+        Box::pin(ready(Ok(DatabaseInfo {
+            engine: format!("SQLite {}", rusqlite::version()),
+            synchronous_standbys: String::new(),
+        })))
     }
 
     fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {

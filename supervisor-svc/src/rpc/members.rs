@@ -1,0 +1,143 @@
+//! ListMembers, DrainMember and MoveSession: the supervisors that share the log.
+
+use supervisor_log::store::{Member, MemberState};
+use tonic::{Code, Request, Status};
+use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
+
+use super::{call::Call, parse, service::SupervisorService};
+use crate::cluster::Cluster;
+
+/// The longest name of a member.
+const NAME_BYTES: usize = 128;
+
+pub(super) async fn list_members(
+    service: &SupervisorService,
+    request: &Request<pb::ListMembersRequest>,
+) -> Result<pb::ListMembersResponse, Status> {
+    Call::of(request)?;
+    let database = service.directory.store().database().await;
+    let database = database.map_err(crate::engine::Failure::from)?;
+    let members = match &service.cluster {
+        Some(cluster) => {
+            let own = cluster.id();
+            let members = cluster.members();
+            members.iter().map(|member| shown(member, member.id == own)).collect()
+        }
+        None => vec![pb::Member {
+            release: String::from(env!("CARGO_PKG_VERSION")),
+            state: pb::MemberState::Active.into(),
+            sessions: service.directory.loaded() as u64,
+            runners: service.runners.attached() as u64,
+            answered: true,
+            ..pb::Member::default()
+        }],
+    };
+    Ok(pb::ListMembersResponse {
+        members,
+        database: Some(pb::LogDatabase {
+            engine: database.engine,
+            synchronous_standbys: database.synchronous_standbys,
+        }),
+    })
+}
+
+fn shown(member: &Member, answered: bool) -> pb::Member {
+    let state = match member.last.state {
+        MemberState::Active => pb::MemberState::Active,
+        MemberState::Leaving => pb::MemberState::Leaving,
+    };
+    pb::Member {
+        member_id: member.id.to_string(),
+        name: member.info.name.clone(),
+        address: member.info.address.clone(),
+        release: member.info.release.clone(),
+        state: state.into(),
+        sessions: member.last.sessions,
+        runners: member.last.runners,
+        answered,
+    }
+}
+
+pub(super) async fn drain_member(
+    service: &SupervisorService,
+    request: Request<pb::DrainMemberRequest>,
+) -> Result<pb::DrainMemberResponse, Status> {
+    Call::of(&request)?;
+    let name = request.into_inner().name;
+    parse::line("name", &name, NAME_BYTES)?;
+    let cluster = shared(service)?;
+    let member = named(cluster, &name)?;
+    if member.id != cluster.id() {
+        return cluster.drain_other(member.id, &name).await;
+    }
+    match cluster.drain().await {
+        Some(sessions) => Ok(pb::DrainMemberResponse { sessions }),
+        None => Err(alone()),
+    }
+}
+
+pub(super) async fn move_session(
+    service: &SupervisorService,
+    request: Request<pb::MoveSessionRequest>,
+) -> Result<pb::MoveSessionResponse, Status> {
+    Call::of(&request)?;
+    let request = request.into_inner();
+    let session = parse::session_id(&request.session_id)?;
+    parse::line("name", &request.name, NAME_BYTES)?;
+    let cluster = shared(service)?;
+    let target = match request.name.as_str() {
+        "" => cluster.other_for(session).ok_or_else(alone)?,
+        name => named(cluster, name)?.id,
+    };
+    // Another owner gets this call.
+    service.directory.session(session).await?;
+    if target != cluster.id() {
+        cluster.hand_over(session, target).await?;
+    }
+    let members = cluster.members();
+    let member = members.iter().find(|member| member.id == target);
+    Ok(pb::MoveSessionResponse {
+        name: member.map(|member| member.info.name.clone()).unwrap_or_default(),
+    })
+}
+
+fn shared(service: &SupervisorService) -> Result<&Cluster, Status> {
+    service.cluster.as_ref().ok_or_else(|| {
+        Fault::new(
+            Code::FailedPrecondition,
+            Reason::IllegalTransition,
+            "the log is a file, which one supervisor uses; several supervisors need --store with a PostgreSQL URL",
+        )
+        .precondition("store", "the log must be in PostgreSQL")
+        .into()
+    })
+}
+
+/// Returns the active member with this name.
+fn named(cluster: &Cluster, name: &str) -> Result<Member, Status> {
+    let members = cluster.members();
+    let found = members.iter().find(|member| member.info.name == name);
+    found.cloned().ok_or_else(|| {
+        let names: Vec<&str> = members.iter().map(|member| member.info.name.as_str()).collect();
+        let text = format!(
+            "no supervisor has the name \"{name}\"; the names are {}",
+            names.join(", ")
+        );
+        Fault::new(Code::NotFound, Reason::NotFound, text.clone())
+            .with("kind", "member")
+            .with("id", name)
+            .resource("member", name, &text)
+            .into()
+    })
+}
+
+/// The error of a move without another supervisor.
+fn alone() -> Status {
+    Fault::new(
+        Code::FailedPrecondition,
+        Reason::IllegalTransition,
+        "no other supervisor is active; start one with the same --store first",
+    )
+    .precondition("members", "another supervisor must be active")
+    .into()
+}
