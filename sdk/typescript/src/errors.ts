@@ -5,7 +5,14 @@ import { Code } from "@connectrpc/connect";
 import type { Result } from "./client.js";
 
 /** Reasons after which the same call, with the same request id, may succeed. */
-const TRANSIENT_REASONS = new Set(["DRAINING", "OVERLOADED", "RATE_LIMITED", "REGISTRY_UNAVAILABLE", "OUTCOME_UNKNOWN"]);
+const TRANSIENT_REASONS = new Set([
+  "DRAINING",
+  "SESSION_MOVING",
+  "OVERLOADED",
+  "RATE_LIMITED",
+  "REGISTRY_UNAVAILABLE",
+  "OUTCOME_UNKNOWN",
+]);
 /** Codes of a lost connection. They count only without a reason, because then the transport reports them. */
 const TRANSIENT_CODES = new Set([Code.Unavailable, Code.Unknown, Code.Canceled, Code.Internal, Code.Aborted]);
 

@@ -202,6 +202,11 @@ export class AheadOfHeadError extends ServiceError {
   static override readonly name: string = "AheadOfHeadError";
 }
 
+/** `SESSION_MOVING`: Another supervisor takes the session over; nothing was done, and a retry succeeds. */
+export class SessionMovingError extends ServiceError {
+  static override readonly name: string = "SessionMovingError";
+}
+
 /** `DRAINING`: The server is shutting down; try another or later. */
 export class DrainingError extends ServiceError {
   static override readonly name: string = "DrainingError";
@@ -299,6 +304,7 @@ export const BY_REASON: Readonly<Record<string, typeof ServiceError>> = {
   ALIAS_IN_USE: AliasInUseError,
   HISTORY_COMPACTED: HistoryCompactedError,
   AHEAD_OF_HEAD: AheadOfHeadError,
+  SESSION_MOVING: SessionMovingError,
   DRAINING: DrainingError,
   REGISTRY_UNAVAILABLE: RegistryUnavailableError,
   OVERLOADED: OverloadedError,

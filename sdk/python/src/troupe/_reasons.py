@@ -167,6 +167,10 @@ class AheadOfHeadError(ServiceError):
     """`AHEAD_OF_HEAD`: The position of a watch lies after the newest event."""
 
 
+class SessionMovingError(ServiceError):
+    """`SESSION_MOVING`: Another supervisor takes the session over; nothing was done, and a retry succeeds."""
+
+
 class DrainingError(ServiceError):
     """`DRAINING`: The server is shutting down; try another or later."""
 
@@ -253,6 +257,7 @@ BY_REASON: dict[str, type[ServiceError]] = {
     "ALIAS_IN_USE": AliasInUseError,
     "HISTORY_COMPACTED": HistoryCompactedError,
     "AHEAD_OF_HEAD": AheadOfHeadError,
+    "SESSION_MOVING": SessionMovingError,
     "DRAINING": DrainingError,
     "REGISTRY_UNAVAILABLE": RegistryUnavailableError,
     "OVERLOADED": OverloadedError,
@@ -307,6 +312,7 @@ __all__ = [
     "AliasInUseError",
     "HistoryCompactedError",
     "AheadOfHeadError",
+    "SessionMovingError",
     "DrainingError",
     "RegistryUnavailableError",
     "OverloadedError",

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from .client import Result
 
 # Reasons after which the same call, with the same request_id, may succeed.
-_TRANSIENT_REASONS = frozenset({"DRAINING", "OVERLOADED", "RATE_LIMITED", "REGISTRY_UNAVAILABLE", "OUTCOME_UNKNOWN"})
+_TRANSIENT_REASONS = frozenset(
+    {"DRAINING", "SESSION_MOVING", "OVERLOADED", "RATE_LIMITED", "REGISTRY_UNAVAILABLE", "OUTCOME_UNKNOWN"}
+)
 # Codes of a lost connection. They count only without a reason, because then the transport reports them.
 _TRANSIENT_CODES = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL}

@@ -98,6 +98,7 @@ class AttachRequest(_message.Message):
     COMMAND_ACK_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     TRANSCRIPT_FIELD_NUMBER: _builtins.int
+    SLOT_NEEDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___RunnerHello:
         """The runner's identity. The first message of the stream, sent once."""
@@ -138,6 +139,10 @@ class AttachRequest(_message.Message):
     def transcript(self) -> Global___TranscriptBatch:
         """Entries of a thread's transcript; acknowledged when durable and resent until then."""
 
+    @_builtins.property
+    def slot_needed(self) -> Global___SlotNeeded:
+        """Another supervisor needs a slot of the runner. Supervisors send it to each other."""
+
     def __init__(
         self,
         *,
@@ -151,12 +156,13 @@ class AttachRequest(_message.Message):
         command_ack: Global___CommandAck | None = ...,
         draining: Global___RunnerDraining | None = ...,
         transcript: Global___TranscriptBatch | None = ...,
+        slot_needed: Global___SlotNeeded | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command_ack", b"command_ack", "draining", b"draining", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "output", b"output", "report", b"report", "start_refused", b"start_refused", "telemetry", b"telemetry", "tool_request", b"tool_request", "transcript", b"transcript"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command_ack", b"command_ack", "draining", b"draining", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "output", b"output", "report", b"report", "slot_needed", b"slot_needed", "start_refused", b"start_refused", "telemetry", b"telemetry", "tool_request", b"tool_request", "transcript", b"transcript"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_ack", b"command_ack", "draining", b"draining", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "output", b"output", "report", b"report", "start_refused", b"start_refused", "telemetry", b"telemetry", "tool_request", b"tool_request", "transcript", b"transcript"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_ack", b"command_ack", "draining", b"draining", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "output", b"output", "report", b"report", "slot_needed", b"slot_needed", "start_refused", b"start_refused", "telemetry", b"telemetry", "tool_request", b"tool_request", "transcript", b"transcript"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "start_refused", "report", "telemetry", "output", "tool_request", "command_ack", "draining", "transcript"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "start_refused", "report", "telemetry", "output", "tool_request", "command_ack", "draining", "transcript", "slot_needed"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -485,6 +491,25 @@ class RunnerDraining(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunnerDraining: _TypeAlias = RunnerDraining  # noqa: Y015
+
+@_typing.final
+class SlotNeeded(_message.Message):
+    """The runner refused a thread of another supervisor because its slots are taken. The supervisor stops the program that has
+    been idle longest, if it has one there.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SlotNeeded: _TypeAlias = SlotNeeded  # noqa: Y015
 
 @_typing.final
 class RunnerWelcome(_message.Message):

@@ -128,6 +128,30 @@ EVENT_KIND_GROUP: EventKind.ValueType  # 8
 """GroupCreated to GroupRetried."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
+class _MemberState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MemberStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MemberState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MEMBER_STATE_UNSPECIFIED: _MemberState.ValueType  # 0
+    """A newer state, which this release does not know."""
+    MEMBER_STATE_ACTIVE: _MemberState.ValueType  # 1
+    """It takes over sessions."""
+    MEMBER_STATE_LEAVING: _MemberState.ValueType  # 2
+    """It hands its sessions over, and takes over none."""
+
+class MemberState(_MemberState, metaclass=_MemberStateEnumTypeWrapper):
+    """Whether a supervisor takes over sessions."""
+
+MEMBER_STATE_UNSPECIFIED: MemberState.ValueType  # 0
+"""A newer state, which this release does not know."""
+MEMBER_STATE_ACTIVE: MemberState.ValueType  # 1
+"""It takes over sessions."""
+MEMBER_STATE_LEAVING: MemberState.ValueType  # 2
+"""It hands its sessions over, and takes over none."""
+Global___MemberState: _TypeAlias = MemberState  # noqa: Y015
+
 @_typing.final
 class CreateSessionRequest(_message.Message):
     """The settings of a new session."""
@@ -4348,6 +4372,221 @@ class ListRunnersResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListRunnersResponse: _TypeAlias = ListRunnersResponse  # noqa: Y015
+
+@_typing.final
+class ListMembersRequest(_message.Message):
+    """Which supervisors to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMembersRequest: _TypeAlias = ListMembersRequest  # noqa: Y015
+
+@_typing.final
+class Member(_message.Message):
+    """A supervisor that shares the log with others."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    RUNNERS_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    member_id: _builtins.str
+    """Its id, which is new with each start."""
+    name: _builtins.str
+    """Its name, which is the same after a restart."""
+    address: _builtins.str
+    """The URL at which the others reach it."""
+    release: _builtins.str
+    """The release of its program."""
+    state: Global___MemberState.ValueType
+    """What it does."""
+    sessions: _builtins.int
+    """The sessions in its memory, as of its last beat."""
+    runners: _builtins.int
+    """The runners attached to it or relayed to it, as of its last beat."""
+    answered: _builtins.bool
+    """Whether it answered this call."""
+    def __init__(
+        self,
+        *,
+        member_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        address: _builtins.str = ...,
+        release: _builtins.str = ...,
+        state: Global___MemberState.ValueType = ...,
+        sessions: _builtins.int = ...,
+        runners: _builtins.int = ...,
+        answered: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "answered", b"answered", "member_id", b"member_id", "name", b"name", "release", b"release", "runners", b"runners", "sessions", b"sessions", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Member: _TypeAlias = Member  # noqa: Y015
+
+@_typing.final
+class LogDatabase(_message.Message):
+    """The database of the log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENGINE_FIELD_NUMBER: _builtins.int
+    SYNCHRONOUS_STANDBYS_FIELD_NUMBER: _builtins.int
+    engine: _builtins.str
+    """Name and version: SQLite 3.50.2, PostgreSQL 15.18."""
+    synchronous_standbys: _builtins.str
+    """The synchronous standbys that PostgreSQL waits for, as configured. Empty: none."""
+    def __init__(
+        self,
+        *,
+        engine: _builtins.str = ...,
+        synchronous_standbys: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "synchronous_standbys", b"synchronous_standbys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogDatabase: _TypeAlias = LogDatabase  # noqa: Y015
+
+@_typing.final
+class ListMembersResponse(_message.Message):
+    """The supervisors."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    DATABASE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
+        """The supervisors, by name. One without a name if the log cannot be shared."""
+
+    @_builtins.property
+    def database(self) -> Global___LogDatabase:
+        """The database."""
+
+    def __init__(
+        self,
+        *,
+        members: _abc.Iterable[Global___Member] | None = ...,
+        database: Global___LogDatabase | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["database", b"database"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "members", b"members"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMembersResponse: _TypeAlias = ListMembersResponse  # noqa: Y015
+
+@_typing.final
+class DrainMemberRequest(_message.Message):
+    """Which supervisor hands its sessions over."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainMemberRequest: _TypeAlias = DrainMemberRequest  # noqa: Y015
+
+@_typing.final
+class DrainMemberResponse(_message.Message):
+    """The supervisor takes over no more sessions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    sessions: _builtins.int
+    """The number of sessions that it has handed over."""
+    def __init__(
+        self,
+        *,
+        sessions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sessions", b"sessions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainMemberResponse: _TypeAlias = DrainMemberResponse  # noqa: Y015
+
+@_typing.final
+class MoveSessionRequest(_message.Message):
+    """Which session to move."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    name: _builtins.str
+    """The name of the supervisor that takes it over. Empty: any other."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveSessionRequest: _TypeAlias = MoveSessionRequest  # noqa: Y015
+
+@_typing.final
+class MoveSessionResponse(_message.Message):
+    """The session has moved."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name of its supervisor."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveSessionResponse: _TypeAlias = MoveSessionResponse  # noqa: Y015
 
 @_typing.final
 class ExportSessionRequest(_message.Message):

@@ -53,6 +53,21 @@ class AgentSupervisorServiceStub:
                 request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListRunnersRequest.SerializeToString,
                 response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListRunnersResponse.FromString,
                 _registered_method=True)
+        self.ListMembers = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/ListMembers',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListMembersRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListMembersResponse.FromString,
+                _registered_method=True)
+        self.DrainMember = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/DrainMember',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.DrainMemberRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.DrainMemberResponse.FromString,
+                _registered_method=True)
+        self.MoveSession = channel.unary_unary(
+                '/troupe.supervisor.v1.AgentSupervisorService/MoveSession',
+                request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.MoveSessionRequest.SerializeToString,
+                response_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.MoveSessionResponse.FromString,
+                _registered_method=True)
         self.ListSessions = channel.unary_unary(
                 '/troupe.supervisor.v1.AgentSupervisorService/ListSessions',
                 request_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListSessionsRequest.SerializeToString,
@@ -309,6 +324,30 @@ class AgentSupervisorServiceServicer:
 
     def ListRunners(self, request, context):
         """Lists the runners that are attached, or were less than a lease ago. Operators and viewers only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListMembers(self, request, context):
+        """Lists the supervisors that share the log, and describes the database. Operators and viewers only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainMember(self, request, context):
+        """Makes a supervisor hand its sessions over to the others and take over none, until it is started again. Ends when that is
+        done. Operators only. NOT_FOUND if there is no such supervisor; FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other
+        supervisor is active.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MoveSession(self, request, context):
+        """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed. Operators
+        only. Errors as for DrainMember.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -662,6 +701,21 @@ def add_AgentSupervisorServiceServicer_to_server(servicer, server):
                     request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListRunnersRequest.FromString,
                     response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListRunnersResponse.SerializeToString,
             ),
+            'ListMembers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMembers,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListMembersRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListMembersResponse.SerializeToString,
+            ),
+            'DrainMember': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainMember,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.DrainMemberRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.DrainMemberResponse.SerializeToString,
+            ),
+            'MoveSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveSession,
+                    request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.MoveSessionRequest.FromString,
+                    response_serializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.MoveSessionResponse.SerializeToString,
+            ),
             'ListSessions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSessions,
                     request_deserializer=troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListSessionsRequest.FromString,
@@ -978,6 +1032,87 @@ class AgentSupervisorService:
             '/troupe.supervisor.v1.AgentSupervisorService/ListRunners',
             troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListRunnersRequest.SerializeToString,
             troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListRunnersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/ListMembers',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListMembersRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.ListMembersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainMember(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/DrainMember',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.DrainMemberRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.DrainMemberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/troupe.supervisor.v1.AgentSupervisorService/MoveSession',
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.MoveSessionRequest.SerializeToString,
+            troupe_dot_supervisor_dot_v1_dot_supervisor__pb2.MoveSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

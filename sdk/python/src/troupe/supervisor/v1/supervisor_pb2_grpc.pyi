@@ -45,6 +45,17 @@ class AgentSupervisorServiceStub:
     """Reads a session."""
     ListRunners: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListRunnersRequest, _supervisor_pb2.ListRunnersResponse]
     """Lists the runners that are attached, or were less than a lease ago. Operators and viewers only."""
+    ListMembers: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListMembersRequest, _supervisor_pb2.ListMembersResponse]
+    """Lists the supervisors that share the log, and describes the database. Operators and viewers only."""
+    DrainMember: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.DrainMemberRequest, _supervisor_pb2.DrainMemberResponse]
+    """Makes a supervisor hand its sessions over to the others and take over none, until it is started again. Ends when that is
+    done. Operators only. NOT_FOUND if there is no such supervisor; FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other
+    supervisor is active.
+    """
+    MoveSession: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.MoveSessionRequest, _supervisor_pb2.MoveSessionResponse]
+    """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed. Operators
+    only. Errors as for DrainMember.
+    """
     ListSessions: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListSessionsRequest, _supervisor_pb2.ListSessionsResponse]
     """Lists sessions, newest first. Operators and viewers only."""
     WatchSessions: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.WatchSessionsRequest, _supervisor_pb2.WatchSessionsResponse]
@@ -170,6 +181,17 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     """Reads a session."""
     ListRunners: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListRunnersRequest, _supervisor_pb2.ListRunnersResponse]  # type: ignore[assignment]
     """Lists the runners that are attached, or were less than a lease ago. Operators and viewers only."""
+    ListMembers: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListMembersRequest, _supervisor_pb2.ListMembersResponse]  # type: ignore[assignment]
+    """Lists the supervisors that share the log, and describes the database. Operators and viewers only."""
+    DrainMember: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.DrainMemberRequest, _supervisor_pb2.DrainMemberResponse]  # type: ignore[assignment]
+    """Makes a supervisor hand its sessions over to the others and take over none, until it is started again. Ends when that is
+    done. Operators only. NOT_FOUND if there is no such supervisor; FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other
+    supervisor is active.
+    """
+    MoveSession: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.MoveSessionRequest, _supervisor_pb2.MoveSessionResponse]  # type: ignore[assignment]
+    """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed. Operators
+    only. Errors as for DrainMember.
+    """
     ListSessions: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListSessionsRequest, _supervisor_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """Lists sessions, newest first. Operators and viewers only."""
     WatchSessions: _aio.UnaryStreamMultiCallable[_supervisor_pb2.WatchSessionsRequest, _supervisor_pb2.WatchSessionsResponse]  # type: ignore[assignment]
@@ -310,6 +332,35 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.ListRunnersResponse, _abc.Awaitable[_supervisor_pb2.ListRunnersResponse]]:
         """Lists the runners that are attached, or were less than a lease ago. Operators and viewers only."""
+
+    @_abc_1.abstractmethod
+    def ListMembers(
+        self,
+        request: _supervisor_pb2.ListMembersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.ListMembersResponse, _abc.Awaitable[_supervisor_pb2.ListMembersResponse]]:
+        """Lists the supervisors that share the log, and describes the database. Operators and viewers only."""
+
+    @_abc_1.abstractmethod
+    def DrainMember(
+        self,
+        request: _supervisor_pb2.DrainMemberRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.DrainMemberResponse, _abc.Awaitable[_supervisor_pb2.DrainMemberResponse]]:
+        """Makes a supervisor hand its sessions over to the others and take over none, until it is started again. Ends when that is
+        done. Operators only. NOT_FOUND if there is no such supervisor; FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other
+        supervisor is active.
+        """
+
+    @_abc_1.abstractmethod
+    def MoveSession(
+        self,
+        request: _supervisor_pb2.MoveSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.MoveSessionResponse, _abc.Awaitable[_supervisor_pb2.MoveSessionResponse]]:
+        """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed. Operators
+        only. Errors as for DrainMember.
+        """
 
     @_abc_1.abstractmethod
     def ListSessions(

@@ -22,7 +22,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file troupe/supervisor/v1/runner.proto.
  */
 export const file_troupe_supervisor_v1_runner: GenFile = /*@__PURE__*/
-  fileDesc("CiF0cm91cGUvc3VwZXJ2aXNvci92MS9ydW5uZXIucHJvdG8SFHRyb3VwZS5zdXBlcnZpc29yLnYxItQECg1BdHRhY2hSZXF1ZXN0EjIKBWhlbGxvGAEgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVySGVsbG9IABI6CgloZWFydGJlYXQYAiABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWFydGJlYXRIABI7Cg1zdGFydF9yZWZ1c2VkGAMgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhcnRSZWZ1c2VkSAASNAoGcmVwb3J0GAQgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyUmVwb3J0SAASNAoJdGVsZW1ldHJ5GAUgASgLMh8udHJvdXBlLnN1cGVydmlzb3IudjEuVGVsZW1ldHJ5SAASNAoGb3V0cHV0GAYgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkT3V0cHV0SAASOQoMdG9vbF9yZXF1ZXN0GAcgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuVG9vbFJlcXVlc3RIABI3Cgtjb21tYW5kX2FjaxgIIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbW1hbmRBY2tIABI4CghkcmFpbmluZxgJIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lckRyYWluaW5nSAASOwoKdHJhbnNjcmlwdBgKIAEoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRCYXRjaEgAQgkKB21lc3NhZ2UiqQQKDkF0dGFjaFJlc3BvbnNlEjYKB3dlbGNvbWUYASABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJXZWxjb21lSAASNQoKcmVwb3J0X2FjaxgCIAEoCzIfLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJlcG9ydEFja0gAEjkKDHN0YXJ0X3RocmVhZBgDIAEoCzIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLlN0YXJ0VGhyZWFkSAASOwoNZGVsaXZlcl9pbnB1dBgEIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLkRlbGl2ZXJJbnB1dEgAEjgKCWludGVycnVwdBgFIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLkludGVycnVwdFR1cm5IABI4CghzaHV0ZG93bhgGIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlNodXRkb3duVGhyZWFkSAASOwoNdG9vbF9kZWNpc2lvbhgHIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRvb2xEZWNpc2lvbkgAEjUKB2dvX2F3YXkYCCABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJHb0F3YXlIABI9Cg50cmFuc2NyaXB0X2FjaxgJIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRBY2tIAEIJCgdtZXNzYWdlImoKClJ1bm5lcktpbmQSDAoEa2luZBgBIAEoCRIWCg5lbmZvcmNlc190b29scxgCIAEoCBIaChJlbmZvcmNlc19yZWFkX29ubHkYAyABKAgSGgoSZW5mb3JjZXNfd29ya3NwYWNlGAQgASgIIrACCgZSdW5uZXISEQoJcnVubmVyX2lkGAEgASgJEjAKBXN0YXRlGAIgASgOMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyU3RhdGUSLwoFa2luZHMYAyADKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJLaW5kEjgKBmxhYmVscxgEIAMoCzIoLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lci5MYWJlbHNFbnRyeRIQCghjYXBhY2l0eRgFIAEoDRIQCghwcm9ncmFtcxgGIAEoDRIPCgd3b3JraW5nGAcgASgNEhIKCnNlc3Npb25faWQYCCABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKYAgoLUnVubmVySGVsbG8SEQoJcnVubmVyX2lkGAEgASgJEi8KBWtpbmRzGAIgAygLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyS2luZBI9CgZsYWJlbHMYAyADKAsyLS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWxsby5MYWJlbHNFbnRyeRIQCghjYXBhY2l0eRgEIAEoDRIxCgd0aHJlYWRzGAUgAygLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuSGVsZFRocmVhZBISCgpzZXNzaW9uX2lkGAYgASgJGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiWgoKSGVsZFRocmVhZBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIMCgR0dXJuGAMgASgNEhcKD3JlcG9ydF9zZXF1ZW5jZRgEIAEoBCIRCg9SdW5uZXJIZWFydGJlYXQiEAoOUnVubmVyRHJhaW5pbmciggEKDVJ1bm5lcldlbGNvbWUSKAoFbGVhc2UYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFcGVlcnMYAiADKAkSOAoHdGhyZWFkcxgDIAMoCzInLnRyb3VwZS5zdXBlcnZpc29yLnYxLkhlbGRUaHJlYWRWZXJkaWN0IlYKEUhlbGRUaHJlYWRWZXJkaWN0EhEKCXRocmVhZF9pZBgBIAEoCRINCgVnb19vbhgCIAEoCBIfChdhcHBsaWVkX3JlcG9ydF9zZXF1ZW5jZRgDIAEoBCJ7CgxTdGFydFJlZnVzZWQSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SMwoHcmVmdXNhbBgDIAEoDjIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlN0YXJ0UmVmdXNhbBIPCgdtZXNzYWdlGAQgASgJIscECgxSdW5uZXJSZXBvcnQSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SFwoPcmVwb3J0X3NlcXVlbmNlGAMgASgEEj8KDHR1cm5fc3RhcnRlZBgEIAEoCzInLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5TdGFydGVkUmVwb3J0SAASOwoKdHVybl9lbmRlZBgFIAEoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5FbmRlZFJlcG9ydEgAEkUKD2lucHV0X2RlbGl2ZXJlZBgGIAEoCzIqLnRyb3VwZS5zdXBlcnZpc29yLnYxLklucHV0RGVsaXZlcmVkUmVwb3J0SAASNAoGcHJvbXB0GAcgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUHJvbXB0UmVwb3J0SAASOAoIYXJ0aWZhY3QYCCABKAsyJC50cm91cGUuc3VwZXJ2aXNvci52MS5BcnRpZmFjdFJlcG9ydEgAEjwKB3N0b3BwZWQYCSABKAsyKS50cm91cGUuc3VwZXJ2aXNvci52MS5UaHJlYWRTdG9wcGVkUmVwb3J0SAASOwoKcG9saWN5X2dhcBgKIAEoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlBvbGljeUdhcFJlcG9ydEgAEj8KDGNvbnRleHRfbG9zdBgLIAEoCzInLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbnRleHRMb3N0UmVwb3J0SABCBgoEa2luZCIhChFUdXJuU3RhcnRlZFJlcG9ydBIMCgR0dXJuGAEgASgNItQBCg9UdXJuRW5kZWRSZXBvcnQSDAoEdHVybhgBIAEoDRIyCgdvdXRjb21lGAIgASgOMiEudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybk91dGNvbWUSDwoHbWVzc2FnZRgDIAEoCRIqCgV1c2FnZRgEIAEoCzIbLnRyb3VwZS5zdXBlcnZpc29yLnYxLlVzYWdlEhUKDW91dHB1dF9zaGEyNTYYBSABKAkSEwoLZGlmZl9zaGEyNTYYBiABKAkSFgoOcnVubmVyX3N0b3BwZWQYByABKAgiNAoUSW5wdXREZWxpdmVyZWRSZXBvcnQSDgoGbnVtYmVyGAEgASgNEgwKBHR1cm4YAiABKA0iSwoMUHJvbXB0UmVwb3J0EgwKBHR1cm4YASABKA0SLQoGYmxvY2tzGAIgAygLMh0udHJvdXBlLmNvbW1vbi52MS5Qcm9tcHRCbG9jayJ6Cg5BcnRpZmFjdFJlcG9ydBIMCgR0dXJuGAEgASgNEgwKBG5hbWUYAiABKAkSDAoEa2luZBgDIAEoCRISCgptZWRpYV90eXBlGAQgASgJEgwKBGRhdGEYBSABKAwSDgoGYXBwZW5kGAYgASgIEgwKBG1vcmUYByABKAgiNQoTVGhyZWFkU3RvcHBlZFJlcG9ydBIOCgZkZXRhaWwYASABKAkSDgoGa2lsbGVkGAIgASgIIh4KD1BvbGljeUdhcFJlcG9ydBILCgNnYXAYASABKAkiIwoRQ29udGV4dExvc3RSZXBvcnQSDgoGcmVhc29uGAEgASgJIn8KD1RyYW5zY3JpcHRCYXRjaBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRINCgViYXRjaBgDIAEoBBI2CgdlbnRyaWVzGAQgAygLMiUudHJvdXBlLnN1cGVydmlzb3IudjEuVHJhbnNjcmlwdEVudHJ5IkUKDVRyYW5zY3JpcHRBY2sSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SDQoFYmF0Y2gYAyABKAQiQwoMVGhyZWFkT3V0cHV0EhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEgwKBHRleHQYAyABKAki9AEKC1Rvb2xSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SDAoEdG9vbBgEIAEoCRIWCg5hcmd1bWVudHNfanNvbhgFIAEoCRITCgtydW5uZXJfa2luZBgGIAEoCRIWCg5yZXNvbHZlZF9wYXRocxgHIAMoCRIYChBhcmd1bWVudHNfc2hhMjU2GAggASgJEhUKDW9taXR0ZWRfYnl0ZXMYCSABKAQSEwoLbm90X29mZmVyZWQYCiABKAgSEQoJZG9jc19vbmx5GAsgASgIIlgKDFRvb2xEZWNpc2lvbhISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB2FsbG93ZWQYAiABKAgSDgoGcmVhc29uGAMgASgJEhMKC2FwcHJvdmFsX2lkGAQgASgJIiAKCkNvbW1hbmRBY2sSEgoKY29tbWFuZF9pZBgBIAEoCSJLCglSZXBvcnRBY2sSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SFwoPcmVwb3J0X3NlcXVlbmNlGAMgASgEIu0CCgtTdGFydFRocmVhZBISCgpjb21tYW5kX2lkGAEgASgJEhIKCnNlc3Npb25faWQYAiABKAkSEQoJdGhyZWFkX2lkGAMgASgJEhIKCmdlbmVyYXRpb24YBCABKA0SMQoIcmVzb2x2ZWQYBSABKAsyHy50cm91cGUuY29tbW9uLnYxLlJlc29sdmVkU3Bhd24SMQoLdG9vbF9wb2xpY3kYBiABKAsyHC50cm91cGUuY29tbW9uLnYxLlRvb2xQb2xpY3kSGQoRd29ya2luZ19kaXJlY3RvcnkYByABKAkSKAoEdHVybhgIIAEoCzIaLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm4SFAoMdGhyZWFkX3Rva2VuGAkgASgJEhYKDnN1cGVydmlzb3JfdXJsGAogASgJEg0KBWRlcHRoGAsgASgNEhEKCW1heV9zcGF3bhgMIAEoCBIUCgxkaXNwbGF5X25hbWUYDSABKAki0QEKBFR1cm4SDAoEdHVybhgBIAEoDRItCgZibG9ja3MYAiADKAsyHS50cm91cGUuY29tbW9uLnYxLlByb21wdEJsb2NrEjIKBmV4dGVudBgDIAEoDjIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlByb21wdEV4dGVudBIrCgZpbnB1dHMYBCADKAsyGy50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dBITCgt0cmFjZXBhcmVudBgFIAEoCRIWCg5kb2NzX2RpcmVjdG9yeRgGIAEoCSK4AQoMRGVsaXZlcklucHV0EhIKCmNvbW1hbmRfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SKgoEdHVybhgEIAEoCzIaLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5IABI1CgdydW5uaW5nGAUgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmluZ0lucHV0SABCCgoIZGVsaXZlcnkiWAoMUnVubmluZ0lucHV0Eg4KBm51bWJlchgBIAEoDRIMCgR0dXJuGAIgASgNEioKBWlucHV0GAMgASgLMhsudHJvdXBlLnN1cGVydmlzb3IudjEuSW5wdXQiaAoNSW50ZXJydXB0VHVybhISCgpjb21tYW5kX2lkGAEgASgJEhEKCXRocmVhZF9pZBgCIAEoCRISCgpnZW5lcmF0aW9uGAMgASgNEgwKBHR1cm4YBCABKA0SDgoGcmVhc29uGAUgASgJItYBCg5TaHV0ZG93blRocmVhZBISCgpjb21tYW5kX2lkGAEgASgJEhEKCXRocmVhZF9pZBgCIAEoCRISCgpnZW5lcmF0aW9uGAMgASgNEjcKDGNsb3NlX3BvbGljeRgEIAEoDjIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNsb3NlUG9saWN5EigKBWdyYWNlGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg4KBnJlYXNvbhgGIAEoCRIWCg50aHJlYWRfZ29lc19vbhgHIAEoCCIeCgxSdW5uZXJHb0F3YXkSDgoGcmVhc29uGAEgASgJKoABCgtSdW5uZXJTdGF0ZRIcChhSVU5ORVJfU1RBVEVfVU5TUEVDSUZJRUQQABIZChVSVU5ORVJfU1RBVEVfQVRUQUNIRUQQARIZChVSVU5ORVJfU1RBVEVfRFJBSU5JTkcQAhIdChlSVU5ORVJfU1RBVEVfRElTQ09OTkVDVEVEEAMqlAEKDFN0YXJ0UmVmdXNhbBIdChlTVEFSVF9SRUZVU0FMX1VOU1BFQ0lGSUVEEAASHQoZU1RBUlRfUkVGVVNBTF9OT19DQVBBQ0lUWRABEigKJFNUQVJUX1JFRlVTQUxfUE9MSUNZX05PVF9FTkZPUkNFQUJMRRACEhwKGFNUQVJUX1JFRlVTQUxfTk9fUFJPR1JBTRADMm4KE1RocmVhZFJ1bm5lclNlcnZpY2USVwoGQXR0YWNoEiMudHJvdXBlLnN1cGVydmlzb3IudjEuQXR0YWNoUmVxdWVzdBokLnRyb3VwZS5zdXBlcnZpc29yLnYxLkF0dGFjaFJlc3BvbnNlKAEwAUJZChhkZXYudHJvdXBlLnN1cGVydmlzb3IudjFQAVo7Z2l0aHViLmNvbS90cm91cGUtZGV2L3Ryb3VwZS9nZW4vc3VwZXJ2aXNvci92MTtzdXBlcnZpc29ydjFiBnByb3RvMw", [file_google_protobuf_duration, file_troupe_common_v1_common, file_troupe_supervisor_v1_event, file_troupe_supervisor_v1_thread, file_troupe_supervisor_v1_transcript]);
+  fileDesc("CiF0cm91cGUvc3VwZXJ2aXNvci92MS9ydW5uZXIucHJvdG8SFHRyb3VwZS5zdXBlcnZpc29yLnYxIo0FCg1BdHRhY2hSZXF1ZXN0EjIKBWhlbGxvGAEgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVySGVsbG9IABI6CgloZWFydGJlYXQYAiABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWFydGJlYXRIABI7Cg1zdGFydF9yZWZ1c2VkGAMgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhcnRSZWZ1c2VkSAASNAoGcmVwb3J0GAQgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyUmVwb3J0SAASNAoJdGVsZW1ldHJ5GAUgASgLMh8udHJvdXBlLnN1cGVydmlzb3IudjEuVGVsZW1ldHJ5SAASNAoGb3V0cHV0GAYgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkT3V0cHV0SAASOQoMdG9vbF9yZXF1ZXN0GAcgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuVG9vbFJlcXVlc3RIABI3Cgtjb21tYW5kX2FjaxgIIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbW1hbmRBY2tIABI4CghkcmFpbmluZxgJIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lckRyYWluaW5nSAASOwoKdHJhbnNjcmlwdBgKIAEoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRCYXRjaEgAEjcKC3Nsb3RfbmVlZGVkGAsgASgLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuU2xvdE5lZWRlZEgAQgkKB21lc3NhZ2UiqQQKDkF0dGFjaFJlc3BvbnNlEjYKB3dlbGNvbWUYASABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJXZWxjb21lSAASNQoKcmVwb3J0X2FjaxgCIAEoCzIfLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJlcG9ydEFja0gAEjkKDHN0YXJ0X3RocmVhZBgDIAEoCzIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLlN0YXJ0VGhyZWFkSAASOwoNZGVsaXZlcl9pbnB1dBgEIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLkRlbGl2ZXJJbnB1dEgAEjgKCWludGVycnVwdBgFIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLkludGVycnVwdFR1cm5IABI4CghzaHV0ZG93bhgGIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlNodXRkb3duVGhyZWFkSAASOwoNdG9vbF9kZWNpc2lvbhgHIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRvb2xEZWNpc2lvbkgAEjUKB2dvX2F3YXkYCCABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJHb0F3YXlIABI9Cg50cmFuc2NyaXB0X2FjaxgJIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRBY2tIAEIJCgdtZXNzYWdlImoKClJ1bm5lcktpbmQSDAoEa2luZBgBIAEoCRIWCg5lbmZvcmNlc190b29scxgCIAEoCBIaChJlbmZvcmNlc19yZWFkX29ubHkYAyABKAgSGgoSZW5mb3JjZXNfd29ya3NwYWNlGAQgASgIIrACCgZSdW5uZXISEQoJcnVubmVyX2lkGAEgASgJEjAKBXN0YXRlGAIgASgOMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyU3RhdGUSLwoFa2luZHMYAyADKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJLaW5kEjgKBmxhYmVscxgEIAMoCzIoLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lci5MYWJlbHNFbnRyeRIQCghjYXBhY2l0eRgFIAEoDRIQCghwcm9ncmFtcxgGIAEoDRIPCgd3b3JraW5nGAcgASgNEhIKCnNlc3Npb25faWQYCCABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKYAgoLUnVubmVySGVsbG8SEQoJcnVubmVyX2lkGAEgASgJEi8KBWtpbmRzGAIgAygLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyS2luZBI9CgZsYWJlbHMYAyADKAsyLS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWxsby5MYWJlbHNFbnRyeRIQCghjYXBhY2l0eRgEIAEoDRIxCgd0aHJlYWRzGAUgAygLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuSGVsZFRocmVhZBISCgpzZXNzaW9uX2lkGAYgASgJGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiWgoKSGVsZFRocmVhZBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIMCgR0dXJuGAMgASgNEhcKD3JlcG9ydF9zZXF1ZW5jZRgEIAEoBCIRCg9SdW5uZXJIZWFydGJlYXQiEAoOUnVubmVyRHJhaW5pbmciDAoKU2xvdE5lZWRlZCKCAQoNUnVubmVyV2VsY29tZRIoCgVsZWFzZRgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhINCgVwZWVycxgCIAMoCRI4Cgd0aHJlYWRzGAMgAygLMicudHJvdXBlLnN1cGVydmlzb3IudjEuSGVsZFRocmVhZFZlcmRpY3QiVgoRSGVsZFRocmVhZFZlcmRpY3QSEQoJdGhyZWFkX2lkGAEgASgJEg0KBWdvX29uGAIgASgIEh8KF2FwcGxpZWRfcmVwb3J0X3NlcXVlbmNlGAMgASgEInsKDFN0YXJ0UmVmdXNlZBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIzCgdyZWZ1c2FsGAMgASgOMiIudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhcnRSZWZ1c2FsEg8KB21lc3NhZ2UYBCABKAkixwQKDFJ1bm5lclJlcG9ydBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIXCg9yZXBvcnRfc2VxdWVuY2UYAyABKAQSPwoMdHVybl9zdGFydGVkGAQgASgLMicudHJvdXBlLnN1cGVydmlzb3IudjEuVHVyblN0YXJ0ZWRSZXBvcnRIABI7Cgp0dXJuX2VuZGVkGAUgASgLMiUudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybkVuZGVkUmVwb3J0SAASRQoPaW5wdXRfZGVsaXZlcmVkGAYgASgLMioudHJvdXBlLnN1cGVydmlzb3IudjEuSW5wdXREZWxpdmVyZWRSZXBvcnRIABI0CgZwcm9tcHQYByABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5Qcm9tcHRSZXBvcnRIABI4CghhcnRpZmFjdBgIIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLkFydGlmYWN0UmVwb3J0SAASPAoHc3RvcHBlZBgJIAEoCzIpLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRocmVhZFN0b3BwZWRSZXBvcnRIABI7Cgpwb2xpY3lfZ2FwGAogASgLMiUudHJvdXBlLnN1cGVydmlzb3IudjEuUG9saWN5R2FwUmVwb3J0SAASPwoMY29udGV4dF9sb3N0GAsgASgLMicudHJvdXBlLnN1cGVydmlzb3IudjEuQ29udGV4dExvc3RSZXBvcnRIAEIGCgRraW5kIiEKEVR1cm5TdGFydGVkUmVwb3J0EgwKBHR1cm4YASABKA0i1AEKD1R1cm5FbmRlZFJlcG9ydBIMCgR0dXJuGAEgASgNEjIKB291dGNvbWUYAiABKA4yIS50cm91cGUuc3VwZXJ2aXNvci52MS5UdXJuT3V0Y29tZRIPCgdtZXNzYWdlGAMgASgJEioKBXVzYWdlGAQgASgLMhsudHJvdXBlLnN1cGVydmlzb3IudjEuVXNhZ2USFQoNb3V0cHV0X3NoYTI1NhgFIAEoCRITCgtkaWZmX3NoYTI1NhgGIAEoCRIWCg5ydW5uZXJfc3RvcHBlZBgHIAEoCCI0ChRJbnB1dERlbGl2ZXJlZFJlcG9ydBIOCgZudW1iZXIYASABKA0SDAoEdHVybhgCIAEoDSJLCgxQcm9tcHRSZXBvcnQSDAoEdHVybhgBIAEoDRItCgZibG9ja3MYAiADKAsyHS50cm91cGUuY29tbW9uLnYxLlByb21wdEJsb2NrInoKDkFydGlmYWN0UmVwb3J0EgwKBHR1cm4YASABKA0SDAoEbmFtZRgCIAEoCRIMCgRraW5kGAMgASgJEhIKCm1lZGlhX3R5cGUYBCABKAkSDAoEZGF0YRgFIAEoDBIOCgZhcHBlbmQYBiABKAgSDAoEbW9yZRgHIAEoCCI1ChNUaHJlYWRTdG9wcGVkUmVwb3J0Eg4KBmRldGFpbBgBIAEoCRIOCgZraWxsZWQYAiABKAgiHgoPUG9saWN5R2FwUmVwb3J0EgsKA2dhcBgBIAEoCSIjChFDb250ZXh0TG9zdFJlcG9ydBIOCgZyZWFzb24YASABKAkifwoPVHJhbnNjcmlwdEJhdGNoEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEg0KBWJhdGNoGAMgASgEEjYKB2VudHJpZXMYBCADKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5UcmFuc2NyaXB0RW50cnkiRQoNVHJhbnNjcmlwdEFjaxIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRINCgViYXRjaBgDIAEoBCJDCgxUaHJlYWRPdXRwdXQSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SDAoEdGV4dBgDIAEoCSL0AQoLVG9vbFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSEgoKZ2VuZXJhdGlvbhgDIAEoDRIMCgR0b29sGAQgASgJEhYKDmFyZ3VtZW50c19qc29uGAUgASgJEhMKC3J1bm5lcl9raW5kGAYgASgJEhYKDnJlc29sdmVkX3BhdGhzGAcgAygJEhgKEGFyZ3VtZW50c19zaGEyNTYYCCABKAkSFQoNb21pdHRlZF9ieXRlcxgJIAEoBBITCgtub3Rfb2ZmZXJlZBgKIAEoCBIRCglkb2NzX29ubHkYCyABKAgiWAoMVG9vbERlY2lzaW9uEhIKCnJlcXVlc3RfaWQYASABKAkSDwoHYWxsb3dlZBgCIAEoCBIOCgZyZWFzb24YAyABKAkSEwoLYXBwcm92YWxfaWQYBCABKAkiIAoKQ29tbWFuZEFjaxISCgpjb21tYW5kX2lkGAEgASgJIksKCVJlcG9ydEFjaxIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIXCg9yZXBvcnRfc2VxdWVuY2UYAyABKAQi7QIKC1N0YXJ0VGhyZWFkEhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIRCgl0aHJlYWRfaWQYAyABKAkSEgoKZ2VuZXJhdGlvbhgEIAEoDRIxCghyZXNvbHZlZBgFIAEoCzIfLnRyb3VwZS5jb21tb24udjEuUmVzb2x2ZWRTcGF3bhIxCgt0b29sX3BvbGljeRgGIAEoCzIcLnRyb3VwZS5jb21tb24udjEuVG9vbFBvbGljeRIZChF3b3JraW5nX2RpcmVjdG9yeRgHIAEoCRIoCgR0dXJuGAggASgLMhoudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybhIUCgx0aHJlYWRfdG9rZW4YCSABKAkSFgoOc3VwZXJ2aXNvcl91cmwYCiABKAkSDQoFZGVwdGgYCyABKA0SEQoJbWF5X3NwYXduGAwgASgIEhQKDGRpc3BsYXlfbmFtZRgNIAEoCSLRAQoEVHVybhIMCgR0dXJuGAEgASgNEi0KBmJsb2NrcxgCIAMoCzIdLnRyb3VwZS5jb21tb24udjEuUHJvbXB0QmxvY2sSMgoGZXh0ZW50GAMgASgOMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUHJvbXB0RXh0ZW50EisKBmlucHV0cxgEIAMoCzIbLnRyb3VwZS5zdXBlcnZpc29yLnYxLklucHV0EhMKC3RyYWNlcGFyZW50GAUgASgJEhYKDmRvY3NfZGlyZWN0b3J5GAYgASgJIrgBCgxEZWxpdmVySW5wdXQSEgoKY29tbWFuZF9pZBgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSEgoKZ2VuZXJhdGlvbhgDIAEoDRIqCgR0dXJuGAQgASgLMhoudHJvdXBlLnN1cGVydmlzb3IudjEuVHVybkgAEjUKB3J1bm5pbmcYBSABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uaW5nSW5wdXRIAEIKCghkZWxpdmVyeSJYCgxSdW5uaW5nSW5wdXQSDgoGbnVtYmVyGAEgASgNEgwKBHR1cm4YAiABKA0SKgoFaW5wdXQYAyABKAsyGy50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dCJoCg1JbnRlcnJ1cHRUdXJuEhIKCmNvbW1hbmRfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SDAoEdHVybhgEIAEoDRIOCgZyZWFzb24YBSABKAki1gEKDlNodXRkb3duVGhyZWFkEhIKCmNvbW1hbmRfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SNwoMY2xvc2VfcG9saWN5GAQgASgOMiEudHJvdXBlLnN1cGVydmlzb3IudjEuQ2xvc2VQb2xpY3kSKAoFZ3JhY2UYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDgoGcmVhc29uGAYgASgJEhYKDnRocmVhZF9nb2VzX29uGAcgASgIIh4KDFJ1bm5lckdvQXdheRIOCgZyZWFzb24YASABKAkqgAEKC1J1bm5lclN0YXRlEhwKGFJVTk5FUl9TVEFURV9VTlNQRUNJRklFRBAAEhkKFVJVTk5FUl9TVEFURV9BVFRBQ0hFRBABEhkKFVJVTk5FUl9TVEFURV9EUkFJTklORxACEh0KGVJVTk5FUl9TVEFURV9ESVNDT05ORUNURUQQAyqUAQoMU3RhcnRSZWZ1c2FsEh0KGVNUQVJUX1JFRlVTQUxfVU5TUEVDSUZJRUQQABIdChlTVEFSVF9SRUZVU0FMX05PX0NBUEFDSVRZEAESKAokU1RBUlRfUkVGVVNBTF9QT0xJQ1lfTk9UX0VORk9SQ0VBQkxFEAISHAoYU1RBUlRfUkVGVVNBTF9OT19QUk9HUkFNEAMybgoTVGhyZWFkUnVubmVyU2VydmljZRJXCgZBdHRhY2gSIy50cm91cGUuc3VwZXJ2aXNvci52MS5BdHRhY2hSZXF1ZXN0GiQudHJvdXBlLnN1cGVydmlzb3IudjEuQXR0YWNoUmVzcG9uc2UoATABQlkKGGRldi50cm91cGUuc3VwZXJ2aXNvci52MVABWjtnaXRodWIuY29tL3Ryb3VwZS1kZXYvdHJvdXBlL2dlbi9zdXBlcnZpc29yL3YxO3N1cGVydmlzb3J2MWIGcHJvdG8z", [file_google_protobuf_duration, file_troupe_common_v1_common, file_troupe_supervisor_v1_event, file_troupe_supervisor_v1_thread, file_troupe_supervisor_v1_transcript]);
 
 /**
  * From the runner to the supervisor. A message or a report of a newer runner, which the supervisor does not know, is passed
@@ -116,6 +116,14 @@ export type AttachRequest = Message<"troupe.supervisor.v1.AttachRequest"> & {
      */
     value: TranscriptBatch;
     case: "transcript";
+  } | {
+    /**
+     * Another supervisor needs a slot of the runner. Supervisors send it to each other.
+     *
+     * @generated from field: troupe.supervisor.v1.SlotNeeded slot_needed = 11;
+     */
+    value: SlotNeeded;
+    case: "slotNeeded";
   } | { case: undefined; value?: undefined };
 };
 
@@ -464,6 +472,22 @@ export const RunnerDrainingSchema: GenMessage<RunnerDraining> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 7);
 
 /**
+ * The runner refused a thread of another supervisor because its slots are taken. The supervisor stops the program that has
+ * been idle longest, if it has one there.
+ *
+ * @generated from message troupe.supervisor.v1.SlotNeeded
+ */
+export type SlotNeeded = Message<"troupe.supervisor.v1.SlotNeeded"> & {
+};
+
+/**
+ * Describes the message troupe.supervisor.v1.SlotNeeded.
+ * Use `create(SlotNeededSchema)` to create a new message.
+ */
+export const SlotNeededSchema: GenMessage<SlotNeeded> = /*@__PURE__*/
+  messageDesc(file_troupe_supervisor_v1_runner, 8);
+
+/**
  * The answer to hello.
  *
  * @generated from message troupe.supervisor.v1.RunnerWelcome
@@ -496,7 +520,7 @@ export type RunnerWelcome = Message<"troupe.supervisor.v1.RunnerWelcome"> & {
  * Use `create(RunnerWelcomeSchema)` to create a new message.
  */
 export const RunnerWelcomeSchema: GenMessage<RunnerWelcome> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 8);
+  messageDesc(file_troupe_supervisor_v1_runner, 9);
 
 /**
  * What to do with a thread that a returning runner has.
@@ -531,7 +555,7 @@ export type HeldThreadVerdict = Message<"troupe.supervisor.v1.HeldThreadVerdict"
  * Use `create(HeldThreadVerdictSchema)` to create a new message.
  */
 export const HeldThreadVerdictSchema: GenMessage<HeldThreadVerdict> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 9);
+  messageDesc(file_troupe_supervisor_v1_runner, 10);
 
 /**
  * The runner cannot start a thread.
@@ -573,7 +597,7 @@ export type StartRefused = Message<"troupe.supervisor.v1.StartRefused"> & {
  * Use `create(StartRefusedSchema)` to create a new message.
  */
 export const StartRefusedSchema: GenMessage<StartRefused> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 10);
+  messageDesc(file_troupe_supervisor_v1_runner, 11);
 
 /**
  * A change of state that the runner saw.
@@ -679,7 +703,7 @@ export type RunnerReport = Message<"troupe.supervisor.v1.RunnerReport"> & {
  * Use `create(RunnerReportSchema)` to create a new message.
  */
 export const RunnerReportSchema: GenMessage<RunnerReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 11);
+  messageDesc(file_troupe_supervisor_v1_runner, 12);
 
 /**
  * A turn began.
@@ -700,7 +724,7 @@ export type TurnStartedReport = Message<"troupe.supervisor.v1.TurnStartedReport"
  * Use `create(TurnStartedReportSchema)` to create a new message.
  */
 export const TurnStartedReportSchema: GenMessage<TurnStartedReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 12);
+  messageDesc(file_troupe_supervisor_v1_runner, 13);
 
 /**
  * A turn is over.
@@ -764,7 +788,7 @@ export type TurnEndedReport = Message<"troupe.supervisor.v1.TurnEndedReport"> & 
  * Use `create(TurnEndedReportSchema)` to create a new message.
  */
 export const TurnEndedReportSchema: GenMessage<TurnEndedReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 13);
+  messageDesc(file_troupe_supervisor_v1_runner, 14);
 
 /**
  * Input reached the agent within a running turn.
@@ -792,7 +816,7 @@ export type InputDeliveredReport = Message<"troupe.supervisor.v1.InputDeliveredR
  * Use `create(InputDeliveredReportSchema)` to create a new message.
  */
 export const InputDeliveredReportSchema: GenMessage<InputDeliveredReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 14);
+  messageDesc(file_troupe_supervisor_v1_runner, 15);
 
 /**
  * The prompt as the program was given it. It is kept as an artifact of the kind `prompt`: a JSON array of its blocks, each
@@ -821,7 +845,7 @@ export type PromptReport = Message<"troupe.supervisor.v1.PromptReport"> & {
  * Use `create(PromptReportSchema)` to create a new message.
  */
 export const PromptReportSchema: GenMessage<PromptReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 15);
+  messageDesc(file_troupe_supervisor_v1_runner, 16);
 
 /**
  * An artifact of a thread, or a piece of one. An artifact has at most 16 MiB; a larger one is dropped whole, with a warning
@@ -890,7 +914,7 @@ export type ArtifactReport = Message<"troupe.supervisor.v1.ArtifactReport"> & {
  * Use `create(ArtifactReportSchema)` to create a new message.
  */
 export const ArtifactReportSchema: GenMessage<ArtifactReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 16);
+  messageDesc(file_troupe_supervisor_v1_runner, 17);
 
 /**
  * The thread's program has ended.
@@ -918,7 +942,7 @@ export type ThreadStoppedReport = Message<"troupe.supervisor.v1.ThreadStoppedRep
  * Use `create(ThreadStoppedReportSchema)` to create a new message.
  */
 export const ThreadStoppedReportSchema: GenMessage<ThreadStoppedReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 17);
+  messageDesc(file_troupe_supervisor_v1_runner, 18);
 
 /**
  * The program cannot close a gap of the thread's policy.
@@ -939,7 +963,7 @@ export type PolicyGapReport = Message<"troupe.supervisor.v1.PolicyGapReport"> & 
  * Use `create(PolicyGapReportSchema)` to create a new message.
  */
 export const PolicyGapReportSchema: GenMessage<PolicyGapReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 18);
+  messageDesc(file_troupe_supervisor_v1_runner, 19);
 
 /**
  * A program was started for a thread that had one before, and does not remember the conversation.
@@ -960,7 +984,7 @@ export type ContextLostReport = Message<"troupe.supervisor.v1.ContextLostReport"
  * Use `create(ContextLostReportSchema)` to create a new message.
  */
 export const ContextLostReportSchema: GenMessage<ContextLostReport> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 19);
+  messageDesc(file_troupe_supervisor_v1_runner, 20);
 
 /**
  * Entries of a thread's transcript, in order. The supervisor assigns their numbers. A batch of entries that waits for more
@@ -1004,7 +1028,7 @@ export type TranscriptBatch = Message<"troupe.supervisor.v1.TranscriptBatch"> & 
  * Use `create(TranscriptBatchSchema)` to create a new message.
  */
 export const TranscriptBatchSchema: GenMessage<TranscriptBatch> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 20);
+  messageDesc(file_troupe_supervisor_v1_runner, 21);
 
 /**
  * Entries that are durable.
@@ -1039,7 +1063,7 @@ export type TranscriptAck = Message<"troupe.supervisor.v1.TranscriptAck"> & {
  * Use `create(TranscriptAckSchema)` to create a new message.
  */
 export const TranscriptAckSchema: GenMessage<TranscriptAck> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 21);
+  messageDesc(file_troupe_supervisor_v1_runner, 22);
 
 /**
  * Output of a thread. Kept in a ring of 64 KiB a thread, never in the log.
@@ -1074,7 +1098,7 @@ export type ThreadOutput = Message<"troupe.supervisor.v1.ThreadOutput"> & {
  * Use `create(ThreadOutputSchema)` to create a new message.
  */
 export const ThreadOutputSchema: GenMessage<ThreadOutput> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 22);
+  messageDesc(file_troupe_supervisor_v1_runner, 23);
 
 /**
  * Asks whether the thread may use a tool. A request beyond its bounds is rejected, and so is a request while 1,024 requests
@@ -1173,7 +1197,7 @@ export type ToolRequest = Message<"troupe.supervisor.v1.ToolRequest"> & {
  * Use `create(ToolRequestSchema)` to create a new message.
  */
 export const ToolRequestSchema: GenMessage<ToolRequest> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 23);
+  messageDesc(file_troupe_supervisor_v1_runner, 24);
 
 /**
  * The answer to a tool request. Where an operator must approve the call, it comes when that is decided.
@@ -1215,7 +1239,7 @@ export type ToolDecision = Message<"troupe.supervisor.v1.ToolDecision"> & {
  * Use `create(ToolDecisionSchema)` to create a new message.
  */
 export const ToolDecisionSchema: GenMessage<ToolDecision> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 24);
+  messageDesc(file_troupe_supervisor_v1_runner, 25);
 
 /**
  * A command of the supervisor arrived.
@@ -1236,7 +1260,7 @@ export type CommandAck = Message<"troupe.supervisor.v1.CommandAck"> & {
  * Use `create(CommandAckSchema)` to create a new message.
  */
 export const CommandAckSchema: GenMessage<CommandAck> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 25);
+  messageDesc(file_troupe_supervisor_v1_runner, 26);
 
 /**
  * Reports that are durable.
@@ -1271,7 +1295,7 @@ export type ReportAck = Message<"troupe.supervisor.v1.ReportAck"> & {
  * Use `create(ReportAckSchema)` to create a new message.
  */
 export const ReportAckSchema: GenMessage<ReportAck> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 26);
+  messageDesc(file_troupe_supervisor_v1_runner, 27);
 
 /**
  * Start a thread.
@@ -1376,7 +1400,7 @@ export type StartThread = Message<"troupe.supervisor.v1.StartThread"> & {
  * Use `create(StartThreadSchema)` to create a new message.
  */
 export const StartThreadSchema: GenMessage<StartThread> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 27);
+  messageDesc(file_troupe_supervisor_v1_runner, 28);
 
 /**
  * One turn of a thread.
@@ -1434,7 +1458,7 @@ export type Turn = Message<"troupe.supervisor.v1.Turn"> & {
  * Use `create(TurnSchema)` to create a new message.
  */
 export const TurnSchema: GenMessage<Turn> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 28);
+  messageDesc(file_troupe_supervisor_v1_runner, 29);
 
 /**
  * Give a thread its next turn, or more input in a running one.
@@ -1492,7 +1516,7 @@ export type DeliverInput = Message<"troupe.supervisor.v1.DeliverInput"> & {
  * Use `create(DeliverInputSchema)` to create a new message.
  */
 export const DeliverInputSchema: GenMessage<DeliverInput> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 29);
+  messageDesc(file_troupe_supervisor_v1_runner, 30);
 
 /**
  * Input for a running turn.
@@ -1527,7 +1551,7 @@ export type RunningInput = Message<"troupe.supervisor.v1.RunningInput"> & {
  * Use `create(RunningInputSchema)` to create a new message.
  */
 export const RunningInputSchema: GenMessage<RunningInput> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 30);
+  messageDesc(file_troupe_supervisor_v1_runner, 31);
 
 /**
  * Stop the running turn; the thread stays.
@@ -1576,7 +1600,7 @@ export type InterruptTurn = Message<"troupe.supervisor.v1.InterruptTurn"> & {
  * Use `create(InterruptTurnSchema)` to create a new message.
  */
 export const InterruptTurnSchema: GenMessage<InterruptTurn> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 31);
+  messageDesc(file_troupe_supervisor_v1_runner, 32);
 
 /**
  * Stop the thread's program.
@@ -1639,7 +1663,7 @@ export type ShutdownThread = Message<"troupe.supervisor.v1.ShutdownThread"> & {
  * Use `create(ShutdownThreadSchema)` to create a new message.
  */
 export const ShutdownThreadSchema: GenMessage<ShutdownThread> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 32);
+  messageDesc(file_troupe_supervisor_v1_runner, 33);
 
 /**
  * The supervisor is going away.
@@ -1660,7 +1684,7 @@ export type RunnerGoAway = Message<"troupe.supervisor.v1.RunnerGoAway"> & {
  * Use `create(RunnerGoAwaySchema)` to create a new message.
  */
 export const RunnerGoAwaySchema: GenMessage<RunnerGoAway> = /*@__PURE__*/
-  messageDesc(file_troupe_supervisor_v1_runner, 33);
+  messageDesc(file_troupe_supervisor_v1_runner, 34);
 
 /**
  * Whether a runner takes threads.
