@@ -152,6 +152,11 @@ impl Service {
         signal(&self.process, Signal::STOP);
     }
 
+    /// Returns whether the process has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
+    }
+
     /// Continues the process.
     pub fn thaw(&self) {
         signal(&self.process, Signal::CONT);

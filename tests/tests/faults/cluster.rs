@@ -2,6 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    sync::Arc,
     time::Duration,
 };
 
@@ -29,26 +31,48 @@ use troupe_tests::{
     within,
 };
 
-use crate::postgres_server::Database;
+use crate::postgres_server::{Database, Server};
+
+/// Where the log is.
+enum Log {
+    /// In a database of the server that all tests share.
+    Shared(Database),
+    /// In a database of a server that the test controls.
+    Own(Arc<Server>, String),
+}
 
 /// Members over one database. Each has a data directory of its own.
 pub struct Members {
-    database: Database,
+    log: Log,
     grounds: Vec<Ground>,
     services: Vec<Option<Service>>,
+    /// The addresses, which stay the same.
+    addresses: Vec<Option<SocketAddr>>,
 }
 
 impl Members {
     /// Starts this many members.
     pub async fn start(count: usize) -> Self {
+        Self::over(Log::Shared(Database::create()), count).await
+    }
+
+    /// Starts this many members over a new database of a server.
+    pub async fn at(server: &Arc<Server>, count: usize) -> Self {
+        let name = server.create_database();
+        Self::over(Log::Own(Arc::clone(server), name), count).await
+    }
+
+    async fn over(log: Log, count: usize) -> Self {
         let mut members = Self {
-            database: Database::create(),
+            log,
             grounds: Vec::new(),
             services: Vec::new(),
+            addresses: Vec::new(),
         };
         for index in 0..count {
             members.grounds.push(Ground::new().await);
             members.services.push(None);
+            members.addresses.push(None);
             members.restart(index).await;
         }
         members
@@ -56,9 +80,12 @@ impl Members {
 
     /// Starts a member again after its end.
     pub async fn restart(&mut self, index: usize) {
-        let (url, name) = (self.database.url(), format!("member-{index}"));
+        let (url, name) = (self.url(), format!("member-{index}"));
         let arguments = ["--store", url.as_str(), "--member-name", name.as_str()];
-        self.services[index] = Some(self.grounds[index].start(&arguments).await);
+        let address = self.addresses[index].map_or_else(|| String::from("127.0.0.1:0"), |at| at.to_string());
+        let service = self.grounds[index].start_at(&address, &arguments).await;
+        self.addresses[index] = Some(service.address());
+        self.services[index] = Some(service);
     }
 
     /// Returns a running member.
@@ -71,6 +98,26 @@ impl Members {
         self.services[index].take().unwrap()
     }
 
+    /// Returns whether the process of a member has ended.
+    pub fn has_ended(&mut self, index: usize) -> bool {
+        self.services[index].as_mut().unwrap().has_ended()
+    }
+
+    fn url(&self) -> String {
+        match &self.log {
+            Log::Shared(database) => database.url(),
+            Log::Own(server, name) => server.url("postgres", name),
+        }
+    }
+
+    /// Runs SQL in the database.
+    pub fn query(&self, sql: &str) -> String {
+        match &self.log {
+            Log::Shared(database) => database.run(sql),
+            Log::Own(server, name) => server.run(name, sql),
+        }
+    }
+
     /// Returns a client of a member.
     pub fn client(&self, index: usize) -> client::Supervisor {
         self.member(index).client()
@@ -81,7 +128,7 @@ impl Members {
         let count = self.services.iter().flatten().count();
         let mut polls = interval(Duration::from_millis(50));
         within("the members", async {
-            while self.database.run("SELECT count(*) FROM members WHERE beats > 2").trim() != count.to_string() {
+            while self.query("SELECT count(*) FROM members WHERE beats > 2").trim() != count.to_string() {
                 polls.tick().await;
             }
         })
@@ -93,7 +140,7 @@ impl Members {
         let sql = format!(
             "SELECT m.name FROM sessions AS s JOIN members AS m ON m.member = s.owner WHERE s.session = '{session}'"
         );
-        self.database.run(&sql).trim().to_owned()
+        self.query(&sql).trim().to_owned()
     }
 }
 

@@ -5,6 +5,7 @@
 #[cfg(target_os = "linux")]
 mod clock_jumps;
 mod cluster;
+mod cluster_faults;
 mod crash;
 mod crash_loop;
 #[cfg(target_os = "linux")]

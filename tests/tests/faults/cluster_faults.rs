@@ -1,0 +1,265 @@
+//! Members of a cluster that are killed, frozen and stopped at random while many clients write.
+//!
+//! `TROUPE_CLUSTER_FAULTS` sets the number of faults and `TROUPE_CLUSTER_WRITERS` that of the writers. `TROUPE_SEED` repeats
+//! a run.
+
+use std::{
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::{
+    task::JoinSet,
+    time::{Instant, interval, sleep, timeout},
+};
+use tonic::{Code, Request};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, SetThreadNoteRequest, event::Kind};
+use troupe_tests::{client::Supervisor, events::assert_whole, rng::Rng, tree::Tree, within};
+
+use crate::{cluster::Members, postgres_server::Server};
+
+const MEMBERS: usize = 3;
+
+/// How long a writer waits for an answer before it asks another member.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+fn given(variable: &str, default: u64) -> u64 {
+    env::var(variable).map_or(default, |text| text.parse().unwrap())
+}
+
+/// Returns a seed, which the test prints.
+fn new_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::from(now.subsec_nanos())
+}
+
+/// What happens to a member.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Kill,
+    Freeze(Duration),
+    Terminate,
+}
+
+impl Fault {
+    fn random(rng: &mut Rng) -> Self {
+        match rng.below(3) {
+            0 => Self::Kill,
+            1 => Self::Freeze(Duration::from_millis(500 + rng.below(8_000))),
+            _ => Self::Terminate,
+        }
+    }
+}
+
+/// A client that sets the note of its session's root to 1, 2, 3, ..., each through the next member, until it is
+/// acknowledged.
+struct Writer {
+    tree: Tree,
+    clients: Vec<Supervisor>,
+    acknowledged: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Writer {
+    /// Writes until it is stopped. Returns the longest time between two acknowledgements.
+    async fn write(self) -> Duration {
+        let (mut last, mut longest, mut next) = (Instant::now(), Duration::ZERO, 0);
+        for number in 1.. {
+            if self.stop.load(Ordering::Acquire) {
+                return longest;
+            }
+            loop {
+                next = (next + 1) % self.clients.len();
+                let mut request = Request::new(SetThreadNoteRequest {
+                    session_id: self.tree.session.clone(),
+                    thread_id: self.tree.root.clone(),
+                    thread_note: number.to_string(),
+                    request_id: number.to_string(),
+                });
+                request.set_timeout(ANSWER_WITHIN);
+                let answer = timeout(ANSWER_WITHIN * 2, self.clients[next].clone().set_thread_note(request)).await;
+                match answer {
+                    Ok(Ok(_)) => break,
+                    Ok(Err(status)) if is_transient(status.code()) => sleep(Duration::from_millis(20)).await,
+                    Ok(Err(status)) => panic!("{status}"),
+                    Err(_) => {}
+                }
+            }
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+            self.acknowledged.store(number, Ordering::Release);
+        }
+        longest
+    }
+}
+
+/// Returns whether the call can be made again: it failed because of the member or its connection.
+fn is_transient(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unavailable | Code::Unknown | Code::Cancelled | Code::DeadlineExceeded | Code::Internal
+    )
+}
+
+/// Checks that a session's log has each note from 1 to `acknowledged` once and in order, and at most one more.
+async fn check(tree: &Tree, acknowledged: u64) -> u64 {
+    let events = tree.log().await;
+    assert_whole(&events);
+    let mut expected = 1;
+    for event in &events {
+        if let Some(Kind::NoteSet(set)) = &event.kind {
+            assert_eq!(
+                set.thread_note,
+                expected.to_string(),
+                "a note is missing, repeated or out of order"
+            );
+            expected += 1;
+        }
+    }
+    let found = expected - 1;
+    assert!(
+        (acknowledged..=acknowledged + 1).contains(&found),
+        "{found} of {acknowledged}"
+    );
+    events.len() as u64
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_faults_of_members_lose_nothing() {
+    let (faults, writers) = (given("TROUPE_CLUSTER_FAULTS", 4), given("TROUPE_CLUSTER_WRITERS", 8));
+    let seed = given("TROUPE_SEED", new_seed());
+    println!("seed {seed}");
+    let mut rng = Rng::new(seed, "faults");
+    let mut members = Members::start(MEMBERS).await;
+    members.know_each_other().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut trees, mut running) = (Vec::new(), JoinSet::new());
+    for number in 0..writers {
+        let first = usize::try_from(number).unwrap() % MEMBERS;
+        let tree = Tree::open(members.client(first), CreateSessionRequest::default()).await;
+        let acknowledged = Arc::new(AtomicU64::new(0));
+        let writer = Writer {
+            tree: tree.clone(),
+            clients: (0..MEMBERS).map(|index| members.client(index)).collect(),
+            acknowledged: Arc::clone(&acknowledged),
+            stop: Arc::clone(&stop),
+        };
+        running.spawn(writer.write());
+        trees.push((tree, acknowledged));
+    }
+    let mut recoveries = Vec::new();
+    for number in 0..faults {
+        let fault = Fault::random(&mut rng);
+        let index = usize::try_from(rng.below(MEMBERS as u64)).unwrap();
+        sleep(Duration::from_millis(rng.below(1_000))).await;
+        let begun = Instant::now();
+        let before: Vec<u64> = trees
+            .iter()
+            .map(|(_, acknowledged)| acknowledged.load(Ordering::Acquire))
+            .collect();
+        match fault {
+            Fault::Kill => members.take(index).kill().await,
+            Fault::Freeze(_) => members.member(index).freeze(),
+            Fault::Terminate => drop(members.take(index).terminate().await),
+        }
+        // Every session is writable again, through the other members.
+        within("progress of all sessions", progress(&trees, &before)).await;
+        let recovered = begun.elapsed();
+        if matches!(fault, Fault::Kill) {
+            recoveries.push(recovered);
+        }
+        println!("fault {number}: {fault:?} of member {index}, recovered in {recovered:?}");
+        if let Fault::Freeze(duration) = fault {
+            sleep(duration.saturating_sub(recovered)).await;
+            members.member(index).thaw();
+            within("the end or the return of the member", settled(&mut members, index)).await;
+        }
+        if !matches!(fault, Fault::Freeze(_)) || members.has_ended(index) {
+            members.restart(index).await;
+        }
+        members.know_each_other().await;
+    }
+    stop.store(true, Ordering::Release);
+    let mut longest = Duration::ZERO;
+    while let Some(ended) = running.join_next().await {
+        longest = longest.max(ended.unwrap());
+    }
+    let (mut events, mut acknowledged) = (0, 0);
+    for (index, (tree, notes)) in trees.iter().enumerate() {
+        let notes = notes.load(Ordering::Acquire);
+        events += check(&tree.by(members.client(index % MEMBERS)), notes).await;
+        acknowledged += notes;
+    }
+    recoveries.sort_unstable();
+    println!(
+        "{faults} faults, {acknowledged} acknowledged writes, {events} events; recovery after kill -9: median {:?}, at most \
+         {:?} ({} kills); longest pause of a writer {longest:?}",
+        recoveries.get(recoveries.len() / 2),
+        recoveries.last(),
+        recoveries.len(),
+    );
+}
+
+/// Waits until each writer has got two further acknowledgements: the second one began after the fault.
+async fn progress(trees: &[(Tree, Arc<AtomicU64>)], before: &[u64]) {
+    let mut polls = interval(Duration::from_millis(10));
+    for ((_, acknowledged), before) in trees.iter().zip(before) {
+        while acknowledged.load(Ordering::Acquire) < before + 2 {
+            polls.tick().await;
+        }
+    }
+}
+
+/// Waits until a member that was frozen has ended, or beats again.
+async fn settled(members: &mut Members, index: usize) {
+    let sql = format!("SELECT beats FROM members WHERE name = 'member-{index}'");
+    let before = members.query(&sql);
+    let mut polls = interval(Duration::from_millis(50));
+    while !members.has_ended(index) {
+        let present = members.query(&sql);
+        if !present.trim().is_empty() && present != before {
+            return;
+        }
+        polls.tick().await;
+    }
+}
+
+/// While the database is away, no member is removed. Calls succeed again after its return.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outage_of_database_removes_no_member() {
+    let outage = Duration::from_secs(given("TROUPE_CLUSTER_OUTAGE", 6));
+    let server = Arc::new(Server::start(&[]));
+    let mut members = Members::at(&server, MEMBERS).await;
+    members.know_each_other().await;
+    let tree = Tree::open(members.client(0), CreateSessionRequest::default()).await;
+    let ids = |members: &Members| members.query("SELECT member FROM members ORDER BY member");
+    let before = ids(&members);
+    tokio::task::block_in_place(|| server.crash());
+    sleep(outage).await;
+    tokio::task::block_in_place(|| server.resume());
+    let returned = Instant::now();
+    for index in 0..MEMBERS {
+        let writer = tree.by(members.client(index));
+        let retried = async {
+            let mut polls = interval(Duration::from_millis(50));
+            while writer.try_spawn(writer.request("worker")).await.is_err() {
+                polls.tick().await;
+            }
+        };
+        within("a spawn after the outage", retried).await;
+    }
+    println!(
+        "calls succeed {:?} after the return of the database",
+        returned.elapsed()
+    );
+    members.know_each_other().await;
+    assert_eq!(ids(&members), before, "a member was removed");
+    for index in 0..MEMBERS {
+        assert!(!members.has_ended(index));
+    }
+    assert_whole(&tree.by(members.client(1)).log().await);
+}
