@@ -82,6 +82,10 @@ impl Figure {
         self.bar(Of::Value, Side::AtLeast, limit)
     }
 
+    pub(crate) fn value_at_most(self, limit: f64) -> Self {
+        self.bar(Of::Value, Side::AtMost, limit)
+    }
+
     fn bar(self, of: Of, side: Side, limit: f64) -> Self {
         Self {
             bar: Some(Bar { of, side, limit }),

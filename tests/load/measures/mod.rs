@@ -3,6 +3,7 @@
 mod attacks;
 mod authorize;
 mod cascade;
+mod cluster;
 mod delay;
 mod fan_out;
 mod groups;
@@ -26,6 +27,7 @@ use crate::{figure::Chapter, plan::Plan};
 pub(crate) enum Measure {
     Spawn,
     Postgres,
+    Cluster,
     Resolve,
     Authorize,
     FanOut,
@@ -43,9 +45,10 @@ pub(crate) enum Measure {
 
 impl Measure {
     /// In the order of the documentation.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Spawn,
         Self::Postgres,
+        Self::Cluster,
         Self::Resolve,
         Self::Authorize,
         Self::FanOut,
@@ -65,6 +68,7 @@ impl Measure {
         match self {
             Self::Spawn => "spawn",
             Self::Postgres => "postgres",
+            Self::Cluster => "cluster",
             Self::Resolve => "resolve",
             Self::Authorize => "authorize",
             Self::FanOut => "fan-out",
@@ -96,6 +100,7 @@ impl Measure {
         match self {
             Self::Spawn => Box::pin(spawn::run(plan)),
             Self::Postgres => Box::pin(postgres::run(plan)),
+            Self::Cluster => Box::pin(cluster::run(plan)),
             Self::Resolve => Box::pin(resolve::run(plan)),
             Self::Authorize => Box::pin(authorize::run(plan)),
             Self::FanOut => Box::pin(fan_out::run(plan)),

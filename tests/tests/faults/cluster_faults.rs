@@ -250,7 +250,7 @@ async fn outage_of_database_removes_no_member() {
                 polls.tick().await;
             }
         };
-        within("a spawn after the outage", retried).await;
+        Box::pin(within("a spawn after the outage", retried)).await;
     }
     println!(
         "calls succeed {:?} after the return of the database",

@@ -1,0 +1,175 @@
+//! Several supervisors over one PostgreSQL database: what a forwarded call adds, how long a move takes, and what a spawn
+//! costs with one, two and three supervisors.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use troupe_proto::supervisor::v1::{CreateSessionRequest, GetSessionRequest, ListMembersRequest, MoveSessionRequest};
+use troupe_tests::{client, tree::Tree};
+
+use crate::{
+    figure::{Chapter, Figure},
+    plan::Plan,
+    postgres_server::Server,
+    samples::{Samples, millis},
+    served::Served,
+};
+
+/// The most supervisors.
+const MEMBERS: usize = 3;
+/// Sessions with spawns at the same time, and spawns of each in a round.
+const SESSIONS: usize = 32;
+const SPAWNS: usize = 60;
+
+pub(crate) async fn run(plan: Plan) -> Chapter {
+    let server = Server::start(&[]);
+    let registry = Served::registry(None).await;
+    let mut figures = Vec::new();
+    let mut alone = None;
+    for count in 1..=MEMBERS {
+        let members = start(&server, &registry, count).await;
+        let cost = cost(&members).await;
+        let figure = Figure::new(
+            format!("processor time of 1,000 spawns, {count} supervisors"),
+            cost,
+            "s",
+        );
+        figures.push(match alone {
+            None => figure,
+            Some(alone) if count == MEMBERS => figure.against("one supervisor", alone).at_most(1.5),
+            Some(alone) => figure.against("one supervisor", alone),
+        });
+        alone = alone.or(Some(cost));
+        if count == MEMBERS {
+            figures.extend(forwarding(plan, &members).await);
+            figures.push(moves(&members).await);
+        }
+    }
+    Chapter {
+        title: "Several supervisors",
+        how: format!(
+            "Supervisors over one PostgreSQL server on the same machine and disk, reached over a Unix socket, without \
+             standbys. Spawns: {SESSIONS} sessions at a time with {SPAWNS} spawns each, whose calls reach each supervisor in \
+             turn, so that of three supervisors two forward; the processor time is that of the supervisors. Calls: one caller, \
+             {} calls, to the owner of the session and to another supervisor in turn. Moves: MoveSession from one \
+             supervisor to the next.",
+            plan.calls
+        ),
+        figures,
+    }
+}
+
+/// Starts supervisors over a new database and waits until they know each other.
+async fn start(server: &Server, registry: &Served, count: usize) -> Vec<Served> {
+    let url = server.url("postgres", &server.create_database());
+    let mut members = Vec::new();
+    for _ in 0..count {
+        members.push(Served::supervisor_with(&url, registry.address).await);
+    }
+    for member in &members {
+        let mut client = client::supervisor(member.address, None);
+        let mut known = 0;
+        while known < count {
+            let listed = client.list_members(ListMembersRequest {}).await.unwrap().into_inner();
+            known = listed.members.len();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    members
+}
+
+/// Returns the processor seconds of 1,000 spawns.
+async fn cost(members: &[Served]) -> f64 {
+    let spent = || -> Duration { members.iter().filter_map(Served::processor_time).sum() };
+    let mut trees = Vec::new();
+    for index in 0..SESSIONS {
+        let client = client::supervisor(members[index % members.len()].address, None);
+        let tree = Tree::open(client, CreateSessionRequest::default()).await;
+        let through: Vec<Tree> = members
+            .iter()
+            .map(|member| tree.by(client::supervisor(member.address, None)))
+            .collect();
+        for tree in &through {
+            tree.spawn("worker").await;
+        }
+        trees.push(through);
+    }
+    let before = spent();
+    let mut spawning = JoinSet::new();
+    for through in trees {
+        spawning.spawn(async move {
+            for number in 0..SPAWNS {
+                through[number % through.len()].spawn("worker").await;
+            }
+        });
+    }
+    spawning.join_all().await;
+    let thousands = (SESSIONS * SPAWNS) as f64 / 1e3;
+    (spent() - before).as_secs_f64() / thousands
+}
+
+/// Compares calls to the owner with calls through another supervisor.
+async fn forwarding(plan: Plan, members: &[Served]) -> Vec<Figure> {
+    let owner = Tree::open(
+        client::supervisor(members[0].address, None),
+        CreateSessionRequest::default(),
+    )
+    .await;
+    let other = owner.by(client::supervisor(members[1].address, None));
+    let (mut direct, mut forwarded) = (Vec::new(), Vec::new());
+    let (mut direct_spawns, mut forwarded_spawns) = (Vec::new(), Vec::new());
+    for number in 0..plan.calls {
+        for (tree, reads, spawns) in [
+            (&owner, &mut direct, &mut direct_spawns),
+            (&other, &mut forwarded, &mut forwarded_spawns),
+        ] {
+            let request = GetSessionRequest {
+                session_id: tree.session.clone(),
+            };
+            let begun = Instant::now();
+            tree.client().get_session(request).await.unwrap();
+            reads.push(begun.elapsed());
+            if number % 4 == 0 {
+                let begun = Instant::now();
+                tree.spawn("worker").await;
+                spawns.push(begun.elapsed());
+            }
+        }
+    }
+    let half = |samples: Vec<Duration>| millis(Samples(samples).quantile(0.5));
+    let (direct, forwarded) = (half(direct), half(forwarded));
+    let (direct_spawn, forwarded_spawn) = (half(direct_spawns), half(forwarded_spawns));
+    vec![
+        Figure::new("GetSession through another supervisor, p50", forwarded, "ms").against("its owner", direct),
+        Figure::new("added to GetSession by forwarding, p50", forwarded - direct, "ms").value_at_most(0.5),
+        Figure::new("SpawnAgent through another supervisor, p50", forwarded_spawn, "ms")
+            .against("its owner", direct_spawn),
+    ]
+}
+
+/// Moves a session around.
+async fn moves(members: &[Served]) -> Figure {
+    const MOVES: usize = 100;
+    let client = client::supervisor(members[0].address, None);
+    let tree = Tree::open(client.clone(), CreateSessionRequest::default()).await;
+    let listed = client.clone().list_members(ListMembersRequest {}).await.unwrap();
+    let names: Vec<String> = listed
+        .into_inner()
+        .members
+        .into_iter()
+        .map(|member| member.name)
+        .collect();
+    let mut durations = Vec::new();
+    for number in 0..MOVES {
+        let request = MoveSessionRequest {
+            session_id: tree.session.clone(),
+            name: names[number % names.len()].clone(),
+        };
+        let begun = Instant::now();
+        client.clone().move_session(request).await.unwrap();
+        durations.push(begun.elapsed());
+        tree.spawn("worker").await;
+    }
+    let nearly_all = millis(Samples(durations).quantile(0.99));
+    Figure::new("a move of a session, p99", nearly_all, "ms").value_at_most(100.0)
+}
