@@ -230,9 +230,13 @@ impl Call {
             let (name, value) = deadline::header_value(deadline.remaining());
             request.headers_mut().insert(name, value);
         }
-        let sent = match std::future::poll_fn(|context| channel.poll_ready(context)).await {
-            Ok(()) => channel.call(request).await,
-            Err(error) => Err(error),
+        let sending = async {
+            std::future::poll_fn(|context| channel.poll_ready(context)).await?;
+            channel.call(request).await
+        };
+        let sent = tokio::select! {
+            sent = sending => sent,
+            () = cluster.member_is_gone(owner) => return Sent::Lost(String::from("it was removed from the cluster")),
         };
         match sent {
             Ok(response) => Sent::Answered(response),

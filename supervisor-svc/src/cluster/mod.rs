@@ -30,7 +30,10 @@ use svc_kit::{
     identity::{OperatorRole, Principal},
     tls::ClientFiles,
 };
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout},
+};
 use tonic::{Request, Status, Streaming, metadata::MetadataMap, transport::Channel};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_client::AgentSupervisorServiceClient};
 
@@ -93,7 +96,7 @@ struct Shared {
     lease: Lease,
     peers: Peers,
     /// The members as of the last beat, this one included.
-    members: Mutex<Arc<[Member]>>,
+    members: watch::Sender<Arc<[Member]>>,
     state: Mutex<MemberState>,
     /// The methods that change data, by their full paths.
     changing: HashSet<&'static str>,
@@ -120,7 +123,7 @@ impl Cluster {
                 settings,
                 lease: Lease::ended(),
                 peers: Peers::new(tls, token),
-                members: Mutex::new(Arc::from([])),
+                members: watch::Sender::new(Arc::from([])),
                 state: Mutex::new(MemberState::Active),
                 changing: changing.map(|row| row.method).collect(),
             }),
@@ -223,7 +226,7 @@ impl Cluster {
     /// Returns the members as of the last beat.
     #[must_use]
     pub fn members(&self) -> Arc<[Member]> {
-        Arc::clone(&self.shared.members.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.shared.members.borrow())
     }
 
     /// Returns the other members.
@@ -241,7 +244,16 @@ impl Cluster {
     }
 
     fn set_members(&self, members: Vec<Member>) {
-        *self.shared.members.lock().unwrap_or_else(PoisonError::into_inner) = members.into();
+        self.shared.members.send_replace(members.into());
+    }
+
+    /// Waits until a member is no longer in the cluster.
+    async fn member_is_gone(&self, id: MemberId) {
+        let mut members = self.shared.members.subscribe();
+        // The sender lives as long as this cluster.
+        let _ = members
+            .wait_for(|members| members.iter().all(|member| member.id != id))
+            .await;
     }
 
     fn state(&self) -> MemberState {

@@ -31,7 +31,10 @@ use troupe_tests::{
     within,
 };
 
-use crate::postgres_server::{Database, Server};
+use crate::{
+    cluster_faults::given,
+    postgres_server::{Database, Server},
+};
 
 /// Where the log is.
 enum Log {
@@ -453,30 +456,31 @@ impl MovingRunner {
 }
 
 /// The programs of a runner continue, and each report counts once, when the supervisors of their sessions end.
+/// `TROUPE_CLUSTER_PROGRAMS` sets the number of programs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn programs_survive_the_end_of_members() {
-    const THREADS: usize = 4;
+    let threads_of_each = usize::try_from(given("TROUPE_CLUSTER_PROGRAMS", 12) / 3).unwrap();
     let mut members = Members::start(3).await;
     members.know_each_other().await;
     let mut runner = MovingRunner::attach(members.member(1).runners()).await;
     let mut trees = Vec::new();
     for index in 0..3 {
         let tree = Tree::open(members.client(index), CreateSessionRequest::default()).await;
-        for number in 0..THREADS {
+        for number in 0..threads_of_each {
             let thread = spawn(&tree, number.to_string()).await.unwrap();
             runner.run(&thread).await;
         }
         trees.push(tree);
     }
     assert!(members.take(0).terminate().await.success());
-    for index in 0..THREADS {
+    for index in 0..threads_of_each {
         runner.complete(index).await;
     }
     members.take(2).kill().await;
-    for index in 2 * THREADS..3 * THREADS {
+    for index in 2 * threads_of_each..3 * threads_of_each {
         runner.complete(index).await;
     }
-    for index in THREADS..2 * THREADS {
+    for index in threads_of_each..2 * threads_of_each {
         runner.complete(index).await;
     }
     for tree in trees {
@@ -493,7 +497,7 @@ async fn programs_survive_the_end_of_members() {
             }
         }
         let once = turns.values().filter(|turn| **turn == (1, 1)).count();
-        assert_eq!(once, THREADS, "{turns:?}");
+        assert_eq!(once, threads_of_each, "{turns:?}");
         for thread in tree.threads().await.into_iter().filter(|thread| thread.depth > 0) {
             assert_eq!(kind(&thread), StatusKind::Completed, "{thread:?}");
             assert_eq!(thread.generation, 1, "a second attempt");

@@ -1,7 +1,8 @@
 //! Members of a cluster that are killed, frozen and stopped at random while many clients write.
 //!
-//! `TROUPE_CLUSTER_FAULTS` sets the number of faults and `TROUPE_CLUSTER_WRITERS` that of the writers. `TROUPE_SEED` repeats
-//! a run.
+//! `TROUPE_CLUSTER_FAULTS` sets the number of faults and `TROUPE_CLUSTER_WRITERS` that of the writers. With
+//! `TROUPE_CLUSTER_KILLS=1` every fault is a `kill -9`. `TROUPE_SEED` repeats a run. `TROUPE_CLUSTER_OUTAGE` sets the seconds
+//! of the outage of the database.
 
 use std::{
     env,
@@ -27,7 +28,7 @@ const MEMBERS: usize = 3;
 /// How long a writer waits for an answer before it asks another member.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
-fn given(variable: &str, default: u64) -> u64 {
+pub fn given(variable: &str, default: u64) -> u64 {
     env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
@@ -46,8 +47,9 @@ enum Fault {
 }
 
 impl Fault {
-    fn random(rng: &mut Rng) -> Self {
+    fn random(rng: &mut Rng, only_kills: bool) -> Self {
         match rng.below(3) {
+            _ if only_kills => Self::Kill,
             0 => Self::Kill,
             1 => Self::Freeze(Duration::from_millis(500 + rng.below(8_000))),
             _ => Self::Terminate,
@@ -151,9 +153,10 @@ async fn random_faults_of_members_lose_nothing() {
         running.spawn(writer.write());
         trees.push((tree, acknowledged));
     }
+    let only_kills = given("TROUPE_CLUSTER_KILLS", 0) > 0;
     let mut recoveries = Vec::new();
     for number in 0..faults {
-        let fault = Fault::random(&mut rng);
+        let fault = Fault::random(&mut rng, only_kills);
         let index = usize::try_from(rng.below(MEMBERS as u64)).unwrap();
         sleep(Duration::from_millis(rng.below(1_000))).await;
         let begun = Instant::now();
