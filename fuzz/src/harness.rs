@@ -15,7 +15,7 @@ use prost::{Message as _, bytes::Bytes};
 use supervisor_core::time::UnixMillis;
 use supervisor_log::store::MemoryStore;
 use supervisor_svc::{
-    Config, Supervisor, Surroundings,
+    Config, PeerConnector, Supervisor, Surroundings,
     clock::{Clock, TimeSource},
     RegistryClient,
 };
@@ -172,6 +172,7 @@ async fn supervisor() -> Supervisor {
     let surroundings = Surroundings {
         store: Arc::new(MemoryStore::new()),
         registry: RegistryClient::over(|| to_registry.clone(), String::from("registry"), None, clock.clone()),
+        peers: PeerConnector::over(|_| None),
         clock,
     };
     let config = Config::new(keys::directory(), String::new());

@@ -30,7 +30,7 @@ use supervisor_core as domain;
 
 pub use self::{
     backups::{BackupOptions, BackupSettings},
-    cluster::ClusterSettings,
+    cluster::{ClusterSettings, PeerConnector},
     cluster_options::ClusterOptions,
     engine::UpkeepLimits,
     limits::limits,

@@ -40,7 +40,7 @@ use troupe_proto::{
 use crate::{
     backups::{self, BackupSettings, Backups},
     clock::Clock,
-    cluster::{Cluster, ClusterSettings, Forwarding, RunnerRelay},
+    cluster::{Cluster, ClusterSettings, Forwarding, PeerConnector, RunnerRelay},
     domain::{
         rules::rate::EventRate,
         settings::{Limits, StallRule},
@@ -197,6 +197,8 @@ pub struct Surroundings {
     pub store: Arc<dyn EventStore>,
     /// Its way to the registry.
     pub registry: RegistryClient,
+    /// Its way to the other supervisors that share the log.
+    pub peers: PeerConnector,
     /// Source of wall-clock time and new ids.
     pub clock: Clock,
 }
@@ -277,17 +279,31 @@ impl Supervisor {
             url: config.registry_url.clone(),
             source,
         })?;
-        let surroundings = Surroundings { store, registry, clock };
+        let peers = PeerConnector::new(ClientFiles {
+            authorities: config.cluster.authorities.clone(),
+            identity: None,
+        });
+        let surroundings = Surroundings {
+            store,
+            registry,
+            peers,
+            clock,
+        };
         Self::over(surroundings, config).await
     }
 
     /// Like [`Self::open`], with dependencies from the caller. Only the keys of the data directory are used. The
-    /// registry's address and token in `config` are ignored.
+    /// registry's address and token in `config` are ignored, and so are the authorities of the other supervisors.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub async fn over(surroundings: Surroundings, config: Config) -> Result<Self, OpenError> {
-        let Surroundings { store, registry, clock } = surroundings;
+        let Surroundings {
+            store,
+            registry,
+            peers,
+            clock,
+        } = surroundings;
         let keys = Arc::new(token_keys(store.as_ref(), &config).await?);
         let (telemetry, output) = (TelemetryBoard::default(), OutputBoard::default());
         let (metrics, changes, public_url) = (Arc::new(Metrics::default()), Changes::default(), Arc::default());
@@ -336,6 +352,7 @@ impl Supervisor {
                 directory.clone(),
                 hub.clone(),
                 config.cluster.clone(),
+                peers,
                 &keys.member_token(),
                 AUTHORITY,
             )

@@ -28,7 +28,6 @@ use supervisor_log::store::{Beat, Member, MemberId, MemberState, NewMember, Read
 use svc_kit::{
     auth::{Effect, Row},
     identity::{OperatorRole, Principal},
-    tls::ClientFiles,
 };
 use tokio::{
     sync::watch,
@@ -37,6 +36,7 @@ use tokio::{
 use tonic::{Request, Status, Streaming, metadata::MetadataMap, transport::Channel};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_client::AgentSupervisorServiceClient};
 
+pub use self::peers::PeerConnector;
 pub(crate) use self::{forward::Forwarding, relay::RunnerRelay};
 use self::{lease::Lease, members::Observer, peers::Peers};
 use crate::{
@@ -108,21 +108,18 @@ impl Cluster {
         directory: Directory,
         hub: RunnerHub,
         settings: ClusterSettings,
+        connector: PeerConnector,
         token: &str,
         methods: &'static [Row],
     ) -> Self {
         let changing = methods.iter().filter(|row| row.effect == Effect::Changes);
-        let tls = ClientFiles {
-            authorities: settings.authorities.clone(),
-            identity: None,
-        };
         Self {
             shared: Arc::new(Shared {
                 directory,
                 hub,
                 settings,
                 lease: Lease::ended(),
-                peers: Peers::new(tls, token),
+                peers: Peers::new(connector, token),
                 members: watch::Sender::new(Arc::from([])),
                 state: Mutex::new(MemberState::Active),
                 changing: changing.map(|row| row.method).collect(),

@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -24,10 +25,44 @@ const PING_ANSWER: Duration = Duration::from_secs(2);
 /// Flow control window of a connection and of each of its streams, in bytes.
 const WINDOW: u32 = 1024 * 1024;
 
+/// Creates the channel to another member from the member's address. A channel connects when it is first needed, and again
+/// when the connection is lost. Cheap to clone.
+#[derive(Clone)]
+pub struct PeerConnector(Arc<dyn Fn(&str) -> Option<Channel> + Send + Sync>);
+
+impl PeerConnector {
+    /// Connects over TCP, and over TLS if the address uses it.
+    #[must_use]
+    pub fn new(tls: ClientFiles) -> Self {
+        Self::over(move |address| {
+            let endpoint = Endpoint::from_shared(address.to_owned()).ok()?;
+            let endpoint = endpoint
+                .connect_timeout(CONNECT_WITHIN)
+                .tcp_nodelay(true)
+                .http2_keep_alive_interval(PING_EVERY)
+                .keep_alive_timeout(PING_ANSWER)
+                .initial_stream_window_size(WINDOW)
+                .initial_connection_window_size(4 * WINDOW);
+            Some(tls::channel(&endpoint, &tls))
+        })
+    }
+
+    /// Connects over the channels that `connect` returns; `None` means that the address is invalid.
+    pub fn over(connect: impl Fn(&str) -> Option<Channel> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(connect))
+    }
+}
+
+impl fmt::Debug for PeerConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerConnector").finish_non_exhaustive()
+    }
+}
+
 /// Connections to the other members, each opened when it is first needed.
 #[derive(Debug)]
 pub(super) struct Peers {
-    tls: ClientFiles,
+    connector: PeerConnector,
     /// The value of the authorization header that the members of this cluster accept.
     token: Option<HeaderValue>,
     // Held for look-ups only, never across an await.
@@ -36,10 +71,10 @@ pub(super) struct Peers {
 
 impl Peers {
     /// Creates a set without connections.
-    pub fn new(tls: ClientFiles, token: &str) -> Self {
+    pub fn new(connector: PeerConnector, token: &str) -> Self {
         let token = HeaderValue::from_str(&format!("Bearer {token}")).ok();
         Self {
-            tls,
+            connector,
             token: token.map(|mut token| {
                 token.set_sensitive(true);
                 token
@@ -53,15 +88,7 @@ impl Peers {
         if let Some(channel) = self.lock().get(&member.id) {
             return Some(channel.clone());
         }
-        let endpoint = Endpoint::from_shared(member.info.address.clone()).ok()?;
-        let endpoint = endpoint
-            .connect_timeout(CONNECT_WITHIN)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PING_ANSWER)
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(4 * WINDOW);
-        let channel = tls::channel(&endpoint, &self.tls);
+        let channel = (self.connector.0)(&member.info.address)?;
         self.lock().insert(member.id, channel.clone());
         Some(channel)
     }

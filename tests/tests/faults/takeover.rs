@@ -15,7 +15,7 @@ use supervisor_log::store::{
     Head, LongText, MarkKind, MemoryStore, NewEntry, PendingEntries, ReadError, RequestKey, RequestRecord,
     SessionEntry, Snapshot, StoredEntry, StoredRecord, TranscriptQuery, WriteError,
 };
-use supervisor_svc::{Config, RegistryClient, Supervisor, Surroundings, UpkeepLimits, clock::Clock};
+use supervisor_svc::{Config, PeerConnector, RegistryClient, Supervisor, Surroundings, UpkeepLimits, clock::Clock};
 use svc_kit::{
     auth::{Authenticator, Trust},
     serve::ServeLimits,
@@ -133,7 +133,12 @@ async fn serve(store: Arc<dyn EventStore>, keys: &Path, upkeep: UpkeepLimits) ->
     let registry = RegistryClient::new("http://127.0.0.1:1", None, &ClientFiles::default(), clock.clone()).unwrap();
     let mut config = Config::new(keys.to_owned(), String::new());
     config.upkeep = upkeep;
-    let surroundings = Surroundings { store, registry, clock };
+    let surroundings = Surroundings {
+        store,
+        registry,
+        peers: PeerConnector::new(ClientFiles::default()),
+        clock,
+    };
     let supervisor = Supervisor::over(surroundings, config).await.unwrap();
     let authenticator = Authenticator::new().trust(Trust::Loopback);
     let serving = supervisor.serve(listener, authenticator, ServeLimits::default(), Shutdown::new());
