@@ -43,6 +43,8 @@ pub struct MemoryStore {
 struct State {
     /// Whether several stores share the log.
     is_shared: bool,
+    /// Whether appends of any member in any epoch succeed.
+    is_unfenced: bool,
     members: BTreeMap<MemberId, Member>,
     agreed: BTreeMap<&'static str, String>,
     sessions: BTreeMap<SessionId, Log>,
@@ -59,6 +61,8 @@ struct Log {
     head: Sequence,
     oldest: Sequence,
     records: BTreeMap<Sequence, Bytes>,
+    /// The epoch of each record, also of compacted ones.
+    epochs: BTreeMap<Sequence, Epoch>,
     marks: BTreeSet<Mark>,
     contents: BTreeMap<Digest, Bytes>,
     requests: BTreeMap<RequestKey, RequestRecord>,
@@ -164,13 +168,34 @@ impl MemoryStore {
     /// Returns the log of this store as another process has it. The stores must then [`join`](EventStore::join).
     #[must_use]
     pub fn another(&self) -> Self {
+        self.another_as(MemberId::new_random())
+    }
+
+    /// Like [`another`](Self::another), with the id of the other process.
+    #[must_use]
+    pub fn another_as(&self, member: MemberId) -> Self {
         self.state().is_shared = true;
         Self {
             log_id: self.log_id,
-            member: MemberId::new_random(),
+            member,
             closed: AtomicBool::new(false),
             state: Arc::clone(&self.state),
         }
+    }
+
+    /// Ignores the owner and the epoch of a session in appends from now on. A test that must find a violation then shows
+    /// that it would find one.
+    pub fn remove_fence(&self) {
+        self.state().is_unfenced = true;
+    }
+
+    /// Returns the epoch of each record of a session, in order. Empty if there is no such session.
+    #[must_use]
+    pub fn epochs(&self, session: SessionId) -> Vec<(Sequence, Epoch)> {
+        let state = self.state();
+        let log = state.sessions.get(&session);
+        let epochs = log.into_iter().flat_map(|log| &log.epochs);
+        epochs.map(|(sequence, epoch)| (*sequence, *epoch)).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -212,6 +237,7 @@ impl State {
             head: Sequence::ZERO,
             oldest: Sequence::ZERO,
             records: BTreeMap::new(),
+            epochs: BTreeMap::new(),
             marks: BTreeSet::new(),
             contents: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -238,7 +264,7 @@ impl State {
         let Some((head, owner)) = self.sessions.get(&session).map(|log| (log.head(), log.owner)) else {
             return Err(AppendError::NotFound { session });
         };
-        if head.epoch != batch.epoch || owner != Some(member) {
+        if !self.is_unfenced && (head.epoch != batch.epoch || owner != Some(member)) {
             return Err(AppendError::Fenced { current: head.epoch });
         }
         if head.sequence != batch.expected {
@@ -387,6 +413,8 @@ impl State {
 fn write(log: &mut Log, threads: &mut BTreeMap<ThreadId, SessionId>, batch: Batch) {
     threads.extend(batch.new_threads.iter().map(|&thread| (thread, batch.session)));
     log.head = batch.head_after();
+    log.epochs
+        .extend(batch.records.iter().map(|record| (record.sequence, batch.epoch)));
     let records = batch.records.into_iter();
     log.records
         .extend(records.map(|record| (record.sequence, record.bytes)));
