@@ -344,6 +344,19 @@ impl Cluster {
         session.ok_or_else(|| Status::internal("the session is missing in the answer"))
     }
 
+    /// Returns whether a member answers, and has contact with the log.
+    ///
+    /// # Errors
+    /// The status of the call.
+    async fn reach(&self, member: MemberId) -> Result<(), Status> {
+        let mut request = Request::new(pb::ListMembersRequest {});
+        self.sign(&mut request, &own_caller());
+        let mut client = self.client(member)?;
+        let answered = timeout(CALL_WITHIN, client.list_members(request)).await;
+        let answered = answered.unwrap_or_else(|_| Err(Status::unavailable("the supervisor does not answer")));
+        answered.map(drop)
+    }
+
     /// Returns a client for the calls that the supervisor makes itself.
     fn client(&self, member: MemberId) -> Result<AgentSupervisorServiceClient<Channel>, Status> {
         let gone = || Status::unavailable("the supervisor has left the cluster");

@@ -6,6 +6,10 @@
 //!
 //! Invariant: a report goes to the owner of its session or nowhere. The runner resends what is not acknowledged on its next
 //! stream, so the relay ends the stream when a member with threads of the runner is lost.
+//!
+//! A stream to a member begins with a hello that names all threads of the runner: the member takes what is missing in it
+//! for lost. Only the runner knows them. The relay therefore opens streams when the runner attaches, and asks it to attach
+//! again when another member can be reached.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -37,7 +41,7 @@ use crate::runners::{FromRunners, OUTBOX, RunnerGate, first_hello};
 /// How long a member may take to welcome a runner, and to accept a message.
 const MEMBER_WITHIN: Duration = Duration::from_secs(3);
 
-/// Interval at which the relay looks for new members.
+/// Interval at which the relay looks for members without a stream.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Maximum number of messages that wait for a member.
@@ -116,7 +120,7 @@ impl RunnerRelay {
             responses: StreamMap::new(),
             routes: HashMap::new(),
             stopped: HashMap::new(),
-            opening: JoinSet::new(),
+            looking: JoinSet::new(),
             pending: BTreeSet::new(),
         };
         let mut welcome = own.welcome.clone();
@@ -127,7 +131,8 @@ impl RunnerRelay {
                     merge(&mut welcome.threads, opened.welcome.threads.clone());
                     relay.add(opened);
                 }
-                // Its threads continue. The next owner of their sessions asks the runner to attach again.
+                // Its threads continue. The runner attaches again when the member can be reached, or when their sessions have
+                // another owner.
                 Err(status) => tracing::warn!(name = member.info.name, %status, "a runner is not relayed to a member"),
             }
         }
@@ -136,12 +141,7 @@ impl RunnerRelay {
         let _ = outbox.try_send(Ok(pb::AttachResponse {
             message: Some(ToRunner::Welcome(welcome)),
         }));
-        // A member that joins later gets no threads: it has none of this runner.
-        let hello = pb::RunnerHello {
-            threads: Vec::new(),
-            ..hello
-        };
-        tokio::spawn(relay.run(principal, hello, incoming, outbox));
+        tokio::spawn(relay.run(incoming, outbox));
         Ok(ReceiverStream::new(responses))
     }
 
@@ -226,8 +226,9 @@ struct Relay {
     routes: HashMap<String, MemberId>,
     /// The number of the last report of threads whose program has stopped. Their routes end with its acknowledgement.
     stopped: HashMap<String, u64>,
-    opening: JoinSet<(MemberId, Result<Opened, Status>)>,
-    /// The members that are being opened.
+    /// Calls that show whether members without a stream can be reached.
+    looking: JoinSet<(MemberId, Result<(), Status>)>,
+    /// The members of these calls.
     pending: BTreeSet<MemberId>,
 }
 
@@ -235,6 +236,7 @@ struct Relay {
 struct Reattach(&'static str);
 
 const LOST: Reattach = Reattach("a supervisor was lost");
+const REACHED: Reattach = Reattach("another supervisor can be reached");
 
 impl Relay {
     fn add(&mut self, opened: Opened) {
@@ -252,13 +254,7 @@ impl Relay {
         self.responses.insert(member, responses.map(Some).chain(ending).boxed());
     }
 
-    async fn run(
-        mut self,
-        principal: Principal,
-        hello: pb::RunnerHello,
-        mut incoming: FromRunners,
-        outbox: mpsc::Sender<Result<pb::AttachResponse, Status>>,
-    ) {
+    async fn run(mut self, mut incoming: FromRunners, outbox: mpsc::Sender<Result<pb::AttachResponse, Status>>) {
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -280,16 +276,18 @@ impl Relay {
                     }
                     None => self.lose(member),
                 },
-                Some(Ok((member, opened))) = self.opening.join_next() => {
+                Some(Ok((member, reached))) = self.looking.join_next() => {
                     self.pending.remove(&member);
-                    match opened {
-                        Ok(opened) => self.add(opened),
-                        Err(status) => tracing::debug!(%member, %status, "a runner is not relayed to a member"),
+                    match reached {
+                        Ok(()) => Err(REACHED),
+                        Err(status) => {
+                            tracing::debug!(%member, %status, "a runner is not relayed to a member");
+                            Ok(())
+                        }
                     }
-                    Ok(())
                 }
                 _ = looks.tick() => {
-                    self.look(&principal, &hello);
+                    self.look();
                     Ok(())
                 }
             };
@@ -307,15 +305,13 @@ impl Relay {
         }
     }
 
-    /// Opens streams to members without one.
-    fn look(&mut self, principal: &Principal, hello: &pb::RunnerHello) {
+    /// Calls members without a stream.
+    fn look(&mut self) {
         for member in self.cluster.others() {
-            let is_new = member.last.state == MemberState::Active && !self.links.contains_key(&member.id);
-            if is_new && self.pending.insert(member.id) {
-                let (cluster, principal, hello) = (self.cluster.clone(), principal.clone(), hello.clone());
-                let id = member.id;
-                self.opening
-                    .spawn(async move { (id, open(cluster, member, principal, hello).await) });
+            let is_missing = member.last.state == MemberState::Active && !self.links.contains_key(&member.id);
+            if is_missing && self.pending.insert(member.id) {
+                let (cluster, id) = (self.cluster.clone(), member.id);
+                self.looking.spawn(async move { (id, cluster.reach(id).await) });
             }
         }
     }
