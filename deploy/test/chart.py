@@ -21,12 +21,13 @@ class Refused(Exception):
     """Helm would not render; the text says why."""
 
 
-def render(values=None, version=OLDEST, release="troupe", settings=()):
-    """The text that helm makes of the chart with a file of values, and with `--set` of each setting."""
+def render(values=None, version=OLDEST, release="troupe", settings=(), options=()):
+    """The text that helm makes of the chart with a file of values, with `--set` of each setting, and with options of its own."""
     command = [HELM, "template", release, CHART, "--namespace", "troupe", "--kube-version", version]
     command += ["--values", values] if values else []
     for setting in settings:
         command += ["--set", setting]
+    command += options
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise Refused(done.stderr)

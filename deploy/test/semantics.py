@@ -305,8 +305,6 @@ def check_writer(manifests):
     """SQLite: one process at one volume, also while pods are replaced."""
     for workload in manifests.workloads():
         if workload.kind != "StatefulSet":
-            if "supervisor-svc" in str(workload.main["command"]):
-                yield f"{name_of(workload.thing)} keeps data and is no StatefulSet"
             continue
         if workload.replicas > 1:
             yield f"{name_of(workload.thing)} has {workload.replicas} replicas"
@@ -318,6 +316,47 @@ def check_writer(manifests):
             yield f"{name_of(workload.thing)}: {workload.spec['serviceName']} is no headless Service"
         elif [found.name for found in manifests.selected(service["spec"]["selector"])] != [workload.name]:
             yield f"{name_of(workload.thing)}: {workload.spec['serviceName']} leads to other pods"
+
+
+# What a pod of several supervisors is called, and where the others reach it.
+FIELDS = {"TROUPE_MEMBER_NAME": "metadata.name", "POD_IP": "status.podIP"}
+
+
+def check_members(manifests):
+    """PostgreSQL: several supervisors, each of which has its own name and address, and whose pods are replaceable."""
+    for workload in manifests.workloads():
+        if "supervisor-svc" not in str(workload.main["command"]) or workload.kind == "StatefulSet":
+            continue
+        where = name_of(workload.thing)
+        variables = {variable["name"]: variable for variable in workload.main["env"]}
+        if "TROUPE_STORE" not in variables:
+            yield f"{where} has its log in SQLite and is no StatefulSet"
+            continue
+        names = list(variables)
+        for name, wanted in FIELDS.items():
+            field = variables.get(name, {}).get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            if field != wanted:
+                yield f"{where}: {name} is {field} and not {wanted}"
+        address = variables.get("TROUPE_CLUSTER_ADDRESS", {}).get("value", "")
+        port = workload.ports()["grpc"]
+        if not re.fullmatch(rf"http://(\$\(POD_IP\)|\[\$\(POD_IP\)\]):{port}", address):
+            yield f"{where}: the others do not reach it at {address!r}"
+        # Kubernetes replaces only variables that are defined before.
+        elif "POD_IP" in names and names.index("POD_IP") > names.index("TROUPE_CLUSTER_ADDRESS"):
+            yield f"{where}: the others do not reach it, POD_IP is defined after its use"
+        if (rollout := workload.spec.get("strategy", {}).get("rollingUpdate", {})) != {"maxSurge": 1, "maxUnavailable": 0}:
+            yield f"{where}: an update stops a supervisor before another is ready: {rollout}"
+        if workload.replicas > 1 and not workload.pod.get("topologySpreadConstraints"):
+            yield f"{where}: one node may have all of its pods"
+        if any("emptyDir" not in volume for volume in workload.pod["volumes"] if volume["name"] == "data"):
+            yield f"{where}: its pods share a data directory"
+        for policy in manifests.of("NetworkPolicy"):
+            spec = policy["spec"]
+            if spec["podSelector"]["matchLabels"].items() <= workload.labels.items():
+                if not lets(spec.get("ingress", []), "from", workload.labels, port):
+                    yield f"the policy of {workload.name} keeps its pods from being called by each other"
+                if not lets(spec.get("egress", []), "to", workload.labels, port):
+                    yield f"the policy of {workload.name} keeps its pods from calling each other"
 
 
 def calls(manifests):
