@@ -339,7 +339,12 @@ def check_members(manifests):
                 yield f"{where}: {name} is {field} and not {wanted}"
         address = variables.get("TROUPE_CLUSTER_ADDRESS", {}).get("value", "")
         port = workload.ports()["grpc"]
-        if not re.fullmatch(rf"http://(\$\(POD_IP\)|\[\$\(POD_IP\)\]):{port}", address):
+        scheme = "http"
+        if any(argument.startswith("--tls-cert=") for argument in workload.arguments()):
+            scheme = "https"
+            if not any(argument.startswith("--cluster-server-name=") for argument in workload.arguments()):
+                yield f"{where}: its pods look for their addresses in the certificates of each other"
+        if not re.fullmatch(rf"{scheme}://(\$\(POD_IP\)|\[\$\(POD_IP\)\]):{port}", address):
             yield f"{where}: the others do not reach it at {address!r}"
         # Kubernetes replaces only variables that are defined before.
         elif "POD_IP" in names and names.index("POD_IP") > names.index("TROUPE_CLUSTER_ADDRESS"):
