@@ -54,7 +54,9 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         Reason::Draining | Reason::SessionMoving | Reason::Overloaded | Reason::RateLimited => "try again in a moment",
         Reason::RegistryUnavailable => "`troupe doctor` checks the services",
         Reason::OutcomeUnknown => "check the result before a retry: `troupe ps`",
-        Reason::StoreUnavailable => "the disk of the data directory is full or read-only: `troupe doctor`",
+        Reason::StoreUnavailable => {
+            "the disk of the data directory is full or read-only, or the database cannot be reached: `troupe doctor`"
+        }
         Reason::CorruptRecord => "stored data is damaged; restore the data directory from a backup",
         Reason::UpgradeRequired => "the data was written by a newer release; run that one",
         Reason::PolicyNotEnforceable => "attach a runner that can enforce the policy of the role: `troupe run --help`",

@@ -20,6 +20,9 @@ pub struct ClusterOptions {
     /// CA certificates of the other supervisors, PEM [default: the public ones]
     #[arg(long, env = "TROUPE_CLUSTER_CA", value_name = "FILE")]
     cluster_ca: Option<PathBuf>,
+    /// Name in the certificates of the other supervisors [default: the host of their addresses]
+    #[arg(long, env = "TROUPE_CLUSTER_SERVER_NAME", value_name = "NAME")]
+    cluster_server_name: Option<String>,
 }
 
 impl ClusterOptions {
@@ -32,6 +35,7 @@ impl ClusterOptions {
             ("--member-name", self.member_name.is_some()),
             ("--cluster-address", self.cluster_address.is_some()),
             ("--cluster-ca", self.cluster_ca.is_some()),
+            ("--cluster-server-name", self.cluster_server_name.is_some()),
         ];
         if let Some((flag, _)) = given.into_iter().find(|(_, is_given)| *is_given && !is_shared) {
             anyhow::bail!("{flag} needs --store with a PostgreSQL URL");
@@ -56,6 +60,7 @@ impl ClusterOptions {
             name: self.member_name,
             address: self.cluster_address,
             authorities: self.cluster_ca,
+            server_name: self.cluster_server_name,
         })
     }
 }

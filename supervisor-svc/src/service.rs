@@ -279,10 +279,11 @@ impl Supervisor {
             url: config.registry_url.clone(),
             source,
         })?;
-        let peers = PeerConnector::new(ClientFiles {
+        let files = ClientFiles {
             authorities: config.cluster.authorities.clone(),
             identity: None,
-        });
+        };
+        let peers = PeerConnector::new(files, config.cluster.server_name.clone());
         let surroundings = Surroundings {
             store,
             registry,

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use troupe_proto::supervisor::v1::{
-    AttachRequest, AttachResponse, HeldThread, InterruptTurn, RunnerHello, RunnerKind, RunnerReport, RunnerWelcome,
+    AttachRequest, AttachResponse, HeldThread, InterruptTurn, RunnerHeartbeat, RunnerHello, RunnerKind, RunnerReport, RunnerWelcome,
     RunningInput, ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadStoppedReport, TranscriptBatch,
     TranscriptEntry, Turn, TurnEndedReport, TurnOutcome, TurnStartedReport, attach_request::Message as ToSupervisor,
     attach_response::Message as FromSupervisor, deliver_input::Delivery, runner_report::Kind,
@@ -149,6 +149,11 @@ impl Runner {
     /// Sends a message.
     pub async fn say(&self, message: ToSupervisor) {
         self.outgoing.send(request(message)).await.unwrap();
+    }
+
+    /// Sends a heartbeat, unless the stream has ended.
+    pub async fn beat(&self) {
+        let _ = self.outgoing.send(request(ToSupervisor::Heartbeat(RunnerHeartbeat {}))).await;
     }
 
     /// Sends a message of an unknown kind.

@@ -191,6 +191,12 @@ impl Call {
             }
             let pause = pauses.next().unwrap_or_default();
             if Instant::now() + pause >= end {
+                tracing::warn!(
+                    session = %elsewhere.session,
+                    owner = elsewhere.owner.map(tracing::field::display),
+                    method = self.uri.path(),
+                    "a call was not forwarded in time; can the supervisors reach each other at their --cluster-address?"
+                );
                 response.headers_mut().remove(ELSEWHERE);
                 return response;
             }

@@ -56,6 +56,9 @@ const _: () = assert!(LEASE.as_millis() < members::DEAD_AFTER.as_millis());
 /// The maximum number of sessions that are handed over concurrently.
 const MOVES_AT_ONCE: usize = 64;
 
+/// How often a session is handed over while the members change.
+const MOVE_TRIES: u32 = 3;
+
 /// Time limit of a call to another member that the supervisor makes itself.
 const CALL_WITHIN: Duration = Duration::from_secs(2);
 
@@ -68,6 +71,8 @@ pub struct ClusterSettings {
     pub address: Option<String>,
     /// The authorities of the other supervisors' certificates.
     pub authorities: Option<PathBuf>,
+    /// The name in their certificates [default: the host of their addresses].
+    pub server_name: Option<String>,
 }
 
 /// Returns the session in a message about a change.
@@ -283,26 +288,56 @@ impl Cluster {
     ///
     /// Returns the number of sessions; `None` if there is no other active member.
     pub async fn drain(&self) -> Option<u64> {
-        let is_active = |member: &Member| member.last.state == MemberState::Active;
-        if !self.others().iter().any(is_active) {
+        self.announce(MemberState::Leaving).await;
+        if !self.has_active_peer() {
+            self.announce(MemberState::Active).await;
             return None;
         }
-        *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = MemberState::Leaving;
         self.shared.directory.stop_loading();
-        if let Err(error) = self.beat().await {
-            tracing::warn!(%error, "the other supervisors do not know yet that this one leaves");
-        }
         let sessions = self.shared.directory.sessions_in_memory();
         let count = sessions.len() as u64;
-        let moves = stream::iter(sessions).for_each_concurrent(MOVES_AT_ONCE, |session| async move {
-            let Some(to) = self.other_for(session) else { return };
-            if let Err(failure) = self.hand_over(session, to).await {
-                tracing::warn!(%session, %failure, "a session was not handed over");
-            }
-        });
+        let moves = stream::iter(sessions).for_each_concurrent(MOVES_AT_ONCE, |session| self.move_away(session));
         moves.await;
         tracing::info!(sessions = count, "drained");
         Some(count)
+    }
+
+    fn has_active_peer(&self) -> bool {
+        let others = self.others();
+        others.iter().any(|member| member.last.state == MemberState::Active)
+    }
+
+    /// Sets what this supervisor does, tells the others, and learns what they do.
+    async fn announce(&self, state: MemberState) {
+        *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        self.refresh().await;
+    }
+
+    /// Reads the present members, which may have changed since the last beat.
+    pub async fn refresh(&self) {
+        match self.beat().await {
+            Ok(Some(members)) => self.set_members(members),
+            // The next beat shows it too.
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "the other supervisors do not know yet what this one does"),
+        }
+    }
+
+    /// Hands a session over to any other member. The member that was chosen may begin to leave at the same time.
+    async fn move_away(&self, session: SessionId) {
+        let mut tries = 0;
+        loop {
+            let Some(to) = self.other_for(session) else { return };
+            tries += 1;
+            match self.hand_over(session, to).await {
+                Ok(()) => return,
+                Err(Failure::Elsewhere { .. }) if tries < MOVE_TRIES => self.refresh().await,
+                Err(failure) => {
+                    tracing::warn!(%session, %failure, "a session was not handed over");
+                    return;
+                }
+            }
+        }
     }
 
     /// Drains another member.

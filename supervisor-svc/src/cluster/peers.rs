@@ -31,9 +31,10 @@ const WINDOW: u32 = 1024 * 1024;
 pub struct PeerConnector(Arc<dyn Fn(&str) -> Option<Channel> + Send + Sync>);
 
 impl PeerConnector {
-    /// Connects over TCP, and over TLS if the address uses it.
+    /// Connects over TCP, and over TLS if the address uses it. Certificates have this name, or else the host of the
+    /// address.
     #[must_use]
-    pub fn new(tls: ClientFiles) -> Self {
+    pub fn new(tls: ClientFiles, server_name: Option<String>) -> Self {
         Self::over(move |address| {
             let endpoint = Endpoint::from_shared(address.to_owned()).ok()?;
             let endpoint = endpoint
@@ -43,7 +44,10 @@ impl PeerConnector {
                 .keep_alive_timeout(PING_ANSWER)
                 .initial_stream_window_size(WINDOW)
                 .initial_connection_window_size(4 * WINDOW);
-            Some(tls::channel(&endpoint, &tls))
+            Some(match &server_name {
+                Some(name) => tls::channel_to(&endpoint, &tls, name),
+                None => tls::channel(&endpoint, &tls),
+            })
         })
     }
 

@@ -532,25 +532,25 @@ impl Actor {
     async fn hand_over_to(&mut self, to: MemberId, reply: oneshot::Sender<Result<(), Failure>>) -> bool {
         let id = self.session.id;
         let handed_over = self.shared.config.store.hand_over(id, self.epoch, to).await;
-        let result = match handed_over {
-            Ok(true) => {
-                tracing::debug!(session = %id, %to, "session handed over");
-                Ok(())
+        match handed_over {
+            Ok(true) => tracing::debug!(session = %id, %to, "session handed over"),
+            // The other supervisor takes over no sessions, or this one is no longer the owner: its next append shows that.
+            Ok(false) => {
+                let _ = reply.send(Err(Failure::moved(id)));
+                return false;
             }
-            // The session had another owner already.
-            Ok(false) => Err(Failure::moved(id)),
             Err(error) => {
                 let error = AppendError::from(error);
                 self.stop_if_unknown(&error);
                 let _ = reply.send(Err(error.into()));
                 return false;
             }
-        };
+        }
         self.shared.actors.remove(&self.handle);
         for subscriber in self.shared.config.feed.subscribers() {
             subscriber.passivated(id);
         }
-        let _ = reply.send(result);
+        let _ = reply.send(Ok(()));
         true
     }
 

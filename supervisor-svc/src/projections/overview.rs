@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -16,7 +17,10 @@ use futures::{
 };
 use prost::Message as _;
 use supervisor_log::store::{MemberId, SessionEntry};
-use tokio::sync::Notify;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
 use tonic::{Code, Status};
 use troupe_proto::supervisor::v1 as pb;
 use uuid::Uuid;
@@ -36,6 +40,12 @@ const PAGE: usize = 128;
 
 /// The maximum number of sessions that are read concurrently from other supervisors.
 const READS_AT_ONCE: usize = 16;
+
+/// How long a listing waits for a session whose supervisor does not answer. Another one takes it over in that time.
+const TAKEOVER_WITHIN: Duration = Duration::from_secs(8);
+
+/// Pause between two reads of such a session.
+const RETRY_READ: Duration = Duration::from_millis(250);
 
 /// The filter of a listing.
 #[derive(Clone, Debug)]
@@ -156,17 +166,25 @@ impl Overview {
 
     /// Reads a session from the supervisor that owns it.
     async fn read_elsewhere(&self, session: SessionId, owner: Option<MemberId>) -> Result<pb::Session, Failure> {
-        if let (Some(cluster), Some(owner)) = (&self.cluster, owner) {
-            match cluster.read(owner, session).await {
-                Ok(session) => return Ok(session),
-                Err(status) if status.code() == Code::NotFound => return Err(Failure::SessionNotFound(session)),
-                Err(status) => tracing::warn!(%session, %status, "the owner of a session does not answer"),
+        let mut owner = owner;
+        let end = Instant::now() + TAKEOVER_WITHIN;
+        loop {
+            if let (Some(cluster), Some(owner)) = (&self.cluster, owner) {
+                match cluster.read(owner, session).await {
+                    Ok(session) => return Ok(session),
+                    Err(status) if status.code() == Code::NotFound => return Err(Failure::SessionNotFound(session)),
+                    Err(status) => tracing::debug!(%session, %status, "the owner of a session does not answer"),
+                }
             }
+            // The session may be moving, or its owner may have ended.
+            self.directory.forget_place(session);
+            match self.directory.session(session).await {
+                Ok(handle) => return Ok(convert::thread::session(&handle.state())),
+                Err(Failure::Elsewhere { owner: next, .. }) if Instant::now() < end => owner = next,
+                Err(failure) => return Err(failure),
+            }
+            sleep(RETRY_READ).await;
         }
-        // It may be on its way.
-        self.directory.forget_place(session);
-        let handle = self.directory.session(session).await?;
-        Ok(convert::thread::session(&handle.state()))
     }
 }
 

@@ -85,9 +85,10 @@ pub(super) async fn move_session(
     let session = parse::session_id(&request.session_id)?;
     parse::line("name", &request.name, NAME_BYTES)?;
     let cluster = shared(service)?;
+    cluster.refresh().await;
     let target = match request.name.as_str() {
         "" => cluster.other_for(session).ok_or_else(alone)?,
-        name => named(cluster, name)?.id,
+        name => active(cluster, name)?.id,
     };
     // Another owner gets this call.
     service.directory.session(session).await?;
@@ -129,6 +130,23 @@ fn named(cluster: &Cluster, name: &str) -> Result<Member, Status> {
             .resource("member", name, &text)
             .into()
     })
+}
+
+/// Returns the member with this name, which must take over sessions.
+fn active(cluster: &Cluster, name: &str) -> Result<Member, Status> {
+    let member = named(cluster, name)?;
+    if member.last.state == MemberState::Active {
+        return Ok(member);
+    }
+    Err(Fault::new(
+        Code::FailedPrecondition,
+        Reason::IllegalTransition,
+        format!(
+            "the supervisor \"{name}\" takes over no sessions, because it is drained; start it again, or choose another"
+        ),
+    )
+    .precondition(name, "the supervisor must be active")
+    .into())
 }
 
 /// The error of a move without another supervisor.

@@ -54,6 +54,18 @@ pub fn channel(endpoint: &Endpoint, files: &ClientFiles) -> Channel {
     channels(endpoint, files)()
 }
 
+/// Returns a channel to a server whose certificate has this name instead of the host in its URL.
+#[must_use]
+pub fn channel_to(endpoint: &Endpoint, files: &ClientFiles, server_name: &str) -> Channel {
+    match Connector::to(endpoint, files) {
+        Some(connector) => endpoint.connect_with_connector_lazy(Connector {
+            server_name: Some(Arc::from(server_name)),
+            ..connector
+        }),
+        None => endpoint.connect_lazy(),
+    }
+}
+
 /// Returns a function that creates such channels. They share the last valid content of the files.
 pub fn channels(endpoint: &Endpoint, files: &ClientFiles) -> impl Fn() -> Channel + use<> {
     let (endpoint, connector) = (endpoint.clone(), Connector::to(endpoint, files));
@@ -67,6 +79,8 @@ pub fn channels(endpoint: &Endpoint, files: &ClientFiles) -> impl Fn() -> Channe
 #[derive(Clone, Debug)]
 struct Connector {
     files: Arc<ClientFiles>,
+    /// The name in the server's certificate, instead of the host of the URL.
+    server_name: Option<Arc<str>>,
     /// The last valid configuration.
     previous: Arc<Mutex<Option<Arc<ClientConfig>>>>,
 }
@@ -76,6 +90,7 @@ impl Connector {
     fn to(endpoint: &Endpoint, files: &ClientFiles) -> Option<Self> {
         (endpoint.uri().scheme_str() == Some("https")).then(|| Self {
             files: Arc::new(files.clone()),
+            server_name: None,
             previous: Arc::default(),
         })
     }
@@ -99,7 +114,8 @@ impl Connector {
         let connector = self.clone();
         let config = tokio::task::spawn_blocking(move || connector.config());
         let config = config.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
-        let stream = connection(config, host, server.port_u16()).await?;
+        let name = self.server_name.as_deref().unwrap_or(host);
+        let stream = connection(config, name, host, server.port_u16()).await?;
         if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
             return Err(io::Error::other("the server does not speak HTTP/2 over TLS"));
         }
@@ -116,11 +132,16 @@ pub async fn http_connection(files: &ClientFiles, host: &str, port: Option<u16>)
     let files = files.clone();
     let config = tokio::task::spawn_blocking(move || files.config(b"http/1.1"));
     let config = config.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
-    connection(Arc::new(config), host, port).await
+    connection(Arc::new(config), host, host, port).await
 }
 
-async fn connection(config: Arc<ClientConfig>, host: &str, port: Option<u16>) -> io::Result<TlsStream<TcpStream>> {
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+async fn connection(
+    config: Arc<ClientConfig>,
+    name: &str,
+    host: &str,
+    port: Option<u16>,
+) -> io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
     let stream = TcpStream::connect((host, port.unwrap_or(HTTPS_PORT))).await?;
     stream.set_nodelay(true)?;
     TlsConnector::from(config).connect(name, stream).await

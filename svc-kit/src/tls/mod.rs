@@ -24,7 +24,7 @@ use tokio_rustls::rustls::{
 
 pub(crate) use self::server::peer_certificate;
 pub use self::{
-    client::{ClientFiles, channel, channels, connect, http_connection},
+    client::{ClientFiles, channel, channel_to, channels, connect, http_connection},
     options::TlsOptions,
     server::{ServerFiles, ServerTls},
 };

@@ -381,6 +381,8 @@ async fn sessions_move_and_members_drain() {
         }
     };
     within("the drained member", is_leaving).await;
+    let refused = client.move_session(to(&owner)).await.unwrap_err();
+    assert_eq!(reason_of(&refused), Some(Reason::IllegalTransition), "{refused}");
     let drained: usize = owner.trim_start_matches("member-").parse().unwrap();
     let by = tree.by(members.client(drained));
     spawn(&by, String::from("after")).await.unwrap();
@@ -431,7 +433,10 @@ impl MovingRunner {
 
     /// Receives the start of a thread and begins its turn.
     async fn run(&mut self, thread: &str) {
-        let attempt = self.runner.as_mut().unwrap().run(thread).await;
+        let runner = self.runner.as_mut().unwrap();
+        // Supervisors without threads of the runner hear of it too.
+        runner.beat().await;
+        let attempt = runner.run(thread).await;
         self.attempts.push(attempt);
     }
 
@@ -442,6 +447,7 @@ impl MovingRunner {
         loop {
             let kind = ended(&attempt, TurnOutcome::Completed, "done");
             let mut runner = self.runner.take().unwrap();
+            runner.beat().await;
             if runner.try_report(&attempt, REPORT, kind).await {
                 self.runner = Some(runner);
                 return;

@@ -495,7 +495,12 @@ impl EventStore for MemoryStore {
 
     fn hand_over(&self, session: SessionId, epoch: Epoch, to: MemberId) -> BoxFuture<'_, Result<bool, WriteError>> {
         Box::pin(async move {
-            match self.open_state()?.log(self.member, session) {
+            let mut state = self.open_state()?;
+            let is_active = |member: &Member| member.last.state == MemberState::Active;
+            if !state.members.get(&to).is_some_and(is_active) {
+                return Ok(false);
+            }
+            match state.log(self.member, session) {
                 Ok(log) if log.epoch == epoch => {
                     (log.owner, log.epoch) = (Some(to), epoch.next());
                     Ok(true)

@@ -101,7 +101,8 @@ pub trait EventStore: Send + Sync + 'static {
         Box::pin(ready(Ok(())))
     }
 
-    /// Gives a session to another member. Returns whether this process owned it in this epoch.
+    /// Gives a session to an active member. Returns false and does nothing if that member is not active, or if this process
+    /// does not own the session in this epoch.
     ///
     /// # Errors
     /// See [`WriteError`].

@@ -115,6 +115,9 @@ pub(super) async fn leaving_member_claims_nothing([one, two]: [Store; 2]) {
         Err(WriteError::Refused(Refusal::NotMember))
     );
     assert_eq!(two.claim(session(1)).await, granted(2));
+    let to_leaving = two.hand_over(session(1), Epoch::new(2), one.member()).await;
+    assert_eq!(to_leaving, Ok(false));
+    assert_eq!(two.claim(session(1)).await, granted(3), "it stays");
 }
 
 pub(super) async fn beat_shows_all_members([one, two]: [Store; 2]) {

@@ -163,7 +163,8 @@ statements! {
         WHERE s.session = $1";
     Release(UUID, UUID, INT8) = "UPDATE sessions SET owner = NULL WHERE session = $1 AND owner = $2 AND epoch = $3";
     HandOver(UUID, UUID, INT8, UUID) =
-        "UPDATE sessions SET owner = $4, epoch = epoch + 1 WHERE session = $1 AND owner = $2 AND epoch = $3";
+        "UPDATE sessions SET owner = $4, epoch = epoch + 1 WHERE session = $1 AND owner = $2 AND epoch = $3 \
+        AND EXISTS (SELECT 1 FROM members WHERE member = $4 AND state = 1)";
     PutSnapshot(UUID, INT8, INT4, BYTEA) =
         "INSERT INTO snapshots (session, sequence, crc, bytes) VALUES ($1, $2, $3, $4) \
         ON CONFLICT (session) DO UPDATE SET sequence = excluded.sequence, crc = excluded.crc, bytes = excluded.bytes \
