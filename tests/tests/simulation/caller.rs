@@ -13,10 +13,7 @@ use troupe_tests::{
     rng::Rng,
 };
 
-use crate::{
-    net,
-    shared::{SUPERVISOR, SharedState},
-};
+use crate::{net, shared::SharedState};
 
 /// How long an answer is waited for.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(600);
@@ -25,7 +22,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_millis(600);
 pub struct Caller {
     pub rng: Rng,
     pub shared: Rc<SharedState>,
-    pub client: Supervisor,
+    /// A client of each supervisor.
+    clients: Vec<Supervisor>,
     /// The session that all callers of a simulation share; empty until it is open.
     pub session: Session,
 }
@@ -33,10 +31,12 @@ pub struct Caller {
 impl Caller {
     /// A caller who has the session open. All ask for it under one request_id, so they get the same one.
     pub async fn with_session(name: &'static str, seed: u64, shared: Rc<SharedState>) -> Self {
+        let supervisors = shared.plan.supervisors.iter();
+        let clients = supervisors.map(|host| client::supervisor_over(net::channel(host), Some(OPERATOR)));
         let mut caller = Self {
             rng: Rng::new(seed, name),
+            clients: clients.collect(),
             shared,
-            client: client::supervisor_over(net::channel(SUPERVISOR), Some(OPERATOR)),
             session: Session::default(),
         };
         let request = the_session(seed);
@@ -49,7 +49,13 @@ impl Caller {
         caller
     }
 
-    /// Asks until there is an answer, or a refusal by the rules.
+    /// Returns a client of any supervisor.
+    pub fn any_client(&mut self) -> Supervisor {
+        let index = self.rng.below(self.clients.len() as u64);
+        self.clients[usize::try_from(index).unwrap()].clone()
+    }
+
+    /// Asks until there is an answer, or a refusal by the rules. Each attempt goes to any supervisor.
     pub async fn insist<Q: Clone, A, F>(
         &mut self,
         question: &Q,
@@ -60,7 +66,7 @@ impl Caller {
     {
         loop {
             let request = self.request(question.clone());
-            match timeout(ANSWER_WITHIN, ask(self.client.clone(), request)).await {
+            match timeout(ANSWER_WITHIN, ask(self.any_client(), request)).await {
                 Ok(Ok(answer)) => return Ok(answer.into_inner()),
                 Ok(Err(status)) if is_refusal(&status) => return Err(status),
                 Ok(Err(_)) | Err(_) => sleep(self.rng.millis(20..=100)).await,

@@ -9,11 +9,8 @@ use troupe_proto::supervisor::v1::{
 
 use crate::{
     caller::Caller,
-    shared::{Promise, SharedState},
+    shared::{Acknowledged, Promise, SharedState},
 };
-
-/// How many requests a client makes.
-const REQUESTS: u32 = 12;
 
 struct Client {
     caller: Caller,
@@ -27,11 +24,17 @@ pub async fn run(name: &'static str, seed: u64, shared: Rc<SharedState>) -> turm
         caller: Caller::with_session(name, seed, Rc::clone(&shared)).await,
         threads: Vec::new(),
     };
-    for number in 0..REQUESTS {
+    for number in 0..shared.plan.requests {
         let request_id = format!("{name} {number}");
-        let promise = client.request(request_id).await;
-        shared.promises.borrow_mut().extend(promise);
-        let pause = client.caller.rng.millis(10..=120);
+        let began = shared.stamp();
+        if let Some(promise) = client.request(request_id).await {
+            shared.promises.borrow_mut().push(Acknowledged {
+                promise,
+                began,
+                answered: shared.stamp(),
+            });
+        }
+        let pause = client.caller.rng.millis(shared.plan.pause.clone());
         sleep(pause).await;
     }
     shared.done.set(shared.done.get() + 1);
@@ -137,7 +140,7 @@ impl Client {
 
     async fn close(&mut self, request_id: String, thread: String) -> Option<Promise> {
         let request = CloseAgentRequest {
-            request_id,
+            request_id: request_id.clone(),
             thread_id: thread.clone(),
             ..CloseAgentRequest::default()
         };
@@ -148,7 +151,7 @@ impl Client {
             })
             .await;
         answer.ok()?;
-        Some(Promise::Closing { thread })
+        Some(Promise::Closing { request_id, thread })
     }
 
     fn any_thread(&mut self) -> String {

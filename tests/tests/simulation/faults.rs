@@ -91,6 +91,7 @@ impl Faults {
             }
         } else {
             self.cut(sim, host, until);
+            self.shared.runner_died(host);
         }
         sim.crash(host);
         self.dead.insert(host, until);
@@ -114,9 +115,9 @@ impl Faults {
 }
 
 /// Removes and returns the faults that have ended.
-fn over(faults: &mut BTreeMap<&'static str, Duration>, now: Duration) -> Vec<&'static str> {
+pub fn over<K: Copy + Ord>(faults: &mut BTreeMap<K, Duration>, now: Duration) -> Vec<K> {
     let over = faults.iter().filter(|(_, until)| **until <= now);
-    let over: Vec<&'static str> = over.map(|(host, _)| *host).collect();
+    let over: Vec<K> = over.map(|(host, _)| *host).collect();
     faults.retain(|_, until| *until > now);
     over
 }

@@ -20,13 +20,13 @@ use troupe_tests::{
     tree::kind,
 };
 
-use crate::shared::{Picture, Promise, SharedState};
+use crate::shared::{Acknowledged, Picture, Promise, SharedState};
 
 /// The log of the one session of a simulation.
 pub struct Log {
-    session: SessionId,
+    pub session: SessionId,
     bytes: Vec<Vec<u8>>,
-    records: Vec<Recorded>,
+    pub records: Vec<Recorded>,
 }
 
 impl Log {
@@ -74,6 +74,8 @@ impl Log {
             self.explains(picture);
         }
         self.keeps(&shared.promises.borrow(), &shared.pictures.borrow()[0]);
+        let violations = shared.violations.borrow();
+        assert!(violations.is_empty(), "{}", violations.join("\n"));
         self.has_each_effect_once();
         let end = self.state_at(u64::MAX);
         assert!(end.closed, "the session is open");
@@ -81,13 +83,13 @@ impl Log {
     }
 
     /// The state after the event of that number.
-    fn state_at(&self, sequence: u64) -> Session {
+    pub fn state_at(&self, sequence: u64) -> Session {
         let states = self.states().take_while(|state| state.sequence.get() <= sequence);
         states.last().expect("the log has a beginning")
     }
 
     /// The state after each event.
-    fn states(&self) -> impl Iterator<Item = Session> {
+    pub fn states(&self) -> impl Iterator<Item = Session> {
         let mut session: Option<Session> = None;
         self.records.iter().map(move |recorded| {
             match &mut session {
@@ -148,8 +150,8 @@ impl Log {
 
     /// Asserts that acknowledged requests had their effect, and that every closing thread was closed before the
     /// session.
-    fn keeps(&self, promises: &[Promise], quiet: &Picture) {
-        for promise in promises {
+    fn keeps(&self, promises: &[Acknowledged], quiet: &Picture) {
+        for Acknowledged { promise, .. } in promises {
             match promise {
                 Promise::Spawned { request_id, thread } => self.did(promise, request_id, thread, |event| {
                     matches!(event, ThreadEvent::Spawned(_))
@@ -170,7 +172,7 @@ impl Log {
                     thread,
                     |event| matches!(event, ThreadEvent::NoteSet(note) if note == request_id),
                 ),
-                Promise::Closing { thread } => {
+                Promise::Closing { thread, .. } => {
                     let found = quiet.threads.iter().find(|found| found.thread_id == *thread);
                     let status = found.map(kind);
                     assert_eq!(status, Some(StatusKind::Shutdown), "{promise:?} was not kept");

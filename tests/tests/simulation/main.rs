@@ -16,6 +16,7 @@
 mod caller;
 mod client;
 mod clock;
+mod cluster;
 mod conductor;
 mod faults;
 mod log;
@@ -43,22 +44,22 @@ const AT_ONCE: usize = 2;
 
 #[test]
 fn promises_hold_for_every_seed() {
-    for_each(&seeds(), |seed| {
+    for_each(&seeds(SEEDS), |seed| {
         world::simulate(seed);
     });
 }
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    let seeds: Vec<u64> = seeds().into_iter().step_by(COMPARED).collect();
+    let seeds: Vec<u64> = seeds(SEEDS).into_iter().step_by(COMPARED).collect();
     for_each(&seeds, |seed| {
         let (once, again) = (world::simulate(seed), world::simulate(seed));
         once.assert_same(&again);
     });
 }
 
-/// The seeds that this run looks at.
-fn seeds() -> Vec<u64> {
+/// The seeds that this run looks at: `default` of them, unless the environment says otherwise.
+fn seeds(default: u64) -> Vec<u64> {
     let number = |name: &str| {
         let text = env::var(name).ok()?;
         Some(
@@ -68,7 +69,7 @@ fn seeds() -> Vec<u64> {
     };
     match number("TROUPE_SIM_SEED") {
         Some(seed) => vec![seed],
-        None => (0..number("TROUPE_SIM_SEEDS").unwrap_or(SEEDS)).collect(),
+        None => (0..number("TROUPE_SIM_SEEDS").unwrap_or(default)).collect(),
     }
 }
 

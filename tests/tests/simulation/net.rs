@@ -25,9 +25,19 @@ const CONNECT_WITHIN: Duration = Duration::from_millis(300);
 /// Interval and timeout of keepalive pings. Longer than the slowest round trip.
 pub const KEEPALIVE: Duration = Duration::from_millis(250);
 
+/// Returns the URL of the service on a host.
+pub fn url(host: &str) -> String {
+    format!("http://{host}:{PORT}")
+}
+
+/// Returns the host in the URL of a service.
+pub fn host_of(url: &str) -> Option<&str> {
+    url.strip_prefix("http://")?.split(':').next()
+}
+
 /// A channel to a host. It connects when it is first needed, and again when the connection is lost.
 pub fn channel(host: &str) -> Channel {
-    Endpoint::from_shared(format!("http://{host}:{PORT}"))
+    Endpoint::from_shared(url(host))
         .unwrap()
         .connect_timeout(CONNECT_WITHIN)
         .http2_keep_alive_interval(KEEPALIVE)

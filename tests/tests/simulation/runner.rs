@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, future, rc::Rc, time::Duration};
 
+use supervisor_core::ids::{Generation, RunnerId};
 use tokio::{
     sync::mpsc,
     time::{Instant, interval, sleep, sleep_until, timeout},
@@ -21,10 +22,7 @@ use troupe_tests::{
     runner::hello,
 };
 
-use crate::{
-    net,
-    shared::{SUPERVISOR, SharedState},
-};
+use crate::{log::Log, net, shared::SharedState};
 
 /// Interval of the runner's heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(300);
@@ -68,9 +66,12 @@ pub async fn run(id: &'static str, seed: u64, shared: Rc<SharedState>) -> turmoi
         shared,
         held: BTreeMap::new(),
     };
-    let mut client = client::runners_over(net::channel(SUPERVISOR), Some(RUNNER));
+    let supervisors = runner.shared.plan.supervisors.iter();
+    let clients = supervisors.map(|host| client::runners_over(net::channel(host), Some(RUNNER)));
+    let mut clients: Vec<Runners> = clients.collect();
     loop {
-        runner.attach(&mut client).await;
+        let any = runner.rng.below(clients.len() as u64);
+        runner.attach(&mut clients[usize::try_from(any).unwrap()]).await;
         let pause = runner.rng.millis(20..=120);
         sleep(pause).await;
     }
@@ -148,6 +149,7 @@ impl Runner {
                 Some(attempt) if !attempt.is_stopped => {
                     attempt.is_stopped = true;
                     attempt.ends = None;
+                    self.shared.program_ended(&shutdown.thread_id, shutdown.generation);
                     let stopped = ThreadStoppedReport {
                         detail: String::from("exit status 0"),
                         killed: false,
@@ -167,7 +169,9 @@ impl Runner {
         let mut again = Vec::new();
         for verdict in welcome.threads {
             if !verdict.go_on {
-                self.held.remove(&verdict.thread_id);
+                if let Some(attempt) = self.held.remove(&verdict.thread_id) {
+                    self.killed(&verdict.thread_id, &attempt);
+                }
             } else if let Some(attempt) = self.held.get_mut(&verdict.thread_id) {
                 let applied = verdict.applied_report_sequence;
                 attempt.unacknowledged.retain(|report| report.report_sequence > applied);
@@ -175,6 +179,22 @@ impl Runner {
             }
         }
         again
+    }
+
+    /// Ends the program of an attempt that the supervisors do not continue. The log must say that the attempt is over, or
+    /// that its turn did not arrive.
+    fn killed(&self, thread: &str, attempt: &Attempt) {
+        self.shared.program_ended(thread, attempt.generation);
+        let state = Log::of(&self.shared.store).state_at(u64::MAX);
+        let present = thread.parse().ok().and_then(|thread| state.thread(thread));
+        let continues = present.is_some_and(|present| {
+            present.is_held_by(&RunnerId::new(self.id), Generation::new(attempt.generation))
+                && (present.turn.awaits_dispatch() || present.turn.number().get() == attempt.turn)
+        });
+        if continues {
+            let violation = format!("the program of {thread} was killed on {} while it was at work", self.id);
+            self.shared.violations.borrow_mut().push(violation);
+        }
     }
 
     fn acknowledged(&mut self, ack: &ReportAck) {
@@ -210,8 +230,11 @@ impl Runner {
             unacknowledged: Vec::new(),
             is_stopped: false,
         };
+        self.shared.program_started(self.id, &start.thread_id, start.generation);
         // An older attempt is over with this one.
-        self.held.insert(start.thread_id.clone(), attempt);
+        if let Some(older) = self.held.insert(start.thread_id.clone(), attempt) {
+            self.shared.program_ended(&start.thread_id, older.generation);
+        }
         self.begin(&start.thread_id, start.generation, start.turn.unwrap().turn)
     }
 

@@ -1,8 +1,15 @@
 //! Shared state of the hosts of one simulation, in addition to the network: the participants, and the data for the
 //! checks.
 
-use std::cell::{Cell, RefCell};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    ops::RangeInclusive,
+    sync::Arc,
+};
 
+use futures::FutureExt as _;
+use supervisor_log::store::{EventStore as _, MemoryStore};
 use troupe_proto::supervisor::v1::{Event, Session, Thread};
 
 /// The host of the service under test.
@@ -18,21 +25,124 @@ pub const WATCHER: &str = "watcher";
 /// The host that brings the session to its end.
 pub const CONDUCTOR: &str = "conductor";
 
+/// What the clients of a simulation do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The hosts that serve. Every caller and runner connects to any of them.
+    pub supervisors: &'static [&'static str],
+    /// How many requests a client makes.
+    pub requests: u32,
+    /// The pause between two requests, in milliseconds.
+    pub pause: RangeInclusive<u64>,
+}
+
 /// The board on which hosts write what happened to them. All of them run on one thread.
-#[derive(Default)]
 pub struct SharedState {
+    pub plan: Plan,
+    /// The log, for checks while the simulation runs.
+    pub store: Arc<MemoryStore>,
+    /// The number of stamps so far.
+    stamps: Cell<u64>,
+    /// The programs of agents that were started, by thread and generation.
+    pub programs: RefCell<BTreeMap<(String, u32), Program>>,
+    /// The broken promises that hosts observed themselves.
+    pub violations: RefCell<Vec<String>>,
     /// Whether the faults are over.
     pub calm: Cell<bool>,
     /// How many clients have done all that they wanted.
     pub done: Cell<usize>,
     /// The responses that clients received.
-    pub promises: RefCell<Vec<Promise>>,
+    pub promises: RefCell<Vec<Acknowledged>>,
     /// The session as it was shown at moments without events.
     pub pictures: RefCell<Vec<Picture>>,
     /// The sequence of the last event, once none will follow.
     pub end: Cell<Option<u64>>,
     /// What the watcher saw, in the order in which it saw it.
     pub seen: RefCell<Vec<Event>>,
+}
+
+impl SharedState {
+    /// The state before the simulation.
+    pub fn new(plan: Plan, store: Arc<MemoryStore>) -> Self {
+        Self {
+            plan,
+            store,
+            stamps: Cell::default(),
+            programs: RefCell::default(),
+            violations: RefCell::default(),
+            calm: Cell::default(),
+            done: Cell::default(),
+            promises: RefCell::default(),
+            pictures: RefCell::default(),
+            end: Cell::default(),
+            seen: RefCell::default(),
+        }
+    }
+
+    /// Returns the next number of the order in which everything happens in this simulation.
+    pub fn stamp(&self) -> u64 {
+        self.stamps.set(self.stamps.get() + 1);
+        self.stamps.get()
+    }
+
+    /// Returns the head of the log of the session. Zero if there is no session yet.
+    fn head(&self) -> u64 {
+        let sessions = self.store.sessions(None, 1).now_or_never().unwrap().unwrap();
+        let epochs = sessions.first().map(|session| self.store.epochs(*session));
+        epochs
+            .and_then(|epochs| epochs.last().map(|(sequence, _)| sequence.get()))
+            .unwrap_or_default()
+    }
+
+    /// Notes that a runner started a program.
+    pub fn program_started(&self, runner: &'static str, thread: &str, generation: u32) {
+        let program = Program { runner, ended: None };
+        let before = self
+            .programs
+            .borrow_mut()
+            .insert((thread.to_owned(), generation), program);
+        if let Some(before) = before {
+            let violation = format!("{runner} started generation {generation} of {thread}, which {before:?} was");
+            self.violations.borrow_mut().push(violation);
+        }
+    }
+
+    /// Notes that a program has ended.
+    pub fn program_ended(&self, thread: &str, generation: u32) {
+        let head = self.head();
+        if let Some(program) = self.programs.borrow_mut().get_mut(&(thread.to_owned(), generation)) {
+            program.ended.get_or_insert(head);
+        }
+    }
+
+    /// Notes that all programs of a runner have ended with its machine.
+    pub fn runner_died(&self, runner: &str) {
+        let head = self.head();
+        for program in self.programs.borrow_mut().values_mut() {
+            if program.runner == runner {
+                program.ended.get_or_insert(head);
+            }
+        }
+    }
+}
+
+/// A program of an agent.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The host that runs it.
+    pub runner: &'static str,
+    /// The head of the log when it ended.
+    pub ended: Option<u64>,
+}
+
+/// A promise, and when the request for it began and was answered.
+#[derive(Clone, Debug)]
+pub struct Acknowledged {
+    pub promise: Promise,
+    /// The stamp of the first attempt.
+    pub began: u64,
+    /// The stamp of the answer.
+    pub answered: u64,
 }
 
 /// An answer that commits the supervisor.
@@ -49,7 +159,7 @@ pub enum Promise {
     /// The request set the thread's note to its own id.
     Noted { request_id: String, thread: String },
     /// The thread is closing.
-    Closing { thread: String },
+    Closing { request_id: String, thread: String },
 }
 
 /// A session and its threads as of one moment.

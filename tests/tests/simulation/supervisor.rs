@@ -2,32 +2,46 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use supervisor_log::store::MemoryStore;
-use supervisor_svc::{Config, RegistryClient, Supervisor, Surroundings, WatchLimits, clock::Clock};
+use supervisor_log::store::EventStore;
+use supervisor_svc::{
+    ClusterSettings, Config, PeerConnector, RegistryClient, Supervisor, Surroundings, WatchLimits, clock::Clock,
+};
 use svc_kit::{serve::ServeLimits, shutdown::Shutdown};
 use troupe_tests::pair::authenticator;
 
 use crate::{net, shared::REGISTRY};
 
-/// How long a runner is trusted without a word from it.
-const LEASE: Duration = Duration::from_millis(1_500);
-
 /// State that survives the machine's death.
 #[derive(Clone)]
 pub struct Remains {
-    pub store: Arc<MemoryStore>,
+    pub store: Arc<dyn EventStore>,
     pub clock: Clock,
     /// Where the keys lie.
     pub data_dir: PathBuf,
+    /// How long a runner is trusted without a word from it.
+    pub lease: Duration,
+    pub cluster: ClusterSettings,
 }
 
-/// Serves until the machine dies.
-pub async fn run(remains: Remains) -> turmoil::Result {
-    let Remains { store, clock, data_dir } = remains;
+/// Serves until the machine dies or `shutdown` is complete.
+pub async fn run(remains: Remains, shutdown: Shutdown) -> turmoil::Result {
+    let Remains {
+        store,
+        clock,
+        data_dir,
+        lease,
+        cluster,
+    } = remains;
     let registry = RegistryClient::over(|| net::channel(REGISTRY), String::from(REGISTRY), None, clock.clone());
-    let surroundings = Surroundings { store, registry, clock };
+    let surroundings = Surroundings {
+        store,
+        registry,
+        peers: PeerConnector::over(|address| Some(net::channel(net::host_of(address)?))),
+        clock,
+    };
     let mut config = Config::new(data_dir, String::new());
-    config.lease = LEASE;
+    config.lease = lease;
+    config.cluster = cluster;
     // Short, so that watches end as planned too.
     config.watch = WatchLimits {
         bookmark_every: Duration::from_millis(400),
@@ -42,7 +56,7 @@ pub async fn run(remains: Remains) -> turmoil::Result {
     let supervisor = Supervisor::over(surroundings, config).await?;
     let incoming = net::accept().await?;
     supervisor
-        .serve_over(incoming, authenticator(), limits, Shutdown::new())
+        .serve_over(incoming, authenticator(), limits, shutdown)
         .await?;
     Ok(())
 }

@@ -33,7 +33,7 @@ async fn watch(caller: &mut Caller, position: &mut u64) {
         after_sequence: Some(*position),
         ..WatchThreadsRequest::default()
     };
-    let Ok(Ok(answer)) = timeout(ANSWER_WITHIN, caller.client.watch_threads(request)).await else {
+    let Ok(Ok(answer)) = timeout(ANSWER_WITHIN, caller.any_client().watch_threads(request)).await else {
         return;
     };
     let mut stream = answer.into_inner();

@@ -7,7 +7,8 @@ use std::{
 };
 
 use supervisor_log::store::MemoryStore;
-use supervisor_svc::clock::Clock;
+use supervisor_svc::{ClusterSettings, clock::Clock};
+use svc_kit::shutdown::Shutdown;
 use troupe_tests::rng::Rng;
 use turmoil::{Builder, Sim};
 
@@ -18,7 +19,7 @@ use crate::{
     faults::Faults,
     log::Log,
     registry, runner,
-    shared::{CLIENTS, CONDUCTOR, REGISTRY, RUNNERS, SUPERVISOR, SharedState, WATCHER},
+    shared::{CLIENTS, CONDUCTOR, Plan, REGISTRY, RUNNERS, SUPERVISOR, SharedState, WATCHER},
     supervisor::{self, Remains},
     watcher,
 };
@@ -32,29 +33,30 @@ const TICK: Duration = Duration::from_millis(5);
 /// Maximum duration of a simulation, in simulated time. All work must have ended by then.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// How long a runner is trusted without a word from it.
+const LEASE: Duration = Duration::from_millis(1_500);
+
 /// Simulates a seed, checks what came of it, and answers the log.
 pub fn simulate(seed: u64) -> Log {
-    let shared = Rc::new(SharedState::default());
     let store = Arc::new(MemoryStore::new());
+    let plan = Plan {
+        supervisors: &[SUPERVISOR],
+        requests: 12,
+        pause: 10..=120,
+    };
+    let shared = Rc::new(SharedState::new(plan, Arc::clone(&store)));
     let keys = tempfile::tempdir().unwrap();
     let remains = Remains {
-        store: Arc::clone(&store),
+        store: Arc::<MemoryStore>::clone(&store),
         clock: Clock::new(SimulatedTime::new(seed)),
         data_dir: keys.path().to_owned(),
+        lease: LEASE,
+        cluster: ClusterSettings::default(),
     };
 
-    let mut sim = network(seed);
-    sim.host(SUPERVISOR, move || supervisor::run(remains.clone()));
-    sim.host(REGISTRY, registry::run);
-    for host in RUNNERS {
-        let shared = Rc::clone(&shared);
-        sim.host(host, move || runner::run(host, seed, Rc::clone(&shared)));
-    }
-    for host in CLIENTS {
-        sim.client(host, client::run(host, seed, Rc::clone(&shared)));
-    }
-    sim.client(WATCHER, watcher::run(seed, Rc::clone(&shared)));
-    sim.client(CONDUCTOR, conductor::run(seed, Rc::clone(&shared)));
+    let mut sim = network(seed, LONGEST, TICK);
+    sim.host(SUPERVISOR, move || supervisor::run(remains.clone(), Shutdown::new()));
+    populate(&mut sim, seed, &shared);
 
     let mut faults = Faults::new(seed, Rc::clone(&shared));
     loop {
@@ -70,16 +72,30 @@ pub fn simulate(seed: u64) -> Log {
     log
 }
 
+/// Adds all hosts except supervisors.
+pub fn populate(sim: &mut Sim<'_>, seed: u64, shared: &Rc<SharedState>) {
+    sim.host(REGISTRY, registry::run);
+    for host in RUNNERS {
+        let shared = Rc::clone(shared);
+        sim.host(host, move || runner::run(host, seed, Rc::clone(&shared)));
+    }
+    for host in CLIENTS {
+        sim.client(host, client::run(host, seed, Rc::clone(shared)));
+    }
+    sim.client(WATCHER, watcher::run(seed, Rc::clone(shared)));
+    sim.client(CONDUCTOR, conductor::run(seed, Rc::clone(shared)));
+}
+
 /// The network of a seed: how slow it is, and how often a link breaks by itself.
-fn network<'s>(seed: u64) -> Sim<'s> {
+pub fn network<'s>(seed: u64, longest: Duration, tick: Duration) -> Sim<'s> {
     let mut rng = Rng::new(seed, "network");
     let slowest = rng.millis(10..=60);
     let fail_rate = rng.pick(&[0.0, 0.001, 0.004]);
     Builder::new()
         .rng_seed(seed)
         .epoch(SystemTime::UNIX_EPOCH + BEGINNING)
-        .simulation_duration(LONGEST)
-        .tick_duration(TICK)
+        .simulation_duration(longest)
+        .tick_duration(tick)
         .min_message_latency(Duration::from_millis(1))
         .max_message_latency(slowest)
         .fail_rate(fail_rate)

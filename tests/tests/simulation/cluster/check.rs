@@ -1,0 +1,129 @@
+//! What the log of several supervisors must agree with, in addition to that of one.
+
+use std::collections::BTreeMap;
+
+use super::reader::Read;
+use crate::{
+    log::Log,
+    shared::{Acknowledged, Promise, SharedState},
+};
+
+/// The reasons that the log gives for the loss of a program.
+const LOSSES: [&str; 2] = ["came back without the agent", "was lost: its lease ran out"];
+
+/// Checks the order of epochs, writes and reads, and the fate of all programs.
+pub fn check(log: &Log, shared: &SharedState, reads: &[Read]) {
+    epochs_do_not_interleave(log, shared);
+    let sequences = sequences(log);
+    let promises = shared.promises.borrow();
+    let writes = promises.iter().filter_map(|write| Write::of(write, &sequences));
+    let writes: Vec<Write<'_>> = writes.collect();
+    writes_keep_their_order(&writes);
+    reads_are_not_stale(&writes, reads);
+    programs_are_not_lost(log, shared);
+}
+
+/// Every owner appends after the last record of its predecessor, and the predecessor appends nothing more.
+fn epochs_do_not_interleave(log: &Log, shared: &SharedState) {
+    let epochs = shared.store.epochs(log.session);
+    assert_eq!(epochs.len(), log.records.len(), "the log has a gap");
+    for pair in epochs.windows(2) {
+        let [(_, before), (sequence, after)] = pair else {
+            continue;
+        };
+        assert!(
+            before <= after,
+            "record {sequence} of epoch {after} follows one of epoch {before}"
+        );
+    }
+}
+
+/// The sequence of the first event of each request.
+fn sequences(log: &Log) -> BTreeMap<&str, u64> {
+    let mut sequences = BTreeMap::new();
+    for recorded in &log.records {
+        if let Some(request_id) = recorded.metadata.request_id.as_deref() {
+            sequences.entry(request_id).or_insert(recorded.sequence.get());
+        }
+    }
+    sequences
+}
+
+/// A write that was acknowledged.
+struct Write<'s> {
+    request_id: &'s str,
+    sequence: u64,
+    began: u64,
+    answered: u64,
+}
+
+impl<'s> Write<'s> {
+    /// `None` if the log does not have it: its effect was there before.
+    fn of(write: &'s Acknowledged, sequences: &BTreeMap<&str, u64>) -> Option<Self> {
+        let request_id = match &write.promise {
+            Promise::Spawned { request_id, .. }
+            | Promise::InputQueued { request_id, .. }
+            | Promise::Noted { request_id, .. }
+            | Promise::Closing { request_id, .. } => request_id,
+        };
+        Some(Self {
+            request_id,
+            sequence: *sequences.get(request_id.as_str())?,
+            began: write.began,
+            answered: write.answered,
+        })
+    }
+}
+
+/// A write that began after another one was acknowledged comes after it.
+fn writes_keep_their_order(writes: &[Write<'_>]) {
+    for earlier in writes {
+        for later in writes.iter().filter(|later| later.began > earlier.answered) {
+            assert!(
+                later.sequence > earlier.sequence,
+                "\"{}\" at {} is before \"{}\" at {}",
+                later.request_id,
+                later.sequence,
+                earlier.request_id,
+                earlier.sequence
+            );
+        }
+    }
+}
+
+/// A read shows every write that was acknowledged before it began.
+fn reads_are_not_stale(writes: &[Write<'_>], reads: &[Read]) {
+    for read in reads {
+        let before = writes.iter().filter(|write| write.answered < read.began);
+        if let Some(last) = before.max_by_key(|write| write.sequence) {
+            assert!(
+                read.sequence >= last.sequence,
+                "a read shows {}, not \"{}\" at {}",
+                read.sequence,
+                last.request_id,
+                last.sequence
+            );
+        }
+    }
+}
+
+/// The log calls no program lost that its runner has.
+fn programs_are_not_lost(log: &Log, shared: &SharedState) {
+    let programs = shared.programs.borrow();
+    let states = log.states();
+    // The state before an event tells the attempt that it ends.
+    for (before, recorded) in states.zip(log.records.iter().skip(1)) {
+        let shown = format!("{:?}", recorded.event);
+        let (Some(thread), true) = (recorded.event.thread(), LOSSES.iter().any(|loss| shown.contains(loss))) else {
+            continue;
+        };
+        let Some(attempt) = before.thread(thread) else { continue };
+        let program = programs.get(&(thread.to_string(), attempt.generation.get()));
+        let is_gone = program.is_none_or(|program| program.ended.is_some_and(|head| head < recorded.sequence.get()));
+        assert!(
+            is_gone,
+            "{program:?} of {thread} runs, and record {} says: {shown}",
+            recorded.sequence
+        );
+    }
+}
