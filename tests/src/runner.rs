@@ -9,10 +9,11 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use troupe_proto::supervisor::v1::{
-    AttachRequest, AttachResponse, HeldThread, InterruptTurn, RunnerHeartbeat, RunnerHello, RunnerKind, RunnerReport, RunnerWelcome,
-    RunningInput, ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadStoppedReport, TranscriptBatch,
-    TranscriptEntry, Turn, TurnEndedReport, TurnOutcome, TurnStartedReport, attach_request::Message as ToSupervisor,
-    attach_response::Message as FromSupervisor, deliver_input::Delivery, runner_report::Kind,
+    AttachRequest, AttachResponse, HeldThread, InterruptTurn, RunnerHeartbeat, RunnerHello, RunnerKind, RunnerReport,
+    RunnerWelcome, RunningInput, ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadStoppedReport,
+    TranscriptBatch, TranscriptEntry, Turn, TurnEndedReport, TurnOutcome, TurnStartedReport,
+    attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor, deliver_input::Delivery,
+    runner_report::Kind,
 };
 
 use crate::{
@@ -153,7 +154,10 @@ impl Runner {
 
     /// Sends a heartbeat, unless the stream has ended.
     pub async fn beat(&self) {
-        let _ = self.outgoing.send(request(ToSupervisor::Heartbeat(RunnerHeartbeat {}))).await;
+        let _ = self
+            .outgoing
+            .send(request(ToSupervisor::Heartbeat(RunnerHeartbeat {})))
+            .await;
     }
 
     /// Sends a message of an unknown kind.

@@ -136,7 +136,7 @@ async fn serve(store: Arc<dyn EventStore>, keys: &Path, upkeep: UpkeepLimits) ->
     let surroundings = Surroundings {
         store,
         registry,
-        peers: PeerConnector::new(ClientFiles::default()),
+        peers: PeerConnector::new(ClientFiles::default(), None),
         clock,
     };
     let supervisor = Supervisor::over(surroundings, config).await.unwrap();

@@ -115,7 +115,7 @@ pub fn simulate(seed: u64, has_fence: bool) -> History {
                 cluster: ClusterSettings {
                     name: Some(host.to_owned()),
                     address: Some(net::url(host)),
-                    authorities: None,
+                    ..ClusterSettings::default()
                 },
             };
             async move {
