@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use prost_types::{Struct, Value, value::Kind};
@@ -37,6 +37,8 @@ pub(crate) struct Cards {
     /// Host and port, for gRPC.
     grpc_address: String,
     templates: Mutex<HashMap<String, (Instant, Option<Template>)>>,
+    /// The tag of each card, and when it was first seen.
+    seen: Mutex<HashMap<String, (String, SystemTime)>>,
 }
 
 impl Cards {
@@ -55,6 +57,19 @@ impl Cards {
             public_url,
             grpc_address,
             templates: Mutex::default(),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// Returns when the card of an agent had this tag for the first time since the start of the service.
+    pub(crate) fn first_seen(&self, agent: &str, tag: &str, now: SystemTime) -> SystemTime {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match seen.get(agent) {
+            Some((known, since)) if known == tag => *since,
+            _ => {
+                seen.insert(agent.to_owned(), (tag.to_owned(), now));
+                now
+            }
         }
     }
 

@@ -6,7 +6,12 @@
 //! | `POST /`, `POST /a2a/ID` | JSON-RPC |
 //! | `/message:send`, `/a2a/ID/message:send`, ... | HTTP+JSON |
 
-use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use axum::{
     body::{Body, to_bytes},
@@ -18,7 +23,7 @@ use futures::{Stream, StreamExt as _, stream};
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode,
     header::{
-        ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, ORIGIN, WWW_AUTHENTICATE,
+        ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LAST_MODIFIED, ORIGIN, WWW_AUTHENTICATE,
         X_CONTENT_TYPE_OPTIONS,
     },
 };
@@ -32,8 +37,9 @@ use crate::{
     grpc::{AFTER_HEADER, VERSION_HEADER, check_version, parse_after},
     json,
     pb::{
-        CancelTaskRequest, GetTaskRequest, ListTaskPushNotificationConfigsResponse, ListTasksRequest, ListTasksResponse,
-        SendMessageRequest, StreamResponse, TaskPushNotificationConfig,
+        CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest, GetTaskRequest,
+        ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse, ListTasksRequest,
+        ListTasksResponse, SendMessageRequest, StreamResponse, SubscribeToTaskRequest, TaskPushNotificationConfig,
     },
     render::SEQUENCE_EXTENSION,
 };
@@ -171,14 +177,17 @@ impl Exchange {
         let is_known = self
             .header(IF_NONE_MATCH.as_str())
             .is_some_and(|known| known.split(',').any(|known| known.trim() == tag || known.trim() == "*"));
+        let since = self.gateway.cards.first_seen(&agent.id, &tag, SystemTime::now());
         let mut response = match is_known {
             true => status_only(StatusCode::NOT_MODIFIED),
             false => json_response(StatusCode::OK, JSON, text),
         };
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(CARD_CACHE));
-        if let Ok(tag) = HeaderValue::try_from(tag) {
-            headers.insert(ETAG, tag);
+        for (name, text) in [(ETAG, tag), (LAST_MODIFIED, httpdate::fmt_http_date(since))] {
+            if let Ok(value) = HeaderValue::try_from(text) {
+                headers.insert(name, value);
+            }
         }
         response
     }
@@ -261,9 +270,8 @@ impl Exchange {
             "DeleteTaskPushNotificationConfig",
             "GetExtendedAgentCard",
         ];
-        let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (task, id) = (text("taskId"), text("id"));
-        let call = self.admit(&text("tenant"))?;
+        let tenant = params.get("tenant").and_then(Value::as_str).unwrap_or_default();
+        let call = self.admit(tenant)?;
         if !METHODS.contains(&method) {
             return Err(Error::new(Kind::MethodNotFound, format!("unknown method {:?}", cut(method))));
         }
@@ -277,12 +285,22 @@ impl Exchange {
             "GetTask" => value(&gateway.get(&call, json::parse(params)?).await?),
             "ListTasks" => tasks(&gateway.list(&call, json::parse(params)?).await?),
             "CancelTask" => value(&gateway.cancel(&call, json::parse(params)?).await?),
-            "SubscribeToTask" => Ok(Answer::Stream(gateway.subscribe(call, &id).await?)),
+            "SubscribeToTask" => {
+                let request: SubscribeToTaskRequest = json::parse(params)?;
+                Ok(Answer::Stream(gateway.subscribe(call, &request.id).await?))
+            }
             "CreateTaskPushNotificationConfig" => value(&gateway.create_push(&call, json::parse(params)?).await?),
-            "GetTaskPushNotificationConfig" => value(&gateway.get_push(&call, &task, &id).await?),
-            "ListTaskPushNotificationConfigs" => configs(gateway.list_push(&call, &task).await?),
+            "GetTaskPushNotificationConfig" => {
+                let request: GetTaskPushNotificationConfigRequest = json::parse(params)?;
+                value(&gateway.get_push(&call, &request.task_id, &request.id).await?)
+            }
+            "ListTaskPushNotificationConfigs" => {
+                let request: ListTaskPushNotificationConfigsRequest = json::parse(params)?;
+                configs(gateway.list_push(&call, &request.task_id).await?)
+            }
             "DeleteTaskPushNotificationConfig" => {
-                gateway.delete_push(&call, &task, &id).await?;
+                let request: DeleteTaskPushNotificationConfigRequest = json::parse(params)?;
+                gateway.delete_push(&call, &request.task_id, &request.id).await?;
                 Ok(Answer::Value(json!({})))
             }
             _ => value(&gateway.extended_card(&call).await),
