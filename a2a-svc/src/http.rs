@@ -40,6 +40,7 @@ use crate::{
         CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest, GetTaskRequest,
         ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse, ListTasksRequest,
         ListTasksResponse, SendMessageRequest, StreamResponse, SubscribeToTaskRequest, TaskPushNotificationConfig,
+        TaskState,
     },
     render::SEQUENCE_EXTENSION,
 };
@@ -283,7 +284,7 @@ impl Exchange {
                 Ok(Answer::Stream(gateway.send_streaming(call, request).await?))
             }
             "GetTask" => value(&gateway.get(&call, json::parse(params)?).await?),
-            "ListTasks" => tasks(&gateway.list(&call, json::parse(params)?).await?),
+            "ListTasks" => tasks(&gateway.list(&call, list_request(params)?).await?),
             "CancelTask" => value(&gateway.cancel(&call, json::parse(params)?).await?),
             "SubscribeToTask" => {
                 let request: SubscribeToTaskRequest = json::parse(params)?;
@@ -348,7 +349,7 @@ impl Exchange {
                 Ok(Answer::Stream(gateway.send_streaming(call, request).await?))
             }
             ("GET", ["tasks"]) => {
-                let request: ListTasksRequest = json::parse(typed(
+                let request = list_request(typed(
                     &query,
                     &[
                         ("contextId", Type::Text),
@@ -422,6 +423,16 @@ fn method_not_allowed() -> Error {
 
 fn value<M: prost::Name>(message: &M) -> Result<Answer> {
     Ok(Answer::Value(json::to_value(message)?))
+}
+
+/// Parses a request for tasks. An unknown state would otherwise list all tasks.
+fn list_request(params: Value) -> Result<ListTasksRequest> {
+    if let Some(Value::String(state)) = params.get("status")
+        && TaskState::from_str_name(state).is_none()
+    {
+        return Err(Error::invalid_params("status", format!("unknown task state {:?}", cut(state))));
+    }
+    json::parse(params)
 }
 
 /// Returns a list of tasks, all of whose fields are required.

@@ -730,6 +730,7 @@ async fn invalid_requests_have_clear_errors() {
         (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}"#, -32001),
         (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"tenant": "explorer", "id": "x"}}"#, -32602),
         (r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"pageSize": 0}}"#, -32602),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"status": "DONE"}}"#, -32602),
         (r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"pageToken": "x"}}"#, -32602),
     ] {
         let answer = port.raw_json_rpc(body).await;
