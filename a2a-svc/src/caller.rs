@@ -18,6 +18,7 @@ pub(crate) struct Caller {
     config: CallerConfig,
     rate: Mutex<Bucket>,
     calls: Arc<Semaphore>,
+    creating: tokio::sync::Mutex<()>,
 }
 
 /// A token bucket that holds the requests of one minute.
@@ -35,6 +36,7 @@ impl Caller {
                 filled: Instant::now(),
             }),
             calls: Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))),
+            creating: tokio::sync::Mutex::default(),
             config,
         }
     }
@@ -45,6 +47,11 @@ impl Caller {
 
     pub(crate) const fn limits(&self) -> &CallerLimits {
         &self.config.limits
+    }
+
+    /// Held while a context of the caller is created.
+    pub(crate) const fn creating(&self) -> &tokio::sync::Mutex<()> {
+        &self.creating
     }
 
     pub(crate) fn is_anonymous(&self) -> bool {
@@ -92,7 +99,12 @@ pub(crate) struct Callers(Vec<Arc<Caller>>);
 
 impl Callers {
     pub(crate) fn new(configs: Vec<CallerConfig>) -> Self {
-        Self(configs.into_iter().map(|config| Arc::new(Caller::new(config))).collect())
+        Self(
+            configs
+                .into_iter()
+                .map(|config| Arc::new(Caller::new(config)))
+                .collect(),
+        )
     }
 
     /// Returns the caller of a request with this `authorization` header.
@@ -114,7 +126,11 @@ impl Callers {
         let mut found = None;
         // Compares all tokens, so that the time does not reveal which one matches.
         for caller in &self.0 {
-            let matches = caller.config.tokens.as_ref().is_some_and(|tokens| tokens.matches(token));
+            let matches = caller
+                .config
+                .tokens
+                .as_ref()
+                .is_some_and(|tokens| tokens.matches(token));
             if matches {
                 found = Some(Arc::clone(caller));
             }
@@ -155,16 +171,33 @@ mod tests {
 
     #[test]
     fn only_valid_tokens_identify_a_caller() {
-        let callers = Callers::new(vec![caller("a", Some("aaaaaaaaaaaaaaaa")), caller("b", Some("bbbbbbbbbbbbbbbb"))]);
+        let callers = Callers::new(vec![
+            caller("a", Some("aaaaaaaaaaaaaaaa")),
+            caller("b", Some("bbbbbbbbbbbbbbbb")),
+        ]);
         assert_eq!(callers.identify(Some("Bearer bbbbbbbbbbbbbbbb")).unwrap().name(), "b");
         assert_eq!(callers.identify(Some("bearer aaaaaaaaaaaaaaaa")).unwrap().name(), "a");
         let long = format!("Bearer {}", "x".repeat(600));
-        for header in [None, Some(""), Some("Bearer"), Some("Bearer x"), Some("Basic aaaaaaaaaaaaaaaa"), Some(&long)] {
-            assert_eq!(callers.identify(header).err().unwrap().kind, Kind::Unauthenticated, "{header:?}");
+        for header in [
+            None,
+            Some(""),
+            Some("Bearer"),
+            Some("Bearer x"),
+            Some("Basic aaaaaaaaaaaaaaaa"),
+            Some(&long),
+        ] {
+            assert_eq!(
+                callers.identify(header).err().unwrap().kind,
+                Kind::Unauthenticated,
+                "{header:?}"
+            );
         }
         let open = Callers::new(vec![caller("anonymous", None)]);
         assert!(open.identify(None).unwrap().is_anonymous());
-        assert!(open.identify(Some("Bearer x")).is_err(), "a wrong token is never ignored");
+        assert!(
+            open.identify(Some("Bearer x")).is_err(),
+            "a wrong token is never ignored"
+        );
     }
 
     #[test]
@@ -175,7 +208,10 @@ mod tests {
         drop(caller.admit(now).unwrap());
         assert_eq!(caller.admit(now).err().unwrap().kind, Kind::RateLimited);
         let held = caller.admit(now + Duration::from_secs(31)).unwrap();
-        assert_eq!(caller.admit(now + Duration::from_secs(90)).err().unwrap().kind, Kind::Overloaded);
+        assert_eq!(
+            caller.admit(now + Duration::from_secs(90)).err().unwrap().kind,
+            Kind::Overloaded
+        );
         drop(held);
     }
 }

@@ -14,8 +14,8 @@ use crate::{
     config::{Agent, Config},
     parts::{INPUT_MODES, OUTPUT_MODES},
     pb::{
-        AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentProvider, AgentSkill, HttpAuthSecurityScheme,
-        SecurityRequirement, SecurityScheme, StringList, security_scheme::Scheme,
+        AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentProvider, AgentSkill,
+        HttpAuthSecurityScheme, SecurityRequirement, SecurityScheme, StringList, security_scheme::Scheme,
     },
     render::SEQUENCE_EXTENSION,
     upstream::{Registry, brief},
@@ -44,7 +44,9 @@ pub(crate) struct Cards {
 impl Cards {
     pub(crate) fn new(registry: Registry, public_url: String) -> Self {
         let is_https = public_url.starts_with("https://");
-        let rest = public_url.split_once("://").map_or(public_url.as_str(), |(_, rest)| rest);
+        let rest = public_url
+            .split_once("://")
+            .map_or(public_url.as_str(), |(_, rest)| rest);
         let authority = rest.split('/').next().unwrap_or_default().to_owned();
         let host_end = authority.rfind(']').unwrap_or(0);
         let has_port = authority.get(host_end..).is_some_and(|rest| rest.contains(':'));
@@ -101,6 +103,10 @@ impl Cards {
         let mut templates = self.templates.lock().unwrap_or_else(PoisonError::into_inner);
         templates.insert(agent.id.clone(), (Instant::now(), template.clone()));
         template
+    }
+
+    pub(crate) async fn has_template(&self, agent: &Agent) -> bool {
+        self.template(agent).await.is_some()
     }
 
     /// Returns the card that everybody may read. It has neither prompts nor limits.
@@ -181,7 +187,13 @@ impl Cards {
     }
 
     /// Returns the card for a caller, with its limits.
-    pub(crate) async fn extended(&self, config: &Config, agent: &Agent, callers: &Callers, caller: &Caller) -> AgentCard {
+    pub(crate) async fn extended(
+        &self,
+        config: &Config,
+        agent: &Agent,
+        callers: &Callers,
+        caller: &Caller,
+    ) -> AgentCard {
         let mut card = self.public(config, agent, callers).await;
         let template = self.template(agent).await;
         let model = match (agent.model.is_empty(), template.and_then(|template| template.model)) {
@@ -195,7 +207,10 @@ impl Cards {
         if !model.is_empty() {
             set("model", Kind::StringValue(model));
         }
-        set("requestsPerMinute", Kind::NumberValue(f64::from(limits.requests_per_minute)));
+        set(
+            "requestsPerMinute",
+            Kind::NumberValue(f64::from(limits.requests_per_minute)),
+        );
         set("maxContexts", Kind::NumberValue(f64::from(limits.max_contexts)));
         set("maxCalls", Kind::NumberValue(f64::from(limits.max_calls)));
         for (key, tokens) in [

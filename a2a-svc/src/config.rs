@@ -49,7 +49,9 @@ pub enum ConfigError {
     #[error(transparent)]
     Token(#[from] SecretError),
     /// The port would be open to other machines.
-    #[error("refusing to serve A2A without tokens on {0}: remove `anonymous` from the file, listen on 127.0.0.1, or give --insecure")]
+    #[error(
+        "refusing to serve A2A without tokens on {0}: remove `anonymous` from the file, listen on 127.0.0.1, or give --insecure"
+    )]
     Open(SocketAddr),
 }
 
@@ -244,7 +246,9 @@ const CLOSE_IDLE_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
-    text.map(|text| duration::parse(&text)).transpose().map_err(D::Error::custom)
+    text.map(|text| duration::parse(&text))
+        .transpose()
+        .map_err(D::Error::custom)
 }
 
 impl Config {
@@ -337,7 +341,10 @@ fn is_id(text: &str) -> bool {
 
 fn check(file: &File) -> Result<(), String> {
     if file.agents.is_empty() || file.agents.len() > MAX_ENTRIES {
-        return Err(format!("`agents` has {} entries; expected 1 to {MAX_ENTRIES}", file.agents.len()));
+        return Err(format!(
+            "`agents` has {} entries; expected 1 to {MAX_ENTRIES}",
+            file.agents.len()
+        ));
     }
     let mut ids = BTreeSet::new();
     for agent in &file.agents {
@@ -348,7 +355,10 @@ fn check(file: &File) -> Result<(), String> {
             ));
         }
         if !ids.insert(agent.id.as_str()) {
-            return Err(format!("the agent id {:?} is used twice; give one of the agents another `id`", agent.id));
+            return Err(format!(
+                "the agent id {:?} is used twice; give one of the agents another `id`",
+                agent.id
+            ));
         }
     }
     if let Some(default) = &file.default_agent
@@ -357,7 +367,9 @@ fn check(file: &File) -> Result<(), String> {
         return Err(format!("`default_agent` is {default:?}, which no agent has as its id"));
     }
     if file.callers.is_empty() && file.anonymous.is_none() {
-        return Err(String::from("no caller may use the agents; add `callers`, or `anonymous: {}` for calls without a token"));
+        return Err(String::from(
+            "no caller may use the agents; add `callers`, or `anonymous: {}` for calls without a token",
+        ));
     }
     if file.callers.len() > MAX_ENTRIES {
         return Err(format!("`callers` has more than {MAX_ENTRIES} entries"));
@@ -378,10 +390,14 @@ fn check(file: &File) -> Result<(), String> {
     let callers = file.callers.iter().map(|entry| (&entry.agents, &entry.limits));
     for (agents, limits) in callers.chain(anonymous) {
         if let Some(unknown) = agents.iter().flatten().find(|id| !ids.contains(id.as_str())) {
-            return Err(format!("a caller names the agent {unknown:?}, which is not in `agents`"));
+            return Err(format!(
+                "a caller names the agent {unknown:?}, which is not in `agents`"
+            ));
         }
         if limits.requests_per_minute == 0 || limits.max_contexts == 0 || limits.max_calls == 0 {
-            return Err(String::from("`requests_per_minute`, `max_contexts` and `max_calls` must be at least 1"));
+            return Err(String::from(
+                "`requests_per_minute`, `max_contexts` and `max_calls` must be at least 1",
+            ));
         }
     }
     if let Some(url) = &file.public_url {
@@ -390,7 +406,9 @@ fn check(file: &File) -> Result<(), String> {
             matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() && uri.query().is_none()
         });
         if !is_url {
-            return Err(format!("invalid `public_url` {url:?}; expected a URL like https://agents.example.com"));
+            return Err(format!(
+                "invalid `public_url` {url:?}; expected a URL like https://agents.example.com"
+            ));
         }
     }
     Ok(())
@@ -411,7 +429,8 @@ mod tests {
 
     #[test]
     fn defaults_follow_the_role() {
-        let config = load("agents: [{role: explorer}, {role: worker, id: w}]\ndefault_agent: w\nanonymous: {}\n").unwrap();
+        let config =
+            load("agents: [{role: explorer}, {role: worker, id: w}]\ndefault_agent: w\nanonymous: {}\n").unwrap();
         let ids: Vec<_> = config.agents.iter().map(|agent| agent.id.as_str()).collect();
         assert_eq!(ids, ["w", "explorer"]);
         assert_eq!(config.agents[1].name, "explorer");
@@ -429,9 +448,18 @@ mod tests {
             ("agents: [{role: a}]\nanonymous: {agents: [b]}", "\"b\""),
             ("agents: [{role: a}]\nanonymous: {limits: {max_calls: 0}}", "at least 1"),
             ("agents: [{role: a, tokens: 1}]\nanonymous: {}", "unknown field"),
-            ("agents: [{role: a}]\ncallers: [{name: anonymous, token_file: token}]", "anonymous"),
-            ("agents: [{role: a}]\ncallers: [{name: a, token_file: missing}]", "missing"),
-            ("agents: [{role: a}]\nanonymous: {}\npublic_url: example.com", "public_url"),
+            (
+                "agents: [{role: a}]\ncallers: [{name: anonymous, token_file: token}]",
+                "anonymous",
+            ),
+            (
+                "agents: [{role: a}]\ncallers: [{name: a, token_file: missing}]",
+                "missing",
+            ),
+            (
+                "agents: [{role: a}]\nanonymous: {}\npublic_url: example.com",
+                "public_url",
+            ),
             ("agents: [{role: a}]\nanonymous: {}\nretention: soon", "soon"),
         ] {
             let error = load(text).unwrap_err();

@@ -12,7 +12,7 @@ use std::{
 
 use svc_kit::outgoing::Backoff;
 use tokio::{
-    sync::watch,
+    sync::{Semaphore, watch},
     time::{sleep, timeout},
 };
 use tonic::Code;
@@ -34,12 +34,16 @@ const MAX_IDLE: usize = 2_000;
 const LINGER: Duration = Duration::from_secs(5);
 /// Maximum time until the events of a session have been read.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(20);
+/// Number of streams of a connection to the supervisor, which accepts 1,024.
+const STREAMS_PER_CONNECTION: usize = 900;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
 
 /// All contexts in memory.
 pub(crate) struct Contexts {
-    supervisor: Supervisor,
+    /// One client for each connection. A connection has a maximum number of streams.
+    supervisors: Vec<Supervisor>,
+    followers: Arc<Semaphore>,
     table: Mutex<HashMap<String, Arc<Context>>>,
     uses: AtomicU64,
 }
@@ -63,9 +67,10 @@ pub(crate) struct View {
 }
 
 impl Contexts {
-    pub(crate) fn new(supervisor: Supervisor) -> Self {
+    pub(crate) fn new(supervisors: Vec<Supervisor>) -> Self {
         Self {
-            supervisor,
+            followers: Arc::new(Semaphore::new(supervisors.len() * STREAMS_PER_CONNECTION)),
+            supervisors,
             table: Mutex::default(),
             uses: AtomicU64::new(0),
         }
@@ -106,14 +111,19 @@ impl Contexts {
         if reader.fold().sequence >= sequence && !reader.view.borrow().is_gone {
             return Ok(reader);
         }
-        self.follow(&context);
+        self.follow(&context)?;
         let reached = reader
             .view
             .wait_for(|view| view.fold.sequence >= sequence || view.is_gone);
         match timeout(CATCH_UP_WITHIN, reached).await {
             Ok(Ok(view)) if !view.is_gone => {}
             Ok(_) => return Err(Error::new(Kind::TaskNotFound, "the context was deleted")),
-            Err(_) => return Err(Error::new(Kind::Unavailable, "the supervisor does not answer; try again")),
+            Err(_) => {
+                return Err(Error::new(
+                    Kind::Unavailable,
+                    "the supervisor does not answer; try again",
+                ));
+            }
         }
         Ok(reader)
     }
@@ -127,16 +137,26 @@ impl Contexts {
         let context = self.context(session);
         let reader = self.read(session, sequence).await?;
         // After the subscription, so that the follower sees the reader.
-        self.follow(&context);
+        self.follow(&context)?;
         Ok(reader)
     }
 
-    fn follow(&self, context: &Arc<Context>) {
+    fn follow(&self, context: &Arc<Context>) -> Result<()> {
         let mut is_followed = context.is_followed.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*is_followed {
-            *is_followed = true;
-            tokio::spawn(follow(self.supervisor.clone(), Arc::clone(context)));
+        if *is_followed {
+            return Ok(());
         }
+        let full = || Error::new(Kind::Overloaded, "too many tasks are watched; try again later");
+        let permit = Arc::clone(&self.followers).try_acquire_owned().map_err(|_| full())?;
+        let place = self.followers.available_permits() % self.supervisors.len().max(1);
+        let supervisor = self.supervisors.get(place).cloned().ok_or_else(full)?;
+        *is_followed = true;
+        let context = Arc::clone(context);
+        tokio::spawn(async move {
+            follow(supervisor, context).await;
+            drop(permit);
+        });
+        Ok(())
     }
 }
 
@@ -248,7 +268,9 @@ async fn stream(supervisor: &Supervisor, context: &Context) -> std::result::Resu
             // Tasks before the oldest position were compacted, and are not found any more. A log that is shorter than
             // the position is another one, such as one from a backup.
             let is_compacted = fault::reason_of(&status) == Some(Reason::HistoryCompacted);
-            let oldest = fault::metadata_of(&status).get("oldest").and_then(|text| text.parse().ok());
+            let oldest = fault::metadata_of(&status)
+                .get("oldest")
+                .and_then(|text| text.parse().ok());
             let resume = oldest.filter(|_| is_compacted).unwrap_or(0);
             context.state.send_modify(|view| {
                 let mut fold = Fold::new(&context.root);
@@ -267,7 +289,9 @@ async fn stream(supervisor: &Supervisor, context: &Context) -> std::result::Resu
         .into_inner();
     while let Some(response) = messages.message().await.map_err(broken)? {
         match response.message {
-            Some(Message::Event(event)) => context.state.send_modify(|view| Arc::make_mut(&mut view.fold).apply(&event)),
+            Some(Message::Event(event)) => context
+                .state
+                .send_modify(|view| Arc::make_mut(&mut view.fold).apply(&event)),
             Some(Message::Bookmark(_)) => {
                 let sequence = response.sequence;
                 context.state.send_if_modified(|view| {

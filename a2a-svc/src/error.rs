@@ -95,10 +95,34 @@ impl Kind {
                 Code::FailedPrecondition,
                 StatusCode::BAD_REQUEST,
             ),
-            K::InvalidParams => Codes("INVALID_ARGUMENT", false, -32602, Code::InvalidArgument, StatusCode::BAD_REQUEST),
-            K::Parse => Codes("PARSE_ERROR", false, -32700, Code::InvalidArgument, StatusCode::BAD_REQUEST),
-            K::InvalidRequest => Codes("INVALID_REQUEST", false, -32600, Code::InvalidArgument, StatusCode::BAD_REQUEST),
-            K::MethodNotFound => Codes("METHOD_NOT_FOUND", false, -32601, Code::Unimplemented, StatusCode::NOT_FOUND),
+            K::InvalidParams => Codes(
+                "INVALID_ARGUMENT",
+                false,
+                -32602,
+                Code::InvalidArgument,
+                StatusCode::BAD_REQUEST,
+            ),
+            K::Parse => Codes(
+                "PARSE_ERROR",
+                false,
+                -32700,
+                Code::InvalidArgument,
+                StatusCode::BAD_REQUEST,
+            ),
+            K::InvalidRequest => Codes(
+                "INVALID_REQUEST",
+                false,
+                -32600,
+                Code::InvalidArgument,
+                StatusCode::BAD_REQUEST,
+            ),
+            K::MethodNotFound => Codes(
+                "METHOD_NOT_FOUND",
+                false,
+                -32601,
+                Code::Unimplemented,
+                StatusCode::NOT_FOUND,
+            ),
             K::NotFound => Codes("NOT_FOUND", false, -32000, Code::NotFound, StatusCode::NOT_FOUND),
             K::Unauthenticated => Codes(
                 "UNAUTHENTICATED",
@@ -142,8 +166,20 @@ impl Kind {
                 Code::InvalidArgument,
                 StatusCode::PAYLOAD_TOO_LARGE,
             ),
-            K::Unavailable => Codes("UNAVAILABLE", false, -32000, Code::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
-            K::Internal => Codes("INTERNAL", false, -32603, Code::Internal, StatusCode::INTERNAL_SERVER_ERROR),
+            K::Unavailable => Codes(
+                "UNAVAILABLE",
+                false,
+                -32000,
+                Code::Unavailable,
+                StatusCode::SERVICE_UNAVAILABLE,
+            ),
+            K::Internal => Codes(
+                "INTERNAL",
+                false,
+                -32603,
+                Code::Internal,
+                StatusCode::INTERNAL_SERVER_ERROR,
+            ),
         }
     }
 }
@@ -252,9 +288,10 @@ impl Error {
             (Code::NotFound, Some("SESSION_NOT_FOUND" | "THREAD_NOT_FOUND")) => Kind::TaskNotFound,
             (Code::InvalidArgument, Some("INVALID_INPUT" | "INVALID_ARGUMENT" | "REQUEST_ID_REUSED"))
             | (Code::AlreadyExists, _) => Kind::InvalidParams,
-            (Code::FailedPrecondition, Some("THREAD_CLOSED" | "THREAD_CLOSING" | "SESSION_PAUSED" | "ILLEGAL_TRANSITION")) => {
-                Kind::UnsupportedOperation
-            }
+            (
+                Code::FailedPrecondition,
+                Some("THREAD_CLOSED" | "THREAD_CLOSING" | "SESSION_PAUSED" | "ILLEGAL_TRANSITION"),
+            ) => Kind::UnsupportedOperation,
             (Code::ResourceExhausted, _) => Kind::Overloaded,
             (Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled, _) => Kind::Unavailable,
             _ => Kind::Internal,

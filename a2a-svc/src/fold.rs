@@ -139,7 +139,10 @@ impl Task {
 
     /// Returns the outputs up to this place in the log.
     pub(crate) fn outputs_at(&self, sequence: u64) -> impl Iterator<Item = &Output> {
-        let updates = self.updates.iter().take_while(move |update| update.sequence <= sequence);
+        let updates = self
+            .updates
+            .iter()
+            .take_while(move |update| update.sequence <= sequence);
         updates.filter_map(|update| match &update.change {
             Change::Output(output) => Some(output),
             Change::State(..) => None,
@@ -251,11 +254,7 @@ impl Fold {
             }
             Kind::SessionClosed(_) => self.end(at, TaskState::Canceled, Some(Text::short("the context was closed"))),
             _ if event.thread_id != self.root => {}
-            Kind::ThreadSpawned(spawned) => {
-                if spawned.input.is_some() {
-                    self.input(at, 1, spawned.input.clone());
-                }
-            }
+            Kind::ThreadSpawned(spawned) if spawned.input.is_some() => self.input(at, 1, spawned.input.clone()),
             Kind::InputQueued(queued) => self.input(at, queued.number, queued.input.clone()),
             Kind::InputDelivered(delivered) => {
                 self.pending.remove(&delivered.number);
@@ -278,11 +277,9 @@ impl Fold {
                     });
                 }
             }
-            Kind::TurnStarted(started) => {
-                if self.is_of_open_task(started.turn) {
-                    self.set(at, TaskState::Working, None);
-                    self.show_approvals(at);
-                }
+            Kind::TurnStarted(started) if self.is_of_open_task(started.turn) => {
+                self.set(at, TaskState::Working, None);
+                self.show_approvals(at);
             }
             Kind::ConditionChanged(changed) => match changed.kind() {
                 ConditionKind::AwaitingInput => self.question = changed.active.then(|| changed.reason.clone()),
@@ -290,11 +287,9 @@ impl Fold {
                 _ => {}
             },
             Kind::TurnEnded(ended) => self.turn_ended(at, ended),
-            Kind::ArtifactRecorded(artifact) => {
-                // Prompts are the operator's.
-                if artifact.kind != "prompt" && self.is_of_open_task(artifact.turn) {
-                    self.push(at, Change::Output(Output::Recorded(Box::new(artifact.clone()))));
-                }
+            // Prompts are the operator's.
+            Kind::ArtifactRecorded(artifact) if artifact.kind != "prompt" && self.is_of_open_task(artifact.turn) => {
+                self.push(at, Change::Output(Output::Recorded(Box::new(artifact.clone()))));
             }
             Kind::NoteSet(note) => {
                 let open = self.open.filter(|number| note.thread_note == cancel_note(*number));
@@ -545,7 +540,9 @@ mod tests {
         assert_eq!(log.state(1), TaskState::Completed);
         let task = log.fold.task(1).unwrap();
         assert_eq!(task.outputs_at(u64::MAX).count(), 1);
-        let [.., output, state] = task.updates.as_slice() else { panic!() };
+        let [.., output, state] = task.updates.as_slice() else {
+            panic!()
+        };
         assert_eq!((output.resume, state.resume), (state.sequence - 1, state.sequence));
         log.input(2);
         log.start(2, &[2]);
@@ -616,7 +613,10 @@ mod tests {
         assert_eq!(log.state(1), TaskState::Canceled);
         log.input(2);
         log.end(1, TurnOutcome::Interrupted);
-        assert_eq!((log.state(1), log.state(2)), (TaskState::Canceled, TaskState::Submitted));
+        assert_eq!(
+            (log.state(1), log.state(2)),
+            (TaskState::Canceled, TaskState::Submitted)
+        );
     }
 
     #[test]

@@ -64,13 +64,20 @@ const MAX_PAGE: i32 = 100;
 /// A stream of responses.
 pub(crate) type Responses = ReceiverStream<Result<StreamResponse>>;
 
+/// An authenticated caller with a counted call.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    caller: Arc<Caller>,
+    permit: Arc<OwnedSemaphorePermit>,
+}
+
 /// A call by an authenticated caller.
 pub(crate) struct Call {
     pub(crate) caller: Arc<Caller>,
     pub(crate) agent: Arc<Agent>,
     /// Where a subscription continues.
     pub(crate) after: Option<u64>,
-    pub(crate) _permit: OwnedSemaphorePermit,
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 /// Executes the operations.
@@ -92,6 +99,8 @@ pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) cards: Cards,
     pub(crate) supervisor: Supervisor,
+    /// Clients for streams, each with its own connection.
+    pub(crate) streams: Vec<Supervisor>,
     pub(crate) push_directory: PathBuf,
     pub(crate) draining: CancellationToken,
 }
@@ -135,7 +144,7 @@ struct Sent {
 
 impl Gateway {
     pub(crate) fn new(parts: Parts) -> std::result::Result<Arc<Self>, crate::push::PushError> {
-        let contexts = Arc::new(Contexts::new(parts.supervisor.clone()));
+        let contexts = Arc::new(Contexts::new(parts.streams));
         let push = Push::open(
             &parts.push_directory,
             parts.supervisor.clone(),
@@ -173,14 +182,24 @@ impl Gateway {
         }
     }
 
-    /// Authenticates a call to an agent and counts it.
+    /// Authenticates a caller and counts the call. Comes before the body of a request is read.
     ///
     /// # Errors
     ///
-    /// The token, the agent or the rate is not valid.
-    pub(crate) fn admit(&self, authorization: Option<&str>, tenant: &str, after: Option<u64>) -> Result<Call> {
+    /// The token is not valid, or the caller exceeds its rate.
+    pub(crate) fn enter(&self, authorization: Option<&str>) -> Result<Entry> {
         let caller = self.callers.identify(authorization)?;
-        let permit = caller.admit(Instant::now())?;
+        let permit = Arc::new(caller.admit(Instant::now())?);
+        Ok(Entry { caller, permit })
+    }
+
+    /// Returns a call to an agent. With a position, a subscription continues after it.
+    ///
+    /// # Errors
+    ///
+    /// The caller may not use the agent.
+    pub(crate) fn admit(&self, entry: Entry, tenant: &str, after: Option<u64>) -> Result<Call> {
+        let Entry { caller, permit } = entry;
         let agent = self.agent(tenant).filter(|agent| caller.may_use(&agent.id));
         let agent = agent.ok_or_else(|| {
             Error::new(
@@ -248,11 +267,18 @@ impl Gateway {
             }
         }
         let extent = Extent {
-            sequence: if configuration.return_immediately { sequence.max(fold.sequence) } else { u64::MAX },
+            sequence: if configuration.return_immediately {
+                sequence.max(fold.sequence)
+            } else {
+                u64::MAX
+            },
             history,
             ..Extent::default()
         };
-        let task = self.renderer(call, &session).task(task_in(&fold, number)?, extent).await?;
+        let task = self
+            .renderer(call, &session)
+            .task(task_in(&fold, number)?, extent)
+            .await?;
         Ok(SendMessageResponse {
             payload: Some(send_message_response::Payload::Task(task)),
         })
@@ -442,7 +468,11 @@ impl Gateway {
         if !message.context_id.is_empty() && message.context_id != task.context {
             return Err(Error::invalid_params(
                 "message.contextId",
-                format!("the task is in the context {}, not in {:?}", task.context, cut(&message.context_id)),
+                format!(
+                    "the task is in the context {}, not in {:?}",
+                    task.context,
+                    cut(&message.context_id)
+                ),
             ));
         }
         let fold = reader.fold();
@@ -455,7 +485,8 @@ impl Gateway {
             .with("taskId", &message.task_id));
         }
         self.check_budget(call).await?;
-        self.input(call, session, items, key, state != TaskState::InputRequired).await
+        self.input(call, session, items, key, state != TaskState::InputRequired)
+            .await
     }
 
     /// Begins a task in a context.
@@ -491,7 +522,9 @@ impl Gateway {
             let id = format!("{}-{}", session.session_id, open.number);
             return Err(Error::new(
                 Kind::UnsupportedOperation,
-                format!("the task {id} of this context has not ended; send the message with its taskId, or cancel it first"),
+                format!(
+                    "the task {id} of this context has not ended; send the message with its taskId, or cancel it first"
+                ),
             )
             .with("taskId", id));
         }
@@ -518,7 +551,12 @@ impl Gateway {
             ..SendInputRequest::default()
         };
         let response = self.supervisor.clone().send_input(brief(request)).await?.into_inner();
-        tracing::info!(caller = call.caller.name(), agent = call.agent.id, session = session.session_id, "message");
+        tracing::info!(
+            caller = call.caller.name(),
+            agent = call.agent.id,
+            session = session.session_id,
+            "message"
+        );
         let sequence = response.thread.map(|thread| thread.sequence).unwrap_or_default();
         let reader = self.contexts.watch(&session, sequence).await?;
         let fold = reader.fold();
@@ -536,6 +574,8 @@ impl Gateway {
 
     /// Creates a context and its first task.
     async fn begin_context(&self, call: &Call, items: Vec<InputItem>, key: Option<String>) -> Result<Sent> {
+        // One at a time, so that the number of contexts is exact.
+        let _creating = call.caller.creating().lock().await;
         let spent = self.check_budget(call).await?;
         let (agent, limits) = (&call.agent, call.caller.limits());
         if spent.open_contexts >= limits.max_contexts {
@@ -592,10 +632,25 @@ impl Gateway {
                 .and_then(|timeout| prost_types::Duration::try_from(timeout).ok()),
             ..CreateSessionRequest::default()
         };
-        let response = self.supervisor.clone().create_session(brief(request)).await?.into_inner();
-        let session = response.session.ok_or_else(|| Error::internal("the supervisor returned no session"))?;
-        tracing::info!(caller = call.caller.name(), agent = agent.id, session = session.session_id, "context");
-        self.usage.lock().unwrap_or_else(PoisonError::into_inner).remove(call.caller.name());
+        let response = self
+            .supervisor
+            .clone()
+            .create_session(brief(request))
+            .await?
+            .into_inner();
+        let session = response
+            .session
+            .ok_or_else(|| Error::internal("the supervisor returned no session"))?;
+        tracing::info!(
+            caller = call.caller.name(),
+            agent = agent.id,
+            session = session.session_id,
+            "context"
+        );
+        self.usage
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(call.caller.name());
         let reader = self.contexts.watch(&session, session.sequence).await?;
         let fold = reader.fold();
         let sequence = task_in(&fold, 1)?.began;
@@ -625,7 +680,10 @@ impl Gateway {
                 let mut spent = Spent::default();
                 for session in self.sessions(&labels, usize::MAX).await? {
                     let usage = session.roll_up.and_then(|roll_up| roll_up.usage).unwrap_or_default();
-                    spent.tokens = spent.tokens.saturating_add(usage.input_tokens).saturating_add(usage.output_tokens);
+                    spent.tokens = spent
+                        .tokens
+                        .saturating_add(usage.input_tokens)
+                        .saturating_add(usage.output_tokens);
                     spent.open_contexts += u32::from(!session.closed);
                 }
                 let mut usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
@@ -648,12 +706,20 @@ impl Gateway {
         let mut found = Vec::new();
         let mut request = ListSessionsRequest {
             page_size: 1_000,
-            labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            labels: labels
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
             include_closed: true,
             ..ListSessionsRequest::default()
         };
         loop {
-            let page = self.supervisor.clone().list_sessions(brief(request.clone())).await?.into_inner();
+            let page = self
+                .supervisor
+                .clone()
+                .list_sessions(brief(request.clone()))
+                .await?
+                .into_inner();
             found.extend(page.sessions);
             if page.next_page_token.is_empty() || found.len() >= most {
                 found.truncate(most);
@@ -679,14 +745,19 @@ impl Gateway {
             ..Extent::default()
         };
         let fold = reader.fold();
-        self.renderer(call, &session).task(task_in(&fold, task.number)?, extent).await
+        self.renderer(call, &session)
+            .task(task_in(&fold, task.number)?, extent)
+            .await
     }
 
     /// ListTasks.
     pub(crate) async fn list(&self, call: &Call, request: ListTasksRequest) -> Result<ListTasksResponse> {
         let page_size = request.page_size.unwrap_or(DEFAULT_PAGE);
         if !(1..=MAX_PAGE).contains(&page_size) {
-            return Err(Error::invalid_params("pageSize", format!("pageSize must be from 1 to {MAX_PAGE}")));
+            return Err(Error::invalid_params(
+                "pageSize",
+                format!("pageSize must be from 1 to {MAX_PAGE}"),
+            ));
         }
         let history = match request.history_length {
             None => Some(0),
@@ -694,14 +765,17 @@ impl Gateway {
         };
         let status = match request.status {
             0 => None,
-            number => Some(
-                TaskState::try_from(number).map_err(|_| Error::invalid_params("status", "unknown task state"))?,
-            ),
+            number => {
+                Some(TaskState::try_from(number).map_err(|_| Error::invalid_params("status", "unknown task state"))?)
+            }
         };
         let after_page = match request.page_token.as_str() {
             "" => None,
             token => Some(Cursor::parse(token).ok_or_else(|| {
-                Error::invalid_params("pageToken", "invalid pageToken; pass the nextPageToken of the previous page")
+                Error::invalid_params(
+                    "pageToken",
+                    "invalid pageToken; pass the nextPageToken of the previous page",
+                )
             })?),
         };
         let sessions = match request.context_id.as_str() {
@@ -829,8 +903,16 @@ impl Gateway {
             only_this: false,
             reason: String::from("canceled by the A2A caller"),
         };
-        let response = self.supervisor.clone().interrupt_agent(brief(request)).await?.into_inner();
-        let status = response.thread.and_then(|thread| thread.status).map(|status| status.kind());
+        let response = self
+            .supervisor
+            .clone()
+            .interrupt_agent(brief(request))
+            .await?
+            .into_inner();
+        let status = response
+            .thread
+            .and_then(|thread| thread.status)
+            .map(|status| status.kind());
         Ok(!matches!(
             status,
             Some(StatusKind::Queued | StatusKind::PendingInit | StatusKind::Running)
@@ -846,7 +928,9 @@ impl Gateway {
                 let Ok(Some(now)) = upstream::session(&supervisor, &session.session_id).await else {
                     return;
                 };
-                let Ok(reader) = contexts.read(&now, now.sequence).await else { return };
+                let Ok(reader) = contexts.read(&now, now.sequence).await else {
+                    return;
+                };
                 if reader.fold().open_task().is_some() {
                     return;
                 }
@@ -862,7 +946,10 @@ impl Gateway {
                 };
                 let status = response.into_inner().thread.and_then(|thread| thread.status);
                 let is_active = status.is_some_and(|status| {
-                    matches!(status.kind(), StatusKind::Queued | StatusKind::PendingInit | StatusKind::Running)
+                    matches!(
+                        status.kind(),
+                        StatusKind::Queued | StatusKind::PendingInit | StatusKind::Running
+                    )
                 });
                 if !is_active {
                     return;
@@ -873,7 +960,11 @@ impl Gateway {
     }
 
     /// CreateTaskPushNotificationConfig.
-    pub(crate) async fn create_push(&self, call: &Call, config: TaskPushNotificationConfig) -> Result<TaskPushNotificationConfig> {
+    pub(crate) async fn create_push(
+        &self,
+        call: &Call,
+        config: TaskPushNotificationConfig,
+    ) -> Result<TaskPushNotificationConfig> {
         let (task, _, reader) = self.task(call, &config.task_id).await?;
         let fold = reader.fold();
         let is_done = is_terminal(task_in(&fold, task.number)?.standing().state);
@@ -905,6 +996,19 @@ impl Gateway {
             .await
     }
 
+    /// Logs the agents whose role does not exist.
+    pub(crate) async fn check_agents(&self) {
+        for agent in &self.agents {
+            if !self.cards.has_template(agent).await {
+                tracing::warn!(
+                    agent = agent.id,
+                    role = agent.role,
+                    "the role of an agent is not available"
+                );
+            }
+        }
+    }
+
     /// The card that everybody may read.
     pub(crate) async fn card(&self, agent: &Agent) -> AgentCard {
         self.cards.public(&self.config, agent, &self.callers).await
@@ -923,7 +1027,10 @@ fn task_in(fold: &Fold, number: u32) -> Result<&Task> {
 }
 
 fn stopping() -> Error {
-    Error::new(Kind::Unavailable, "the service stops; the task continues, read it with GetTask")
+    Error::new(
+        Kind::Unavailable,
+        "the service stops; the task continues, read it with GetTask",
+    )
 }
 
 fn new_request_id() -> String {
@@ -944,7 +1051,8 @@ fn request_id(call: &Call, message: &pb::Message) -> String {
 fn history_length(length: Option<i32>) -> Result<Option<usize>> {
     length
         .map(|length| {
-            usize::try_from(length).map_err(|_| Error::invalid_params("historyLength", "historyLength must not be negative"))
+            usize::try_from(length)
+                .map_err(|_| Error::invalid_params("historyLength", "historyLength must not be negative"))
         })
         .transpose()
 }
@@ -981,7 +1089,10 @@ mod tests {
     #[test]
     fn page_tokens_are_read_back() {
         let token = "12.5.01a1fc89-0902-7629-98ed-9dce17881f00-3";
-        assert_eq!(Cursor::parse(token).map(|cursor| cursor.to_string()).as_deref(), Some(token));
+        assert_eq!(
+            Cursor::parse(token).map(|cursor| cursor.to_string()).as_deref(),
+            Some(token)
+        );
         for text in ["x", "1.2", "1.2.3", "1.2.01a1fc89-0902-7629-98ed-9dce17881f00-3.4"] {
             assert_eq!(Cursor::parse(text), None, "{text}");
         }

@@ -3,13 +3,12 @@
 use std::{pin::Pin, sync::Arc};
 
 use futures::{Stream, StreamExt as _};
-use http::header::AUTHORIZATION;
 use tonic::{Request, Response, Status};
 
 use crate::{
     card::PROTOCOL_VERSION,
     error::{Error, Kind, Result, cut},
-    gateway::{Call, Gateway},
+    gateway::{Call, Entry, Gateway},
     pb::{
         AgentCard, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetExtendedAgentCardRequest,
         GetTaskPushNotificationConfigRequest, GetTaskRequest, ListTaskPushNotificationConfigsRequest,
@@ -35,7 +34,10 @@ type Reply<T> = std::result::Result<Response<T>, Status>;
 ///
 /// The version is not 1.0.
 pub(crate) fn check_version(version: Option<&str>) -> Result<()> {
-    let version = version.map(str::trim).filter(|version| !version.is_empty()).unwrap_or("0.3");
+    let version = version
+        .map(str::trim)
+        .filter(|version| !version.is_empty())
+        .unwrap_or("0.3");
     match version == PROTOCOL_VERSION {
         true => Ok(()),
         false => Err(Error::new(
@@ -56,9 +58,12 @@ pub(crate) fn check_version(version: Option<&str>) -> Result<()> {
 /// The text is not a number.
 pub(crate) fn parse_after(text: Option<&str>) -> Result<Option<u64>> {
     text.map(|text| {
-        text.trim()
-            .parse()
-            .map_err(|_| Error::invalid_params(AFTER_HEADER, "the position is the number in the metadata `troupe/sequence`"))
+        text.trim().parse().map_err(|_| {
+            Error::invalid_params(
+                AFTER_HEADER,
+                "the position is the number in the metadata `troupe/sequence`",
+            )
+        })
     })
     .transpose()
 }
@@ -68,8 +73,10 @@ impl Grpc {
         let metadata = request.metadata();
         let text = |name: &str| metadata.get(name).and_then(|value| value.to_str().ok());
         check_version(text(VERSION_HEADER))?;
-        self.0
-            .admit(text(AUTHORIZATION.as_str()), tenant, parse_after(text(AFTER_HEADER))?)
+        // The layer in front of the service sets it.
+        let entry = request.extensions().get::<Entry>();
+        let entry = entry.ok_or_else(|| Error::internal("the call is not authenticated"))?;
+        self.0.admit(entry.clone(), tenant, parse_after(text(AFTER_HEADER))?)
     }
 }
 
@@ -90,7 +97,10 @@ impl A2aService for Grpc {
         reply(Box::pin(run).await)
     }
 
-    async fn send_streaming_message(&self, request: Request<SendMessageRequest>) -> Reply<Self::SendStreamingMessageStream> {
+    async fn send_streaming_message(
+        &self,
+        request: Request<SendMessageRequest>,
+    ) -> Reply<Self::SendStreamingMessageStream> {
         let run = async {
             let call = self.admit(&request, &request.get_ref().tenant)?;
             self.0.send_streaming(call, request.into_inner()).await
@@ -201,7 +211,10 @@ mod tests {
     fn only_the_served_version_is_accepted() {
         assert!(check_version(Some("1.0")).is_ok());
         for version in [None, Some(""), Some("0.3"), Some("1.1"), Some("2.0"), Some("1.0.0")] {
-            assert_eq!(check_version(version).err().map(|error| error.kind), Some(Kind::VersionNotSupported));
+            assert_eq!(
+                check_version(version).err().map(|error| error.kind),
+                Some(Kind::VersionNotSupported)
+            );
         }
     }
 }

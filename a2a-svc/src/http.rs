@@ -23,8 +23,8 @@ use futures::{Stream, StreamExt as _, stream};
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode,
     header::{
-        ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LAST_MODIFIED, ORIGIN, WWW_AUTHENTICATE,
-        X_CONTENT_TYPE_OPTIONS,
+        ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LAST_MODIFIED, ORIGIN,
+        WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
 };
 use serde_json::{Map, Value, json};
@@ -33,14 +33,14 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::{
     error::{Error, Kind, Result, cut},
-    gateway::{Call, Gateway, Responses},
+    gateway::{Call, Entry, Gateway, Responses},
     grpc::{AFTER_HEADER, VERSION_HEADER, check_version, parse_after},
     json,
     pb::{
-        CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest, GetTaskRequest,
-        ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse, ListTasksRequest,
-        ListTasksResponse, SendMessageRequest, StreamResponse, SubscribeToTaskRequest, TaskPushNotificationConfig,
-        TaskState,
+        CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest,
+        GetTaskRequest, ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse,
+        ListTasksRequest, ListTasksResponse, SendMessageRequest, StreamResponse, SubscribeToTaskRequest,
+        TaskPushNotificationConfig, TaskState,
     },
     render::SEQUENCE_EXTENSION,
 };
@@ -114,8 +114,21 @@ impl Exchange {
         text.split(';').next().unwrap_or_default().trim()
     }
 
-    /// Authenticates the request and checks its version.
-    fn admit(&self, tenant: &str) -> Result<Call> {
+    /// Authenticates the request.
+    fn enter(&self) -> Result<Entry> {
+        // A browser sends the header for other sites. Without a token, they could use the caller's machine.
+        let authorization = self
+            .headers
+            .get(AUTHORIZATION)
+            .map(|value| value.to_str().unwrap_or_default());
+        if authorization.is_none() && self.headers.contains_key(ORIGIN) {
+            return Err(Error::new(Kind::PermissionDenied, "requests of browsers need a token"));
+        }
+        self.gateway.enter(authorization)
+    }
+
+    /// Checks the version and the agent of a request.
+    fn admit(&self, entry: Entry, tenant: &str) -> Result<Call> {
         if tenant != self.tenant && !self.tenant.is_empty() && !tenant.is_empty() {
             return Err(Error::invalid_params(
                 "tenant",
@@ -123,16 +136,13 @@ impl Exchange {
             ));
         }
         let query = query_of(&self.query);
-        let version = self.header(VERSION_HEADER).or_else(|| query.get("A2A-Version").map(String::as_str));
+        let version = self
+            .header(VERSION_HEADER)
+            .or_else(|| query.get("A2A-Version").map(String::as_str));
         check_version(version)?;
-        // A browser sends the header for other sites. Without a token, they could use the caller's machine.
-        let authorization = self.header(AUTHORIZATION.as_str());
-        if authorization.is_none() && self.headers.contains_key(ORIGIN) {
-            return Err(Error::new(Kind::PermissionDenied, "requests of browsers need a token"));
-        }
         let after = self.header(AFTER_HEADER).or_else(|| self.header("last-event-id"));
         let tenant = if self.tenant.is_empty() { tenant } else { &self.tenant };
-        self.gateway.admit(authorization, tenant, parse_after(after)?)
+        self.gateway.admit(entry, tenant, parse_after(after)?)
     }
 
     /// Reads the body as JSON. An empty body is an empty object.
@@ -154,10 +164,14 @@ impl Exchange {
         if ![JSON, A2A_JSON].contains(&self.media_type().to_ascii_lowercase().as_str()) {
             return Err(Error::new(
                 Kind::ContentTypeNotSupported,
-                format!("the body has the type {:?}; send {JSON} or {A2A_JSON}", cut(self.media_type())),
+                format!(
+                    "the body has the type {:?}; send {JSON} or {A2A_JSON}",
+                    cut(self.media_type())
+                ),
             ));
         }
-        serde_json::from_slice(&bytes).map_err(|error| Error::new(Kind::Parse, format!("the body is not JSON: {error}")))
+        serde_json::from_slice(&bytes)
+            .map_err(|error| Error::new(Kind::Parse, format!("the body is not JSON: {error}")))
     }
 
     /// Answers with the agent card.
@@ -199,8 +213,11 @@ impl Exchange {
         if self.method != Method::POST {
             return self.rest_error(&method_not_allowed());
         }
-        let (id, answer) = match self.body(body).await {
-            Ok(request) => self.json_rpc_call(request).await,
+        let (id, answer) = match self.enter() {
+            Ok(entry) => match self.body(body).await {
+                Ok(request) => self.json_rpc_call(entry, request).await,
+                Err(error) => (Value::Null, Err(error)),
+            },
             Err(error) => (Value::Null, Err(error)),
         };
         match answer {
@@ -230,7 +247,7 @@ impl Exchange {
         }
     }
 
-    async fn json_rpc_call(&self, request: Value) -> (Value, Result<Answer>) {
+    async fn json_rpc_call(&self, entry: Entry, request: Value) -> (Value, Result<Answer>) {
         let invalid = |message: &str| Err(Error::new(Kind::InvalidRequest, message));
         let Value::Object(mut request) = request else {
             return (
@@ -253,11 +270,11 @@ impl Exchange {
             let error = Error::invalid_params("params", "`params` must be an object");
             return (id, Err(error));
         }
-        let answer = Box::pin(self.call_method(&method, params)).await;
+        let answer = Box::pin(self.call_method(entry, &method, params)).await;
         (id, answer)
     }
 
-    async fn call_method(&self, method: &str, params: Value) -> Result<Answer> {
+    async fn call_method(&self, entry: Entry, method: &str, params: Value) -> Result<Answer> {
         const METHODS: &[&str] = &[
             "SendMessage",
             "SendStreamingMessage",
@@ -272,9 +289,12 @@ impl Exchange {
             "GetExtendedAgentCard",
         ];
         let tenant = params.get("tenant").and_then(Value::as_str).unwrap_or_default();
-        let call = self.admit(tenant)?;
+        let call = self.admit(entry, tenant)?;
         if !METHODS.contains(&method) {
-            return Err(Error::new(Kind::MethodNotFound, format!("unknown method {:?}", cut(method))));
+            return Err(Error::new(
+                Kind::MethodNotFound,
+                format!("unknown method {:?}", cut(method)),
+            ));
         }
         let gateway = &self.gateway;
         match method {
@@ -311,8 +331,11 @@ impl Exchange {
     // HTTP+JSON.
 
     async fn rest(&mut self, path: &str, body: Body) -> Response {
-        let answer = match self.body(body).await {
-            Ok(body) => Box::pin(self.rest_call(path, body)).await,
+        let answer = match self.enter() {
+            Ok(entry) => match self.body(body).await {
+                Ok(body) => Box::pin(self.rest_call(entry, path, body)).await,
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         match answer {
@@ -325,21 +348,29 @@ impl Exchange {
         }
     }
 
-    async fn rest_call(&self, path: &str, mut body: Value) -> Result<Answer> {
+    async fn rest_call(&self, entry: Entry, path: &str, mut body: Value) -> Result<Answer> {
         let segments: Vec<String> = path.split('/').map(decode).collect();
         let mut segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        let is_operation = |first: &str| matches!(first, "message:send" | "message:stream" | "tasks" | "extendedAgentCard");
+        let is_operation =
+            |first: &str| matches!(first, "message:send" | "message:stream" | "tasks" | "extendedAgentCard");
         let mut tenant = "";
         if segments.len() > 1 && segments.first().is_some_and(|first| !is_operation(first)) {
             tenant = segments.remove(0);
         }
-        let from_body = body.get("tenant").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let from_body = body
+            .get("tenant")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
         let query = query_of(&self.query);
-        let call = self.admit(match (tenant, query.get("tenant")) {
-            ("", Some(tenant)) => tenant,
-            ("", None) => &from_body,
-            (tenant, _) => tenant,
-        })?;
+        let call = self.admit(
+            entry,
+            match (tenant, query.get("tenant")) {
+                ("", Some(tenant)) => tenant,
+                ("", None) => &from_body,
+                (tenant, _) => tenant,
+            },
+        )?;
         let gateway = &self.gateway;
         let method = self.method.as_str();
         match (method, segments.as_slice()) {
@@ -430,7 +461,10 @@ fn list_request(params: Value) -> Result<ListTasksRequest> {
     if let Some(Value::String(state)) = params.get("status")
         && TaskState::from_str_name(state).is_none()
     {
-        return Err(Error::invalid_params("status", format!("unknown task state {:?}", cut(state))));
+        return Err(Error::invalid_params(
+            "status",
+            format!("unknown task state {:?}", cut(state)),
+        ));
     }
     json::parse(params)
 }
@@ -480,7 +514,10 @@ fn challenge(error: &Error, headers: &mut HeaderMap) {
 }
 
 /// Returns a response with server-sent events. The id of an event is the position after which a subscription continues.
-fn events(responses: Responses, wrap: impl Fn(std::result::Result<Value, &Error>) -> Value + Send + 'static) -> Response {
+fn events(
+    responses: Responses,
+    wrap: impl Fn(std::result::Result<Value, &Error>) -> Value + Send + 'static,
+) -> Response {
     let events = responses.map(move |response| {
         let (id, value) = match response.and_then(|response| Ok((position(&response), json::to_value(&response)?))) {
             Ok((id, value)) => (id, wrap(Ok(value))),
@@ -499,7 +536,9 @@ fn events(responses: Responses, wrap: impl Fn(std::result::Result<Value, &Error>
 }
 
 /// Adds comments while there are no events.
-fn with_keep_alive(events: impl Stream<Item = Bytes> + Send + 'static) -> impl Stream<Item = std::result::Result<Bytes, Infallible>> {
+fn with_keep_alive(
+    events: impl Stream<Item = Bytes> + Send + 'static,
+) -> impl Stream<Item = std::result::Result<Bytes, Infallible>> {
     let mut ticks = interval(KEEP_ALIVE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.reset();
@@ -602,7 +641,10 @@ mod tests {
     fn queries_are_decoded() {
         let query = query_of("a=1&b=x%20y+z&c&d=%zz&a=2");
         let expected = [("a", "2"), ("b", "x y z"), ("c", ""), ("d", "%zz")];
-        assert_eq!(query, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        assert_eq!(
+            query,
+            expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+        );
     }
 
     #[test]

@@ -8,11 +8,7 @@ use std::{
 use tokio::time::sleep;
 use troupe_proto::supervisor::v1::{CloseSessionRequest, Session, StatusKind};
 
-use crate::{
-    gateway::Gateway,
-    push::CLEAN_EVERY,
-    upstream::brief,
-};
+use crate::{gateway::Gateway, push::CLEAN_EVERY, upstream::brief};
 
 /// How often contexts are looked through.
 const EVERY: Duration = Duration::from_secs(60);

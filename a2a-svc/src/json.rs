@@ -88,7 +88,10 @@ mod tests {
             state: TaskState::InputRequired.into(),
             ..TaskStatus::default()
         };
-        assert_eq!(to_value(&status).unwrap(), json!({"state": "TASK_STATE_INPUT_REQUIRED"}));
+        assert_eq!(
+            to_value(&status).unwrap(),
+            json!({"state": "TASK_STATE_INPUT_REQUIRED"})
+        );
     }
 
     #[test]

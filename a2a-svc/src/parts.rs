@@ -37,12 +37,18 @@ pub(crate) fn check(message: &Message) -> Result<()> {
         ));
     }
     if message.role() != Role::User {
-        return Err(Error::invalid_params("message.role", "a client sends messages with ROLE_USER"));
+        return Err(Error::invalid_params(
+            "message.role",
+            "a client sends messages with ROLE_USER",
+        ));
     }
     if message.parts.is_empty() || message.parts.len() > MAX_PARTS {
         return Err(Error::invalid_params(
             "message.parts",
-            format!("the message has {} parts; expected 1 to {MAX_PARTS}", message.parts.len()),
+            format!(
+                "the message has {} parts; expected 1 to {MAX_PARTS}",
+                message.parts.len()
+            ),
         ));
     }
     Ok(())
@@ -104,7 +110,10 @@ fn to_text(part: &Part, index: usize) -> Result<String> {
         }
         Some(Content::Url(url)) => {
             if url.len() > 2_048 || url.chars().any(char::is_control) {
-                return Err(Error::invalid_params(&field, "a URL has at most 2048 characters on one line"));
+                return Err(Error::invalid_params(
+                    &field,
+                    "a URL has at most 2048 characters on one line",
+                ));
             }
             Ok(match part.filename.is_empty() {
                 true => url.clone(),
@@ -209,7 +218,10 @@ mod tests {
             },
         ];
         let items = to_items(&message(parts), true).unwrap();
-        assert_eq!(texts(&items), ["one", r#"{"a":[1,null]}"#, "f.txt:\ntwo", "A2A message m-1"]);
+        assert_eq!(
+            texts(&items),
+            ["one", r#"{"a":[1,null]}"#, "f.txt:\ntwo", "A2A message m-1"]
+        );
         let input = Input {
             items,
             ..Input::default()
@@ -243,7 +255,10 @@ mod tests {
 
     #[test]
     fn json_results_are_data() {
-        assert!(matches!(result(String::from("{\"a\": 1}")).content, Some(Content::Data(_))));
+        assert!(matches!(
+            result(String::from("{\"a\": 1}")).content,
+            Some(Content::Data(_))
+        ));
         assert!(matches!(result(String::from("{a}")).content, Some(Content::Text(_))));
         assert!(matches!(result(String::from("12")).content, Some(Content::Text(_))));
     }

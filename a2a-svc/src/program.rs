@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use clap::Parser;
 use svc_kit::{
-    listen,
-    paths,
+    listen, paths,
     program::{Program, ServiceOptions},
     serve::Listener,
     shown_token::ShownToken,

@@ -103,7 +103,10 @@ impl Stored {
             Ok(())
         };
         if !self.scheme.is_empty() {
-            secret(AUTHORIZATION, format!("{} {}", self.scheme, self.credentials).trim_end())?;
+            secret(
+                AUTHORIZATION,
+                format!("{} {}", self.scheme, self.credentials).trim_end(),
+            )?;
         }
         if !self.token.is_empty() {
             secret(TOKEN_HEADER, &self.token)?;
@@ -238,7 +241,9 @@ impl Push {
         {
             let table = self.table();
             let is_new = !table.contains_key(&stored.key());
-            let of_task = table.keys().filter(|key| key.context == task.context && key.number == task.number);
+            let of_task = table
+                .keys()
+                .filter(|key| key.context == task.context && key.number == task.number);
             if is_new && (of_task.count() >= MAX_OF_TASK || table.len() >= MAX_TOTAL) {
                 return Err(Error::new(
                     Kind::Overloaded,
@@ -270,12 +275,23 @@ impl Push {
             Err(error) => return bad("url", format!("invalid URL: {error}")),
         };
         if target.is_plainly_private() && !self.poster.allow_private {
-            return bad("url", String::from("the URL leads to a private, loopback or link-local address"));
+            return bad(
+                "url",
+                String::from("the URL leads to a private, loopback or link-local address"),
+            );
         }
         let authentication = config.authentication.clone().unwrap_or_default();
-        let is_token = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-        if !is_token(&authentication.scheme) || (authentication.scheme.is_empty() && !authentication.credentials.is_empty()) {
-            return bad("authentication.scheme", String::from("the scheme is the name of an HTTP authentication scheme"));
+        let is_token = |text: &str| {
+            text.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        };
+        if !is_token(&authentication.scheme)
+            || (authentication.scheme.is_empty() && !authentication.credentials.is_empty())
+        {
+            return bad(
+                "authentication.scheme",
+                String::from("the scheme is the name of an HTTP authentication scheme"),
+            );
         }
         for (field, secret) in [
             ("authentication.credentials", &authentication.credentials),
@@ -283,7 +299,10 @@ impl Push {
         ] {
             let is_visible = secret.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
             if secret.len() > MAX_SECRET_BYTES || !is_visible {
-                return bad(field, format!("it has at most {MAX_SECRET_BYTES} visible ASCII characters"));
+                return bad(
+                    field,
+                    format!("it has at most {MAX_SECRET_BYTES} visible ASCII characters"),
+                );
             }
         }
         Ok(())
@@ -346,7 +365,8 @@ impl Push {
 
     async fn write(&self, stored: &Stored) -> Result<()> {
         let path = self.path(stored);
-        let broken = |error: &dyn std::fmt::Display| Error::internal(format!("the configuration cannot be stored: {error}"));
+        let broken =
+            |error: &dyn std::fmt::Display| Error::internal(format!("the configuration cannot be stored: {error}"));
         let bytes = serde_json::to_vec(stored).map_err(|error| broken(&error))?;
         let written = spawn_blocking(move || private_file::replace(&path, &bytes, private_file::PRIVATE)).await;
         match written {
@@ -379,12 +399,19 @@ impl Push {
                 Err(error) if error.kind == Kind::TaskNotFound => {
                     // The context was deleted, and its configurations with it.
                     if let Err(error) = self.remove(&stored.key()).await {
-                        tracing::warn!(message = error.message, "a push notification configuration is not deleted");
+                        tracing::warn!(
+                            message = error.message,
+                            "a push notification configuration is not deleted"
+                        );
                     }
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(context = stored.context, message = error.message, "push notifications are delayed");
+                    tracing::warn!(
+                        context = stored.context,
+                        message = error.message,
+                        "push notifications are delayed"
+                    );
                     sleep(backoff.next_delay()).await;
                 }
             }
@@ -394,7 +421,9 @@ impl Push {
     /// Returns when the task has ended and its last update was accepted, or the configuration is gone.
     async fn follow(&self, stored: &mut Stored) -> Result<()> {
         let gone = || Error::new(Kind::TaskNotFound, "the task does not exist");
-        let session = upstream::session(&self.supervisor, &stored.context).await?.ok_or_else(gone)?;
+        let session = upstream::session(&self.supervisor, &stored.context)
+            .await?
+            .ok_or_else(gone)?;
         let mut reader = self.contexts.watch(&session, stored.position).await?;
         let mut fold = reader.see();
         let renderer = Renderer {
@@ -406,7 +435,12 @@ impl Push {
         let mut sent = stored.position;
         loop {
             let task = fold.task(stored.number).ok_or_else(gone)?;
-            let news: Vec<_> = task.updates.iter().filter(|update| update.sequence > sent).cloned().collect();
+            let news: Vec<_> = task
+                .updates
+                .iter()
+                .filter(|update| update.sequence > sent)
+                .cloned()
+                .collect();
             for update in news {
                 let body = json::to_value(&renderer.update(task, &update).await?)?.to_string();
                 if !self.send(stored, Bytes::from(body)).await? {
@@ -459,7 +493,10 @@ impl Push {
             if let Ok(None) = upstream::session(&self.supervisor, &key.context).await
                 && let Err(error) = self.remove(&key).await
             {
-                tracing::warn!(message = error.message, "a push notification configuration is not deleted");
+                tracing::warn!(
+                    message = error.message,
+                    "a push notification configuration is not deleted"
+                );
             }
         }
     }

@@ -10,7 +10,10 @@ use crate::{
     error::Result,
     fold::{Change, Output, Standing, Task, Text, Turn, Update, is_terminal},
     parts,
-    pb::{self, Artifact, Message, Part, Role, StreamResponse, TaskArtifactUpdateEvent, TaskStatusUpdateEvent, part, stream_response::Payload},
+    pb::{
+        self, Artifact, Message, Part, Role, StreamResponse, TaskArtifactUpdateEvent, TaskStatusUpdateEvent, part,
+        stream_response::Payload,
+    },
     upstream::{Supervisor, brief, content},
 };
 
@@ -75,9 +78,10 @@ impl Renderer<'_> {
         };
         let mut metadata = position(standing.resume);
         if task.turns.len() > 1 {
-            metadata
-                .fields
-                .insert(TURNS_KEY.to_owned(), number(f64::from(u32::try_from(task.turns.len()).unwrap_or(u32::MAX))));
+            metadata.fields.insert(
+                TURNS_KEY.to_owned(),
+                number(f64::from(u32::try_from(task.turns.len()).unwrap_or(u32::MAX))),
+            );
         }
         Ok(pb::Task {
             id: self.id(task),
@@ -157,7 +161,13 @@ impl Renderer<'_> {
                 page_size: i32::try_from(MAX_ENTRIES).unwrap_or(i32::MAX),
                 ..ListTranscriptRequest::default()
             };
-            let entries = self.supervisor.clone().list_transcript(brief(request)).await?.into_inner().entries;
+            let entries = self
+                .supervisor
+                .clone()
+                .list_transcript(brief(request))
+                .await?
+                .into_inner()
+                .entries;
             for entry in entries {
                 if task.turns.iter().any(|turn| turn.turn == entry.turn) && !entry.text_left_out {
                     let text = self

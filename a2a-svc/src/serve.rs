@@ -2,6 +2,12 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
+use ::http::header::AUTHORIZATION;
+use axum::{
+    extract::Request,
+    middleware::{Next, from_fn},
+    response::Response,
+};
 use svc_kit::{
     listen::url_of,
     serve::{Listener, ServeLimits},
@@ -24,6 +30,9 @@ use crate::{
 
 /// Maximum size of a gRPC request in bytes.
 const MAX_REQUEST_BYTES: usize = 2 * 1024 * 1024;
+
+/// Number of connections to the supervisor for streams, in addition to the one for calls.
+const STREAM_CONNECTIONS: usize = 8;
 
 /// The surroundings of the service.
 #[derive(Debug)]
@@ -72,9 +81,11 @@ impl Service {
             false => url_of(options.address),
         };
         let url = options.config.public_url.clone().unwrap_or(own_url);
+        let streams = (0..STREAM_CONNECTIONS).map(|_| options.supervisor.supervisor());
         let gateway = Gateway::new(Parts {
             cards: Cards::new(options.registry.registry()?, url),
             config: options.config,
+            streams: streams.collect::<Result<_, _>>()?,
             supervisor: options.supervisor.supervisor()?,
             push_directory: options.push_directory,
             draining: draining.clone(),
@@ -95,6 +106,8 @@ impl Service {
     ) -> Result<(), WebError> {
         let Self { gateway, draining } = self;
         let _idle = AbortOnDropHandle::new(tokio::spawn(idle::close_idle(Arc::clone(&gateway))));
+        let checked = Arc::clone(&gateway);
+        let _check = AbortOnDropHandle::new(tokio::spawn(async move { checked.check_agents().await }));
         let _clean = AbortOnDropHandle::new(tokio::spawn(idle::clean_push(Arc::clone(&gateway))));
         let trigger = shutdown.clone();
         let _drain = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -104,9 +117,26 @@ impl Service {
         let grpc = A2aServiceServer::new(Grpc(Arc::clone(&gateway)))
             .max_decoding_message_size(MAX_REQUEST_BYTES)
             .max_encoding_message_size(usize::MAX);
+        let guarded = Arc::clone(&gateway);
         let router = Routes::new(grpc)
             .into_axum_router()
+            .layer(from_fn(move |request, next| guard(Arc::clone(&guarded), request, next)))
             .fallback(move |request| http::handle(Arc::clone(&gateway), request));
         web::serve(listener, router, limits, shutdown).await
+    }
+}
+
+/// Authenticates a gRPC call before its message is read.
+async fn guard(gateway: Arc<Gateway>, mut request: Request, next: Next) -> Response {
+    let authorization = request
+        .headers()
+        .get(AUTHORIZATION)
+        .map(|value| value.to_str().unwrap_or_default());
+    match gateway.enter(authorization) {
+        Ok(entry) => {
+            request.extensions_mut().insert(entry);
+            next.run(request).await
+        }
+        Err(error) => error.to_status().into_http(),
     }
 }

@@ -52,9 +52,11 @@ impl Interceptor for Bearer {
     fn call(&mut self, mut request: tonic::Request<()>) -> std::result::Result<tonic::Request<()>, Status> {
         if let Some(token) = &self.0 {
             let text = format!("Bearer {}", token.present().expose());
-            let mut value = HeaderValue::try_from(text).map_err(|_| Status::internal("the token is not a header value"))?;
+            let mut value =
+                HeaderValue::try_from(text).map_err(|_| Status::internal("the token is not a header value"))?;
             value.set_sensitive(true);
-            let value = MetadataValue::try_from(value.as_bytes()).map_err(|_| Status::internal("the token is not a header value"))?;
+            let value = MetadataValue::try_from(value.as_bytes())
+                .map_err(|_| Status::internal("the token is not a header value"))?;
             request.metadata_mut().insert(AUTHORIZATION.as_str(), value);
         }
         Ok(request)

@@ -114,7 +114,9 @@ impl Port {
         let request = format!("{head}\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut response = String::new();
-        within("a response", stream.read_to_string(&mut response)).await.unwrap();
+        within("a response", stream.read_to_string(&mut response))
+            .await
+            .unwrap();
         let (head, body) = response.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, head.to_lowercase(), body.to_owned())
@@ -207,7 +209,9 @@ impl Caller {
             ..SubscribeToTaskRequest::default()
         });
         if let Some(after) = after {
-            request.metadata_mut().insert("troupe-after-sequence", after.parse().unwrap());
+            request
+                .metadata_mut()
+                .insert("troupe-after-sequence", after.parse().unwrap());
         }
         let stream = within("SubscribeToTask", self.client.clone().subscribe_to_task(request)).await;
         stream.map(tonic::Response::into_inner)
@@ -259,12 +263,19 @@ fn history(task: &Task) -> Vec<(Role, &str)> {
 }
 
 fn reason(status: &Status) -> String {
-    status.get_details_error_info().map(|info| info.reason).unwrap_or_default()
+    status
+        .get_details_error_info()
+        .map(|info| info.reason)
+        .unwrap_or_default()
 }
 
 /// Returns the session of a context.
 async fn session(pair: &Pair, context: &str) -> Session {
-    let listed = pair.operator().list_sessions(ListSessionsRequest::default()).await.unwrap();
+    let listed = pair
+        .operator()
+        .list_sessions(ListSessionsRequest::default())
+        .await
+        .unwrap();
     let mut sessions = listed.into_inner().sessions.into_iter();
     sessions.find(|session| session.session_id == context).unwrap()
 }
@@ -312,8 +323,14 @@ async fn message_becomes_a_turn_with_a_result() {
     assert_eq!(history(&done), [(Role::User, "Fix it"), (Role::Agent, "Fixed.")]);
 
     // A message to an ended task is rejected; one in its context is the next task, and the agent is the same thread.
-    let refused = alice.try_send(in_task(&task, "m2", "And that"), true).await.unwrap_err();
-    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::FailedPrecondition, "UNSUPPORTED_OPERATION"));
+    let refused = alice
+        .try_send(in_task(&task, "m2", "And that"), true)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (refused.code(), reason(&refused).as_str()),
+        (Code::FailedPrecondition, "UNSUPPORTED_OPERATION")
+    );
     let second = alice.send(in_context(&task, "m3", "And that")).await;
     assert_eq!(second.context_id, task.context_id);
     assert_ne!(second.id, task.id);
@@ -326,7 +343,12 @@ async fn message_becomes_a_turn_with_a_result() {
     let listed = alice.list(ListTasksRequest::default()).await;
     let ids: Vec<_> = listed.tasks.iter().map(|task| task.id.clone()).collect();
     assert_eq!(ids, [second.id.clone(), task.id.clone()], "newest first");
-    assert!(listed.tasks.iter().all(|task| task.artifacts.is_empty() && task.history.is_empty()));
+    assert!(
+        listed
+            .tasks
+            .iter()
+            .all(|task| task.artifacts.is_empty() && task.history.is_empty())
+    );
     let page = alice
         .list(ListTasksRequest {
             page_size: Some(1),
@@ -342,7 +364,10 @@ async fn message_becomes_a_turn_with_a_result() {
             ..ListTasksRequest::default()
         })
         .await;
-    assert_eq!((rest.tasks[0].id.as_str(), rest.next_page_token.as_str()), (task.id.as_str(), ""));
+    assert_eq!(
+        (rest.tasks[0].id.as_str(), rest.next_page_token.as_str()),
+        (task.id.as_str(), "")
+    );
     assert_eq!(rest.tasks[0].artifacts.len(), 1);
 }
 
@@ -379,7 +404,10 @@ async fn question_is_input_required_and_its_answer_continues_the_task() {
     assert_eq!(text(&asking.status.unwrap().message.unwrap().parts[0]), "Which one?");
 
     // A task that has not ended holds its context.
-    let refused = alice.try_send(in_context(&task, "m2", "Other work"), true).await.unwrap_err();
+    let refused = alice
+        .try_send(in_context(&task, "m2", "Other work"), true)
+        .await
+        .unwrap_err();
     assert_eq!(reason(&refused), "UNSUPPORTED_OPERATION");
 
     let same = alice.send(in_task(&task, "m3", "The first")).await;
@@ -464,7 +492,13 @@ async fn approval_is_decided_by_operators_only() {
         session_id: task.context_id.clone(),
         ..ListApprovalsRequest::default()
     };
-    let approvals = pair.operator().list_approvals(request).await.unwrap().into_inner().approvals;
+    let approvals = pair
+        .operator()
+        .list_approvals(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .approvals;
     let decision = ResolveApprovalRequest {
         session_id: task.context_id.clone(),
         approval_id: approvals[0].approval_id.clone(),
@@ -515,9 +549,17 @@ async fn streams_have_the_same_updates_and_resume_by_sequence() {
         message: Some(message("m1", "Fix it")),
         ..SendMessageRequest::default()
     });
-    let mut first = alice.client.clone().send_streaming_message(request).await.unwrap().into_inner();
+    let mut first = alice
+        .client
+        .clone()
+        .send_streaming_message(request)
+        .await
+        .unwrap()
+        .into_inner();
     let began = within("the task", first.message()).await.unwrap().unwrap();
-    let Some(Payload::Task(task)) = &began.payload else { panic!("{began:?}") };
+    let Some(Payload::Task(task)) = &began.payload else {
+        panic!("{began:?}")
+    };
     let attempt = run(&pair, &mut runner, task).await;
     let second = alice.subscribe(&task.id, None).await.unwrap();
     runner
@@ -626,7 +668,10 @@ async fn callers_see_only_their_own_tasks() {
     });
     request.get_mut().tenant = String::from("explorer");
     let missing = bob.client.clone().get_task(request).await.unwrap_err();
-    assert_eq!((missing.code(), reason(&missing).as_str()), (Code::NotFound, "TASK_NOT_FOUND"));
+    assert_eq!(
+        (missing.code(), reason(&missing).as_str()),
+        (Code::NotFound, "TASK_NOT_FOUND")
+    );
     assert!(explorer(in_context(&task, "b2", "Hello")).await.is_err());
 
     // One context, then the rate.
@@ -635,7 +680,10 @@ async fn callers_see_only_their_own_tasks() {
     let full = explorer(message("b4", "Hello")).await.unwrap_err();
     assert_eq!(reason(&full), "OVERLOADED");
     let fast = explorer(message("b5", "Hello")).await.unwrap_err();
-    assert_eq!((fast.code(), reason(&fast).as_str()), (Code::ResourceExhausted, "RATE_LIMITED"));
+    assert_eq!(
+        (fast.code(), reason(&fast).as_str()),
+        (Code::ResourceExhausted, "RATE_LIMITED")
+    );
 
     for token in ["wrong-wrong-wrong-wrong", ""] {
         let stranger = port.client(token).await;
@@ -703,7 +751,12 @@ async fn private_push_targets_are_refused_by_default() {
     let port = Port::over(&pair, &config, tempfile::tempdir().unwrap()).await;
     let alice = port.client(ALICE).await;
     let task = alice.send(message("m1", "Fix it")).await;
-    for url in ["http://127.0.0.1:1/", "http://localhost/", "ftp://example.com", "no url"] {
+    for url in [
+        "http://127.0.0.1:1/",
+        "http://localhost/",
+        "ftp://example.com",
+        "no url",
+    ] {
         let request = alice.request(TaskPushNotificationConfig {
             task_id: task.id.clone(),
             url: url.to_owned(),
@@ -724,14 +777,35 @@ async fn invalid_requests_have_clear_errors() {
         (r#"{"jsonrpc": "1.0", "id": 1, "method": "GetTask"}"#, -32600),
         (r#"{"jsonrpc": "2.0", "id": {}, "method": "GetTask"}"#, -32600),
         (r#"{"jsonrpc": "2.0", "id": 1, "method": "Nothing"}"#, -32601),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": []}"#, -32602),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": []}"#,
+            -32602,
+        ),
         (r#"{"jsonrpc": "2.0", "id": 1, "method": "SendMessage"}"#, -32602),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": 1}}"#, -32602),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}"#, -32001),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"tenant": "explorer", "id": "x"}}"#, -32602),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"pageSize": 0}}"#, -32602),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"status": "DONE"}}"#, -32602),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"pageToken": "x"}}"#, -32602),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": 1}}"#,
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}"#,
+            -32001,
+        ),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"tenant": "explorer", "id": "x"}}"#,
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"pageSize": 0}}"#,
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"status": "DONE"}}"#,
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"pageToken": "x"}}"#,
+            -32602,
+        ),
     ] {
         let answer = port.raw_json_rpc(body).await;
         assert_eq!(answer["error"]["code"], code, "{body}: {answer}");
@@ -739,22 +813,60 @@ async fn invalid_requests_have_clear_errors() {
     let auth = format!("authorization: Bearer {ALICE}");
     let large = format!("{{\"a\": \"{}\"}}", "x".repeat(3 * 1024 * 1024));
     for (head, body, status) in [
-        (format!("GET /a2a/worker/tasks/x HTTP/1.1\r\na2a-version: 1.0\r\n{auth}"), "", 404),
-        (format!("GET /a2a/worker/tasks/x HTTP/1.1\r\n{auth}"), "", 400),
-        (format!("GET /a2a/worker/tasks?A2A-Version=1.0 HTTP/1.1\r\n{auth}"), "", 200),
-        (String::from("GET /a2a/worker/tasks?A2A-Version=1.0 HTTP/1.1"), "", 401),
-        (format!("GET /a2a/nobody/tasks?A2A-Version=1.0 HTTP/1.1\r\n{auth}"), "", 403),
-        (String::from("GET /a2a/nobody/.well-known/agent-card.json HTTP/1.1"), "", 404),
-        (String::from("GET /.well-known/agent-card.json HTTP/1.1"), "", 200),
-        (format!("POST /a2a/worker/message:send HTTP/1.1\r\na2a-version: 1.0\r\n{auth}"), "{}", 400),
         (
-            format!("POST /a2a/worker/message:send HTTP/1.1\r\na2a-version: 1.0\r\ncontent-type: application/json\r\n{auth}"),
+            format!("GET /a2a/worker/tasks/x HTTP/1.1\r\na2a-version: 1.0\r\n{auth}"),
+            "",
+            404,
+        ),
+        (format!("GET /a2a/worker/tasks/x HTTP/1.1\r\n{auth}"), "", 400),
+        (
+            format!("GET /a2a/worker/tasks?A2A-Version=1.0 HTTP/1.1\r\n{auth}"),
+            "",
+            200,
+        ),
+        (String::from("GET /a2a/worker/tasks?A2A-Version=1.0 HTTP/1.1"), "", 401),
+        (
+            format!("GET /a2a/nobody/tasks?A2A-Version=1.0 HTTP/1.1\r\n{auth}"),
+            "",
+            403,
+        ),
+        (
+            String::from("GET /a2a/nobody/.well-known/agent-card.json HTTP/1.1"),
+            "",
+            404,
+        ),
+        (String::from("GET /.well-known/agent-card.json HTTP/1.1"), "", 200),
+        (
+            format!("POST /a2a/worker/message:send HTTP/1.1\r\na2a-version: 1.0\r\n{auth}"),
+            "{}",
+            400,
+        ),
+        (
+            format!(
+                "POST /a2a/worker/message:send HTTP/1.1\r\na2a-version: 1.0\r\ncontent-type: application/json\r\n{auth}"
+            ),
             &large,
             413,
         ),
     ] {
         let (found, _, answer) = port.http(&head, body).await;
         assert_eq!(found, status, "{head}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn body_of_a_stranger_is_not_read() {
+    let (_pair, port, _runner, _alice) = setup().await;
+    for head in [
+        "POST /a2a/worker HTTP/1.1\r\ncontent-type: application/json",
+        "POST /a2a/worker/message:send HTTP/1.1\r\nauthorization: Bearer wrong-wrong-wrong-wrong",
+    ] {
+        let mut stream = TcpStream::connect(port.address).await.unwrap();
+        let request = format!("{head}\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n{{");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut start = [0; 12];
+        within("an answer", stream.read_exact(&mut start)).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 401");
     }
 }
 
@@ -766,14 +878,23 @@ async fn cards_have_no_secrets_and_can_be_cached() {
         .await;
     let card: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(card["name"], "explorer");
-    assert_eq!(card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"], "Bearer");
+    assert_eq!(
+        card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"],
+        "Bearer"
+    );
     assert!(!body.contains("tokenBudget") && !body.contains("TokenBudget"), "{body}");
     let tag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
     let again = format!("GET /a2a/explorer/.well-known/agent-card.json HTTP/1.1\r\nif-none-match: {tag}");
     assert_eq!(port.http(&again, "").await.0, 304);
 
     let request = alice.request(a2a_svc::pb::GetExtendedAgentCardRequest::default());
-    let extended = alice.client.clone().get_extended_agent_card(request).await.unwrap().into_inner();
+    let extended = alice
+        .client
+        .clone()
+        .get_extended_agent_card(request)
+        .await
+        .unwrap()
+        .into_inner();
     let extensions = extended.capabilities.unwrap().extensions;
     let limits = extensions.last().unwrap().params.clone().unwrap();
     assert!(limits.fields.contains_key("contextTokenBudget"), "{limits:?}");
