@@ -20,9 +20,9 @@ use svc_kit::{
 use troupe_proto::common::v1::Sandbox;
 
 /// Maximum size of the file in bytes.
-const MAX_BYTES: u64 = 256 * 1024;
+pub(crate) const MAX_BYTES: u64 = 256 * 1024;
 /// Maximum number of agents and of callers.
-const MAX_ENTRIES: usize = 100;
+pub(crate) const MAX_ENTRIES: usize = 100;
 /// The name of callers without a token.
 pub(crate) const ANONYMOUS: &str = "anonymous";
 

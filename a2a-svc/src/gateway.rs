@@ -46,7 +46,7 @@ const CALLER_LABEL: &str = "troupe.a2a/caller";
 const AGENT_LABEL: &str = "troupe.a2a/agent";
 
 /// Maximum number of contexts of a caller that are read for a list.
-const MAX_LISTED_CONTEXTS: usize = 2_000;
+pub(crate) const MAX_LISTED_CONTEXTS: usize = 2_000;
 /// Number of contexts that are read at a time.
 const READ_AT_ONCE: usize = 16;
 /// How long the usage of a caller is remembered.
@@ -59,7 +59,7 @@ const STREAM_BUFFER: usize = 16;
 const INTERRUPTS: u32 = 20;
 const INTERRUPT_PAUSE: Duration = Duration::from_millis(500);
 const DEFAULT_PAGE: i32 = 50;
-const MAX_PAGE: i32 = 100;
+pub(crate) const MAX_PAGE: i32 = 100;
 
 /// A stream of responses.
 pub(crate) type Responses = ReceiverStream<Result<StreamResponse>>;

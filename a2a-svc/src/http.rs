@@ -46,9 +46,9 @@ use crate::{
 };
 
 /// Maximum size of a body. A message has at most 1 MiB of text, which JSON escapes.
-const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
+pub(crate) const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
 /// Time limit for the body of a request.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
+pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
 /// Interval of comments on a stream without updates. They detect readers that are gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The media types of JSON.

@@ -18,6 +18,7 @@ mod http;
 mod idle;
 mod ids;
 mod json;
+mod limits;
 mod parts;
 pub mod pb;
 pub mod program;
@@ -28,6 +29,7 @@ mod upstream;
 
 pub use self::{
     config::{Config, ConfigError},
+    limits::limits,
     push::PushError,
     serve::{OpenError, Options, Service},
     upstream::Upstream,

@@ -15,11 +15,11 @@ pub(crate) const INPUT_MODES: &[&str] = &["text/plain", "text/markdown", "applic
 pub(crate) const OUTPUT_MODES: &[&str] = &["text/plain", "application/json"];
 
 /// Maximum number of parts of a message.
-const MAX_PARTS: usize = 60;
+pub(crate) const MAX_PARTS: usize = 60;
 /// Maximum size of all texts of a message in bytes. An input may have 1 MiB.
-const MAX_TEXT_BYTES: usize = 1024 * 1024 - 4 * 1024;
+pub(crate) const MAX_TEXT_BYTES: usize = 1024 * 1024 - 4 * 1024;
 /// Maximum size of an id of a caller in bytes.
-const MAX_ID_BYTES: usize = 128;
+pub(crate) const MAX_ID_BYTES: usize = 128;
 /// Start of the line that shows an agent the id of its message.
 const ID_LINE: &str = "A2A message ";
 

@@ -53,7 +53,7 @@ pub struct Options {
     /// Operator token file for the supervisor; the first line is sent
     #[arg(long, env = "TROUPE_SUPERVISOR_TOKEN_FILE", value_name = "FILE")]
     supervisor_token_file: Option<PathBuf>,
-    /// Token file for the registry; the first line is sent [default: that for the supervisor]
+    /// Token file for the registry; the first line is sent. Without it, the token for the supervisor is sent
     #[arg(long, env = "TROUPE_REGISTRY_TOKEN_FILE", value_name = "FILE")]
     registry_token_file: Option<PathBuf>,
     /// CA certificates for the supervisor and the registry, PEM [default: the public ones]

@@ -39,15 +39,15 @@ use crate::{
 };
 
 /// Maximum number of configurations of a task and of all tasks.
-const MAX_OF_TASK: usize = 8;
-const MAX_TOTAL: usize = 10_000;
+pub(crate) const MAX_OF_TASK: usize = 8;
+pub(crate) const MAX_TOTAL: usize = 10_000;
 const MAX_URL_BYTES: usize = 2_048;
 const MAX_SECRET_BYTES: usize = 2_048;
-const POST_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const POST_WITHIN: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(5 * 60);
 /// How often an update is tried before the configuration is given up: about a day.
-const MAX_ATTEMPTS: u32 = 300;
+pub(crate) const MAX_ATTEMPTS: u32 = 300;
 /// How often the configurations of deleted contexts are removed.
 pub(crate) const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 /// The header with the token of a configuration.

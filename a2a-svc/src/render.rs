@@ -24,11 +24,11 @@ const SEQUENCE_KEY: &str = "troupe/sequence";
 /// The key of the number of turns in metadata.
 const TURNS_KEY: &str = "troupe/turns";
 /// Maximum size of a text or an artifact in a task, in bytes.
-const MAX_INLINE_BYTES: usize = 1024 * 1024;
+pub(crate) const MAX_INLINE_BYTES: usize = 1024 * 1024;
 /// Maximum number of entries of a transcript that are read for the history.
 const MAX_ENTRIES: u32 = 1_000;
 /// Maximum number of messages in a history.
-const MAX_HISTORY: usize = 1_000;
+pub(crate) const MAX_HISTORY: usize = 1_000;
 
 /// Renders the tasks of a session.
 pub(crate) struct Renderer<'a> {

@@ -103,6 +103,7 @@ fn no_crate_points_back() {
         (
             "tests",
             &[
+                "a2a-svc",
                 "registry-svc",
                 "supervisor-core",
                 "supervisor-log",

@@ -20,7 +20,7 @@ pub(super) struct A2aArgs {
     /// Serve the roles of --a2a-config as A2A agents at this address; port 0 selects a free port
     #[arg(long, env = "TROUPE_A2A_LISTEN", value_name = "HOST:PORT", requires = "a2a_config")]
     a2a: Option<String>,
-    /// File with the exported roles and the callers of A2A
+    /// File with the exported roles and the callers
     #[arg(long, env = "TROUPE_A2A_CONFIG", value_name = "FILE")]
     a2a_config: Option<PathBuf>,
 }
