@@ -109,7 +109,7 @@ impl Cards {
         self.template(agent).await.is_some()
     }
 
-    /// Returns the card that everybody may read. It has neither prompts nor limits.
+    /// Returns the public card. It has neither prompts nor limits.
     pub(crate) async fn public(&self, config: &Config, agent: &Agent, callers: &Callers) -> AgentCard {
         let template = self.template(agent).await;
         let template = template.as_ref();

@@ -42,7 +42,7 @@ pub enum ConfigError {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The defect, and its remedy.
         problem: String,
     },
     /// The token of a caller cannot be used.
@@ -158,7 +158,7 @@ impl SandboxName {
     }
 }
 
-/// Who serves the agents.
+/// The organization that serves the agents.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Provider {

@@ -1,4 +1,4 @@
-//! The contexts in memory. Each one follows the events of its session while somebody reads it. The cache can be lost at
+//! The contexts in memory. Each one follows the events of its session while it has readers. The cache can be lost at
 //! any time: it is computed from the supervisor's log.
 
 use std::{
@@ -28,7 +28,7 @@ use crate::{
     upstream::Supervisor,
 };
 
-/// Maximum number of contexts in memory that nobody reads.
+/// Maximum number of contexts in memory without readers.
 const MAX_IDLE: usize = 2_000;
 /// How long a context is followed after its last reader has gone.
 const LINGER: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub(crate) struct Context {
     used: AtomicU64,
 }
 
-/// What readers see of a context.
+/// The state of a context for its readers.
 #[derive(Clone, Default)]
 pub(crate) struct View {
     pub(crate) fold: Arc<Fold>,
@@ -128,7 +128,7 @@ impl Contexts {
         Ok(reader)
     }
 
-    /// Returns a reader that is kept up to date.
+    /// Returns a reader that receives every change.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl Contexts {
     }
 }
 
-/// Removes the contexts that were not used for the longest time and that nobody reads.
+/// Removes the contexts without readers that were not used for the longest time.
 fn evict(table: &mut HashMap<String, Arc<Context>>) {
     let mut idle: Vec<_> = table
         .values()
@@ -205,7 +205,7 @@ impl Reader {
     }
 }
 
-/// Follows a session until nobody reads its context.
+/// Follows a session until its context has no readers.
 async fn follow(supervisor: Supervisor, context: Arc<Context>) {
     let mut backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
     loop {

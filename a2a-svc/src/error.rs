@@ -18,7 +18,7 @@ const TROUPE_DOMAIN: &str = troupe_proto::reason::DOMAIN;
 /// A result of an operation.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// No such task, or none of the caller.

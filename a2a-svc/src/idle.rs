@@ -1,4 +1,4 @@
-//! Closes contexts that nobody uses, so that they do not keep their threads open.
+//! Closes idle contexts, so that they do not keep their threads open.
 
 use std::{
     sync::Arc,

@@ -152,7 +152,7 @@ pub enum PushError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         cause: io::Error,
     },
     /// TLS cannot be set up.

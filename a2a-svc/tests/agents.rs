@@ -826,12 +826,12 @@ async fn invalid_requests_have_clear_errors() {
         ),
         (String::from("GET /a2a/worker/tasks?A2A-Version=1.0 HTTP/1.1"), "", 401),
         (
-            format!("GET /a2a/nobody/tasks?A2A-Version=1.0 HTTP/1.1\r\n{auth}"),
+            format!("GET /a2a/other/tasks?A2A-Version=1.0 HTTP/1.1\r\n{auth}"),
             "",
             403,
         ),
         (
-            String::from("GET /a2a/nobody/.well-known/agent-card.json HTTP/1.1"),
+            String::from("GET /a2a/other/.well-known/agent-card.json HTTP/1.1"),
             "",
             404,
         ),
