@@ -21,7 +21,7 @@ use axum::{
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
 use http::{
-    HeaderMap, HeaderValue, Method, StatusCode,
+    Extensions, HeaderMap, HeaderValue, Method, StatusCode,
     header::{
         ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LAST_MODIFIED, ORIGIN,
         WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
@@ -74,6 +74,7 @@ pub(crate) async fn handle(gateway: Arc<Gateway>, request: Request) -> Response 
         gateway,
         method: parts.method,
         headers: parts.headers,
+        extensions: parts.extensions,
         query: parts.uri.query().unwrap_or_default().to_owned(),
         tenant,
     };
@@ -93,6 +94,7 @@ struct Exchange {
     gateway: Arc<Gateway>,
     method: Method,
     headers: HeaderMap,
+    extensions: Extensions,
     query: String,
     tenant: String,
 }
@@ -124,7 +126,7 @@ impl Exchange {
         if authorization.is_none() && self.headers.contains_key(ORIGIN) {
             return Err(Error::new(Kind::PermissionDenied, "requests of browsers need a token"));
         }
-        self.gateway.enter(authorization)
+        self.gateway.enter(authorization, &self.extensions)
     }
 
     /// Checks the version and the agent of a request.

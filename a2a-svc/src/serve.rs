@@ -132,7 +132,7 @@ async fn guard(gateway: Arc<Gateway>, mut request: Request, next: Next) -> Respo
         .headers()
         .get(AUTHORIZATION)
         .map(|value| value.to_str().unwrap_or_default());
-    match gateway.enter(authorization) {
+    match gateway.enter(authorization, request.extensions()) {
         Ok(entry) => {
             request.extensions_mut().insert(entry);
             next.run(request).await

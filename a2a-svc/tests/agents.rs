@@ -871,6 +871,20 @@ async fn body_of_a_stranger_is_not_read() {
 }
 
 #[tokio::test]
+async fn browsers_need_a_token() {
+    let pair = Pair::start().await;
+    let config = "agents: [{role: worker}]\nanonymous: {}\n";
+    let port = Port::over(&pair, config, tempfile::tempdir().unwrap()).await;
+    let list = "GET /a2a/worker/tasks HTTP/1.1\r\na2a-version: 1.0";
+    assert_eq!(port.http(list, "").await.0, 200);
+    let from_page = format!("{list}\r\norigin: https://example.com");
+    assert_eq!(port.http(&from_page, "").await.0, 403);
+    let form = "POST /a2a/worker HTTP/1.1\r\na2a-version: 1.0\r\ncontent-type: text/plain";
+    let (_, _, answer) = port.http(form, "{}").await;
+    assert!(answer.contains("-32005"), "{answer}");
+}
+
+#[tokio::test]
 async fn cards_have_no_secrets_and_can_be_cached() {
     let (_pair, port, _runner, alice) = setup().await;
     let (_, head, body) = port

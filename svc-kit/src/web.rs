@@ -3,7 +3,7 @@
 
 use std::{io, time::Duration};
 
-use axum::Router;
+use axum::{Router, http::Extensions};
 use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 use tonic::{
@@ -13,9 +13,10 @@ use tonic::{
 
 use crate::{
     connection::{Listener, PREFACE_WITHIN, Rules, accept},
+    peer::Peer,
     serve_limits::ServeLimits,
     shutdown::Shutdown,
-    usage::Bounds,
+    usage::{Bounds, OpenCall},
 };
 
 /// Flow control windows for a stream and for a connection.
@@ -23,6 +24,21 @@ const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// Maximum number of concurrent calls on one connection.
 const MAX_STREAMS: u32 = 256;
+
+/// A call from an authenticated caller. While it is held, its connection is not closed to make room for another one.
+#[derive(Debug)]
+pub struct KnownCall(#[expect(dead_code, reason = "its end counts")] Option<OpenCall>);
+
+impl KnownCall {
+    /// Records that the request with these extensions is from an authenticated caller.
+    #[must_use]
+    pub fn begin(extensions: &Extensions) -> Self {
+        Self(extensions.get::<Peer>().map(|peer| {
+            peer.usage.mark_known();
+            peer.usage.begin(true)
+        }))
+    }
+}
 
 /// Why the port is not served.
 #[derive(Debug, thiserror::Error)]

@@ -11,6 +11,8 @@ use std::{
     time::Instant,
 };
 
+use http::Extensions;
+use svc_kit::web::KnownCall;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -52,8 +54,11 @@ pub(crate) type Responses = ReceiverStream<Result<StreamResponse>>;
 #[derive(Clone)]
 pub(crate) struct Entry {
     caller: Arc<Caller>,
-    permit: Arc<OwnedSemaphorePermit>,
+    held: Held,
 }
+
+/// What a call occupies: a place among the calls of its caller, and its connection.
+type Held = Arc<(OwnedSemaphorePermit, KnownCall)>;
 
 /// A call by an authenticated caller.
 pub(crate) struct Call {
@@ -61,7 +66,7 @@ pub(crate) struct Call {
     pub(crate) agent: Arc<Agent>,
     /// Where a subscription continues.
     pub(crate) after: Option<u64>,
-    _permit: Arc<OwnedSemaphorePermit>,
+    _held: Held,
 }
 
 /// Executes the operations.
@@ -134,10 +139,11 @@ impl Gateway {
     /// # Errors
     ///
     /// The token is not valid, or the caller exceeds its rate.
-    pub(crate) fn enter(&self, authorization: Option<&str>) -> Result<Entry> {
+    pub(crate) fn enter(&self, authorization: Option<&str>, extensions: &Extensions) -> Result<Entry> {
         let caller = self.callers.identify(authorization)?;
-        let permit = Arc::new(caller.admit(Instant::now())?);
-        Ok(Entry { caller, permit })
+        let permit = caller.admit(Instant::now())?;
+        let held = Arc::new((permit, KnownCall::begin(extensions)));
+        Ok(Entry { caller, held })
     }
 
     /// Returns a call to an agent. With a position, a subscription continues after it.
@@ -146,7 +152,7 @@ impl Gateway {
     ///
     /// The caller may not use the agent.
     pub(crate) fn admit(&self, entry: Entry, tenant: &str, after: Option<u64>) -> Result<Call> {
-        let Entry { caller, permit } = entry;
+        let Entry { caller, held } = entry;
         let agent = self.agent(tenant).filter(|agent| caller.may_use(&agent.id));
         let agent = agent.ok_or_else(|| {
             Error::new(
@@ -158,7 +164,7 @@ impl Gateway {
             caller,
             agent,
             after,
-            _permit: permit,
+            _held: held,
         })
     }
 
