@@ -106,3 +106,36 @@ pub async fn serve(
 
 /// Maximum time for responses in progress at shutdown. A connection that never sent a request takes all of it.
 const MAX_DRAIN: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use axum::{extract::Request, routing::get};
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_name_their_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route(
+            "/",
+            get(|request: Request| async move { format!("{}", KnownCall::begin(request.extensions()).0.is_some()) }),
+        );
+        let shutdown = Shutdown::new();
+        let serving = tokio::spawn(serve(listener, router, ServeLimits::default(), shutdown.clone()));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            .await
+            .unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        assert!(response.ends_with("true"), "{response}");
+        shutdown.trigger();
+        serving.await.unwrap().unwrap();
+    }
+}
