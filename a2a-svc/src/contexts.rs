@@ -13,7 +13,7 @@ use std::{
 use svc_kit::outgoing::Backoff;
 use tokio::{
     sync::{Semaphore, watch},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tonic::Code;
 use troupe_proto::{
@@ -208,7 +208,9 @@ impl Reader {
 /// Follows a session until its context has no readers.
 async fn follow(supervisor: Supervisor, context: Arc<Context>) {
     let mut backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
+    let mut is_broken = false;
     loop {
+        let began = Instant::now();
         let ended = tokio::select! {
             ended = stream(&supervisor, &context) => ended,
             () = unread(&context) => {
@@ -222,7 +224,10 @@ async fn follow(supervisor: Supervisor, context: Arc<Context>) {
             }
         };
         match ended {
-            Ok(()) => backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY),
+            Ok(()) => {
+                backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
+                is_broken = false;
+            }
             Err(Ended::Gone) => {
                 context.state.send_modify(|view| view.is_gone = true);
                 let mut is_followed = context.is_followed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,7 +235,15 @@ async fn follow(supervisor: Supervisor, context: Arc<Context>) {
                 return;
             }
             Err(Ended::Broken(status)) => {
-                tracing::warn!(session = context.session, code = ?status.code(), message = status.message(), "a context is not up to date");
+                if began.elapsed() > LONGEST_RETRY {
+                    backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
+                    is_broken = false;
+                }
+                // One line for a failure, not one for each attempt.
+                if !is_broken {
+                    tracing::warn!(session = context.session, code = ?status.code(), message = status.message(), "a context is not up to date");
+                }
+                is_broken = true;
                 sleep(backoff.next_delay()).await;
             }
         }

@@ -186,6 +186,8 @@ pub(crate) struct Fold {
     question: Option<String>,
     /// Why the budget is spent.
     budget: Option<String>,
+    /// The number of the last input.
+    last_input: u32,
 }
 
 impl Fold {
@@ -309,6 +311,10 @@ impl Fold {
     }
 
     fn input(&mut self, at: At, number: u32, content: Option<ContentRef>) {
+        if number <= self.last_input {
+            return;
+        }
+        self.last_input = number;
         let input = Input { number, content };
         self.question = None;
         self.pending.insert(number);
@@ -453,6 +459,7 @@ struct At {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use proptest::prelude::*;
     use troupe_proto::supervisor::v1::{
         ApprovalRequested, ApprovalResolved, ConditionChanged, InputDelivered, InputQueued, NoteSet, ThreadSpawned,
         TurnDispatched, TurnStarted,
@@ -645,5 +652,75 @@ mod tests {
         assert_eq!(task.standing_at(1).state, TaskState::Submitted);
         assert_eq!(task.outputs_at(1).count(), 0);
         assert_eq!(task.standing_at(3).state, TaskState::Working);
+    }
+
+    /// Any events of a thread, in any order: the supervisor allows only some of the orders.
+    fn kinds() -> impl Strategy<Value = Vec<Kind>> {
+        let number = 1..6_u32;
+        let kind = prop_oneof![
+            number.clone().prop_map(|number| Kind::InputQueued(InputQueued {
+                number,
+                ..InputQueued::default()
+            })),
+            (number.clone(), number.clone()).prop_map(|(turn, input)| Kind::TurnDispatched(TurnDispatched {
+                turn,
+                inputs: vec![input],
+                ..TurnDispatched::default()
+            })),
+            number.clone().prop_map(|turn| Kind::TurnStarted(TurnStarted {
+                turn,
+                ..TurnStarted::default()
+            })),
+            (0..6_u32, 1..4_i32).prop_map(|(turn, outcome)| Kind::TurnEnded(TurnEnded {
+                turn,
+                outcome,
+                message: String::from("done"),
+                ..TurnEnded::default()
+            })),
+            any::<bool>().prop_map(|active| Kind::ConditionChanged(ConditionChanged {
+                kind: ConditionKind::AwaitingInput.into(),
+                active,
+                reason: String::from("which one?"),
+            })),
+            number.clone().prop_map(|id| Kind::ApprovalRequested(ApprovalRequested {
+                approval_id: id.to_string(),
+                ..ApprovalRequested::default()
+            })),
+            number.clone().prop_map(|id| Kind::ApprovalResolved(ApprovalResolved {
+                approval_id: id.to_string(),
+                ..ApprovalResolved::default()
+            })),
+            number.prop_map(|task| Kind::NoteSet(NoteSet {
+                thread_note: cancel_note(task),
+            })),
+        ];
+        prop::collection::vec(kind, 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn any_events_keep_the_rules_of_tasks(kinds in kinds()) {
+            let mut log = Log::new();
+            let mut ended: BTreeMap<u32, usize> = BTreeMap::new();
+            for kind in kinds {
+                log.add(kind);
+                let open = log.fold.open_task().map(|task| task.number);
+                for task in log.fold.tasks() {
+                    // A task that has ended never changes, and only one task is open.
+                    let updates = task.updates.len();
+                    match is_terminal(task.standing().state) {
+                        true => prop_assert_eq!(*ended.entry(task.number).or_insert(updates), updates),
+                        false => prop_assert_eq!(open, Some(task.number)),
+                    }
+                }
+            }
+            for task in log.fold.tasks() {
+                for (index, update) in task.updates.iter().enumerate() {
+                    // A reader that continues after an update receives all later ones.
+                    let next = task.updates.iter().position(|other| other.sequence > update.resume);
+                    prop_assert!(next.is_none_or(|next| next <= index + 1));
+                }
+            }
+        }
     }
 }
