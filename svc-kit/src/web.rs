@@ -27,16 +27,19 @@ const MAX_STREAMS: u32 = 256;
 
 /// A call from an authenticated caller. While it is held, its connection is not closed to make room for another one.
 #[derive(Debug)]
-pub struct KnownCall(#[expect(dead_code, reason = "its end counts")] Option<OpenCall>);
+pub struct KnownCall {
+    _call: Option<OpenCall>,
+}
 
 impl KnownCall {
     /// Records that the request with these extensions is from an authenticated caller.
     #[must_use]
     pub fn begin(extensions: &Extensions) -> Self {
-        Self(extensions.get::<Peer>().map(|peer| {
+        let call = extensions.get::<Peer>().map(|peer| {
             peer.usage.mark_known();
             peer.usage.begin(true)
-        }))
+        });
+        Self { _call: call }
     }
 }
 
@@ -123,7 +126,9 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let router = Router::new().route(
             "/",
-            get(|request: Request| async move { format!("{}", KnownCall::begin(request.extensions()).0.is_some()) }),
+            get(
+                |request: Request| async move { format!("{}", KnownCall::begin(request.extensions())._call.is_some()) },
+            ),
         );
         let shutdown = Shutdown::new();
         let serving = tokio::spawn(serve(listener, router, ServeLimits::default(), shutdown.clone()));
