@@ -29,7 +29,7 @@ struct Row {
     of: Vec<&'static str>,
 }
 
-fn programs() -> [(&'static str, Command); 4] {
+fn programs() -> [(&'static str, Command); 5] {
     let built = |mut command: Command| {
         command.build();
         command
@@ -41,6 +41,7 @@ fn programs() -> [(&'static str, Command); 4] {
         ("run", own("run")),
         ("registry-svc", built(registry_svc::program::Options::command())),
         ("supervisor-svc", built(supervisor_svc::program::Options::command())),
+        ("a2a-svc", built(a2a_svc::program::Options::command())),
     ]
 }
 

@@ -34,10 +34,11 @@ pub mod lost;
 pub mod memo;
 mod message;
 pub mod metrics;
+pub mod outgoing;
 mod owner_counts;
 pub mod paths;
 pub mod peer;
-mod private_file;
+pub mod private_file;
 pub mod program;
 mod resource;
 mod rpc;
@@ -56,6 +57,7 @@ pub mod token_file;
 pub mod trace_context;
 pub mod traces;
 mod usage;
+pub mod web;
 
 /// The allocator of every program that links this crate: the services, the runner, the command line and the benchmarks.
 #[global_allocator]

@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Only the owner may read and write the file.
-pub(crate) const PRIVATE: u32 = 0o600;
+pub const PRIVATE: u32 = 0o600;
 /// All users may read the file.
 pub(crate) const PUBLIC: u32 = 0o644;
 
@@ -18,7 +18,11 @@ pub(crate) const PUBLIC: u32 = 0o644;
 const MAX_BYTES: u64 = 64 * 1024;
 
 /// Replaces the file at `path` durably and sets the permissions `mode`.
-pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+///
+/// # Errors
+///
+/// The operating system reports an error. The file then has its old content.
+pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let directory = directory_of(path);
     let name = path
         .file_name()
@@ -42,7 +46,8 @@ fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 }
 
 /// The reason why a private file cannot be used.
-pub(crate) enum Unusable {
+#[derive(Debug)]
+pub enum Unusable {
     /// The file cannot be read.
     Read(io::Error),
     /// Other users can read the file, and its permissions cannot be changed.
@@ -52,7 +57,11 @@ pub(crate) enum Unusable {
 /// Returns the text of a private file, or `None` if it does not exist. Permissions that are too wide are narrowed. A
 /// file of another owner that only a group may read stays as it is, because Kubernetes mounts volumes with such
 /// permissions.
-pub(crate) fn read(path: &Path) -> Result<Option<String>, Unusable> {
+///
+/// # Errors
+///
+/// The file cannot be read or protected.
+pub fn read(path: &Path) -> Result<Option<String>, Unusable> {
     let Some(file) = open(path).map_err(Unusable::Read)? else {
         return Ok(None);
     };

@@ -85,9 +85,11 @@ fn no_crate_points_back() {
             ],
         ),
         ("runner", &["svc-kit", "tool-policy", "troupe-proto"]),
+        ("a2a-svc", &["svc-kit", "troupe-proto"]),
         (
             "cli",
             &[
+                "a2a-svc",
                 "registry-svc",
                 "supervisor-core",
                 "supervisor-log",
@@ -101,6 +103,7 @@ fn no_crate_points_back() {
         (
             "tests",
             &[
+                "a2a-svc",
                 "registry-svc",
                 "supervisor-core",
                 "supervisor-log",
@@ -121,6 +124,7 @@ fn no_crate_points_back() {
         "supervisor-log",
         "supervisor-svc",
         "troupe-runner",
+        "a2a-svc",
         "troupe-cli",
     ];
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();

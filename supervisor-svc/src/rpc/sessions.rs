@@ -6,7 +6,7 @@ use supervisor_log::{
     codec::{WireEnum as _, content_of, settings::webhook_from_pb},
     store::{Content, CreationKey},
 };
-use svc_kit::identity::Forwarded;
+use svc_kit::{identity::Forwarded, outgoing::Target};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
@@ -31,7 +31,7 @@ use crate::{
         time::REQUESTS_REMEMBERED,
     },
     engine::{Handle, NewSession},
-    projections::{overview::Filter, watch::SessionsWatch, webhooks::Target},
+    projections::{overview::Filter, watch::SessionsWatch},
     registry_client::{Unresolved, resolution::Resolution},
     runners::Need,
     use_cases::{

@@ -19,6 +19,9 @@ use crate::{fresh::Fresh, instruments::meter};
 /// Maximum duration of a handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
+/// The ALPN protocol of HTTP/1.1.
+const HTTP1: &[u8] = b"http/1.1";
+
 /// The TLS files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerFiles {
@@ -36,6 +39,7 @@ pub struct ServerFiles {
 pub struct ServerTls {
     files: Arc<ServerFiles>,
     present: Arc<Fresh<Present>>,
+    http1: bool,
 }
 
 /// The content of the files.
@@ -57,9 +61,16 @@ impl ServerTls {
         let tls = Self {
             files: Arc::new(files),
             present: Arc::new(present),
+            http1: false,
         };
         tls.clone().measure();
         Ok(tls)
+    }
+
+    /// Offers HTTP/1.1 in addition to HTTP/2, for ports that do not only serve gRPC.
+    #[must_use]
+    pub fn with_http1(self) -> Self {
+        Self { http1: true, ..self }
     }
 
     /// Exports the expiry of the current certificate as a metric.
@@ -87,10 +98,15 @@ impl ServerTls {
     ///
     /// The handshake fails or takes too long.
     pub(crate) async fn accept(self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        let present = tokio::task::spawn_blocking(move || self.present())
+        let files = self.clone();
+        let present = tokio::task::spawn_blocking(move || files.present())
             .await
             .map_err(io::Error::other)?;
-        let acceptor = TlsAcceptor::from(Arc::clone(&present.config));
+        let mut config = Arc::clone(&present.config);
+        if self.http1 {
+            Arc::make_mut(&mut config).alpn_protocols.push(HTTP1.to_vec());
+        }
+        let acceptor = TlsAcceptor::from(config);
         timeout(HANDSHAKE_WITHIN, acceptor.accept(stream))
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))

@@ -20,6 +20,7 @@ fn table() -> Vec<Limit> {
         supervisor_svc::limits(),
         registry_svc::limits(),
         troupe_runner::limits(),
+        a2a_svc::limits(),
     ]
     .concat()
 }

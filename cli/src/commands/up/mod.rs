@@ -1,6 +1,8 @@
 //! `troupe up`: runs both services, embedded storage and a runner in one process.
 
-use std::path::PathBuf;
+mod a2a;
+
+use std::{net::SocketAddr, path::PathBuf};
 
 use registry_svc::CatalogueOptions;
 use serde_json::{Value, json};
@@ -89,6 +91,9 @@ pub(crate) struct Args {
     /// The web console.
     #[command(flatten)]
     console: console::UpArgs,
+    /// The A2A port.
+    #[command(flatten)]
+    a2a: a2a::A2aArgs,
     /// Grant operator permissions to local calls without a token
     #[arg(long)]
     trust_loopback: bool,
@@ -160,6 +165,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     let agent_programs = (!args.no_runner).then(|| args.programs.clone());
     let checking = checked_programs(&args)?;
     let console = args.console.bind().await?;
+    let a2a = args.a2a.bind(args.insecure).await?;
     let options = args.options(data_dir.clone())?;
     // Installed first, so that a signal during startup stops it as well.
     let mut signals = Signals::listen()?;
@@ -167,6 +173,8 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
         pair = Pair::start(options) => pair?,
         () = signals.next() => return Ok(()),
     };
+    let mut a2a = a2a.map(|port| port.serve(&pair)).transpose()?;
+    let a2a_address = a2a.as_ref().map(|serving| serving.address);
     let running = Running {
         pid: std::process::id(),
         registry: pair.registry().to_string(),
@@ -178,20 +186,21 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
             .note(format!("`troupe down` and `troupe status` do not work: {error}"));
     }
     if let Some(path) = ready_file {
-        paths::write_ready_file(&path, &addresses(&pair)).map_err(Error::of)?;
+        paths::write_ready_file(&path, &addresses(&pair, a2a_address)).map_err(Error::of)?;
     }
     let agents = agents_line(agent_programs.as_ref());
     let serving = async {
         let sessions = down::open_sessions(&running, context).await.ok();
         let programs = checking.await;
         context.ui.answer(
-            || ready(&pair, &programs),
-            || banner(&pair, &programs, &agents, sessions, context.ui.columns()),
+            || ready(&pair, a2a_address, &programs),
+            || banner(&pair, a2a_address, &programs, &agents, sessions, context.ui.columns()),
         )?;
         let flags = console::flags_of(&pair, context);
         tokio::select! {
             failed = pair.failed() => Err(failed),
             failed = console::serve_for(console, flags, &context.ui) => failed,
+            failed = a2a::failed(&mut a2a) => Err(failed),
         }
     };
     let ended = tokio::select! {
@@ -201,6 +210,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     let turns_end_within = pair.has_runner().then_some(pair::TURNS_END_WITHIN);
     context.ui.note(stop::announcement(turns_end_within));
     Running::remove(&data_dir);
+    a2a::stop(a2a).await;
     let stopped = stop::unless_asked_again(&mut signals, pair.stop()).await;
     if let Ok(runner) = &stopped {
         stop::list_interrupted(context, runner);
@@ -244,7 +254,7 @@ fn table(settings: &Settings) -> Table<3> {
     table
 }
 
-fn addresses(pair: &Pair) -> Value {
+fn addresses(pair: &Pair, a2a: Option<SocketAddr>) -> Value {
     let mut addresses = json!({
         "registry": pair.registry().to_string(),
         "supervisor": pair.supervisor().to_string(),
@@ -252,11 +262,14 @@ fn addresses(pair: &Pair) -> Value {
     if let Some(admin) = pair.admin() {
         addresses["admin"] = json!(admin.to_string());
     }
+    if let Some(a2a) = a2a {
+        addresses["a2a"] = json!(a2a.to_string());
+    }
     addresses
 }
 
-fn ready(pair: &Pair, programs: &[ProgramReport]) -> Value {
-    let mut ready = addresses(pair);
+fn ready(pair: &Pair, a2a: Option<SocketAddr>, programs: &[ProgramReport]) -> Value {
+    let mut ready = addresses(pair, a2a);
     ready["data_dir"] = json!(pair.data_dir());
     ready["operator_token_file"] = json!(pair.token_file());
     ready["programs"] = programs.iter().map(programs::report_json).collect();
@@ -276,7 +289,14 @@ fn agents_line(programs: Option<&programs::Choice>) -> String {
     }
 }
 
-fn banner(pair: &Pair, programs: &[ProgramReport], agents: &str, sessions: Option<usize>, columns: usize) -> String {
+fn banner(
+    pair: &Pair,
+    a2a: Option<SocketAddr>,
+    programs: &[ProgramReport],
+    agents: &str,
+    sessions: Option<usize>,
+    columns: usize,
+) -> String {
     let field = |name: &str, value: String| {
         Line::default()
             .mark(style::DIM, format!("{name:<11}"))
@@ -291,6 +311,9 @@ fn banner(pair: &Pair, programs: &[ProgramReport], agents: &str, sessions: Optio
     lines.push(field("agents", agents.to_owned()));
     if let Some(count) = sessions.filter(|count| *count > 0) {
         lines.push(field("sessions", format!("{count} open, `troupe ps` lists them")));
+    }
+    if let Some(a2a) = a2a {
+        lines.push(field("A2A", format!("http://{a2a}/.well-known/agent-card.json")));
     }
     if let Some(admin) = pair.admin() {
         lines.push(field(

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use base16ct::lower;
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 use serde_json::json;
 use sha2::Sha256;
 use supervisor_log::codec::parts::time_to_pb;
@@ -38,6 +39,19 @@ impl Delivery {
             id,
             body: Bytes::from(body.to_string()),
         }
+    }
+
+    /// Returns the headers of an attempt at this time.
+    ///
+    /// # Errors
+    ///
+    /// A value is not a header value. This is a defect.
+    pub fn headers(&self, signer: &Signer, now: UnixMillis) -> Result<HeaderMap, http::Error> {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert("troupe-delivery", HeaderValue::try_from(&self.id)?);
+        headers.insert("troupe-signature", HeaderValue::try_from(signer.sign(now, &self.body))?);
+        Ok(headers)
     }
 }
 

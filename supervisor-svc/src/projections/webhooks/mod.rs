@@ -2,10 +2,7 @@
 //! accepted. A receiver's progress is a cursor in the store, which moves when a delivery is accepted. A crash
 //! therefore causes a repeated delivery and loses nothing.
 
-mod backoff;
 mod delivery;
-mod post;
-mod target;
 
 use std::{
     convert::Infallible,
@@ -20,20 +17,13 @@ use std::{
 use bytes::Bytes;
 use prost::Message as _;
 use supervisor_log::store::{AppendError, CursorKey, EventStore};
+use svc_kit::outgoing::{Backoff, Poster, Target, public_tls};
 use tokio::time::{Instant, sleep};
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{self, ClientConfig, RootCertStore, crypto::ring},
-};
+use tokio_rustls::rustls;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use troupe_proto::store::v1 as pb;
 
-pub use self::target::Target;
-use self::{
-    backoff::Backoff,
-    delivery::{Delivery, Signer},
-    post::Sending,
-};
+use self::delivery::{Delivery, Signer};
 use crate::{
     clock::Clock,
     domain::{
@@ -79,7 +69,7 @@ impl Default for WebhookLimits {
 pub struct Webhooks {
     store: Arc<dyn EventStore>,
     limits: WebhookLimits,
-    tls: TlsConnector,
+    poster: Poster,
     clock: Clock,
     stopped: CancellationToken,
 }
@@ -90,15 +80,15 @@ impl Webhooks {
     /// # Errors
     /// If TLS cannot be set up.
     pub fn new(store: Arc<dyn EventStore>, limits: WebhookLimits, clock: Clock) -> Result<Self, rustls::Error> {
-        let roots: RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let poster = Poster {
+            tls: public_tls()?,
+            allow_private: limits.allow_private,
+            within: limits.timeout,
+        };
         Ok(Self {
             store,
             limits,
-            tls: TlsConnector::from(Arc::new(config)),
+            poster,
             clock,
             stopped: CancellationToken::new(),
         })
@@ -307,20 +297,20 @@ impl Receiver {
 
     /// Sends a delivery until it is accepted.
     async fn send(&self, delivery: &Delivery) -> Result<(), Failure> {
-        let limits = &self.webhooks.limits;
-        let sending = Sending {
-            tls: &self.webhooks.tls,
-            clock: &self.webhooks.clock,
-            allow_private: limits.allow_private,
-            within: limits.timeout,
-        };
         let mut backoff = self.backoff();
         loop {
             let session = self.handle.id();
             if self.webhooks.store.head(session).await?.is_none() {
                 return Err(Failure::SessionNotFound(session));
             }
-            let Err(undelivered) = sending.post(&self.target, &self.signer, delivery).await else {
+            let sent = match delivery.headers(&self.signer, self.webhooks.clock.now()) {
+                Ok(headers) => {
+                    let body = delivery.body.clone();
+                    self.webhooks.poster.post(&self.target, headers, body).await
+                }
+                Err(error) => Err(error.into()),
+            };
+            let Err(undelivered) = sent else {
                 return Ok(());
             };
             // Only the host, because the path of the URL may be a secret.

@@ -1,4 +1,4 @@
-//! Webhook targets. A URL from a client makes this service connect to it, so it must not lead to addresses that only
+//! Targets of requests whose URL comes from a client. Such a URL makes this service connect to it, so it must not lead to addresses that only
 //! this service can reach. Private, loopback and link-local addresses are rejected after name resolution, unless the
 //! service was started with the option that permits them.
 
@@ -8,8 +8,9 @@ use std::{
 };
 
 use http::Uri;
-use svc_kit::listen::bare_host;
 use tokio::net::lookup_host;
+
+use crate::listen::bare_host;
 
 /// Maximum number of addresses to try per name.
 const MAX_ADDRESSES: usize = 8;
@@ -45,7 +46,7 @@ pub enum BadUrl {
 
 /// Why a target has no address to send to.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoAddress {
+pub enum NoAddress {
     /// Its name could not be resolved.
     #[error("the name cannot be resolved: {0}")]
     Unresolved(#[from] io::Error),
@@ -98,26 +99,32 @@ impl Target {
             || self.host.parse::<IpAddr>().is_ok_and(|address| !is_public(address))
     }
 
-    pub(super) const fn is_https(&self) -> bool {
+    /// Returns whether the URL is an `https` URL.
+    #[must_use]
+    pub const fn is_https(&self) -> bool {
         self.is_https
     }
 
-    /// Host and port, as the header `host` has them.
-    pub(super) fn authority(&self) -> &str {
+    /// Returns host and port, as the header `host` has them.
+    #[must_use]
+    pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    pub(super) fn host(&self) -> &str {
+    /// Returns the host without the brackets of an IPv6 address.
+    #[must_use]
+    pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Path and query.
-    pub(super) fn path(&self) -> &str {
+    /// Returns path and query.
+    #[must_use]
+    pub fn path(&self) -> &str {
         &self.path
     }
 
     /// Resolves the current addresses. The result is never empty.
-    pub(super) async fn addresses(&self, allow_private: bool) -> Result<Vec<SocketAddr>, NoAddress> {
+    pub(crate) async fn addresses(&self, allow_private: bool) -> Result<Vec<SocketAddr>, NoAddress> {
         let found = lookup_host((self.host.as_str(), self.port)).await?;
         let allowed: Vec<SocketAddr> = found
             .filter(|address| allow_private || is_public(address.ip()))

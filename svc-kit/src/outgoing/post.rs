@@ -4,8 +4,8 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use http::{
-    Request, StatusCode,
-    header::{CONNECTION, CONTENT_TYPE, HOST, USER_AGENT},
+    HeaderMap, Request, StatusCode,
+    header::{CONNECTION, HOST, USER_AGENT},
 };
 use http_body_util::Full;
 use hyper::client::conn::http1;
@@ -18,15 +18,11 @@ use tokio::{
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{
-    delivery::{Delivery, Signer},
-    target::{NoAddress, Target},
-};
-use crate::clock::Clock;
+use super::target::{NoAddress, Target};
 
 /// Why a delivery was not accepted this time.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Undelivered {
+pub enum Undelivered {
     /// The receiver has no usable address.
     #[error(transparent)]
     NoAddress(#[from] NoAddress),
@@ -50,18 +46,25 @@ pub(super) enum Undelivered {
     TimedOut(Duration),
 }
 
-/// How a delivery is sent.
-pub(super) struct Sending<'a> {
-    pub tls: &'a TlsConnector,
-    pub clock: &'a Clock,
+/// Sends deliveries.
+#[derive(Clone)]
+pub struct Poster {
+    /// Trusts the authorities of the targets' certificates.
+    pub tls: TlsConnector,
+    /// Whether private, loopback and link-local addresses are permitted.
     pub allow_private: bool,
+    /// Maximum time of one attempt, including name resolution and connecting.
     pub within: Duration,
 }
 
-impl Sending<'_> {
-    /// Makes one attempt.
-    pub async fn post(&self, target: &Target, signer: &Signer, delivery: &Delivery) -> Result<(), Undelivered> {
-        match timeout(self.within, self.attempt(target, signer, delivery)).await {
+impl Poster {
+    /// Makes one attempt. The request has these headers in addition to those of every delivery.
+    ///
+    /// # Errors
+    ///
+    /// [`Undelivered`]: only a response with a status of 2xx counts as a delivery.
+    pub async fn post(&self, target: &Target, headers: HeaderMap, body: Bytes) -> Result<(), Undelivered> {
+        match timeout(self.within, self.attempt(target, headers, body)).await {
             Ok(Ok(status)) if status.is_success() => Ok(()),
             Ok(Ok(status)) => Err(Undelivered::Refused(status)),
             Ok(Err(undelivered)) => Err(undelivered),
@@ -69,16 +72,14 @@ impl Sending<'_> {
         }
     }
 
-    async fn attempt(&self, target: &Target, signer: &Signer, delivery: &Delivery) -> Result<StatusCode, Undelivered> {
+    async fn attempt(&self, target: &Target, headers: HeaderMap, body: Bytes) -> Result<StatusCode, Undelivered> {
         let ends = Instant::now() + self.within;
-        let request = Request::post(target.path())
+        let mut request = Request::post(target.path())
             .header(HOST, target.authority())
-            .header(CONTENT_TYPE, "application/json")
             .header(USER_AGENT, concat!("troupe/", env!("CARGO_PKG_VERSION")))
             .header(CONNECTION, "close")
-            .header("troupe-delivery", &delivery.id)
-            .header("troupe-signature", signer.sign(self.clock.now(), &delivery.body))
-            .body(Full::new(delivery.body.clone()))?;
+            .body(Full::new(body))?;
+        request.headers_mut().extend(headers);
         let addresses = target.addresses(self.allow_private).await?;
         // Connects to a checked address and never resolves the name again: it may resolve to another address by now.
         let stream = first_connection(&addresses, ends, TcpStream::connect).await?;

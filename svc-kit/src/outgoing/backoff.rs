@@ -6,13 +6,14 @@ use uuid::Uuid;
 
 /// Exponential back-off with jitter. The jitter prevents simultaneous retries when a receiver becomes available again.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub struct Backoff {
     ceiling: Duration,
     longest: Duration,
 }
 
 impl Backoff {
     /// Begins with `first` and doubles up to `longest`.
+    #[must_use]
     pub fn new(first: Duration, longest: Duration) -> Self {
         Self {
             ceiling: first.min(longest),

@@ -1,0 +1,127 @@
+//! CancelTask.
+
+use std::{sync::Arc, time::Duration};
+
+use troupe_proto::supervisor::v1::{InterruptAgentRequest, Session, SetThreadNoteRequest, StatusKind};
+
+use super::{Call, Gateway, new_request_id, task_in};
+use crate::{
+    error::{Error, Kind, Result},
+    fold::{cancel_note, is_terminal},
+    pb::{self, CancelTaskRequest, TaskState},
+    render::Extent,
+    upstream::{self, brief},
+};
+
+/// How often an unwanted turn of a canceled task is interrupted.
+const INTERRUPTS: u32 = 20;
+const INTERRUPT_PAUSE: Duration = Duration::from_millis(500);
+
+impl Gateway {
+    /// CancelTask: stops the running turn and marks the task in the log, which decides between a cancellation and an end
+    /// at the same time.
+    pub(crate) async fn cancel(&self, call: &Call, request: CancelTaskRequest) -> Result<pb::Task> {
+        let (id, session, reader) = self.task(call, &request.id).await?;
+        let not_cancelable = |state: TaskState| {
+            Error::new(
+                Kind::TaskNotCancelable,
+                format!("the task has ended: {}", state.as_str_name()),
+            )
+            .with("taskId", &request.id)
+        };
+        let fold = reader.fold();
+        let task = task_in(&fold, id.number)?;
+        let state = task.standing().state;
+        if is_terminal(state) {
+            return Err(not_cancelable(state));
+        }
+        if state != TaskState::InputRequired {
+            self.interrupt(&session, task.last_turn()).await?;
+        }
+        let note = SetThreadNoteRequest {
+            request_id: new_request_id(),
+            session_id: session.session_id.clone(),
+            thread_id: session.root_thread_id.clone(),
+            thread_note: cancel_note(id.number),
+        };
+        let noted = self.supervisor.clone().set_thread_note(brief(note)).await?.into_inner();
+        let sequence = noted.thread.map(|thread| thread.sequence).unwrap_or_default();
+        let reader = self.contexts.read(&session, sequence).await?;
+        let fold = reader.fold();
+        let task = task_in(&fold, id.number)?;
+        let standing = task.standing();
+        if standing.state != TaskState::Canceled {
+            return Err(not_cancelable(standing.state));
+        }
+        if state != TaskState::InputRequired {
+            self.interrupt_waiting_inputs(&session);
+        }
+        self.renderer(call, &session).task(task, Extent::default()).await
+    }
+
+    /// Interrupts the agent of a context. With a turn: only this turn.
+    async fn interrupt(&self, session: &Session, turn: Option<u32>) -> Result<bool> {
+        let request = InterruptAgentRequest {
+            request_id: new_request_id(),
+            session_id: session.session_id.clone(),
+            thread_id: session.root_thread_id.clone(),
+            turn,
+            only_this: false,
+            reason: String::from("canceled by the A2A caller"),
+        };
+        let response = self
+            .supervisor
+            .clone()
+            .interrupt_agent(brief(request))
+            .await?
+            .into_inner();
+        let status = response
+            .thread
+            .and_then(|thread| thread.status)
+            .map(|status| status.kind());
+        Ok(!matches!(
+            status,
+            Some(StatusKind::Queued | StatusKind::PendingInit | StatusKind::Running)
+        ))
+    }
+
+    /// Interrupts the turns that inputs of a canceled task would start, until the agent is idle or has another task.
+    fn interrupt_waiting_inputs(&self, session: &Session) {
+        let (contexts, supervisor) = (Arc::clone(&self.contexts), self.supervisor.clone());
+        let session = session.clone();
+        tokio::spawn(async move {
+            for _ in 0..INTERRUPTS {
+                let Ok(Some(now)) = upstream::session(&supervisor, &session.session_id).await else {
+                    return;
+                };
+                let Ok(reader) = contexts.read(&now, now.sequence).await else {
+                    return;
+                };
+                if reader.fold().open_task().is_some() {
+                    return;
+                }
+                let request = InterruptAgentRequest {
+                    request_id: new_request_id(),
+                    session_id: session.session_id.clone(),
+                    thread_id: session.root_thread_id.clone(),
+                    reason: String::from("canceled by the A2A caller"),
+                    ..InterruptAgentRequest::default()
+                };
+                let Ok(response) = supervisor.clone().interrupt_agent(brief(request)).await else {
+                    return;
+                };
+                let status = response.into_inner().thread.and_then(|thread| thread.status);
+                let is_active = status.is_some_and(|status| {
+                    matches!(
+                        status.kind(),
+                        StatusKind::Queued | StatusKind::PendingInit | StatusKind::Running
+                    )
+                });
+                if !is_active {
+                    return;
+                }
+                tokio::time::sleep(INTERRUPT_PAUSE).await;
+            }
+        });
+    }
+}

@@ -1,0 +1,36 @@
+//! Serves exported roles as agents of the Agent2Agent protocol (A2A) v1.0, over JSON-RPC, HTTP+JSON and gRPC on one port.
+//!
+//! The service is a client of the supervisor. A context is a session, and a task is one turn of its root thread, or
+//! several turns with questions between them. `fold` computes tasks from the events of a session, `contexts` follows
+//! the sessions, `gateway` has the operations, and `http` and `grpc` their bindings. The only state of its own is
+//! the configuration of push notifications (`push`).
+#![forbid(unsafe_code)]
+
+mod caller;
+mod card;
+mod config;
+mod contexts;
+mod error;
+mod fold;
+mod gateway;
+mod grpc;
+mod http;
+mod idle;
+mod ids;
+mod json;
+mod limits;
+mod parts;
+pub mod pb;
+pub mod program;
+mod push;
+mod render;
+mod serve;
+mod upstream;
+
+pub use self::{
+    config::{Config, ConfigError},
+    limits::limits,
+    push::PushError,
+    serve::{OpenError, Options, Service},
+    upstream::Upstream,
+};

@@ -1,0 +1,915 @@
+//! Agents over a real registry and a real supervisor, with a runner that the tests control.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{fs, net::SocketAddr};
+
+use a2a_svc::{
+    Config, Options, Service, Upstream,
+    pb::{
+        CancelTaskRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse, Message, Part, Role,
+        SendMessageConfiguration, SendMessageRequest, StreamResponse, SubscribeToTaskRequest, Task,
+        TaskPushNotificationConfig, TaskState, a2a_service_client::A2aServiceClient, part::Content,
+        send_message_response, stream_response::Payload,
+    },
+};
+use serde_json::{Value, json};
+use svc_kit::{listen::url_of, secret::SecretToken, serve::ServeLimits, shutdown::Shutdown, tls::ClientFiles};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+use tonic::{Code, Request, Status, transport::Channel};
+use tonic_types::StatusExt as _;
+use troupe_proto::supervisor::v1::{
+    ArtifactReport, AskParentRequest, AuthorizeToolRequest, ListApprovalsRequest, ListSessionsRequest,
+    ResolveApprovalRequest, Session, TurnOutcome, runner_report::Kind as Report,
+};
+use troupe_tests::{
+    pair::{OPERATOR, Pair},
+    receiver::Receiver,
+    runner::{Attempt, Runner},
+    within,
+};
+
+const ALICE: &str = "alice-alice-alice-alice";
+const BOB: &str = "bob-bob-bob-bob-bob-bob";
+
+/// Two roles, and two callers of which one may use only one role.
+const CONFIG: &str = "
+agents:
+  - {role: worker, approve_tools: [exec_command], deny_tools: [web_search], token_budget: 1000}
+  - {role: explorer, sandbox: read-only}
+callers:
+  - {name: alice, token_file: alice}
+  - {name: bob, token_file: bob, agents: [explorer], limits: {requests_per_minute: 5, max_contexts: 1}}
+push_allow_private: true
+";
+
+/// The service over a pair.
+struct Port {
+    address: SocketAddr,
+    shutdown: Shutdown,
+    task: JoinHandle<()>,
+    files: TempDir,
+}
+
+impl Port {
+    async fn serve(pair: &Pair) -> Self {
+        Self::over(pair, CONFIG, tempfile::tempdir().unwrap()).await
+    }
+
+    async fn over(pair: &Pair, config: &str, files: TempDir) -> Self {
+        for (name, token) in [("alice", ALICE), ("bob", BOB)] {
+            fs::write(files.path().join(name), token).unwrap();
+        }
+        let path = files.path().join("a2a.yaml");
+        fs::write(&path, config).unwrap();
+        let upstream = |address| Upstream {
+            url: url_of(address),
+            token: Some(SecretToken::parse(OPERATOR).unwrap().into()),
+            tls: ClientFiles::default(),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = Service::open(Options {
+            config: Config::load(&path).unwrap(),
+            supervisor: upstream(pair.supervisor_at()),
+            registry: upstream(pair.registry_at()),
+            push_directory: files.path().join("push"),
+            address,
+            is_https: false,
+        })
+        .unwrap();
+        let shutdown = Shutdown::new();
+        let serving = service.serve(listener, ServeLimits::default(), shutdown.clone());
+        Self {
+            address,
+            shutdown,
+            task: tokio::spawn(async move { serving.await.unwrap() }),
+            files,
+        }
+    }
+
+    /// Stops the service and returns its files.
+    async fn stop(self) -> TempDir {
+        self.shutdown.trigger();
+        within("the end of the service", self.task).await.unwrap();
+        self.files
+    }
+
+    async fn client(&self, token: &str) -> Caller {
+        let channel = tonic::transport::Endpoint::from_shared(url_of(self.address)).unwrap();
+        Caller {
+            client: A2aServiceClient::new(channel.connect().await.unwrap()),
+            token: token.to_owned(),
+        }
+    }
+
+    /// Makes a request over HTTP/1.1. Returns the status, the head and the body.
+    async fn http(&self, head: &str, body: &str) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let length = body.len();
+        let request = format!("{head}\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut response = String::new();
+        within("a response", stream.read_to_string(&mut response))
+            .await
+            .unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_lowercase(), body.to_owned())
+    }
+
+    async fn json_rpc(&self, method: &str, params: Value) -> Value {
+        let request = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
+        self.raw_json_rpc(&request.to_string()).await
+    }
+
+    async fn raw_json_rpc(&self, body: &str) -> Value {
+        let head = format!(
+            "POST /a2a/worker HTTP/1.1\r\ncontent-type: application/json\r\na2a-version: 1.0\r\nauthorization: Bearer {ALICE}"
+        );
+        serde_json::from_str(&self.http(&head, body).await.2).unwrap()
+    }
+}
+
+/// A caller over gRPC.
+#[derive(Clone)]
+struct Caller {
+    client: A2aServiceClient<Channel>,
+    token: String,
+}
+
+impl Caller {
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let metadata = request.metadata_mut();
+        metadata.insert("a2a-version", "1.0".parse().unwrap());
+        metadata.insert("authorization", format!("Bearer {}", self.token).parse().unwrap());
+        request
+    }
+
+    async fn try_send(&self, message: Message, return_immediately: bool) -> Result<Task, Status> {
+        self.try_send_to("", message, return_immediately).await
+    }
+
+    async fn try_send_to(&self, tenant: &str, message: Message, return_immediately: bool) -> Result<Task, Status> {
+        let request = self.request(SendMessageRequest {
+            tenant: tenant.to_owned(),
+            message: Some(message),
+            configuration: Some(SendMessageConfiguration {
+                return_immediately,
+                ..SendMessageConfiguration::default()
+            }),
+            metadata: None,
+        });
+        let response = within("SendMessage", self.client.clone().send_message(request)).await?;
+        match response.into_inner().payload.unwrap() {
+            send_message_response::Payload::Task(task) => Ok(task),
+            send_message_response::Payload::Message(message) => panic!("a task, not {message:?}"),
+        }
+    }
+
+    /// Sends a message and returns the task at once.
+    async fn send(&self, message: Message) -> Task {
+        self.try_send(message, true).await.unwrap()
+    }
+
+    async fn get(&self, id: &str) -> Result<Task, Status> {
+        let request = self.request(GetTaskRequest {
+            id: id.to_owned(),
+            ..GetTaskRequest::default()
+        });
+        within("GetTask", self.client.clone().get_task(request))
+            .await
+            .map(tonic::Response::into_inner)
+    }
+
+    async fn list(&self, request: ListTasksRequest) -> ListTasksResponse {
+        let request = self.request(request);
+        let listed = within("ListTasks", self.client.clone().list_tasks(request)).await;
+        listed.unwrap().into_inner()
+    }
+
+    async fn cancel(&self, id: &str) -> Result<Task, Status> {
+        let request = self.request(CancelTaskRequest {
+            id: id.to_owned(),
+            ..CancelTaskRequest::default()
+        });
+        within("CancelTask", self.client.clone().cancel_task(request))
+            .await
+            .map(tonic::Response::into_inner)
+    }
+
+    async fn subscribe(&self, id: &str, after: Option<&str>) -> Result<tonic::Streaming<StreamResponse>, Status> {
+        let mut request = self.request(SubscribeToTaskRequest {
+            id: id.to_owned(),
+            ..SubscribeToTaskRequest::default()
+        });
+        if let Some(after) = after {
+            request
+                .metadata_mut()
+                .insert("troupe-after-sequence", after.parse().unwrap());
+        }
+        let stream = within("SubscribeToTask", self.client.clone().subscribe_to_task(request)).await;
+        stream.map(tonic::Response::into_inner)
+    }
+}
+
+fn message(id: &str, text: &str) -> Message {
+    Message {
+        message_id: id.to_owned(),
+        role: Role::User.into(),
+        parts: vec![Part {
+            content: Some(Content::Text(text.to_owned())),
+            ..Part::default()
+        }],
+        ..Message::default()
+    }
+}
+
+fn in_task(task: &Task, id: &str, text: &str) -> Message {
+    Message {
+        task_id: task.id.clone(),
+        ..message(id, text)
+    }
+}
+
+fn in_context(task: &Task, id: &str, text: &str) -> Message {
+    Message {
+        context_id: task.context_id.clone(),
+        ..message(id, text)
+    }
+}
+
+fn state(task: &Task) -> TaskState {
+    task.status.as_ref().unwrap().state()
+}
+
+fn text(part: &Part) -> &str {
+    match part.content.as_ref().unwrap() {
+        Content::Text(text) => text,
+        other => panic!("text, not {other:?}"),
+    }
+}
+
+fn history(task: &Task) -> Vec<(Role, &str)> {
+    task.history
+        .iter()
+        .map(|message| (message.role(), text(&message.parts[0])))
+        .collect()
+}
+
+fn reason(status: &Status) -> String {
+    status
+        .get_details_error_info()
+        .map(|info| info.reason)
+        .unwrap_or_default()
+}
+
+/// Returns the session of a context.
+async fn session(pair: &Pair, context: &str) -> Session {
+    let listed = pair
+        .operator()
+        .list_sessions(ListSessionsRequest::default())
+        .await
+        .unwrap();
+    let mut sessions = listed.into_inner().sessions.into_iter();
+    sessions.find(|session| session.session_id == context).unwrap()
+}
+
+async fn root(pair: &Pair, context: &str) -> String {
+    session(pair, context).await.root_thread_id
+}
+
+/// Runs the turn of a new task.
+async fn run(pair: &Pair, runner: &mut Runner, task: &Task) -> Attempt {
+    let root = root(pair, &task.context_id).await;
+    runner.run(&root).await
+}
+
+/// Begins the next turn of an attempt.
+async fn next_turn(runner: &mut Runner, attempt: &Attempt) -> Attempt {
+    let turn = runner.turn_of(attempt).await.turn;
+    let attempt = Attempt {
+        turn,
+        ..attempt.clone()
+    };
+    runner.begin(&attempt).await;
+    attempt
+}
+
+async fn setup() -> (Pair, Port, Runner, Caller) {
+    let pair = Pair::start().await;
+    let port = Port::serve(&pair).await;
+    let runner = Runner::attach(&pair, "r").await;
+    let alice = port.client(ALICE).await;
+    (pair, port, runner, alice)
+}
+
+#[tokio::test]
+async fn message_becomes_a_turn_with_a_result() {
+    let (pair, _port, mut runner, alice) = setup().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    assert!(matches!(state(&task), TaskState::Submitted | TaskState::Working));
+    let attempt = run(&pair, &mut runner, &task).await;
+    assert_eq!(state(&alice.get(&task.id).await.unwrap()), TaskState::Working);
+    runner.complete(&attempt, "Fixed.").await;
+    let done = alice.get(&task.id).await.unwrap();
+    assert_eq!(state(&done), TaskState::Completed);
+    assert_eq!(text(&done.artifacts[0].parts[0]), "Fixed.");
+    assert_eq!(history(&done), [(Role::User, "Fix it"), (Role::Agent, "Fixed.")]);
+
+    // A message to an ended task is rejected; one in its context is the next task, and the agent is the same thread.
+    let refused = alice
+        .try_send(in_task(&task, "m2", "And that"), true)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (refused.code(), reason(&refused).as_str()),
+        (Code::FailedPrecondition, "UNSUPPORTED_OPERATION")
+    );
+    let second = alice.send(in_context(&task, "m3", "And that")).await;
+    assert_eq!(second.context_id, task.context_id);
+    assert_ne!(second.id, task.id);
+    let attempt = next_turn(&mut runner, &attempt).await;
+    runner.end(&attempt, TurnOutcome::Errored, "no disk").await;
+    let failed = alice.get(&second.id).await.unwrap();
+    assert_eq!(state(&failed), TaskState::Failed);
+    assert_eq!(text(&failed.status.unwrap().message.unwrap().parts[0]), "no disk");
+
+    let listed = alice.list(ListTasksRequest::default()).await;
+    let ids: Vec<_> = listed.tasks.iter().map(|task| task.id.clone()).collect();
+    assert_eq!(ids, [second.id.clone(), task.id.clone()], "newest first");
+    assert!(
+        listed
+            .tasks
+            .iter()
+            .all(|task| task.artifacts.is_empty() && task.history.is_empty())
+    );
+    let page = alice
+        .list(ListTasksRequest {
+            page_size: Some(1),
+            ..ListTasksRequest::default()
+        })
+        .await;
+    assert_eq!((page.tasks.len(), page.total_size), (1, 2));
+    let rest = alice
+        .list(ListTasksRequest {
+            page_token: page.next_page_token,
+            status: TaskState::Completed.into(),
+            include_artifacts: Some(true),
+            ..ListTasksRequest::default()
+        })
+        .await;
+    assert_eq!(
+        (rest.tasks[0].id.as_str(), rest.next_page_token.as_str()),
+        (task.id.as_str(), "")
+    );
+    assert_eq!(rest.tasks[0].artifacts.len(), 1);
+}
+
+#[tokio::test]
+async fn blocking_message_waits_for_the_end() {
+    let (pair, _port, mut runner, alice) = setup().await;
+    let sender = alice.clone();
+    let sending = tokio::spawn(async move { sender.try_send(message("m1", "Fix it"), false).await.unwrap() });
+    let start = runner.start().await;
+    let attempt = Attempt::of(&start);
+    runner.begin(&attempt).await;
+    runner.complete(&attempt, r#"{"files": 3}"#).await;
+    let task = sending.await.unwrap();
+    assert_eq!(state(&task), TaskState::Completed);
+    assert!(matches!(task.artifacts[0].parts[0].content, Some(Content::Data(_))));
+    assert_eq!(session(&pair, &task.context_id).await.root_thread_id, start.thread_id);
+}
+
+#[tokio::test]
+async fn question_is_input_required_and_its_answer_continues_the_task() {
+    let (pair, _port, mut runner, alice) = setup().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    let attempt = run(&pair, &mut runner, &task).await;
+    let question = AskParentRequest {
+        session_id: task.context_id.clone(),
+        thread_id: attempt.thread.clone(),
+        question: String::from("Which one?"),
+        ..AskParentRequest::default()
+    };
+    pair.operator().ask_parent(question).await.unwrap();
+    runner.complete(&attempt, "I asked.").await;
+    let asking = alice.get(&task.id).await.unwrap();
+    assert_eq!(state(&asking), TaskState::InputRequired);
+    assert_eq!(text(&asking.status.unwrap().message.unwrap().parts[0]), "Which one?");
+
+    // A task that has not ended holds its context.
+    let refused = alice
+        .try_send(in_context(&task, "m2", "Other work"), true)
+        .await
+        .unwrap_err();
+    assert_eq!(reason(&refused), "UNSUPPORTED_OPERATION");
+
+    let same = alice.send(in_task(&task, "m3", "The first")).await;
+    assert_eq!(same.id, task.id);
+    let attempt = next_turn(&mut runner, &attempt).await;
+    runner.complete(&attempt, "Fixed.").await;
+    let done = alice.get(&task.id).await.unwrap();
+    assert_eq!(state(&done), TaskState::Completed);
+    assert_eq!(
+        history(&done),
+        [
+            (Role::User, "Fix it"),
+            (Role::Agent, "I asked."),
+            (Role::User, "The first"),
+            (Role::Agent, "Fixed.")
+        ]
+    );
+}
+
+#[tokio::test]
+async fn question_can_be_canceled() {
+    let (pair, _port, mut runner, alice) = setup().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    let attempt = run(&pair, &mut runner, &task).await;
+    let question = AskParentRequest {
+        session_id: task.context_id.clone(),
+        thread_id: attempt.thread.clone(),
+        question: String::from("Which one?"),
+        ..AskParentRequest::default()
+    };
+    pair.operator().ask_parent(question).await.unwrap();
+    runner.complete(&attempt, "I asked.").await;
+    let canceled = alice.cancel(&task.id).await.unwrap();
+    assert_eq!(state(&canceled), TaskState::Canceled);
+    let again = alice.cancel(&task.id).await.unwrap_err();
+    assert_eq!(reason(&again), "TASK_NOT_CANCELABLE");
+    let next = alice.send(in_context(&task, "m2", "Other work")).await;
+    assert_ne!(next.id, task.id);
+}
+
+#[tokio::test]
+async fn cancellation_interrupts_the_turn_and_frees_the_context() {
+    let (pair, _port, mut runner, alice) = setup().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    let attempt = run(&pair, &mut runner, &task).await;
+    let canceled = alice.cancel(&task.id).await.unwrap();
+    assert_eq!(state(&canceled), TaskState::Canceled);
+    assert_eq!(runner.interrupt_of(&attempt).await.turn, attempt.turn);
+    // The next task begins while the turn still stops. The end of the turn does not concern it.
+    let next = alice.send(in_context(&task, "m2", "Other work")).await;
+    runner.end(&attempt, TurnOutcome::Interrupted, "").await;
+    let attempt = next_turn(&mut runner, &attempt).await;
+    assert_eq!(state(&alice.get(&next.id).await.unwrap()), TaskState::Working);
+    runner.complete(&attempt, "Other.").await;
+    assert_eq!(state(&alice.get(&task.id).await.unwrap()), TaskState::Canceled);
+    assert_eq!(state(&alice.get(&next.id).await.unwrap()), TaskState::Completed);
+}
+
+#[tokio::test]
+async fn approval_is_decided_by_operators_only() {
+    let (pair, _port, mut runner, alice) = setup().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    let attempt = run(&pair, &mut runner, &task).await;
+    let call = AuthorizeToolRequest {
+        session_id: task.context_id.clone(),
+        thread_id: attempt.thread.clone(),
+        tool: String::from("exec_command"),
+        arguments_json: String::from(r#"{"cmd": "make"}"#),
+        ..AuthorizeToolRequest::default()
+    };
+    pair.operator().authorize_tool(call).await.unwrap();
+    let waiting = alice.get(&task.id).await.unwrap();
+    assert_eq!(state(&waiting), TaskState::AuthRequired);
+    let why = waiting.status.unwrap().message.unwrap();
+    assert!(text(&why.parts[0]).contains("operator"), "{why:?}");
+
+    // A message of the caller does not grant the approval.
+    let blocked = alice.try_send(in_task(&task, "m2", "I approve"), false).await.unwrap();
+    assert_eq!(state(&blocked), TaskState::AuthRequired);
+
+    let request = ListApprovalsRequest {
+        session_id: task.context_id.clone(),
+        ..ListApprovalsRequest::default()
+    };
+    let approvals = pair
+        .operator()
+        .list_approvals(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .approvals;
+    let decision = ResolveApprovalRequest {
+        session_id: task.context_id.clone(),
+        approval_id: approvals[0].approval_id.clone(),
+        grant: true,
+        ..ResolveApprovalRequest::default()
+    };
+    pair.operator().resolve_approval(decision).await.unwrap();
+    assert_eq!(state(&alice.get(&task.id).await.unwrap()), TaskState::Working);
+}
+
+/// Returns the kind and the position of a response.
+fn seen(response: &StreamResponse) -> (String, String) {
+    let (kind, metadata) = match response.payload.as_ref().unwrap() {
+        Payload::Task(task) => (format!("task {}", state(task).as_str_name()), &task.metadata),
+        Payload::StatusUpdate(update) => (
+            update.status.as_ref().unwrap().state().as_str_name().to_owned(),
+            &update.metadata,
+        ),
+        Payload::ArtifactUpdate(update) => (
+            format!("artifact {}", update.artifact.as_ref().unwrap().name),
+            &update.metadata,
+        ),
+        Payload::Message(_) => panic!("no message"),
+    };
+    let position = &metadata.as_ref().unwrap().fields["troupe/sequence"];
+    let Some(prost_types::value::Kind::StringValue(position)) = &position.kind else {
+        panic!("{position:?}")
+    };
+    (kind, position.clone())
+}
+
+async fn all(mut stream: tonic::Streaming<StreamResponse>) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    while let Some(response) = within("a response", stream.message()).await.unwrap() {
+        all.push(seen(&response));
+    }
+    all
+}
+
+fn kinds(all: &[(String, String)]) -> Vec<&str> {
+    all.iter().map(|(kind, _)| kind.as_str()).collect()
+}
+
+#[tokio::test]
+async fn streams_have_the_same_updates_and_resume_by_sequence() {
+    let (pair, port, mut runner, alice) = setup().await;
+    let request = alice.request(SendMessageRequest {
+        message: Some(message("m1", "Fix it")),
+        ..SendMessageRequest::default()
+    });
+    let mut first = alice
+        .client
+        .clone()
+        .send_streaming_message(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let began = within("the task", first.message()).await.unwrap().unwrap();
+    let Some(Payload::Task(task)) = &began.payload else {
+        panic!("{began:?}")
+    };
+    let attempt = run(&pair, &mut runner, task).await;
+    let second = alice.subscribe(&task.id, None).await.unwrap();
+    runner
+        .report(
+            &attempt,
+            Report::Artifact(ArtifactReport {
+                name: String::from("output.txt"),
+                kind: String::from("report"),
+                media_type: String::from("text/plain"),
+                data: "some text".into(),
+                turn: attempt.turn,
+                ..ArtifactReport::default()
+            }),
+        )
+        .await;
+    runner.complete(&attempt, "Fixed.").await;
+
+    let first = all(first).await;
+    let expected = [
+        "TASK_STATE_WORKING",
+        "artifact output.txt",
+        "artifact result",
+        "TASK_STATE_COMPLETED",
+    ];
+    assert_eq!(kinds(&first), expected);
+    let second = all(second).await;
+    assert_eq!(kinds(&second)[0], "task TASK_STATE_WORKING");
+    assert_eq!(second[1..], first[1..]);
+
+    // Nothing is lost after any position. A position between two updates of one event repeats the first one.
+    let ended = alice.subscribe(&task.id, None).await.unwrap_err();
+    assert_eq!(reason(&ended), "UNSUPPORTED_OPERATION");
+    let resumed = all(alice.subscribe(&task.id, Some(&first[1].1)).await.unwrap()).await;
+    assert_eq!(kinds(&resumed)[1..], expected[2..]);
+    let resumed = all(alice.subscribe(&task.id, Some(&first[2].1)).await.unwrap()).await;
+    assert_eq!(kinds(&resumed)[1..], expected[2..]);
+    let resumed = all(alice.subscribe(&task.id, Some(&first[3].1)).await.unwrap()).await;
+    assert_eq!(kinds(&resumed), ["task TASK_STATE_COMPLETED"]);
+
+    // The same over server-sent events.
+    let head = format!(
+        "POST /a2a/worker/tasks/{}:subscribe HTTP/1.1\r\na2a-version: 1.0\r\nauthorization: Bearer {ALICE}\r\nlast-event-id: {}",
+        task.id, first[1].1
+    );
+    let (status, head, body) = port.http(&head, "").await;
+    assert_eq!(status, 200);
+    assert!(head.contains("content-type: text/event-stream"), "{head}");
+    let events: Vec<Value> = body
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
+    assert_eq!(events.len(), 3, "{body}");
+    assert_eq!(events[2]["statusUpdate"]["status"]["state"], "TASK_STATE_COMPLETED");
+    let file = alice.get(&task.id).await.unwrap().artifacts[0].parts[0].clone();
+    assert_eq!((text(&file), file.filename.as_str()), ("some text", "output.txt"));
+}
+
+#[tokio::test]
+async fn repeated_message_is_one_task() {
+    let (pair, port, _runner, alice) = setup().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    let same = alice.send(message("m1", "Fix it")).await;
+    assert_eq!(same.id, task.id);
+    let another = alice.send(message("m2", "Fix it")).await;
+    assert_ne!(another.id, task.id);
+    // The supervisor recognizes the message after a restart of the service.
+    let port = Port::over(&pair, CONFIG, port.stop().await).await;
+    let alice = port.client(ALICE).await;
+    let same = alice.send(message("m1", "Fix it")).await;
+    assert_eq!(same.id, task.id);
+}
+
+#[tokio::test]
+async fn tasks_survive_a_restart_of_all_services() {
+    let (mut pair, port, mut runner, alice) = setup().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    let attempt = run(&pair, &mut runner, &task).await;
+    runner.complete(&attempt, "Fixed.").await;
+    let open = alice.send(in_context(&task, "m2", "More")).await;
+    let files = port.stop().await;
+    pair.restart().await;
+    let port = Port::over(&pair, CONFIG, files).await;
+    let alice = port.client(ALICE).await;
+    let done = alice.get(&task.id).await.unwrap();
+    assert_eq!(state(&done), TaskState::Completed);
+    assert_eq!(text(&done.artifacts[0].parts[0]), "Fixed.");
+    assert_eq!(state(&alice.get(&open.id).await.unwrap()), TaskState::Submitted);
+    let listed = alice.list(ListTasksRequest::default()).await;
+    assert_eq!(listed.total_size, 2);
+}
+
+#[tokio::test]
+async fn callers_see_only_their_own_tasks() {
+    let (_pair, port, _runner, alice) = setup().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    let bob = port.client(BOB).await;
+    let explorer = |message| bob.try_send_to("explorer", message, true);
+
+    // Bob may not use the default agent, and does not learn of Alice's task.
+    let denied = bob.try_send(message("b1", "Hello"), true).await.unwrap_err();
+    assert_eq!(denied.code(), Code::PermissionDenied);
+    let mut request = bob.request(GetTaskRequest {
+        id: task.id.clone(),
+        ..GetTaskRequest::default()
+    });
+    request.get_mut().tenant = String::from("explorer");
+    let missing = bob.client.clone().get_task(request).await.unwrap_err();
+    assert_eq!(
+        (missing.code(), reason(&missing).as_str()),
+        (Code::NotFound, "TASK_NOT_FOUND")
+    );
+    assert!(explorer(in_context(&task, "b2", "Hello")).await.is_err());
+
+    // One context, then the rate.
+    let first = explorer(message("b3", "Hello")).await.unwrap();
+    assert_ne!(first.context_id, task.context_id);
+    let full = explorer(message("b4", "Hello")).await.unwrap_err();
+    assert_eq!(reason(&full), "OVERLOADED");
+    let fast = explorer(message("b5", "Hello")).await.unwrap_err();
+    assert_eq!(
+        (fast.code(), reason(&fast).as_str()),
+        (Code::ResourceExhausted, "RATE_LIMITED")
+    );
+
+    for token in ["wrong-wrong-wrong-wrong", ""] {
+        let stranger = port.client(token).await;
+        let refused = stranger.try_send(message("s1", "Hello"), true).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated);
+    }
+}
+
+#[tokio::test]
+async fn context_has_the_limits_of_its_agent() {
+    let (pair, _port, _runner, alice) = setup().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    let session = session(&pair, &task.context_id).await;
+    assert_eq!(session.approve_tools, ["exec_command"]);
+    assert_eq!(session.tool_ceiling.unwrap().deny_list, ["web_search"]);
+    assert_eq!(session.budget.unwrap().tokens, 1000);
+    assert_eq!(session.labels["troupe.a2a/caller"], "alice");
+}
+
+#[tokio::test]
+async fn push_notifications_continue_after_a_restart() {
+    let (pair, port, mut runner, alice) = setup().await;
+    let receiver = Receiver::start().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    let config = json!({
+        "taskId": task.id, "id": "c", "url": receiver.url(), "token": "t",
+        "authentication": {"scheme": "Bearer", "credentials": "secret"}
+    });
+    let created = port.json_rpc("CreateTaskPushNotificationConfig", config).await;
+    assert_eq!(created["result"]["id"], "c");
+    assert!(!created.to_string().contains("secret"), "{created}");
+
+    let attempt = run(&pair, &mut runner, &task).await;
+    // Refused once, then accepted.
+    receiver.next(500).await;
+    let working = receiver.next(200).await;
+    assert_eq!(working.header("authorization"), "Bearer secret");
+    assert_eq!(working.header("x-a2a-notification-token"), "t");
+    assert_eq!(working.json()["statusUpdate"]["status"]["state"], "TASK_STATE_WORKING");
+    let port = Port::over(&pair, CONFIG, port.stop().await).await;
+    runner.complete(&attempt, "Fixed.").await;
+    let mut states = Vec::new();
+    while states.last().is_none_or(|state| state != "TASK_STATE_COMPLETED") {
+        let update = receiver.next(200).await.json();
+        states.push(match update.get("artifactUpdate") {
+            Some(_) => String::from("artifact"),
+            None => update["statusUpdate"]["status"]["state"].as_str().unwrap().to_owned(),
+        });
+    }
+    // The stop may have come before the acceptance was stored: then the update is repeated.
+    states.retain(|state| state != "TASK_STATE_WORKING");
+    assert_eq!(states, ["artifact", "TASK_STATE_COMPLETED"]);
+
+    let named = json!({"taskId": task.id, "id": "c"});
+    let deleted = port.json_rpc("DeleteTaskPushNotificationConfig", named.clone()).await;
+    assert_eq!(deleted["result"], json!({}));
+    let missing = port.json_rpc("GetTaskPushNotificationConfig", named).await;
+    assert_eq!(missing["error"]["data"][0]["reason"], "NOT_FOUND");
+}
+
+#[tokio::test]
+async fn private_push_targets_are_refused_by_default() {
+    let pair = Pair::start().await;
+    let config = CONFIG.replace("push_allow_private: true", "");
+    let port = Port::over(&pair, &config, tempfile::tempdir().unwrap()).await;
+    let alice = port.client(ALICE).await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    for url in [
+        "http://127.0.0.1:1/",
+        "http://localhost/",
+        "ftp://example.com",
+        "no url",
+    ] {
+        let request = alice.request(TaskPushNotificationConfig {
+            task_id: task.id.clone(),
+            url: url.to_owned(),
+            ..TaskPushNotificationConfig::default()
+        });
+        let mut client = alice.client.clone();
+        let refused = client.create_task_push_notification_config(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn invalid_requests_have_clear_errors() {
+    let (_pair, port, _runner, _alice) = setup().await;
+    for (body, code) in [
+        ("{", -32700),
+        ("[]", -32600),
+        (r#"{"jsonrpc": "1.0", "id": 1, "method": "GetTask"}"#, -32600),
+        (r#"{"jsonrpc": "2.0", "id": {}, "method": "GetTask"}"#, -32600),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "Nothing"}"#, -32601),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": []}"#,
+            -32602,
+        ),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "SendMessage"}"#, -32602),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": 1}}"#,
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}"#,
+            -32001,
+        ),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"tenant": "explorer", "id": "x"}}"#,
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"pageSize": 0}}"#,
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"status": "DONE"}}"#,
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"pageToken": "x"}}"#,
+            -32602,
+        ),
+    ] {
+        let answer = port.raw_json_rpc(body).await;
+        assert_eq!(answer["error"]["code"], code, "{body}: {answer}");
+    }
+    let auth = format!("authorization: Bearer {ALICE}");
+    let large = format!("{{\"a\": \"{}\"}}", "x".repeat(3 * 1024 * 1024));
+    for (head, body, status) in [
+        (
+            format!("GET /a2a/worker/tasks/x HTTP/1.1\r\na2a-version: 1.0\r\n{auth}"),
+            "",
+            404,
+        ),
+        (format!("GET /a2a/worker/tasks/x HTTP/1.1\r\n{auth}"), "", 400),
+        (
+            format!("GET /a2a/worker/tasks?A2A-Version=1.0 HTTP/1.1\r\n{auth}"),
+            "",
+            200,
+        ),
+        (String::from("GET /a2a/worker/tasks?A2A-Version=1.0 HTTP/1.1"), "", 401),
+        (
+            format!("GET /a2a/other/tasks?A2A-Version=1.0 HTTP/1.1\r\n{auth}"),
+            "",
+            403,
+        ),
+        (
+            String::from("GET /a2a/other/.well-known/agent-card.json HTTP/1.1"),
+            "",
+            404,
+        ),
+        (String::from("GET /.well-known/agent-card.json HTTP/1.1"), "", 200),
+        (
+            format!("POST /a2a/worker/message:send HTTP/1.1\r\na2a-version: 1.0\r\n{auth}"),
+            "{}",
+            400,
+        ),
+        (
+            format!(
+                "POST /a2a/worker/message:send HTTP/1.1\r\na2a-version: 1.0\r\ncontent-type: application/json\r\n{auth}"
+            ),
+            &large,
+            413,
+        ),
+    ] {
+        let (found, _, answer) = port.http(&head, body).await;
+        assert_eq!(found, status, "{head}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn body_of_a_stranger_is_not_read() {
+    let (_pair, port, _runner, _alice) = setup().await;
+    for head in [
+        "POST /a2a/worker HTTP/1.1\r\ncontent-type: application/json",
+        "POST /a2a/worker/message:send HTTP/1.1\r\nauthorization: Bearer wrong-wrong-wrong-wrong",
+    ] {
+        let mut stream = TcpStream::connect(port.address).await.unwrap();
+        let request = format!("{head}\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n{{");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut start = [0; 12];
+        within("an answer", stream.read_exact(&mut start)).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 401");
+    }
+}
+
+#[tokio::test]
+async fn browsers_need_a_token() {
+    let pair = Pair::start().await;
+    let config = "agents: [{role: worker}]\nanonymous: {}\n";
+    let port = Port::over(&pair, config, tempfile::tempdir().unwrap()).await;
+    let list = "GET /a2a/worker/tasks HTTP/1.1\r\na2a-version: 1.0";
+    assert_eq!(port.http(list, "").await.0, 200);
+    let from_page = format!("{list}\r\norigin: https://example.com");
+    assert_eq!(port.http(&from_page, "").await.0, 403);
+    let form = "POST /a2a/worker HTTP/1.1\r\na2a-version: 1.0\r\ncontent-type: text/plain";
+    let (_, _, answer) = port.http(form, "{}").await;
+    assert!(answer.contains("-32005"), "{answer}");
+}
+
+#[tokio::test]
+async fn cards_have_no_secrets_and_can_be_cached() {
+    let (_pair, port, _runner, alice) = setup().await;
+    let (_, head, body) = port
+        .http("GET /a2a/explorer/.well-known/agent-card.json HTTP/1.1", "")
+        .await;
+    let card: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(card["name"], "explorer");
+    assert_eq!(
+        card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"],
+        "Bearer"
+    );
+    assert!(!body.contains("tokenBudget") && !body.contains("TokenBudget"), "{body}");
+    let tag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
+    let again = format!("GET /a2a/explorer/.well-known/agent-card.json HTTP/1.1\r\nif-none-match: {tag}");
+    assert_eq!(port.http(&again, "").await.0, 304);
+
+    let request = alice.request(a2a_svc::pb::GetExtendedAgentCardRequest::default());
+    let extended = alice
+        .client
+        .clone()
+        .get_extended_agent_card(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let extensions = extended.capabilities.unwrap().extensions;
+    let limits = extensions.last().unwrap().params.clone().unwrap();
+    assert!(limits.fields.contains_key("contextTokenBudget"), "{limits:?}");
+}

@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""Checks of the A2A port with the official Python SDK. See README.md.
+
+    sdk.py checks            every operation over every binding
+    sdk.py ask               leaves a task with a question and prints its id
+    sdk.py answer TASK       answers the question of that task
+
+The port is at TROUPE_A2A (a URL), with the token TROUPE_A2A_TOKEN. Its agent is agent.py.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import uuid
+
+from collections.abc import Awaitable, Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import grpc
+import httpx
+
+from a2a.client import ClientConfig
+from a2a.client.auth import AuthInterceptor, CredentialService
+from a2a.client.client import Client
+from a2a.client.client_factory import ClientFactory
+from a2a.types.a2a_pb2 import (
+    CancelTaskRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+    TaskState,
+)
+
+URL = os.environ["TROUPE_A2A"]
+TOKEN = os.environ["TROUPE_A2A_TOKEN"]
+BINDINGS = ["JSONRPC", "HTTP+JSON", "GRPC"]
+WITHIN = 30
+
+
+class Token(CredentialService):
+    """The token of the caller."""
+
+    async def get_credentials(self, security_scheme_name: str, context: object) -> str | None:
+        return TOKEN
+
+
+async def connect(binding: str, *, streaming: bool = True) -> Client:
+    """Returns a client of the default agent."""
+    config = ClientConfig(
+        streaming=streaming,
+        supported_protocol_bindings=[binding],
+        httpx_client=httpx.AsyncClient(timeout=WITHIN),
+        grpc_channel_factory=grpc.aio.insecure_channel,
+    )
+    return await ClientFactory(config).create_from_url(URL, interceptors=[AuthInterceptor(Token())])
+
+
+def request(prefix: str, text: str = "Hello", *, task: str = "", context: str = "", wait: bool = True) -> SendMessageRequest:
+    """Returns a message. The prefix of its id selects what agent.py does."""
+    return SendMessageRequest(
+        message=Message(
+            message_id=f"tck-{prefix}-{uuid.uuid4()}",
+            role=Role.ROLE_USER,
+            parts=[Part(text=text)],
+            task_id=task,
+            context_id=context,
+        ),
+        configuration=SendMessageConfiguration(return_immediately=not wait),
+    )
+
+
+async def collect(stream: object) -> list[StreamResponse]:
+    return [event async for event in stream]  # type: ignore[attr-defined]
+
+
+async def send(client: Client, message: SendMessageRequest) -> Task:
+    """Sends a message and returns its task."""
+    events = await asyncio.wait_for(collect(client.send_message(message)), WITHIN)
+    return events[0].task
+
+
+def expect(found: object, expected: object) -> None:
+    if found != expected:
+        raise AssertionError(f"expected {expected!r}, found {found!r}")
+
+
+async def blocking_message(binding: str) -> None:
+    client = await connect(binding, streaming=False)
+    task = await send(client, request("complete-task"))
+    expect(task.status.state, TaskState.TASK_STATE_COMPLETED)
+    expect(task.artifacts[0].parts[0].text, "Hello from TCK")
+    found = await client.get_task(GetTaskRequest(id=task.id))
+    expect([message.parts[0].text for message in found.history], ["Hello", "Hello from TCK"])
+    second = await send(client, request("complete-task", context=task.context_id))
+    expect(second.context_id, task.context_id)
+    listed = await client.list_tasks(ListTasksRequest(context_id=task.context_id))
+    expect([task.id for task in listed.tasks], [second.id, task.id])
+
+
+async def repeated_message(binding: str) -> None:
+    client = await connect(binding, streaming=False)
+    message = request("complete-task")
+    first = await send(client, message)
+    expect((await send(client, message)).id, first.id)
+
+
+async def streamed_message(binding: str) -> None:
+    client = await connect(binding)
+    events = await asyncio.wait_for(collect(client.send_message(request("stream-001"))), WITHIN)
+    expect([event.WhichOneof("payload") for event in events], ["task", "status_update", "artifact_update", "status_update"])
+    expect(events[-1].status_update.status.state, TaskState.TASK_STATE_COMPLETED)
+    positions = [
+        int(getattr(event, event.WhichOneof("payload")).metadata["troupe/sequence"]) for event in events
+    ]
+    expect(positions, sorted(positions))
+
+
+async def question(binding: str) -> None:
+    client = await connect(binding, streaming=False)
+    task = await send(client, request("input-required"))
+    expect(task.status.state, TaskState.TASK_STATE_INPUT_REQUIRED)
+    expect(task.status.message.parts[0].text, "What next?")
+    done = await send(client, request("complete-task", "This", task=task.id))
+    expect((done.id, done.status.state), (task.id, TaskState.TASK_STATE_COMPLETED))
+
+
+async def cancellation(binding: str) -> None:
+    client = await connect(binding, streaming=False)
+    task = await send(client, request("complete-task", "hold", wait=False))
+    stream = (await connect(binding)).subscribe(SubscribeToTaskRequest(id=task.id))
+    first = await asyncio.wait_for(anext(stream), WITHIN)
+    expect(first.task.id, task.id)
+    canceled = await client.cancel_task(CancelTaskRequest(id=task.id))
+    expect(canceled.status.state, TaskState.TASK_STATE_CANCELED)
+    last = (await asyncio.wait_for(collect(stream), WITHIN))[-1]
+    expect(last.status_update.status.state, TaskState.TASK_STATE_CANCELED)
+
+
+class Webhook(HTTPServer):
+    """Receives push notifications."""
+
+    def __init__(self) -> None:
+        received: list[tuple[dict[str, str], dict]] = []
+        ended = threading.Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                received.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                self.send_response(204)
+                self.end_headers()
+                state = body.get("statusUpdate", {}).get("status", {}).get("state")
+                if state == "TASK_STATE_COMPLETED":
+                    ended.set()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.received, self.ended = received, ended
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+async def push(binding: str) -> None:
+    webhook = Webhook()
+    client = await connect(binding, streaming=False)
+    message = request("stream-001")
+    config = TaskPushNotificationConfig(id="hook", url=f"http://127.0.0.1:{webhook.server_port}/hook", token="token")
+    config.authentication.scheme = "Bearer"
+    config.authentication.credentials = "secret"
+    message.configuration.task_push_notification_config.CopyFrom(config)
+    task = await send(client, message)
+    if not await asyncio.to_thread(webhook.ended.wait, WITHIN):
+        raise AssertionError(f"the last update did not arrive: {webhook.received}")
+    headers = webhook.received[0][0]
+    expect((headers["authorization"], headers["x-a2a-notification-token"]), ("Bearer secret", "token"))
+    kinds = [next(iter(body)) for _, body in webhook.received]
+    expect(kinds, ["statusUpdate", "statusUpdate", "artifactUpdate", "statusUpdate"])
+    expect(webhook.received[0][1]["statusUpdate"]["taskId"], task.id)
+    webhook.shutdown()
+
+
+async def extended_card(binding: str) -> None:
+    client = await connect(binding)
+    card = await client.get_extended_agent_card(GetExtendedAgentCardRequest())
+    limits = [extension for extension in card.capabilities.extensions if "limits" in extension.uri]
+    expect(len(limits), 1)
+
+
+CHECKS: list[Callable[[str], Awaitable[None]]] = [
+    blocking_message,
+    repeated_message,
+    streamed_message,
+    question,
+    cancellation,
+    push,
+    extended_card,
+]
+
+
+async def run_checks() -> int:
+    failed = 0
+    for binding in BINDINGS:
+        for check in CHECKS:
+            name = f"{binding} {check.__name__.replace('_', ' ')}"
+            try:
+                await asyncio.wait_for(check(binding), 3 * WITHIN)
+                print(f"ok {name}")
+            except Exception as error:  # noqa: BLE001
+                failed += 1
+                print(f"FAILED {name}\n  {type(error).__name__}: {error}")
+    return 1 if failed else 0
+
+
+async def ask() -> int:
+    task = await send(await connect("GRPC", streaming=False), request("input-required"))
+    expect(task.status.state, TaskState.TASK_STATE_INPUT_REQUIRED)
+    print(task.id)
+    return 0
+
+
+async def answer(task_id: str) -> int:
+    client = await connect("JSONRPC", streaming=False)
+    task = await client.get_task(GetTaskRequest(id=task_id))
+    expect(task.status.state, TaskState.TASK_STATE_INPUT_REQUIRED)
+    done = await send(client, request("complete-task", "This", task=task_id))
+    expect((done.id, done.status.state), (task_id, TaskState.TASK_STATE_COMPLETED))
+    print("ok task with a question survives kill -9")
+    return 0
+
+
+def main() -> int:
+    match sys.argv[1:]:
+        case ["checks"]:
+            return asyncio.run(run_checks())
+        case ["ask"]:
+            return asyncio.run(ask())
+        case ["answer", task]:
+            return asyncio.run(answer(task))
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
