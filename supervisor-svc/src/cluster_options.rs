@@ -9,7 +9,7 @@ use crate::cluster::ClusterSettings;
 /// How several supervisors over one PostgreSQL database reach each other.
 #[derive(Clone, Debug, Args)]
 pub struct ClusterOptions {
-    /// Name of this supervisor among those that share the database; unique, and the same after a restart [default: the
+    /// Name of this supervisor in its cluster; unique, and the same after a restart [default: the
     /// host and port of --cluster-address]
     #[arg(long, env = "TROUPE_MEMBER_NAME", value_name = "NAME")]
     member_name: Option<String>,

@@ -217,7 +217,7 @@ pub struct Supervisor {
     decisions: ToolDecisions,
     transcripts: Transcripts,
     backups: Option<Backups>,
-    /// This supervisor among those that share the log. `None` if the log cannot be shared.
+    /// The cluster, if the log can be shared.
     cluster: Option<Cluster>,
     /// The URL at which agents' tools reach this service. Set once the service listens.
     public_url: Arc<OnceLock<String>>,

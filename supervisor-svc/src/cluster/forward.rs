@@ -171,7 +171,7 @@ impl Call {
                 return self.guarded(response, cluster);
             };
             if is_forwarded {
-                // The other member knows better than what is remembered here. If not, it tries again.
+                // The other member has newer information than this one. If not, it tries again.
                 cluster.shared.directory.forget_place(elsewhere.session);
                 if !std::mem::take(&mut is_first) {
                     return response;

@@ -11,7 +11,7 @@ pub(super) const DEAD_AFTER: Duration = Duration::from_secs(4);
 /// The longest time between two own beats that counts as continuous observation.
 const LONGEST_GAP: Duration = Duration::from_secs(2);
 
-/// What was seen of a member.
+/// The last observation of a member.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     beats: u64,
@@ -19,7 +19,7 @@ struct Seen {
 }
 
 /// Observes the beats of the other members. Time counts only while the observer's own beats succeed: an outage of the
-/// database removes nobody.
+/// database removes no member.
 #[derive(Debug, Default)]
 pub(super) struct Observer {
     seen: HashMap<MemberId, Seen>,

@@ -200,7 +200,7 @@ impl Cluster {
                 Ok(true) => {
                     let name = others.iter().find(|other| other.id == member);
                     let name = name.map_or("", |other| other.info.name.as_str());
-                    tracing::warn!(name, %member, "a supervisor no longer beats; its sessions are taken over");
+                    tracing::warn!(name, %member, "a supervisor no longer beats; the others take its sessions over");
                     observer.forget(member);
                     observed.gone.push(member);
                 }
@@ -445,7 +445,7 @@ impl Cluster {
         Ok(opened?.into_inner())
     }
 
-    /// Leaves the cluster. What this supervisor still owns can be claimed at once.
+    /// Leaves the cluster. Other supervisors can claim the remaining sessions at once.
     pub async fn leave(&self) {
         let store = self.shared.directory.store();
         // A beat in between changes the number.

@@ -90,7 +90,7 @@ impl Overview {
         self.changes.follow()
     }
 
-    /// Follows the changes of sessions at other supervisors. Returns a stream that never ends if there are none.
+    /// Follows the changes of sessions at other supervisors. Without other supervisors, the stream never ends.
     ///
     /// # Errors
     /// The status of a supervisor that does not answer.

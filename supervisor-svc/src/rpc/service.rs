@@ -80,7 +80,7 @@ pub struct ServiceParts {
     pub watches: Arc<WatchSources>,
     /// The transcripts.
     pub transcripts: Transcripts,
-    /// This supervisor among those that share the log.
+    /// The cluster, if the log can be shared.
     pub cluster: Option<Cluster>,
 }
 

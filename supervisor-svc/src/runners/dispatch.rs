@@ -125,7 +125,7 @@ impl Inherited {
         })
     }
 
-    /// Returns when an attempt was taken over; `None` if it is this supervisor's own.
+    /// Returns the time of an attempt's takeover; `None` if this supervisor dispatched it.
     fn since(&self, thread: ThreadId, generation: Generation) -> Option<Instant> {
         (self.attempts.get(&thread) == Some(&generation)).then_some(self.taken_over)
     }

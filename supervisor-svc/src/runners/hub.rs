@@ -278,7 +278,7 @@ impl RunnerHub {
     }
 
     /// Asks an attached runner to attach again, if its stream is older than `since`: its hello then names the attempts
-    /// that this supervisor has taken over since. Returns when to ask if that is too early now.
+    /// that have moved to this supervisor since. Returns when to ask if that is too early now.
     pub fn recall(&self, id: &RunnerId, since: Instant) -> Option<Instant> {
         let mut roster = self.lock();
         let runner = roster.runners.get_mut(id)?;
@@ -292,7 +292,7 @@ impl RunnerHub {
         }
         runner.is_recalled = true;
         drop(roster);
-        tracing::info!(runner = %id, "a runner is asked to attach again, because its threads have moved here");
+        tracing::info!(runner = %id, "asking a runner to attach again, because its threads have moved here");
         let reason = String::from("a thread has moved to another supervisor");
         self.send(id, Message::GoAway(pb::RunnerGoAway { reason }));
         None
@@ -688,7 +688,7 @@ mod tests {
         assert_eq!(hub.recall(&id, taken_over), None);
         assert_eq!(hub.recall(&id, taken_over), None, "once");
         let Some(Message::GoAway(_)) = responses.try_recv().unwrap().unwrap().message else {
-            panic!("the runner is asked to attach again");
+            panic!("the runner must attach again");
         };
         assert!(responses.try_recv().is_err());
         advance(LEASE).await;

@@ -73,7 +73,7 @@ pub(super) struct Runner {
     is_draining: bool,
     /// When its present stream began.
     pub attached_at: Instant,
-    /// The runner was asked to attach again.
+    /// Whether the supervisor has asked the runner to attach again.
     pub is_recalled: bool,
     /// A thread found no slot while every program was busy, so the next idle program must be announced.
     slot_requested: bool,

@@ -180,7 +180,7 @@ async fn every_member_serves_every_session() {
     assert!(threads(&second).await.contains(&thread));
     watch.until(|event| event.thread_id == thread).await;
     assert_whole(&third.log().await);
-    assert_eq!(members.owner(&tree.session), "member-0", "nobody took it over");
+    assert_eq!(members.owner(&tree.session), "member-0", "no other member took it over");
 
     // A token of one member counts at the others.
     let mut by_thread = client::supervisor(members.member(1).address(), Some(&tree.root_token));

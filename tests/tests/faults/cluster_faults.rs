@@ -38,7 +38,7 @@ fn new_seed() -> u64 {
     u64::from(now.subsec_nanos())
 }
 
-/// What happens to a member.
+/// A fault of a member.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Kill,
@@ -231,7 +231,7 @@ async fn settled(members: &mut Members, index: usize) {
     }
 }
 
-/// While the database is away, no member is removed. Calls succeed again after its return.
+/// No member is removed during an outage of the database. Calls succeed again after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outage_of_database_removes_no_member() {
     let outage = Duration::from_secs(given("TROUPE_CLUSTER_OUTAGE", 6));

@@ -58,7 +58,7 @@ pub enum MemberState {
 /// What a member reports about itself with each beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
-    /// What it does.
+    /// Its state.
     pub state: MemberState,
     /// The sessions in its memory.
     pub sessions: u64,
@@ -73,7 +73,7 @@ pub struct Member {
     pub id: MemberId,
     /// Its introduction.
     pub info: NewMember,
-    /// What it reported last.
+    /// Its last report.
     pub last: Beat,
     /// Grows with each beat.
     pub beats: u64,
