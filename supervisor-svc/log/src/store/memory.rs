@@ -63,6 +63,8 @@ struct Log {
     records: BTreeMap<Sequence, Bytes>,
     /// The epoch of each record, also of compacted ones.
     epochs: BTreeMap<Sequence, Epoch>,
+    /// The head at the beginning of each epoch.
+    beginnings: BTreeMap<Epoch, Sequence>,
     marks: BTreeSet<Mark>,
     contents: BTreeMap<Digest, Bytes>,
     requests: BTreeMap<RequestKey, RequestRecord>,
@@ -141,6 +143,11 @@ impl Log {
         Ok(gone.len() as u64)
     }
 
+    fn begin_epoch(&mut self, owner: MemberId, epoch: Epoch) {
+        (self.owner, self.epoch) = (Some(owner), epoch);
+        self.beginnings.insert(epoch, self.head);
+    }
+
     fn stored(&self, sequence: Sequence) -> Option<StoredRecord> {
         let bytes = self.records.get(&sequence)?.clone();
         Some(StoredRecord { sequence, bytes })
@@ -198,6 +205,15 @@ impl MemoryStore {
         epochs.map(|(sequence, epoch)| (*sequence, *epoch)).collect()
     }
 
+    /// Returns the head of a session at the beginning of each epoch, in order. Empty if there is no such session.
+    #[must_use]
+    pub fn beginnings(&self, session: SessionId) -> Vec<(Epoch, Sequence)> {
+        let state = self.state();
+        let log = state.sessions.get(&session);
+        let beginnings = log.into_iter().flat_map(|log| &log.beginnings);
+        beginnings.map(|(epoch, head)| (*epoch, *head)).collect()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -238,6 +254,7 @@ impl State {
             oldest: Sequence::ZERO,
             records: BTreeMap::new(),
             epochs: BTreeMap::new(),
+            beginnings: BTreeMap::from([(batch.epoch, Sequence::ZERO)]),
             marks: BTreeSet::new(),
             contents: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -314,8 +331,7 @@ impl State {
             .sessions
             .get_mut(&session)
             .ok_or(WriteError::NotFound { session })?;
-        log.owner = Some(member);
-        log.epoch = log.epoch.next();
+        log.begin_epoch(member, log.epoch.next());
         Ok(Claim::Granted(log.epoch))
     }
 
@@ -502,7 +518,7 @@ impl EventStore for MemoryStore {
             }
             match state.log(self.member, session) {
                 Ok(log) if log.epoch == epoch => {
-                    (log.owner, log.epoch) = (Some(to), epoch.next());
+                    log.begin_epoch(to, epoch.next());
                     Ok(true)
                 }
                 Ok(_) | Err(_) => Ok(false),
