@@ -245,6 +245,7 @@ impl Runner {
             Some(attempt) if attempt.turn < turn && !attempt.is_stopped => {
                 attempt.turn = turn;
                 attempt.ends = Some(Instant::now() + work);
+                self.shared.turn_began(thread, generation, turn);
                 self.report(thread, Kind::TurnStarted(TurnStartedReport { turn }))
             }
             Some(_) | None => Vec::new(),

@@ -96,7 +96,11 @@ impl SharedState {
 
     /// Notes that a runner started a program.
     pub fn program_started(&self, runner: &'static str, thread: &str, generation: u32) {
-        let program = Program { runner, ended: None };
+        let program = Program {
+            runner,
+            turn: 0,
+            ended: None,
+        };
         let before = self
             .programs
             .borrow_mut()
@@ -104,6 +108,13 @@ impl SharedState {
         if let Some(before) = before {
             let violation = format!("{runner} started generation {generation} of {thread}, which {before:?} was");
             self.violations.borrow_mut().push(violation);
+        }
+    }
+
+    /// Notes that a program began a turn.
+    pub fn turn_began(&self, thread: &str, generation: u32, turn: u32) {
+        if let Some(program) = self.programs.borrow_mut().get_mut(&(thread.to_owned(), generation)) {
+            program.turn = turn;
         }
     }
 
@@ -131,6 +142,8 @@ impl SharedState {
 pub struct Program {
     /// The host that runs it.
     pub runner: &'static str,
+    /// The last turn that it began.
+    pub turn: u32,
     /// The head of the log when it ended.
     pub ended: Option<u64>,
 }

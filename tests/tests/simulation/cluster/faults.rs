@@ -128,7 +128,10 @@ impl Faults {
         match self.rng.below(12) {
             0 | 1 => return self.kill(supervisor, now, 6_000),
             2..=4 => {
-                let until = (now + self.rng.millis(100..=7_000)).min(CHAOS);
+                // Half of the pauses end about when another supervisor takes over.
+                let takes_over = self.rng.one_in(2);
+                let length = self.rng.millis(if takes_over { 3_500..=6_500 } else { 100..=4_000 });
+                let until = (now + length).min(CHAOS);
                 self.paused.entry(supervisor).or_insert(until);
             }
             5 | 6 => {

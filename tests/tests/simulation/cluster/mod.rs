@@ -4,6 +4,10 @@
 //! A pause of a host holds its messages and its calls of the store until it continues, because turmoil cannot stop a host.
 //! The host's timers run in the meantime. A call of the store either fails without an effect, or has its effect when it
 //! ends.
+//!
+//! A seed decides the faults, the network and the clients, but not every order of messages: the relay of runners polls the
+//! streams of the members in a random order, and maps of the standard library have random orders too. Repeat a seed that
+//! failed a few times.
 
 mod check;
 mod faults;
@@ -11,12 +15,16 @@ mod reader;
 mod store;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
 
-use crate::{COMPARED, for_each, seeds};
+use crate::{AT_ONCE, for_each, seeds};
 
 /// Default number of seeds in a run.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 40;
 
 /// The number of seeds within which a simulation without the fence must show a violation.
 const WITHIN_SEEDS: u64 = 200;
@@ -26,24 +34,33 @@ fn three_supervisors_keep_promises_for_every_seed() {
     for_each(&seeds(SEEDS), |seed| world::simulate(seed, true).check());
 }
 
-#[test]
-fn three_supervisors_have_the_same_history_for_the_same_seed() {
-    let seeds: Vec<u64> = seeds(SEEDS).into_iter().step_by(COMPARED).collect();
-    for_each(&seeds, |seed| {
-        let (once, again) = (world::simulate(seed, true), world::simulate(seed, true));
-        once.log().assert_same(&again.log());
-    });
-}
-
 /// Shows that the checks find what the fence of the log prevents.
 #[test]
 fn missing_fence_is_found() {
-    let is_found = |seed: &u64| {
-        // Without the fence, a simulation may not end. That shows nothing.
-        let history = catch_unwind(|| world::simulate(*seed, false));
-        history.is_ok_and(|history| catch_unwind(AssertUnwindSafe(|| history.check())).is_err())
+    let (next, found) = (AtomicU64::new(0), AtomicBool::new(false));
+    let search = || {
+        while !found.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= WITHIN_SEEDS {
+                return;
+            }
+            // Without the fence, a simulation may not end. That shows nothing.
+            let Ok(history) = catch_unwind(|| world::simulate(seed, false)) else {
+                continue;
+            };
+            if catch_unwind(AssertUnwindSafe(|| history.check())).is_err() {
+                println!("seed {seed} shows that the log has no fence");
+                found.store(true, Ordering::Relaxed);
+            }
+        }
     };
-    let found = (0..WITHIN_SEEDS).find(is_found);
-    let found = found.expect("the checks find nothing, although the log has no fence");
-    println!("seed {found} shows that the log has no fence");
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(search);
+        }
+    });
+    assert!(
+        found.into_inner(),
+        "the checks find nothing, although the log has no fence"
+    );
 }
