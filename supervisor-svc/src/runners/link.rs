@@ -173,8 +173,9 @@ impl RunnerGate {
                 applied_report_sequence: 0,
             };
             let found = match self.thread(&held.thread_id).await {
-                // Its supervisor decides, or the next stream does. The thread continues until then.
-                Err(Failure::Elsewhere { .. }) => continue,
+                // Its supervisor decides, or the next stream does. The thread continues until then. If the owner is not
+                // known, it may be this supervisor, so the runner must attach again.
+                Err(Failure::Elsewhere { owner: Some(_), .. }) => continue,
                 found => found?,
             };
             if let Some((session, thread)) = found
