@@ -43,7 +43,7 @@ pub struct MemoryStore {
 struct State {
     /// Whether several stores share the log.
     is_shared: bool,
-    /// Whether appends of any member in any epoch succeed.
+    /// Whether claims and appends of any member in any epoch succeed.
     is_unfenced: bool,
     members: BTreeMap<MemberId, Member>,
     agreed: BTreeMap<&'static str, String>,
@@ -190,7 +190,7 @@ impl MemoryStore {
         }
     }
 
-    /// Ignores the owner and the epoch of a session in appends from now on. A test that must find a violation then shows
+    /// Ignores the owner and the epoch of a session in claims and appends from now on. A test that must find a violation then shows
     /// that it would find one.
     pub fn remove_fence(&self) {
         self.state().is_unfenced = true;
@@ -320,7 +320,9 @@ impl State {
 
     fn claim(&mut self, member: MemberId, session: SessionId) -> Result<Claim, WriteError> {
         let log = self.sessions.get(&session).ok_or(WriteError::NotFound { session })?;
-        if let Some(owner) = self.other_owner(member, log) {
+        if let Some(owner) = self.other_owner(member, log)
+            && !self.is_unfenced
+        {
             return Ok(Claim::OwnedBy(owner));
         }
         let is_active = |own: &Member| own.last.state == MemberState::Active;

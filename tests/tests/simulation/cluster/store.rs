@@ -26,11 +26,15 @@ use uuid::Uuid;
 pub enum LinkState {
     /// Calls take a moment.
     Up,
-    /// Calls fail without an effect, at once or after a while.
+    /// Calls fail without an effect, at once or after a while. Others arrive late.
     Down,
     /// Calls and their answers wait.
     Held,
 }
+
+/// How long an append that began while the connection was not up waits for the next owner of its session.
+const LATE_LOOKS: u32 = 500;
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The connection of a supervisor to the log.
 pub struct Link {
@@ -53,6 +57,10 @@ impl Link {
             .send_if_modified(|present| std::mem::replace(present, state) != state);
     }
 
+    fn is_up(&self) -> bool {
+        *self.state.borrow() == LinkState::Up
+    }
+
     /// The way of a call to the log. Returns whether it arrives.
     async fn arrives(&self) -> bool {
         self.takes_a_moment().await;
@@ -61,16 +69,17 @@ impl Link {
         if state == LinkState::Up {
             return true;
         }
-        let hangs = {
+        let (hangs, arrives) = {
             let mut rng = self.rng.lock().unwrap();
-            if rng.one_in(2) {
-                rng.millis(0..=1_500)
-            } else {
-                Duration::ZERO
+            match rng.below(4) {
+                0 => (Duration::ZERO, false),
+                1 => (rng.millis(0..=1_500), false),
+                // The call was under way.
+                _ => (rng.millis(0..=3_500), true),
             }
         };
         sleep(hangs).await;
-        false
+        arrives
     }
 
     /// The way of an answer.
@@ -176,10 +185,43 @@ impl EventStore for MemberStore {
         self.store.append_transcript(source, entries, session_bytes)
     }
 
+    /// A late append arrives when its session has the next owner, if that is soon.
+    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>> {
+        Box::pin(async move {
+            let was_up = self.link.is_up();
+            if !self.link.arrives().await {
+                return Err(AppendError::unreached());
+            }
+            for _ in 0..LATE_LOOKS {
+                let head = self.store.head(batch.session).await;
+                let is_over = !matches!(head, Ok(Some(head)) if head.epoch == batch.epoch);
+                if was_up || is_over {
+                    break;
+                }
+                sleep(LOOK_EVERY).await;
+            }
+            let result = self.store.append(batch).await;
+            self.link.answers().await;
+            result
+        })
+    }
+
+    /// Takes longer than other calls, so that late appends of the previous owner arrive between the claim and its answer.
+    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {
+        Box::pin(async move {
+            if !self.link.arrives().await {
+                return Err(WriteError::unreached());
+            }
+            let result = self.store.claim(session).await;
+            let moment = self.link.rng.lock().unwrap().millis(10..=60);
+            sleep(moment).await;
+            self.link.answers().await;
+            result
+        })
+    }
+
     over_the_link! {
         fn create(key: Option<CreationKey>, batch: Batch) -> Result<Created, AppendError>;
-        fn append(batch: Batch) -> Result<(), AppendError>;
-        fn claim(session: SessionId) -> Result<Claim, WriteError>;
         fn release(session: SessionId, epoch: Epoch) -> Result<(), WriteError>;
         fn hand_over(session: SessionId, epoch: Epoch, to: MemberId) -> Result<bool, WriteError>;
         fn agree(key: &'static str, proposal: String) -> Result<String, ReadError>;
