@@ -28,7 +28,9 @@ const WINDOW: u32 = 1024 * 1024;
 /// Creates the channel to another member from the member's address. A channel connects when it is first needed, and again
 /// when the connection is lost. Cheap to clone.
 #[derive(Clone)]
-pub struct PeerConnector(Arc<dyn Fn(&str) -> Option<Channel> + Send + Sync>);
+pub struct PeerConnector(Arc<Connect>);
+
+type Connect = dyn Fn(&str) -> Option<Channel> + Send + Sync;
 
 impl PeerConnector {
     /// Connects over TCP, and over TLS if the address uses it. Certificates have this name, or else the host of the

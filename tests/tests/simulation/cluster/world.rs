@@ -150,14 +150,14 @@ fn run(sim: &mut Sim<'_>, faults: &mut Faults) {
 
 /// Accepts the reasons for which a process ends and is started again. Every write of a simulation has a known outcome.
 fn ended(result: turmoil::Result) -> turmoil::Result {
-    let is_expected = |error: &Box<dyn Error>| match error.downcast_ref::<RunError>() {
+    let is_expected = |error: &(dyn Error + 'static)| match error.downcast_ref::<RunError>() {
         Some(RunError::Removed | RunError::Join(_)) => true,
         Some(RunError::OutcomeUnknown | RunError::Serve(_)) => false,
         // The log is not reached at start.
         None => true,
     };
     match result {
-        Err(error) if !is_expected(&error) => Err(error),
+        Err(error) if !is_expected(error.as_ref()) => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
 }
