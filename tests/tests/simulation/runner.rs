@@ -189,7 +189,8 @@ impl Runner {
         let present = thread.parse().ok().and_then(|thread| state.thread(thread));
         let continues = present.is_some_and(|present| {
             present.is_held_by(&RunnerId::new(self.id), Generation::new(attempt.generation))
-                && (present.turn.awaits_dispatch() || present.turn.number().get() == attempt.turn)
+                && !present.turn.awaits_dispatch()
+                && present.turn.number().get() == attempt.turn
         });
         if continues {
             let violation = format!("the program of {thread} was killed on {} while it was at work", self.id);
