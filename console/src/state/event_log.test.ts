@@ -12,6 +12,8 @@ import { EventLog } from "./event_log.svelte";
 
 let head = 0n;
 let removed = 0n;
+/** Ends when reads after the first one may answer. */
+let gate: Promise<void> = Promise.resolve();
 const requests: bigint[] = [];
 
 beforeEach(() => {
@@ -20,6 +22,7 @@ beforeEach(() => {
   supervisor.getSession.mockImplementation(async () => ({ session: { sequence: head } }));
   supervisor.watchThreads.mockImplementation(async function* ({ afterSequence }: { afterSequence: bigint }) {
     requests.push(afterSequence);
+    if (requests.length > 1) await gate;
     if (afterSequence < removed) throw new CallError("compacted", { code: Code.OutOfRange, reason: "HISTORY_COMPACTED", metadata: { oldest: String(removed) } });
     for (let sequence = afterSequence + 1n; sequence <= head; sequence += 1n) {
       yield create(WatchThreadsResponseSchema, { sequence, message: { case: "event", value: { sequence } } });
@@ -34,10 +37,13 @@ function rangeOf({ events, isCut }: EventLog): unknown[] {
 
 test("newest_events_are_read_first", async () => {
   head = 30_000n;
+  let open = (): void => undefined;
+  gate = new Promise((resolve) => (open = resolve));
   const log = new EventLog("s");
   const reading = log.read();
   await vi.waitUntil(() => log.isLoaded);
   expect(rangeOf(log)).toEqual([29_501n, 30_000n, true, true]);
+  open();
   await reading;
   expect(rangeOf(log)).toEqual([10_001n, 30_000n, true, true]);
   expect(requests).toEqual([29_500n, 10_000n]);
