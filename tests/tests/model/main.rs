@@ -56,7 +56,7 @@ async fn carry_out(setup: &Setup, script: &[Op]) {
     for op in script {
         play.happens(op).await;
     }
-    play.close().await;
+    Box::pin(play.close()).await;
 }
 
 proptest! {
