@@ -4413,7 +4413,7 @@ class Member(_message.Message):
     release: _builtins.str
     """The release of its program."""
     state: Global___MemberState.ValueType
-    """What it does."""
+    """Its state."""
     sessions: _builtins.int
     """The sessions in its memory, as of its last beat."""
     runners: _builtins.int

@@ -4764,7 +4764,7 @@ export type Member = Message<"troupe.supervisor.v1.Member"> & {
   release: string;
 
   /**
-   * What it does.
+   * Its state.
    *
    * @generated from field: troupe.supervisor.v1.MemberState state = 5;
    */
