@@ -31,7 +31,8 @@ use uuid::Uuid;
 use super::{Cluster, request_id::has_request_id};
 use crate::{convert::status::ELSEWHERE, domain::ids::SessionId};
 
-/// How long a call is tried again while its session moves.
+/// How long a call is tried again while its session moves. Time in a handler does not count: a call that has waited for an
+/// hour when its session moves has all of it left.
 const RETRY_WITHIN: Duration = Duration::from_secs(10);
 
 /// Pauses between two attempts. The first follows at once; the last one repeats.
@@ -158,7 +159,7 @@ impl Call {
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
     {
         let caller_deadline = self.extensions.get::<Deadline>().copied();
-        let end = Instant::now() + deadline::within(caller_deadline, RETRY_WITHIN);
+        let mut end = Instant::now() + RETRY_WITHIN;
         let is_forwarded = self.extensions.get::<Forwarded>().is_some();
         let mut is_first = true;
         let mut pauses = PAUSES.into_iter().chain(std::iter::repeat(PAUSES[PAUSES.len() - 1]));
@@ -166,7 +167,9 @@ impl Call {
             if !cluster.shared.lease.valid_within(LEASE_WITHIN).await {
                 return no_lease().into_http();
             }
+            let begun = Instant::now();
             let Ok(mut response) = service.call(self.request()).await;
+            end += begun.elapsed();
             let Some(elsewhere) = Elsewhere::of(&response) else {
                 return self.guarded(response, cluster);
             };
@@ -180,17 +183,19 @@ impl Call {
             }
             let is_leaving = || cluster.other_for(elsewhere.session).filter(|_| cluster.is_leaving());
             if let Some(owner) = elsewhere.owner.or_else(is_leaving) {
+                let begun = Instant::now();
                 match self.send(cluster, owner).await {
                     Sent::Answered(answer) if Elsewhere::of(&answer).is_none() => return answer,
                     Sent::Answered(answer) => response = answer,
                     Sent::NotReached => {}
-                    Sent::Lost(_) if self.can_be_repeated(cluster) => {}
+                    Sent::Lost(_) if self.can_be_repeated(cluster) => end += begun.elapsed(),
                     Sent::Lost(cause) => return outcome_unknown(&cause).into_http(),
                 }
                 cluster.shared.directory.forget_place(elsewhere.session);
             }
             let pause = pauses.next().unwrap_or_default();
-            if Instant::now() + pause >= end {
+            let is_too_late = caller_deadline.is_some_and(|deadline| deadline.remaining() <= pause);
+            if is_too_late || Instant::now() + pause >= end {
                 tracing::warn!(
                     session = %elsewhere.session,
                     owner = elsewhere.owner.map(tracing::field::display),

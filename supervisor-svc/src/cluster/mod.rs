@@ -33,8 +33,12 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
 };
-use tonic::{Request, Status, Streaming, metadata::MetadataMap, transport::Channel};
-use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_client::AgentSupervisorServiceClient};
+use tonic::{Code, Request, Status, Streaming, metadata::MetadataMap, transport::Channel};
+use troupe_proto::{
+    fault::Fault,
+    reason::Reason,
+    supervisor::v1::{self as pb, agent_supervisor_service_client::AgentSupervisorServiceClient},
+};
 
 pub use self::peers::PeerConnector;
 pub(crate) use self::{forward::Forwarding, relay::RunnerRelay};
@@ -411,7 +415,12 @@ impl Cluster {
     pub async fn changes_elsewhere(&self) -> Result<BoxStream<'static, SessionId>, Status> {
         let others = self.others();
         let watches = others.iter().map(|member| self.watch(member.id));
-        let watches = try_join_all(watches).await?;
+        let watches = try_join_all(watches).await.map_err(|status| {
+            tracing::debug!(%status, "a watch of sessions cannot follow another supervisor");
+            let text = "another supervisor does not answer; watch the sessions again";
+            let fault = Fault::new(Code::Unavailable, Reason::SessionMoving, text);
+            Status::from(fault.retry_after(BEAT_EVERY))
+        })?;
         // The end of one watch ends all.
         let ids =
             |watch: Streaming<pb::WatchSessionsResponse>| watch.map(changed_session).chain(stream::once(ready(None)));

@@ -123,12 +123,14 @@ impl RunnerRelay {
             looking: JoinSet::new(),
             pending: BTreeSet::new(),
         };
-        let mut welcome = own.welcome.clone();
+        let lease = own.welcome.lease;
+        let mut verdicts = BTreeMap::new();
+        merge(&mut verdicts, &own.welcome);
         relay.add(own);
         for (member, opened) in others.iter().zip(remote) {
             match opened {
                 Ok(opened) => {
-                    merge(&mut welcome.threads, opened.welcome.threads.clone());
+                    merge(&mut verdicts, &opened.welcome);
                     relay.add(opened);
                 }
                 // Its threads continue. The runner attaches again when the member can be reached, or when their sessions have
@@ -136,6 +138,11 @@ impl RunnerRelay {
                 Err(status) => tracing::warn!(name = member.info.name, %status, "a runner is not relayed to a member"),
             }
         }
+        let welcome = pb::RunnerWelcome {
+            lease,
+            peers: Vec::new(),
+            threads: verdicts.into_values().collect(),
+        };
         let (outbox, responses) = mpsc::channel(OUTBOX);
         // The send cannot fail for lack of capacity: the outbox is new.
         let _ = outbox.try_send(Ok(pb::AttachResponse {
@@ -204,13 +211,11 @@ async fn opened(
     }
 }
 
-/// Adds the verdicts of a member. A thread continues if one member says so.
-fn merge(verdicts: &mut Vec<pb::HeldThreadVerdict>, others: Vec<pb::HeldThreadVerdict>) {
-    for other in others {
-        match verdicts.iter_mut().find(|verdict| verdict.thread_id == other.thread_id) {
-            Some(verdict) if other.go_on => *verdict = other,
-            Some(_) => {}
-            None => verdicts.push(other),
+/// Adds the verdicts of a member, by thread. A thread continues if one member says so.
+fn merge(verdicts: &mut BTreeMap<String, pb::HeldThreadVerdict>, welcome: &pb::RunnerWelcome) {
+    for verdict in &welcome.threads {
+        if verdict.go_on || !verdicts.contains_key(&verdict.thread_id) {
+            verdicts.insert(verdict.thread_id.clone(), verdict.clone());
         }
     }
 }
@@ -342,12 +347,7 @@ impl Relay {
                 }
                 return Ok(());
             }
-            FromRunner::Report(report) => {
-                if matches!(report.kind, Some(ReportKind::Stopped(_))) {
-                    self.stopped.insert(report.thread_id.clone(), report.report_sequence);
-                }
-                &report.thread_id
-            }
+            FromRunner::Report(report) => &report.thread_id,
             FromRunner::Telemetry(telemetry) => &telemetry.thread_id,
             FromRunner::Output(output) => &output.thread_id,
             FromRunner::ToolRequest(request) => &request.thread_id,
@@ -360,10 +360,14 @@ impl Relay {
         let Some(owner) = self.routes.get(thread).copied() else {
             return Ok(());
         };
-        if let FromRunner::StartRefused(refused) = message
-            && refused.refusal() == pb::StartRefusal::NoCapacity
-        {
-            self.ask_for_slot(owner).await?;
+        match message {
+            FromRunner::Report(report) if matches!(report.kind, Some(ReportKind::Stopped(_))) => {
+                self.stopped.insert(report.thread_id.clone(), report.report_sequence);
+            }
+            FromRunner::StartRefused(refused) if refused.refusal() == pb::StartRefusal::NoCapacity => {
+                self.ask_for_slot(owner).await?;
+            }
+            _ => {}
         }
         self.send(owner, request).await
     }

@@ -62,8 +62,8 @@ pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded
         Err(WriteError::Refused(Refusal::NotMember)) => return Err(Failure::moved(id)),
         Err(error) => return Err(error.into()),
     };
-    // From here on there are no other writers. The records read below are also on the database's synchronous standbys, because the
-    // claim is a later commit.
+    // From here on there are no other writers. The records read below are also on the database's synchronous standbys,
+    // because the claim is a later commit.
     let ((session, snapshot), requests, head) = tokio::try_join!(
         catch_up(store, id, early),
         requests(store, id),

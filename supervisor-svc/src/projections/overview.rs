@@ -41,7 +41,7 @@ const PAGE: usize = 128;
 /// The maximum number of sessions that are read concurrently from other supervisors.
 const READS_AT_ONCE: usize = 16;
 
-/// How long a listing waits for a session whose supervisor does not answer. Another one takes it over in that time.
+/// How long a page of a listing waits for sessions whose supervisor does not answer. Another one takes it over in that time.
 const TAKEOVER_WITHIN: Duration = Duration::from_secs(8);
 
 /// Pause between two reads of such a session.
@@ -113,7 +113,9 @@ impl Overview {
         let entries = self.directory.store().summaries(before, PAGE).await?;
         let next = entries.last().map(|entry| entry.session);
         let mut sessions = Vec::with_capacity(entries.len());
-        let overviews = stream::iter(entries).map(|entry| async move { (entry.session, self.overview(entry).await) });
+        let end = Instant::now() + TAKEOVER_WITHIN;
+        let overviews =
+            stream::iter(entries).map(|entry| async move { (entry.session, self.overview(entry, end).await) });
         let mut overviews = overviews.buffered(READS_AT_ONCE);
         while let Some((id, session)) = overviews.next().await {
             match session {
@@ -137,7 +139,7 @@ impl Overview {
         let mut entries = self.directory.store().summaries(before, 1).await?;
         match entries.pop().filter(|entry| entry.session == id) {
             None => Ok(None),
-            Some(entry) => match self.overview(entry).await {
+            Some(entry) => match self.overview(entry, Instant::now() + TAKEOVER_WITHIN).await {
                 Ok(session) => Ok(Some(session)),
                 Err(Failure::SessionNotFound(_)) => Ok(None),
                 Err(failure) => Err(failure),
@@ -145,7 +147,7 @@ impl Overview {
         }
     }
 
-    async fn overview(&self, entry: SessionEntry) -> Result<pb::Session, Failure> {
+    async fn overview(&self, entry: SessionEntry, end: Instant) -> Result<pb::Session, Failure> {
         if let Some(state) = self.directory.peek(entry.session) {
             return Ok(convert::thread::session(&state));
         }
@@ -161,13 +163,16 @@ impl Overview {
                 Err(failure) => return Err(failure),
             },
         };
-        self.read_elsewhere(entry.session, elsewhere).await
+        self.read_elsewhere(entry.session, elsewhere, end).await
     }
 
-    /// Reads a session from the supervisor that owns it.
-    async fn read_elsewhere(&self, session: SessionId, owner: Option<MemberId>) -> Result<pb::Session, Failure> {
-        let mut owner = owner;
-        let end = Instant::now() + TAKEOVER_WITHIN;
+    /// Reads a session from the supervisor that owns it. Waits until `end` if that one does not answer.
+    async fn read_elsewhere(
+        &self,
+        session: SessionId,
+        mut owner: Option<MemberId>,
+        end: Instant,
+    ) -> Result<pb::Session, Failure> {
         loop {
             if let (Some(cluster), Some(owner)) = (&self.cluster, owner) {
                 match cluster.read(owner, session).await {

@@ -139,11 +139,11 @@ impl Authenticator {
 
     /// Returns whether another member of the cluster forwards the call.
     pub(super) fn is_forwarded(&self, headers: &HeaderMap) -> bool {
-        let token = headers.get(AUTHORIZATION).and_then(bearer);
-        let (Some(members), Some(token)) = (&self.members, token) else {
+        let Some(members) = &self.members else {
             return false;
         };
-        members.matches(token)
+        let token = headers.get(AUTHORIZATION).and_then(bearer);
+        token.is_some_and(|token| members.matches(token))
     }
 
     fn secret(mut self, tokens: impl Into<Tokens>, principal: Principal) -> Self {

@@ -18,8 +18,8 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         CreateSessionRequest, DrainMemberRequest, GetSessionRequest, ListMembersRequest, ListSessionsRequest,
-        MemberState, MoveSessionRequest, OnLimit, SpawnAgentRequest, StatusKind, TurnOutcome, WatchSessionsRequest,
-        event::Kind as EventKind,
+        MemberState, MoveSessionRequest, OnLimit, SpawnAgentRequest, StatusKind, TurnOutcome, WaitAgentsRequest,
+        WatchSessionsRequest, event::Kind as EventKind,
     },
 };
 use troupe_tests::{
@@ -338,6 +338,17 @@ async fn sessions_move_and_members_drain() {
         session_id: tree.session.clone(),
         name: name.to_owned(),
     };
+    // A call that waits survives all moves.
+    let awaited = spawn(&tree, String::from("awaited")).await.unwrap();
+    let waiting = {
+        let (mut client, session_id, thread) = (members.client(1), tree.session.clone(), awaited.clone());
+        let request = WaitAgentsRequest {
+            session_id,
+            thread_ids: vec![thread],
+            ..WaitAgentsRequest::default()
+        };
+        tokio::spawn(async move { client.wait_agents(request).await })
+    };
     let mut durations = Vec::new();
     for number in 0..MOVES {
         let name = format!("member-{}", (number + 1) % 3);
@@ -389,6 +400,9 @@ async fn sessions_move_and_members_drain() {
     // A new session is created elsewhere.
     let other = Tree::open(members.client(drained), CreateSessionRequest::default()).await;
     assert_ne!(members.owner(&other.session), owner);
+    assert!(!waiting.is_finished());
+    by.close(&awaited).await;
+    within("the end of the wait", waiting).await.unwrap().unwrap();
     assert_whole(&by.log().await);
 }
 
