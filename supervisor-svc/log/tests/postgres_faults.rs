@@ -220,7 +220,7 @@ async fn settings_that_lose_writes_are_rejected() {
 }
 
 #[tokio::test]
-async fn read_only_and_newer_databases_are_rejected_unchanged() {
+async fn read_only_and_foreign_databases_are_rejected_unchanged() {
     let database = Database::create();
     open(&database.url()).await.unwrap().close().await;
     database.run(&format!(
@@ -233,18 +233,26 @@ async fn read_only_and_newer_databases_are_rejected_unchanged() {
         "{read_only}"
     );
     Server::shared().run("postgres", &format!("ALTER DATABASE {} RESET ALL", database.name));
-    database.run("UPDATE meta SET value = '2' WHERE key = 'schema_version'");
-    let newer = open(&database.url()).await.map(drop).unwrap_err();
-    assert_eq!(
-        newer.to_string(),
-        "UPGRADE_REQUIRED: the database has schema version 2, this program knows up to 1; start a newer version"
-    );
-    assert_eq!(
-        database
-            .run("SELECT value FROM meta WHERE key = 'schema_version'")
-            .trim(),
-        "2"
-    );
+    let rejections = [
+        (
+            "1",
+            "the database has schema version 1, this program reads 2; use the program that wrote it, or start with an \
+             empty database",
+        ),
+        (
+            "3",
+            "UPGRADE_REQUIRED: the database has schema version 3, this program knows up to 2; start a newer version",
+        ),
+    ];
+    for (version, expected) in rejections {
+        database.run(&format!(
+            "UPDATE meta SET value = '{version}' WHERE key = 'schema_version'"
+        ));
+        let error = open(&database.url()).await.map(drop).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+        let found = database.run("SELECT value FROM meta WHERE key = 'schema_version'");
+        assert_eq!(found.trim(), version);
+    }
 }
 
 fn free_port() -> u16 {

@@ -345,7 +345,7 @@ pub enum OpenError {
     /// The data was written by an older version of the program.
     #[error(
         "the database has schema version {found}, this program reads {needed}; use the program that wrote it, or start \
-         with an empty data directory"
+         with an empty database"
     )]
     Outdated {
         /// The version of the data.

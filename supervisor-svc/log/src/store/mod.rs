@@ -7,8 +7,7 @@
 //! - A [`Batch`] is atomic, including its contents, threads and requests.
 //! - A crash does not undo the result of a completed call, success or rejection.
 //! - A rejected write of one session never makes another session's write fail.
-//! - Only the process that owns a session, in the session's current [`Epoch`](supervisor_core::ids::Epoch), can write to
-//!   it.
+//! - Only the process that owns a session, in the session's current [`Epoch`], can write to it.
 //!
 //! If the future of a write is dropped before it completes, the write may or may not happen. To prevent this, await
 //! the future in its own task.

@@ -62,7 +62,7 @@ async fn open_of_other_schema_version_fails_and_changes_nothing() {
             older,
             format!(
                 "the database has schema version {older}, this program reads {present}; use the program that wrote \
-                 it, or start with an empty data directory"
+                 it, or start with an empty database"
             ),
         ),
     ] {

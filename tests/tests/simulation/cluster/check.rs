@@ -59,7 +59,7 @@ struct Write<'s> {
 }
 
 impl<'s> Write<'s> {
-    /// `None` if the log does not have it: its effect was there before.
+    /// Returns `None` if the log has no event of the write, because it changed nothing.
     fn of(write: &'s Acknowledged, sequences: &BTreeMap<&str, u64>) -> Option<Self> {
         let request_id = match &write.promise {
             Promise::Spawned { request_id, .. }

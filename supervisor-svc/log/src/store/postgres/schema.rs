@@ -1,7 +1,5 @@
 //! Opening the database: the settings that durability requires, the tables, and the log's id.
 
-use std::cmp::Ordering;
-
 use uuid::Uuid;
 
 use super::{
@@ -28,15 +26,21 @@ pub(super) async fn prepare(options: &PostgresOptions) -> Result<Uuid, OpenError
     let connection = Connection::open(options).await?;
     check_settings(&connection, options.requires_standby).await?;
     let version = version(&connection).await?;
-    match version.cmp(&SCHEMA_VERSION) {
-        Ordering::Equal => {}
-        Ordering::Greater => {
+    match version {
+        0 => create_tables(&connection).await?,
+        SCHEMA_VERSION => {}
+        ..SCHEMA_VERSION => {
+            return Err(OpenError::Outdated {
+                found: version,
+                needed: SCHEMA_VERSION,
+            });
+        }
+        _ => {
             return Err(OpenError::UpgradeRequired {
                 found: version,
                 supported: SCHEMA_VERSION,
             });
         }
-        Ordering::Less => create_tables(&connection).await?,
     }
     Ok(log_id(&connection).await?)
 }

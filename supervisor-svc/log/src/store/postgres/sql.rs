@@ -7,7 +7,7 @@
 use tokio_postgres::types::Type;
 
 /// The version of the schema, stored in `meta`. Each change of the tables increments it.
-pub(super) const SCHEMA_VERSION: i64 = 1;
+pub(super) const SCHEMA_VERSION: i64 = 2;
 
 /// Begins a commit group. A commit is flushed to the disk and to the synchronous standbys, and its wait for them is not
 /// cancelled. A transaction whose client is gone ends, so that its locks do not block the settlement of its outcome.
@@ -23,9 +23,9 @@ pub(super) const ROLLBACK: &str = "ROLLBACK";
 /// Creates the tables. Each step is one statement that can be repeated.
 ///
 /// `sessions` is the only table with many updates: its pages have room for new versions of a row. `lanes` has a row for
-/// each writing connection of a process, with the number of its last commit. `members` has a row for each process; a session
-/// whose `owner` has no row there has no owner. `threads` has no index by session, which
-/// every spawn would write: callers that delete a session list its threads.
+/// each writing connection of a process, with the number of its last commit. `members` has a row for each process; a
+/// session whose `owner` has no row there has no owner. `threads` has no index by session, which every spawn would write:
+/// callers that delete a session list its threads.
 pub(super) const SCHEMA: [&str; 22] = [
     "CREATE TABLE IF NOT EXISTS meta (key text PRIMARY KEY, value text NOT NULL)",
     "CREATE TABLE IF NOT EXISTS lanes (lane uuid PRIMARY KEY, committed int8 NOT NULL)",
