@@ -283,8 +283,30 @@ async fn copied_log_continues_in_postgres() {
         session_id: session,
         ..ListActiveAgentsRequest::default()
     };
-    let listed = client.list_active_agents(request).await.unwrap().into_inner().threads;
-    assert!(listed.iter().any(|listed| listed.thread_id == thread), "{listed:?}");
+    let threads = client.list_active_agents(request).await.unwrap().into_inner().threads;
+    assert!(threads.iter().any(|listed| listed.thread_id == thread), "{threads:?}");
+
+    let created = client.create_session(CreateSessionRequest::default()).await.unwrap();
+    let created = created.into_inner();
+    let (session, token) = (created.session.unwrap().session_id, created.thread_token);
+    let refused = run(home, &[&["rotate-keys"], &to[..]].concat());
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stderr(&refused).contains("stop all supervisors of it first"),
+        "{}",
+        stderr(&refused)
+    );
+    process.kill().await.unwrap();
+    assert_eq!(json(home, &[&["rotate-keys"], &to[..]].concat())["keys"], Value::from(2));
+    let (mut process, mut client) = start_with(home, &to).await;
+    assert!(listed(&mut client, &session, &token).await.is_ok());
+    process.kill().await.unwrap();
+    assert_eq!(
+        json(home, &[&["rotate-keys", "--keep", "0"], &to[..]].concat())["keys"],
+        Value::from(1)
+    );
+    let (mut process, mut client) = start_with(home, &to).await;
+    assert_eq!(listed(&mut client, &session, &token).await, Err(Code::Unauthenticated));
     process.kill().await.unwrap();
 }
 

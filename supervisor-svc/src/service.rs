@@ -10,7 +10,7 @@ use std::{
 
 use futures::Stream;
 use supervisor_log::store::{
-    DATABASE, EventStore, OpenError as StoreError, PostgresOptions, PostgresStore, ReadError, SqliteStore,
+    DATABASE, EventStore, OpenError as StoreError, PostgresOptions, PostgresStore, ReadError, SqliteStore, TOKEN_KEYS,
 };
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
@@ -253,7 +253,7 @@ async fn token_keys(store: &dyn EventStore, config: &Config) -> Result<TokenKeys
     if !store.is_shared() {
         return Ok(TokenKeys::load_or_create(&config.data_dir)?);
     }
-    let agreed = store.agree("token_keys", TokenKeys::file(&config.data_dir)?).await;
+    let agreed = store.agree(TOKEN_KEYS, TokenKeys::file(&config.data_dir)?).await;
     let agreed = agreed.map_err(|error| OpenError::SharedKeys(error.to_string()))?;
     TokenKeys::parse(&agreed).map_err(|defect| OpenError::SharedKeys(defect.to_owned()))
 }

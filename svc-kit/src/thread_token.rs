@@ -204,16 +204,27 @@ impl TokenKeys {
             problem,
         };
         Self::parse(&old).map_err(malformed)?;
+        let (text, keys) = Self::rotated(&old, keep)?;
+        private_file::replace(&path, text.as_bytes(), private_file::PRIVATE)
+            .map_err(|cause| SecretError::Write { path, cause })?;
+        Ok(Some(keys))
+    }
+
+    /// Returns the content of a key file with a new key at the top and the `keep` newest keys of another file, and the
+    /// number of its keys.
+    ///
+    /// # Errors
+    ///
+    /// The operating system has no random bytes, or a key of the other file is invalid.
+    pub fn rotated(old: &str, keep: RetiredKeys) -> Result<(String, usize), SecretError> {
         let mut text = new_file()?;
-        for line in key_lines(&old).take(keep.0) {
+        for line in key_lines(old).take(keep.0) {
             text.push_str(line);
             text.push('\n');
         }
         // Equal ids are so rare that an error is sufficient.
         let keys = Self::parse(&text).map_err(|problem| SecretError::Random(problem.to_owned()))?;
-        private_file::replace(&path, text.as_bytes(), private_file::PRIVATE)
-            .map_err(|cause| SecretError::Write { path, cause })?;
-        Ok(Some(1 + keys.retired.len()))
+        Ok((text, 1 + keys.retired.len()))
     }
 
     /// Copies the key file from one directory to another with mode 0600. Threads can use a copied log only with the

@@ -68,8 +68,9 @@ const ROTATE_KEYS_HELP: &str = "\
 Examples:
   troupe store rotate-keys
   troupe store rotate-keys --keep 1
+  troupe store rotate-keys --store postgres://troupe@db.example.com/troupe
 
-Stop the service first. New tokens are signed with the new key; tokens of earlier keys that are kept stay valid. With
+Stop the service first; with PostgreSQL, stop all of its supervisors. New tokens are signed with the new key; tokens of earlier keys that are kept stay valid. With
 --keep 0, all present tokens of threads become invalid.";
 
 const BACKUP_HELP: &str = "\
@@ -150,6 +151,8 @@ enum Action {
         /// Number of earlier keys that stay valid, newest first [default: all, up to 7]
         #[arg(long, value_name = "N", value_parser = parse_kept)]
         keep: Option<RetiredKeys>,
+        #[command(flatten)]
+        store: StoreOptions,
     },
     /// Copy the log and the keys of tokens into an empty directory
     #[command(after_help = BACKUP_HELP)]
@@ -199,7 +202,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         Action::Verify => verify(context),
         Action::Dump { session, after } => dump(session, Sequence::new(after), context),
         Action::Compact => compact(context),
-        Action::RotateKeys { keep } => rotate_keys(keep.unwrap_or(RetiredKeys::ALL), context),
+        Action::RotateKeys { keep, store } => rotate_keys(keep.unwrap_or(RetiredKeys::ALL), &store, context).await,
         Action::Backup { destination } => backup(&destination, context),
         Action::Backups { directory } => backups(&directory, context),
         Action::Restore { backup, replace } => restore(&backup, replace, context),
@@ -248,8 +251,13 @@ fn compact(context: &Context) -> Result<()> {
     )
 }
 
-fn rotate_keys(keep: RetiredKeys, context: &Context) -> Result<()> {
-    let keys = maintenance::rotate_keys(&context.data_dir()?, keep).map_err(failure)?;
+async fn rotate_keys(keep: RetiredKeys, store: &StoreOptions, context: &Context) -> Result<()> {
+    let keys = match postgres(store)? {
+        Some(database) => PostgresStore::rotate_keys(&database, keep)
+            .await
+            .map_err(|error| Error::failure(sanitize::line(&error.to_string())))?,
+        None => maintenance::rotate_keys(&context.data_dir()?, keep).map_err(failure)?,
+    };
     context.ui.answer(
         || json!({ "keys": keys }),
         || match keys {
@@ -353,12 +361,16 @@ fn restore(backup: &Path, replace: bool, context: &Context) -> Result<()> {
     )
 }
 
-/// Returns the PostgreSQL database that the flags name.
-fn database(store: &StoreOptions) -> Result<PostgresOptions> {
-    let options = store
+/// Returns the PostgreSQL database that the flags name, if they name one.
+fn postgres(store: &StoreOptions) -> Result<Option<PostgresOptions>> {
+    store
         .postgres(false)
-        .map_err(|error| Error::usage(format!("{error:#}")))?;
-    options.ok_or_else(|| Error::usage("pass --store with the URL of a PostgreSQL database"))
+        .map_err(|error| Error::usage(format!("{error:#}")))
+}
+
+/// Returns the PostgreSQL database, which is required.
+fn database(store: &StoreOptions) -> Result<PostgresOptions> {
+    postgres(store)?.ok_or_else(|| Error::usage("pass --store with the URL of a PostgreSQL database"))
 }
 
 async fn copy(database: &PostgresOptions, context: &Context) -> Result<()> {

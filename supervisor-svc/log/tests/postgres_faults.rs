@@ -117,14 +117,23 @@ async fn wrong_password_and_missing_database_are_reported() {
     let server = Server::shared();
     database.run("CREATE ROLE ann LOGIN PASSWORD 'right'");
     let url = server.url("ann", &database.name);
-    for url in [url.replace("ann@", "ann:wrong@"), url.clone()] {
+    let right = url.replace("ann@", "ann:right@");
+    for (expiry, url) in [
+        ("infinity", url.replace("ann@", "ann:wrong@")),
+        ("infinity", url.clone()),
+        ("2000-01-01", right),
+    ] {
+        database.run(&format!("ALTER ROLE ann VALID UNTIL '{expiry}'"));
         let error = error(&url).await;
         assert!(matches!(error, PostgresError::Login { .. }), "{error}");
         assert!(
-            error.to_string().ends_with("; check the user and the password"),
+            error
+                .to_string()
+                .ends_with("; check the user, and the password and its expiry"),
             "{error}"
         );
     }
+    database.run("ALTER ROLE ann VALID UNTIL 'infinity'");
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("password");
     let options: PostgresOptions = url.parse().unwrap();

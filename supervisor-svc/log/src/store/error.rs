@@ -3,6 +3,7 @@
 use std::fmt;
 
 use supervisor_core::ids::{Digest, Epoch, Sequence, SessionId, ThreadId};
+use svc_kit::secret::SecretError;
 use thiserror::Error;
 
 /// The reason why a write was rejected. The write had no effect. The store continues to work unless the reason is
@@ -277,7 +278,7 @@ pub enum PostgresError {
         cause: String,
     },
     /// The server rejects the login.
-    #[error("{server} rejects the login: {cause}; check the user and the password")]
+    #[error("{server} rejects the login: {cause}; check the user, and the password and its expiry")]
     Login {
         /// The server.
         server: String,
@@ -390,6 +391,41 @@ pub enum OpenError {
     /// Opening was cut short, as by the runtime's end.
     #[error("opening the database was cut short: {0}")]
     Interrupted(#[from] tokio::task::JoinError),
+}
+
+/// Why the keys in a database cannot be rotated.
+#[derive(Debug, Error)]
+pub enum RotateError {
+    /// The database has no keys.
+    #[error("the database {database} has no keys; the first supervisor that uses it makes them")]
+    NoKeys {
+        /// The server and the name of the database.
+        database: String,
+    },
+    /// A supervisor uses the keys.
+    #[error("the supervisor \"{name}\" uses the database; stop all supervisors of it first")]
+    InUse {
+        /// Its name.
+        name: String,
+    },
+    /// Another process changed the keys.
+    #[error("another process changed the keys at the same time; repeat the command if this was not intended")]
+    Changed,
+    /// The keys in the database are not valid.
+    #[error("the keys in the database are invalid: {0}")]
+    Malformed(&'static str),
+    /// A new key cannot be made.
+    #[error(transparent)]
+    New(#[from] SecretError),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Database(#[from] OpenError),
+}
+
+impl From<PostgresError> for RotateError {
+    fn from(error: PostgresError) -> Self {
+        Self::Database(error.into())
+    }
 }
 
 /// Why a log cannot be copied into a database.

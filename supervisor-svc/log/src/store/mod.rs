@@ -40,7 +40,8 @@ pub use self::{
         RequestHash, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
     },
     error::{
-        AppendError, ImportError, Invalid, InvalidUrl, OpenError, PostgresError, ReadError, Refusal, Side, WriteError,
+        AppendError, ImportError, Invalid, InvalidUrl, OpenError, PostgresError, ReadError, Refusal, RotateError, Side,
+        WriteError,
     },
     member::{Beat, Claim, DatabaseInfo, Member, MemberId, MemberState, NewMember},
     memory::MemoryStore,
@@ -57,6 +58,9 @@ pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 /// The database's file in a data directory.
 pub const DATABASE: &str = "troupe.db";
+
+/// The agreed value that has the keys of threads' tokens ([`EventStore::agree`]).
+pub const TOKEN_KEYS: &str = "token_keys";
 
 /// A log of many sessions. Every list is a page: a `limit` above [`limits::MAX_PAGE`] means that much.
 ///

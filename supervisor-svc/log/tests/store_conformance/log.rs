@@ -146,10 +146,13 @@ pub(super) async fn one_taken_thread_fails_no_other_session(store: Store) {
     }
 }
 
+/// Ends a text and adds a statement, if a key becomes part of a statement's text.
+const STATEMENT: &str = "'); DROP TABLE records; --";
+
 pub(super) async fn keys_may_have_any_character(store: Store) {
     created(&store, session(1), 1).await;
     let mut answered = batch(session(1), 1, 0);
-    let ids = ["", "\0", "A", "a", "a\0b", "\u{e9}"];
+    let ids = ["", "\0", STATEMENT, "A", "a", "a\0b", "\u{e9}"];
     answered.requests = ids.iter().rev().map(|id| request(id, "first", 50)).collect();
     // Of two requests with one key in a batch, the last one counts.
     answered.requests.push(request("a", "second", 60));
@@ -160,18 +163,27 @@ pub(super) async fn keys_may_have_any_character(store: Store) {
         other => request(other, "first", 50),
     });
     assert_eq!(found, expected, "in the order of their bytes");
-    let rest = store.requests(session(1), Some(expected[4].key()), 10).await;
-    assert_eq!(rest, Ok(vec![expected[5].clone()]));
-    let mut odd = key("\0ann\u{e9}", 1);
-    odd.request_id = "\0".to_owned();
-    assert_eq!(store.create(Some(odd), batch(session(2), 0, 1)).await, Ok(Created::New));
-    let found = store.creation("\0ann\u{e9}".to_owned(), "\0".to_owned()).await.unwrap();
-    assert_eq!(found.unwrap().session, session(2));
+    let rest = store.requests(session(1), Some(expected[5].key()), 10).await;
+    assert_eq!(rest, Ok(vec![expected[6].clone()]));
+    for (number, creator, id) in [(2, "\0ann\u{e9}", "\0"), (3, STATEMENT, STATEMENT)] {
+        let mut odd = key(creator, 1);
+        odd.request_id = id.to_owned();
+        let first = batch(session(number), 0, 1);
+        assert_eq!(store.create(Some(odd), first).await, Ok(Created::New));
+        let found = store.creation(creator.to_owned(), id.to_owned()).await.unwrap();
+        assert_eq!(found.unwrap().session, session(number));
+    }
+    created(&store, session(0), 1).await;
+    for name in ["\0", STATEMENT] {
+        cursor_belongs_to_session(&store, name).await;
+    }
+}
+
+async fn cursor_belongs_to_session(store: &Store, name: &str) {
     let cursor = CursorKey {
         session: Some(session(0)),
-        name: "\0".to_owned(),
+        name: name.to_owned(),
     };
-    created(&store, session(0), 1).await;
     store
         .put_cursor(cursor.clone(), Some(Bytes::from_static(b"\0")))
         .await

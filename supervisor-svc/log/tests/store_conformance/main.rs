@@ -327,6 +327,7 @@ membership!(
     writes_of_former_owner_are_rejected,
     leaving_member_claims_nothing,
     beat_shows_all_members,
+    texts_of_members_may_have_any_character,
     members_agree_on_the_first_proposal,
     database_is_described,
     member_that_beats_is_not_removed,

@@ -135,6 +135,18 @@ pub(super) async fn beat_shows_all_members([one, two]: [Store; 2]) {
     assert_eq!(of_two.info.release, "1.2.3");
 }
 
+pub(super) async fn texts_of_members_may_have_any_character([one, two]: [Store; 2]) {
+    let text = || String::from("'); DROP TABLE members; -- \u{e9}\"");
+    let odd = NewMember {
+        name: text(),
+        address: text(),
+        release: text(),
+    };
+    two.join(odd.clone()).await.unwrap();
+    let members = one.beat(ACTIVE).await.unwrap().unwrap();
+    assert!(members.iter().any(|member| member.info == odd), "{members:?}");
+}
+
 pub(super) async fn member_that_beats_is_not_removed([one, two]: [Store; 2]) {
     let members = two.beat(ACTIVE).await.unwrap().unwrap();
     let of_one = members.iter().find(|member| member.id == one.member()).unwrap();

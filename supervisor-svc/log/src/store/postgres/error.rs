@@ -4,7 +4,7 @@ use std::{error::Error as StdError, io};
 
 use tokio_postgres::{Error as SqlError, error::SqlState};
 
-use crate::store::error::{ImportError, PostgresError, ReadError, Refusal};
+use crate::store::error::{ImportError, PostgresError, ReadError, Refusal, RotateError};
 
 impl PostgresError {
     /// Classifies the error of a connection attempt.
@@ -54,6 +54,12 @@ pub(super) fn describe(error: &SqlError) -> String {
         cause = error.source();
     }
     text
+}
+
+impl From<SqlError> for RotateError {
+    fn from(error: SqlError) -> Self {
+        PostgresError::from(error).into()
+    }
 }
 
 impl From<SqlError> for ImportError {

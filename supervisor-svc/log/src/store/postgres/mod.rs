@@ -11,6 +11,7 @@ mod error;
 mod group;
 mod import;
 mod job;
+mod keys;
 mod lane;
 mod options;
 mod query;
@@ -29,6 +30,7 @@ use supervisor_core::{
     time::UnixMillis,
     transcript::TranscriptSource,
 };
+use svc_kit::thread_token::RetiredKeys;
 use uuid::Uuid;
 
 pub(crate) use self::import::import;
@@ -45,7 +47,7 @@ use crate::store::{
         Batch, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, MarkKind, RequestKey, RequestRecord,
         SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
-    error::{AppendError, OpenError, ReadError, WriteError},
+    error::{AppendError, OpenError, ReadError, RotateError, WriteError},
     member::{Beat, Claim, DatabaseInfo, Member, MemberId, NewMember},
     queue::outcome,
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
@@ -91,6 +93,15 @@ impl PostgresStore {
     /// See [`OpenError`].
     pub async fn migrate(options: &PostgresOptions) -> Result<(), OpenError> {
         schema::prepare(options).await.map(drop)
+    }
+
+    /// Adds a new signing key to the keys in the database, keeps `keep` of the earlier ones, and returns the number of
+    /// keys. Takes 4 s if members are in the table, to see whether they run.
+    ///
+    /// # Errors
+    /// See [`RotateError`]. In particular, [`RotateError::InUse`] names a supervisor that runs.
+    pub async fn rotate_keys(options: &PostgresOptions, keep: RetiredKeys) -> Result<usize, RotateError> {
+        keys::rotate_keys(options, keep).await
     }
 
     /// Makes a change and returns the number of rows that are gone.

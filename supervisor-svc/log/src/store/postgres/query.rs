@@ -445,15 +445,14 @@ pub(super) async fn beat(
     let (state, sessions, runners) = (beat.state as i16, integer(beat.sessions), integer(beat.runners));
     let parameters: [Parameter<'_>; 4] = [&member.as_uuid(), &state, &sessions, &runners];
     // Sent together.
-    let (updated, rows) = try_join!(
-        connection.execute(Statement::Beat, &parameters),
-        connection.query(Statement::Members, &[])
-    )?;
-    if updated == 0 {
-        return Ok(None);
-    }
-    let members: Result<_, SqlError> = rows.iter().map(member_at).collect();
-    Ok(Some(members?))
+    let (updated, members) = try_join!(connection.execute(Statement::Beat, &parameters), members(connection))?;
+    Ok((updated > 0).then_some(members))
+}
+
+/// Returns all members.
+pub(super) async fn members(connection: &Connection) -> Result<Vec<Member>, SqlError> {
+    let rows = connection.query(Statement::Members, &[]).await?;
+    rows.iter().map(member_at).collect()
 }
 
 /// Removes a member that has not beaten since then.

@@ -97,6 +97,7 @@ statements! {
     PutVersion(TEXT) = "INSERT INTO meta (key, value) VALUES ('schema_version', $1) ON CONFLICT (key) \
         DO UPDATE SET value = excluded.value";
     PutMeta(TEXT, TEXT) = "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING";
+    ReplaceMeta(TEXT, TEXT, TEXT) = "UPDATE meta SET value = $3 WHERE key = $1 AND value = $2";
     Settings() = "SELECT name, setting FROM pg_settings \
         WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names', \
         'server_version_num', 'server_version')";
