@@ -13,10 +13,10 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use svc_kit::{
     duration,
     identity::is_name,
-    listen::is_loopback,
     secret::SecretError,
     token_file::{TokenFile, Tokens},
 };
+use troupe_client::host::is_loopback;
 use troupe_proto::common::v1::Sandbox;
 
 /// Maximum size of the file in bytes.

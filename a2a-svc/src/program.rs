@@ -9,8 +9,9 @@ use svc_kit::{
     program::{Program, ServiceOptions},
     serve::Listener,
     shown_token::ShownToken,
-    tls::{ClientFiles, ServerTls},
+    tls::ServerTls,
 };
+use troupe_client::tls::ClientFiles;
 
 use crate::{Config, Options as ServiceParts, Service, Upstream};
 

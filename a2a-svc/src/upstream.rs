@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use http::{HeaderValue, header::AUTHORIZATION};
 use prost_types::Timestamp;
-use svc_kit::{
-    shown_token::ShownToken,
-    tls::{self, ClientFiles},
-};
+use svc_kit::shown_token::ShownToken;
 use tonic::{
     Status,
     metadata::MetadataValue,
     service::{Interceptor, interceptor::InterceptedService},
     transport::{Channel, Endpoint},
 };
+use troupe_client::tls::{self, ClientFiles};
 use troupe_proto::{
     MAX_MESSAGE_BYTES,
     registry::v1::agent_registry_service_client::AgentRegistryServiceClient,

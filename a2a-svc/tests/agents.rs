@@ -13,7 +13,7 @@ use a2a_svc::{
     },
 };
 use serde_json::{Value, json};
-use svc_kit::{listen::url_of, secret::SecretToken, serve::ServeLimits, shutdown::Shutdown, tls::ClientFiles};
+use svc_kit::{listen::url_of, secret::SecretToken, serve::ServeLimits, shutdown::Shutdown};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -22,6 +22,7 @@ use tokio::{
 };
 use tonic::{Code, Request, Status, transport::Channel};
 use tonic_types::StatusExt as _;
+use troupe_client::tls::ClientFiles;
 use troupe_proto::supervisor::v1::{
     ArtifactReport, AskParentRequest, AuthorizeToolRequest, ListApprovalsRequest, ListSessionsRequest,
     ResolveApprovalRequest, Session, TurnOutcome, runner_report::Kind as Report,

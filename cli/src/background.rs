@@ -2,7 +2,7 @@
 
 use std::{
     env, fs,
-    fs::{File, OpenOptions, TryLockError},
+    fs::OpenOptions,
     io,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
@@ -11,14 +11,12 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde::{Deserialize, Serialize};
 use svc_kit::paths;
 use tokio::time::sleep;
+use troupe_client::data_dir::{RUNNING, Running, is_locked};
 
 use crate::error::{Error, Result};
 
-/// The state file in the data directory.
-const STATE: &str = "up.json";
 /// The output of detached services in the data directory.
 const LOG: &str = "up.log";
 /// The environment variable that marks the detached process, whose arguments are the same.
@@ -30,48 +28,19 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum duration of a stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The running services of a data directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Running {
-    /// The process of `up`.
-    pub(crate) pid: u32,
-    /// Address of the registry.
-    pub(crate) registry: String,
-    /// Address of the supervisor.
-    pub(crate) supervisor: String,
+/// Stores the addresses of this process in its data directory.
+///
+/// # Errors
+///
+/// Fails if the file cannot be written.
+pub(crate) fn store(running: &Running, data_dir: &Path) -> Result<()> {
+    let value = serde_json::to_value(running).map_err(Error::of)?;
+    paths::write_ready_file(&data_dir.join(RUNNING), &value).map_err(Error::of)
 }
 
-impl Running {
-    /// Stores the state of this process in its data directory.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the file cannot be written.
-    pub(crate) fn store(&self, data_dir: &Path) -> Result<()> {
-        let value = serde_json::to_value(self).map_err(Error::of)?;
-        paths::write_ready_file(&data_dir.join(STATE), &value).map_err(Error::of)
-    }
-
-    /// Removes the state file. A failure is ignored, because the state counts only while the directory is locked.
-    pub(crate) fn remove(data_dir: &Path) {
-        let _ = fs::remove_file(data_dir.join(STATE));
-    }
-
-    /// Returns the services that run on the data directory, or `None` if no process has it.
-    pub(crate) fn find(data_dir: &Path) -> Option<Self> {
-        Self::read(data_dir).filter(|_| is_locked(data_dir))
-    }
-
-    /// Reads the state file, which may be stale.
-    fn read(data_dir: &Path) -> Option<Self> {
-        let text = fs::read_to_string(data_dir.join(STATE)).ok()?;
-        serde_json::from_str(&text).ok()
-    }
-}
-
-/// Returns whether a process holds the lock of the data directory.
-fn is_locked(data_dir: &Path) -> bool {
-    File::open(data_dir).is_ok_and(|directory| matches!(directory.try_lock(), Err(TryLockError::WouldBlock)))
+/// Removes the stored addresses. A failure is ignored, because they count only while the directory is locked.
+pub(crate) fn remove(data_dir: &Path) {
+    let _ = fs::remove_file(data_dir.join(RUNNING));
 }
 
 /// Returns whether this process is the detached one.
@@ -156,27 +125,4 @@ pub(crate) async fn stop(running: &Running, data_dir: &Path) -> Result<()> {
         sleep(POLL).await;
     }
     Ok(())
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn state_without_a_lock_is_stale() {
-        let directory = tempfile::tempdir().unwrap();
-        let running = Running {
-            pid: 1,
-            registry: "127.0.0.1:1".to_owned(),
-            supervisor: "127.0.0.1:2".to_owned(),
-        };
-        running.store(directory.path()).unwrap();
-        assert_eq!(Running::find(directory.path()), None);
-        let lock = File::open(directory.path()).unwrap();
-        lock.lock().unwrap();
-        assert_eq!(Running::find(directory.path()), Some(running));
-        Running::remove(directory.path());
-        assert_eq!(Running::find(directory.path()), None);
-    }
 }

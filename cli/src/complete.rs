@@ -10,9 +10,7 @@ use clap_complete::CompletionCandidate;
 use troupe_proto::registry::v1::ListAgentsRequest;
 
 use crate::{
-    client,
     context::directory,
-    contexts,
     error::{Error, Result},
     global::Global,
     ids, listing, names, ui,
@@ -24,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Completes a thread: aliases and the ends of ids.
 pub(crate) fn threads(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(current, async |global| {
-        let mut supervisor = client::supervisor(&global).await?;
+        let mut supervisor = global.settings().supervisor().await?;
         let mut found = vec![("@last".to_owned(), "the newest thread".to_owned())];
         for session in listing::sessions(&mut supervisor, false).await? {
             for thread in listing::threads(&mut supervisor, &session.session_id, false).await? {
@@ -44,7 +42,7 @@ pub(crate) fn threads(current: &OsStr) -> Vec<CompletionCandidate> {
 /// Completes a session: the ends of ids.
 pub(crate) fn sessions(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates(current, async |global| {
-        let mut supervisor = client::supervisor(&global).await?;
+        let mut supervisor = global.settings().supervisor().await?;
         let sessions = listing::sessions(&mut supervisor, false).await?;
         let named = sessions
             .into_iter()
@@ -62,7 +60,9 @@ pub(crate) fn roles(current: &OsStr) -> Vec<CompletionCandidate> {
             allow_partial: true,
             ..ListAgentsRequest::default()
         };
-        let listed = client::registry(&global)
+        let listed = global
+            .settings()
+            .registry()
             .await?
             .list_agents(request)
             .await?
@@ -86,9 +86,7 @@ fn of_environment() -> Result<Global> {
     }
     let matches = Line::command().try_get_matches_from(["troupe"]).map_err(Error::of)?;
     let mut global = Line::from_arg_matches(&matches).map_err(Error::of)?.global;
-    contexts::apply(&mut global, |name| {
-        matches.value_source(name) == Some(ValueSource::EnvVariable)
-    })?;
+    global.resolve(|name| matches.value_source(name) == Some(ValueSource::EnvVariable))?;
     Ok(global)
 }
 

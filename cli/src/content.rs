@@ -1,15 +1,13 @@
 //! Content stored outside of the events: messages that are too long for a status.
 
+use troupe_client::Supervisor;
 use troupe_proto::{
     fault,
     reason::Reason,
     supervisor::v1::{GetContentRequest, Status},
 };
 
-use crate::{
-    client::Supervisor,
-    error::{Error, Result},
-};
+use crate::error::{Error, Result};
 
 /// Returns the complete text of a content.
 pub(crate) async fn text(supervisor: &mut Supervisor, session: &str, digest: &str) -> Result<String> {

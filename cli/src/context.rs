@@ -6,9 +6,9 @@ use std::{
 };
 
 use svc_kit::paths;
+use troupe_client::{Registry, Supervisor};
 
 use crate::{
-    client::{self, Registry, Supervisor},
     error::{Error, Result},
     global::Global,
     ui::Ui,
@@ -32,12 +32,12 @@ impl Context {
 
     /// Connects to the supervisor that the flags name.
     pub(crate) async fn supervisor(&self) -> Result<Supervisor> {
-        client::supervisor(&self.global).await
+        Ok(self.global.settings().supervisor().await?)
     }
 
     /// Connects to the registry that the flags name.
     pub(crate) async fn registry(&self) -> Result<Registry> {
-        client::registry(&self.global).await
+        Ok(self.global.settings().registry().await?)
     }
 
     /// Returns the data directory that the flags name, or the default one.

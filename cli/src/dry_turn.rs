@@ -11,10 +11,10 @@ use registry_svc::CatalogueOptions;
 use supervisor_svc::SessionOptions;
 use svc_kit::admin::AdminOptions;
 use tonic::Request;
+use troupe_client::{Address, Service};
 use troupe_proto::supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, Status, StatusKind};
 
 use crate::{
-    client::{self, Target},
     error::{Error, Result},
     names,
     pair::{Pair, PairOptions, RunnerOptions},
@@ -85,10 +85,10 @@ pub(crate) async fn run(choice: programs::Choice, name: &str) -> Result<Answer> 
 }
 
 async fn turn(pair: &Pair, project: &Path) -> Result<Answer> {
-    let target = Target::parse("supervisor", &pair.supervisor().to_string())?;
-    let mut supervisor = client::supervisor_at(&target, pair.token()).await?;
+    let target = Address::parse(Service::Supervisor, &pair.supervisor().to_string())?;
+    let mut supervisor = target.channel(pair.token()).await?.supervisor();
     let session = CreateSessionRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         cwd: project.to_string_lossy().into_owned(),
         ..CreateSessionRequest::default()
     };
@@ -96,7 +96,7 @@ async fn turn(pair: &Pair, project: &Path) -> Result<Answer> {
     let session = session.session.unwrap_or_default().session_id;
     let begun = Instant::now();
     let spawn = SpawnAgentRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: session.clone(),
         agent_type: ROLE.to_owned(),
         message: Some(PROMPT.to_owned()),

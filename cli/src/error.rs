@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 use troupe_proto::{fault, reason::Reason};
 
-use crate::{hints, rpcs, sanitize};
+use crate::{hints, rpcs, sanitize, suggest};
 
 /// The result type of this crate.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
@@ -231,6 +231,52 @@ impl From<Status> for Error {
     }
 }
 
+impl From<troupe_client::Error> for Error {
+    fn from(error: troupe_client::Error) -> Self {
+        use troupe_client::Error as Cause;
+        let text = sanitize::line(&error.to_string());
+        match error {
+            Cause::Address { service, .. } => {
+                Self::usage(text).hint(format!("expected a URL like --{service} {}", service.default_url()))
+            }
+            Cause::Plaintext { .. } => {
+                Self::usage(text).hint("leave --ca and --client-cert out, or give a URL that begins with https")
+            }
+            Cause::HalfIdentity | Cause::TokenCharacters | Cause::InvalidContexts { .. } => Self::usage(text),
+            Cause::NoToken { .. } => {
+                Self::failure(text).hint("--token-file and TROUPE_TOKEN_FILE name a file with nothing but tokens")
+            }
+            Cause::TokenFile { .. } => Self::failure(text).hint("pass --token, or make the file readable to you"),
+            Cause::UnknownContext { name, known } => {
+                let similar = suggest::closest(&name, known.iter().map(String::as_str));
+                Self::not_found(text).hint(match similar {
+                    Some(similar) => format!("did you mean \"{similar}\"?"),
+                    None => "`troupe context list` lists the contexts".to_owned(),
+                })
+            }
+            Cause::UnreadableContexts { .. } | Cause::UnwritableContexts { .. } | Cause::NoConfigDir => {
+                Self::failure(text)
+            }
+            Cause::Unreachable { service, uri, cause } => {
+                let is_https = uri.scheme_str() == Some("https");
+                Self::unreachable(text).hint(if is_https && is_plaintext_answer(&cause) {
+                    format!("the service does not use TLS; pass --{service} http://...")
+                } else {
+                    format!(
+                        "`troupe up` starts the services; --{service} URL selects another server; `troupe doctor` checks \
+                         the installation"
+                    )
+                })
+            }
+        }
+    }
+}
+
+/// Returns whether a TLS handshake failed because the other side answered in plaintext.
+fn is_plaintext_answer(cause: &str) -> bool {
+    cause.contains("corrupt message") || cause.contains("InvalidContentType")
+}
+
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         let kind = match error.kind() {
@@ -241,26 +287,6 @@ impl From<io::Error> for Error {
             kind,
             ..Self::failure(error.to_string())
         }
-    }
-}
-
-/// Returns whether a retry of the call may succeed: the service is unreachable, restarting or busy.
-pub(crate) fn is_transient(status: &Status) -> bool {
-    match fault::reason_of(status) {
-        Some(reason) => matches!(
-            reason,
-            Reason::Draining
-                | Reason::SessionMoving
-                | Reason::Overloaded
-                | Reason::RateLimited
-                | Reason::RegistryUnavailable
-                | Reason::OutcomeUnknown
-        ),
-        // A status without a Troupe reason comes from the transport: refused, reset, interrupted.
-        None => matches!(
-            status.code(),
-            Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
-        ),
     }
 }
 
@@ -335,14 +361,5 @@ mod tests {
     fn closed_pipe_is_not_reported() {
         let error = Error::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(error.kind(), Kind::ClosedPipe);
-    }
-
-    #[test]
-    fn transport_errors_are_transient_and_verdicts_are_not() {
-        assert!(is_transient(&Status::unavailable("tcp connect error")));
-        let verdict: Status = Fault::new(Code::NotFound, Reason::ThreadNotFound, "no").into();
-        assert!(!is_transient(&verdict));
-        let drain: Status = Fault::new(Code::Unavailable, Reason::Draining, "later").into();
-        assert!(is_transient(&drain));
     }
 }

@@ -1,16 +1,11 @@
 //! The flags that every command takes.
 
-use std::{
-    convert::Infallible,
-    fmt,
-    path::{self, PathBuf},
-    str::FromStr,
-};
+use std::path::{self, PathBuf};
 
 use clap::{Args, ValueEnum};
-use svc_kit::tls::ClientFiles;
+use troupe_client::{Settings, tls::ClientFiles, token::GivenToken};
 
-use crate::output::OutputArgs;
+use crate::{error::Result, output::OutputArgs};
 
 /// Shared flags that are also settings of `up`.
 pub(crate) const SHARED_SETTINGS: &[&str] = &["data_dir"];
@@ -94,6 +89,38 @@ pub(crate) struct Global {
 }
 
 impl Global {
+    /// Fills the connection flags that are not given from the context that applies.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the context does not exist, or if the file of the contexts is malformed.
+    pub(crate) fn resolve(&mut self, is_given: impl Fn(&str) -> bool) -> Result<()> {
+        let mut given = self.settings();
+        // The defaults of these flags are what remains without a context.
+        given.supervisor = given.supervisor.filter(|_| is_given("supervisor"));
+        given.registry = given.registry.filter(|_| is_given("registry"));
+        let found = given.resolve()?;
+        self.supervisor = found.supervisor.unwrap_or_else(|| self.supervisor.clone());
+        self.registry = found.registry.unwrap_or_else(|| self.registry.clone());
+        self.token_file = found.token_file;
+        self.tls.ca = found.tls.authorities;
+        (self.tls.client_cert, self.tls.client_key) = found.tls.identity.unzip();
+        Ok(())
+    }
+
+    /// Returns the flags as settings of a client.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            context: self.context.clone(),
+            supervisor: Some(self.supervisor.clone()),
+            registry: Some(self.registry.clone()),
+            token: self.token.clone(),
+            token_file: self.token_file.clone(),
+            tls: self.tls.files(),
+            data_dir: self.data_dir.clone(),
+        }
+    }
+
     /// Returns the name of the supervisor for people: the context, or its address.
     pub(crate) fn server_name(&self) -> String {
         let url = self.supervisor.as_str();
@@ -138,30 +165,5 @@ impl TlsArgs {
             authorities: self.ca.as_ref().map(whole),
             identity: self.client_cert.clone().zip(self.client_key.clone()),
         }
-    }
-}
-
-/// A token from the command line or the environment. Its debug format does not reveal it.
-#[derive(Clone)]
-pub(crate) struct GivenToken(String);
-
-impl FromStr for GivenToken {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> std::result::Result<Self, Infallible> {
-        Ok(Self(text.trim().to_owned()))
-    }
-}
-
-impl GivenToken {
-    /// Returns the token to send, or `None` if it is blank.
-    pub(crate) fn expose(&self) -> Option<&str> {
-        Some(self.0.as_str()).filter(|text| !text.is_empty())
-    }
-}
-
-impl fmt::Debug for GivenToken {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("GivenToken(…)")
     }
 }

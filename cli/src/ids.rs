@@ -5,6 +5,7 @@
 
 use std::{collections::HashSet, env, path::Path};
 
+use troupe_client::Supervisor;
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{Approval, Edge, GetThreadRequest, Session, Thread},
@@ -12,7 +13,6 @@ use troupe_proto::{
 use uuid::Uuid;
 
 use crate::{
-    client::Supervisor,
     error::{Error, Result},
     listing, sanitize, suggest,
 };

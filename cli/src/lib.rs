@@ -7,14 +7,11 @@
 mod args;
 mod attention;
 mod background;
-mod backoff;
 mod choices;
-mod client;
 mod commands;
 mod complete;
 mod content;
 mod context;
-mod contexts;
 mod desktop;
 mod dry_turn;
 mod error;
@@ -44,7 +41,6 @@ mod session_view;
 mod stop;
 mod suggest;
 mod time;
-mod token;
 mod transcript_format;
 mod ui;
 mod waiting;
@@ -91,7 +87,7 @@ pub fn main() -> ExitCode {
         matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
     };
     if commands::connects(&cli.command)
-        && let Err(error) = contexts::apply(&mut cli.global, is_given)
+        && let Err(error) = cli.global.resolve(is_given)
     {
         ui.error(&error);
         return error.exit_code();

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use troupe_client::Supervisor;
 use troupe_proto::supervisor::v1::{
     Approval, Artifact, Edge, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest,
     ListMailboxRequest, ListPromptsRequest, ListRunnersRequest, ListScope, ListSessionsRequest,
     ListSpawnableAgentsRequest, Mail, Prompt, Runner, Session, SpawnableAgent, Thread,
 };
 
-use crate::{client::Supervisor, error::Result};
+use crate::error::Result;
 
 /// Maximum page size of the supervisor.
 const PAGE: i32 = 1000;

@@ -28,12 +28,12 @@ use svc_kit::{
 };
 use tokio::{task::JoinSet, time::timeout_at};
 use tokio_util::sync::CancellationToken;
+use troupe_client::{data_dir::OPERATOR_TOKEN, host::is_loopback, token::Token};
 use troupe_runner::{Ended, RunnerConfig, WorktreeCleanup};
 
 use crate::{
     error::{Error, Result},
     programs,
-    token::{self, Token},
 };
 
 /// Time for running turns to finish when the pair stops. Afterwards they are interrupted.
@@ -108,7 +108,7 @@ struct Secrets {
 impl Secrets {
     fn load(options: &PairOptions, directory: &Path) -> Result<Self> {
         let asks = options.runner.is_some() && !options.trust_loopback;
-        let path = directory.join(token::FILE);
+        let path = directory.join(OPERATOR_TOKEN);
         let operator = if asks {
             Some(TokenFile::load_or_create(path))
         } else {
@@ -149,9 +149,7 @@ impl Pair {
         for address in [registry, supervisor] {
             listen::refuse_open_bind(address, secrets.asks, options.insecure).map_err(Error::of)?;
         }
-        let is_on_loopback = [registry, supervisor]
-            .iter()
-            .all(|address| listen::is_loopback(address.ip()));
+        let is_on_loopback = [registry, supervisor].iter().all(|address| is_loopback(address.ip()));
         let mut catalogue = options.catalogue.config(is_on_loopback).map_err(usage)?;
         let hidden: Vec<_> = [data_dir.path().to_owned()]
             .into_iter()
@@ -195,7 +193,7 @@ impl Pair {
             let run = troupe_runner::run(config, runner_stop.clone());
             runner.spawn(async move { run.await.map_err(Error::of) });
         }
-        let token_file = secrets.asks.then(|| data_dir.path().join(token::FILE));
+        let token_file = secrets.asks.then(|| data_dir.path().join(OPERATOR_TOKEN));
         let token = secrets
             .operator
             .as_ref()

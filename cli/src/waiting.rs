@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use tonic::Request;
+use troupe_client::{Supervisor, is_transient};
 use troupe_proto::{
     fault,
     supervisor::v1::{ThreadStatus, WaitAgentsRequest, WaitMode},
 };
 
 use crate::{
-    client::Supervisor,
-    error::{Error, Result, is_transient},
+    error::{Error, Result},
     time,
 };
 

@@ -8,8 +8,8 @@ use std::{
 };
 
 use registry_svc::domain::diagnostic::Diagnostic;
-use svc_kit::listen::is_this_machine;
 use tonic::{Request, Response, Status};
+use troupe_client::{Service, host::is_this_machine};
 use troupe_proto::{
     fault,
     reason::Reason,
@@ -17,7 +17,6 @@ use troupe_proto::{
 };
 
 use crate::{
-    client::{self, Target},
     context::Context,
     error::{Error, Result},
     global::{Global, UploadWorkspace},
@@ -93,7 +92,7 @@ fn gather(cwd: &str, context: &Context) -> Result<(String, Vec<WorkspaceFile>)> 
 /// Returns whether the templates have to be uploaded to the registry.
 fn is_uploaded(global: &Global) -> Result<bool> {
     Ok(match global.upload_workspace {
-        UploadWorkspace::Auto => !is_this_machine(Target::registry(global)?.host()),
+        UploadWorkspace::Auto => !is_this_machine(global.settings().address(Service::Registry)?.host()),
         UploadWorkspace::Always => true,
         UploadWorkspace::Never => false,
     })
@@ -110,7 +109,7 @@ fn top(cwd: &str, home: Option<&Path>) -> PathBuf {
 async fn upload(files: Vec<WorkspaceFile>, context: &Context) -> Result<String> {
     let request = PutWorkspaceRequest {
         files,
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
     };
     let answer = context.registry().await?.put_workspace(Request::new(request)).await?;
     Ok(answer.into_inner().workspace_digest)

@@ -297,7 +297,10 @@ async fn copied_log_continues_in_postgres() {
         stderr(&refused)
     );
     process.kill().await.unwrap();
-    assert_eq!(json(home, &[&["rotate-keys"], &to[..]].concat())["keys"], Value::from(2));
+    assert_eq!(
+        json(home, &[&["rotate-keys"], &to[..]].concat())["keys"],
+        Value::from(2)
+    );
     let (mut process, mut client) = start_with(home, &to).await;
     assert!(listed(&mut client, &session, &token).await.is_ok());
     process.kill().await.unwrap();

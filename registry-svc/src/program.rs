@@ -15,6 +15,7 @@ use svc_kit::{
     serve::Listener,
     token_file::{TokenFile, Tokens},
 };
+use troupe_client::host::is_loopback;
 
 use crate::{CatalogueOptions, Registry, SERVICES};
 
@@ -68,7 +69,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         .report_health_to(program.admin().map(Admin::reporter))
         .reflects(!service.no_reflection);
     let authenticator = authenticator(tokens, jwt, Trust::of(knows_callers, service.insecure));
-    let config = options.catalogue.config(listen::is_loopback(address.ip()))?;
+    let config = options.catalogue.config(is_loopback(address.ip()))?;
     let opening = tokio::task::spawn_blocking(move || Registry::open(config));
     let Some(registry) = program.open(opening).await else {
         program.end().await;

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf, time::Duration};
 
-use svc_kit::{shown_token::ShownToken, tls::ClientFiles};
+use svc_kit::shown_token::ShownToken;
 use tokio::sync::watch;
+use troupe_client::tls::ClientFiles;
 
 use crate::{
     error::{MAX_RUNNER_ID_BYTES, RunnerError},

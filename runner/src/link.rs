@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use svc_kit::{
-    shown_token::ShownToken,
-    tls::{self, ClientFiles},
-};
+use svc_kit::shown_token::ShownToken;
 use tokio::{
     sync::mpsc,
     time::{Interval, MissedTickBehavior, interval, timeout},
@@ -15,6 +12,7 @@ use tonic::{
     Code, Request, Status, Streaming,
     transport::{self, Channel, Endpoint},
 };
+use troupe_client::tls::{self, ClientFiles};
 use troupe_proto::{
     MAX_MESSAGE_BYTES,
     supervisor::v1::{

@@ -18,7 +18,6 @@ use http::{
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use hyper::{body::Incoming, client, server, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use svc_kit::tls::{ClientFiles, http_connection};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -27,6 +26,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
+use troupe_client::tls::{ClientFiles, http_connection};
 use uuid::Uuid;
 
 use crate::agent::Secret;

@@ -15,9 +15,9 @@ use svc_kit::{
     program::{Program, ServiceOptions},
     serve::Listener,
     shown_token::ShownToken,
-    tls::ClientFiles,
     token_file::TokenFile,
 };
+use troupe_client::tls::ClientFiles;
 
 use crate::{BackupOptions, ClusterOptions, Config, SERVICES, SessionOptions, StoreOptions, Supervisor};
 

@@ -20,7 +20,6 @@ use svc_kit::{
     shown_token::ShownToken,
     shutdown::Shutdown,
     thread_token::{KEYS_FILE, TokenKeys},
-    tls::ClientFiles,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -29,6 +28,7 @@ use tokio::{
 use tokio_rustls::rustls;
 use tokio_util::sync::CancellationToken;
 use tonic::{service::Routes, transport::server::Connected};
+use troupe_client::tls::ClientFiles;
 use troupe_proto::{
     MAX_MESSAGE_BYTES,
     supervisor::v1::{

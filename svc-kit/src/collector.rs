@@ -6,7 +6,7 @@ use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::error::OTelSdkError;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::tls::{self, ClientFiles};
+use troupe_client::tls::{self, ClientFiles};
 
 /// A telemetry signal that is sent to a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,14 +24,12 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
-
-use crate::{
-    fresh::Fresh,
-    listen::{bare_host, is_this_machine},
-    secret::SecretError,
-    shown_token::ShownToken,
+use troupe_client::{
+    host::{bare_host, is_this_machine},
     tls::{ClientFiles, http_connection},
 };
+
+use crate::{fresh::Fresh, secret::SecretError, shown_token::ShownToken};
 
 /// The largest set of keys, in bytes.
 const MAX_BYTES: usize = 1024 * 1024;

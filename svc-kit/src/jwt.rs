@@ -11,13 +11,13 @@ use jsonwebtoken::{
     jwk::{Jwk, KeyAlgorithm, PublicKeyUse},
 };
 use serde_json::{Map, Value};
+use troupe_client::tls::ClientFiles;
 
 use crate::{
     bounded::Bounded,
     identity::{MAX_NAME_BYTES, NAME_MARKS, Principal, is_name},
     jwks::{FetchOptions, Keys, KeysAt, KeysError},
     jwt_roles::{Grant, Machine, Roles, RolesError},
-    tls::ClientFiles,
 };
 
 /// Accepted algorithms: those with a public key, which can verify a signature but not create one.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use tokio::net::TcpListener;
+use troupe_client::host::is_loopback;
 
 /// Why a service cannot listen. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -80,25 +81,6 @@ pub(crate) fn reachable(listening: SocketAddr) -> SocketAddr {
         ip => ip,
     };
     SocketAddr::new(ip, listening.port())
-}
-
-/// Returns the host of a URL as a name or an address, without the brackets of an IPv6 address.
-#[must_use]
-pub fn bare_host(host: &str) -> &str {
-    host.trim_start_matches('[').trim_end_matches(']')
-}
-
-/// Returns whether the host of a URL is this machine, judged by its text alone.
-#[must_use]
-pub fn is_this_machine(host: &str) -> bool {
-    let host = bare_host(host);
-    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_loopback)
-}
-
-/// Returns whether an address is a loopback address; an IPv4 address in IPv6 form counts as IPv4.
-#[must_use]
-pub fn is_loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use std::{
     time::Duration,
 };
 
+use troupe_client::data_dir::{self, absolute};
+
 use crate::private_file;
 
 /// The file with the id of the process that holds the data directory.
@@ -69,23 +71,13 @@ pub enum PathsError {
     },
 }
 
-/// Returns the default data directory: `$XDG_DATA_HOME/troupe`, else `~/.local/share/troupe`.
-///
-/// A relative path in either variable is ignored, as the XDG specification requires.
-#[must_use]
-pub fn data_dir_from(xdg_data_home: Option<&OsStr>, home: Option<&OsStr>) -> Option<PathBuf> {
-    let base = absolute(xdg_data_home).or_else(|| Some(absolute(home)?.join(".local").join("share")))?;
-    Some(base.join("troupe"))
-}
-
-/// Returns [`data_dir_from`] for the environment of this process.
+/// Returns the default data directory.
 ///
 /// # Errors
 ///
-/// Neither variable is set to an absolute path.
+/// Neither `XDG_DATA_HOME` nor `HOME` is set to an absolute path.
 pub fn default_data_dir() -> Result<PathBuf, PathsError> {
-    let (data, home) = (env::var_os("XDG_DATA_HOME"), env::var_os("HOME"));
-    data_dir_from(data.as_deref(), home.as_deref()).ok_or(PathsError::Unknown {
+    data_dir::default_data_dir().ok_or(PathsError::Unknown {
         what: "the data directory",
         option: "--data-dir",
     })
@@ -138,10 +130,6 @@ pub fn program_in(path: &OsStr, program: &Path) -> Option<PathBuf> {
     env::split_paths(path)
         .map(|directory| directory.join(program))
         .find(is_executable)
-}
-
-fn absolute(value: Option<&OsStr>) -> Option<PathBuf> {
-    value.map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 /// Writes the ready file atomically.
@@ -257,21 +245,6 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use super::*;
-
-    #[test]
-    fn the_data_directory_follows_xdg() {
-        for (data, home, expected) in [
-            (Some("/data"), Some("/home/a"), Some("/data/troupe")),
-            (Some("relative"), Some("/home/a"), Some("/home/a/.local/share/troupe")),
-            (Some(""), Some("/home/a"), Some("/home/a/.local/share/troupe")),
-            (None, Some("/home/a"), Some("/home/a/.local/share/troupe")),
-            (None, Some(""), None),
-            (None, None, None),
-        ] {
-            let found = data_dir_from(data.map(OsStr::new), home.map(OsStr::new));
-            assert_eq!(found.as_deref(), expected.map(Path::new), "{data:?} {home:?}");
-        }
-    }
 
     #[test]
     fn configured_data_directory_precedes_default() {

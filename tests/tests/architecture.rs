@@ -67,12 +67,22 @@ fn no_crate_points_back() {
     let may_use: BTreeMap<&str, &[&str]> = BTreeMap::from([
         ("proto", &[][..]),
         ("tool-policy", &[]),
-        ("svc-kit", &["troupe-proto"]),
-        ("registry-svc", &["svc-kit", "tool-policy", "troupe-proto"]),
+        ("client", &["troupe-proto"]),
+        ("svc-kit", &["troupe-client", "troupe-proto"]),
+        (
+            "registry-svc",
+            &["svc-kit", "tool-policy", "troupe-client", "troupe-proto"],
+        ),
         ("supervisor-svc/core", &["tool-policy"]),
         (
             "supervisor-svc/log",
-            &["supervisor-core", "svc-kit", "tool-policy", "troupe-proto"],
+            &[
+                "supervisor-core",
+                "svc-kit",
+                "tool-policy",
+                "troupe-client",
+                "troupe-proto",
+            ],
         ),
         (
             "supervisor-svc",
@@ -81,11 +91,12 @@ fn no_crate_points_back() {
                 "supervisor-log",
                 "svc-kit",
                 "tool-policy",
+                "troupe-client",
                 "troupe-proto",
             ],
         ),
-        ("runner", &["svc-kit", "tool-policy", "troupe-proto"]),
-        ("a2a-svc", &["svc-kit", "troupe-proto"]),
+        ("runner", &["svc-kit", "tool-policy", "troupe-client", "troupe-proto"]),
+        ("a2a-svc", &["svc-kit", "troupe-client", "troupe-proto"]),
         (
             "cli",
             &[
@@ -96,6 +107,7 @@ fn no_crate_points_back() {
                 "supervisor-svc",
                 "svc-kit",
                 "tool-policy",
+                "troupe-client",
                 "troupe-proto",
                 "troupe-runner",
             ],
@@ -110,6 +122,7 @@ fn no_crate_points_back() {
                 "supervisor-svc",
                 "svc-kit",
                 "tool-policy",
+                "troupe-client",
                 "troupe-proto",
                 "troupe-runner",
             ],
@@ -117,6 +130,7 @@ fn no_crate_points_back() {
     ]);
     let ours = [
         "troupe-proto",
+        "troupe-client",
         "tool-policy",
         "svc-kit",
         "registry-svc",
@@ -159,6 +173,7 @@ fn no_crate_has_unsafe_code() {
     assert!(manifest.contains("unsafe_code = \"forbid\""));
     for directory in [
         "proto",
+        "client",
         "tool-policy",
         "svc-kit",
         "registry-svc",
@@ -191,6 +206,7 @@ fn yaml_is_read_behind_one_module_a_crate() {
         "supervisor-svc/src",
         "runner/src",
         "svc-kit/src",
+        "client/src",
         "cli/src",
     ]
     .iter()
@@ -202,8 +218,8 @@ fn yaml_is_read_behind_one_module_a_crate() {
     assert_eq!(
         users,
         [
-            "cli/src/contexts.rs",
             "cli/src/ui/mod.rs",
+            "client/src/contexts.rs",
             "registry-svc/src/domain/yaml.rs",
             "runner/src/programs.rs",
             "supervisor-svc/src/prices.rs",

@@ -4,10 +4,10 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tonic::Request;
+use troupe_client::Supervisor;
 use troupe_proto::supervisor::v1::{Approval, ApprovalDecision, ResolveApprovalRequest};
 
 use crate::{
-    client::{self, Supervisor},
     content,
     context::Context,
     error::{Error, Result},
@@ -268,7 +268,7 @@ async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let asked = ids::approval(&mut supervisor, &args.approval, args.session.as_deref()).await?;
     let request = ResolveApprovalRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: asked.session_id,
         approval_id: asked.approval_id,
         grant,

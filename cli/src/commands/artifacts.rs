@@ -9,10 +9,10 @@ use std::{
 
 use clap::Subcommand;
 use serde_json::json;
+use troupe_client::Supervisor;
 use troupe_proto::supervisor::v1::Artifact;
 
 use crate::{
-    client::Supervisor,
     content,
     context::Context,
     error::{Error, Result},

@@ -6,7 +6,7 @@ use tonic::Request;
 use troupe_proto::supervisor::v1::UpdateThreadBudgetRequest;
 
 use crate::{
-    client, complete,
+    complete,
     context::Context,
     error::{Error, Result},
     ids, json, names,
@@ -40,7 +40,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let present = ids::thread_in(&mut supervisor, &args.thread).await?;
     let request = UpdateThreadBudgetRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         budget: Some(args.budget.of(present.budget.as_ref())),
         thread_id: present.thread_id,
         ..UpdateThreadBudgetRequest::default()

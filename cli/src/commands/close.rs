@@ -3,12 +3,11 @@
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tonic::Request;
+use troupe_client::Supervisor;
 use troupe_proto::supervisor::v1::{CloseAgentRequest, ClosePolicy, CloseSessionRequest, StatusKind};
 
 use crate::{
-    choices,
-    client::{self, Supervisor},
-    complete,
+    choices, complete,
     context::Context,
     error::{Error, Result},
     ids, json, names,
@@ -77,7 +76,7 @@ pub(super) async fn close_session(
     context: &Context,
 ) -> Result<()> {
     let request = CloseSessionRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: ids::session(supervisor, text).await?,
         wait: manner.wait,
         close_policy: manner.policy().into(),
@@ -100,7 +99,7 @@ async fn close_thread(
     context: &Context,
 ) -> Result<()> {
     let request = CloseAgentRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         thread_id: ids::thread(supervisor, text, None).await?,
         wait: manner.wait,
         close_policy: manner.policy().into(),

@@ -3,12 +3,12 @@
 use clap::Subcommand;
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
+use troupe_client::Supervisor;
 use troupe_proto::supervisor::v1::{
     DrainMemberRequest, ListMembersRequest, ListMembersResponse, MemberState, MoveSessionRequest,
 };
 
 use crate::{
-    client::Supervisor,
     complete,
     context::Context,
     error::Result,

@@ -4,11 +4,13 @@ use std::path::{self, PathBuf};
 
 use clap::Subcommand;
 use serde_json::json;
+use troupe_client::{
+    Address, Service,
+    contexts::{Contexts, Server},
+};
 
 use crate::{
-    client::Target,
     context::Context,
-    contexts::{Contexts, Server},
     error::{Error, Result},
     ui::{Cell, Table, style},
 };
@@ -118,9 +120,9 @@ fn server(args: &SetArgs) -> Result<Server> {
     if args.name.is_empty() {
         return Err(Error::usage("the name of a context cannot be empty"));
     }
-    Target::parse("supervisor", &args.server)?;
+    Address::parse(Service::Supervisor, &args.server)?;
     if let Some(registry) = &args.server_registry {
-        Target::parse("registry", registry)?;
+        Address::parse(Service::Registry, registry)?;
     }
     // The commands run in any directory.
     let absolute = |file: &Option<PathBuf>| {

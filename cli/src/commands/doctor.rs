@@ -12,17 +12,19 @@ use svc_kit::paths;
 use tokio::{process::Command, time::timeout};
 use tonic::{Code, Request, metadata::MetadataMap};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use troupe_client::{
+    Address, Service,
+    contexts::Contexts,
+    token::{Origin, Token},
+};
 use troupe_proto::{registry::v1::ListAgentsRequest, supervisor::v1::ListSessionsRequest};
 use troupe_runner::program_check::{MissingProgram, ProgramReport, Warning};
 
 use crate::{
-    client::{self, Target},
     context::{self, Context},
-    contexts::Contexts,
     dry_turn,
     error::{Error, Result},
     programs, sanitize,
-    token::{Origin, Token},
     ui::style,
     workspace::Workspace,
 };
@@ -179,7 +181,7 @@ fn context_file() -> Finding {
             Some(name) => Finding::good(NAME, format!("{name} is selected")),
             None => Finding::good(NAME, "none is selected"),
         },
-        Err(error) => Finding::bad(NAME, &error.hint("correct the file, or remove it")),
+        Err(error) => Finding::bad(NAME, &Error::from(error).hint("correct the file, or remove it")),
     }
 }
 
@@ -262,7 +264,10 @@ fn data_dir(context: &Context) -> Finding {
             NAME,
             format!("{}, {} GiB free", path.display(), free / (1024 * 1024 * 1024)),
         ),
-        Err(error) => Finding::bad(NAME, &error.hint("choose another directory with --data-dir")),
+        Err(error) => Finding::bad(
+            NAME,
+            &Error::from(error).hint("choose another directory with --data-dir"),
+        ),
     }
 }
 
@@ -274,7 +279,12 @@ fn free_space(path: &Path) -> Result<u64> {
 
 fn token(context: &Context) -> Finding {
     const NAME: &str = "token";
-    let found = Target::supervisor(&context.global).and_then(|target| Token::find(&context.global, target.host()));
+    let found = context
+        .global
+        .settings()
+        .address(Service::Supervisor)
+        .and_then(|target| context.global.settings().token(target.host()))
+        .map_err(Error::from);
     match found.as_ref().map(Token::origin) {
         Ok(Origin::Given) => Finding::good(NAME, "from --token or TROUPE_TOKEN"),
         Ok(Origin::File(path) | Origin::Found(path)) => Finding::good(NAME, format!("from {}", path.display())),
@@ -466,10 +476,10 @@ async fn reach(
 }
 
 async fn registry(context: &Context) -> Result<Answered> {
-    let target = Target::registry(&context.global)?;
+    let target = context.global.settings().address(Service::Registry)?;
     health(&target, "troupe.registry.v1.AgentRegistryService").await?;
-    let token = Token::find(&context.global, target.host())?;
-    let mut registry = client::registry_at(&target, &token).await?;
+    let token = context.global.settings().token(target.host())?;
+    let mut registry = target.channel(&token).await?.registry();
     let request = ListAgentsRequest {
         allow_partial: true,
         ..ListAgentsRequest::default()
@@ -480,10 +490,10 @@ async fn registry(context: &Context) -> Result<Answered> {
 }
 
 async fn supervisor(context: &Context) -> Result<Answered> {
-    let target = Target::supervisor(&context.global)?;
+    let target = context.global.settings().address(Service::Supervisor)?;
     health(&target, "troupe.supervisor.v1.AgentSupervisorService").await?;
-    let token = Token::find(&context.global, target.host())?;
-    let mut supervisor = client::supervisor_at(&target, &token).await?;
+    let token = context.global.settings().token(target.host())?;
+    let mut supervisor = target.channel(&token).await?.supervisor();
     let (headers, listed, _) = supervisor
         .list_sessions(Request::new(ListSessionsRequest::default()))
         .await?
@@ -502,7 +512,7 @@ async fn supervisor(context: &Context) -> Result<Answered> {
     Ok((seen, headers))
 }
 
-async fn health(target: &Target, service: &str) -> Result<()> {
+async fn health(target: &Address, service: &str) -> Result<()> {
     let request = HealthCheckRequest {
         service: service.to_owned(),
     };

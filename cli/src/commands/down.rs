@@ -1,14 +1,13 @@
 //! `troupe down` stops the services of a data directory; `troupe status` shows them.
 
 use serde_json::json;
+use troupe_client::{Address, Service, data_dir::Running};
 use troupe_proto::supervisor::v1::ListSessionsRequest;
 
 use crate::{
-    background::{self, Running},
-    client::{self, Target},
+    background,
     context::Context,
     error::{Error, Result},
-    token::Token,
     ui::Fields,
 };
 
@@ -93,9 +92,9 @@ pub(crate) async fn status(_: StatusArgs, context: &Context) -> Result<()> {
 
 /// Returns the number of open sessions, as far as one page lists them.
 pub(crate) async fn open_sessions(running: &Running, context: &Context) -> Result<usize> {
-    let target = Target::parse("supervisor", &running.supervisor)?;
-    let token = Token::find(&context.global, target.host())?;
-    let mut supervisor = client::supervisor_at(&target, &token).await?;
+    let target = Address::parse(Service::Supervisor, &running.supervisor)?;
+    let token = context.global.settings().token(target.host())?;
+    let mut supervisor = target.channel(&token).await?.supervisor();
     let request = ListSessionsRequest {
         page_size: 1000,
         ..ListSessionsRequest::default()

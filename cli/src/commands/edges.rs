@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use tonic::Request;
+use troupe_client::Supervisor;
 use troupe_proto::supervisor::v1::{CreateEdgeRequest, DeleteEdgeRequest, Edge, EdgeKind};
 
 use crate::{
-    client::{self, Supervisor},
     context::Context,
     error::Result,
     ids, json, listing, names,
@@ -121,7 +121,7 @@ async fn create(supervisor: &mut Supervisor, args: Create, context: &Context) ->
         EdgeKind::Handoff
     };
     let request = CreateEdgeRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: ends.session,
         from_thread_id: ends.from,
         to_thread_id: ends.to,
@@ -147,7 +147,7 @@ async fn create(supervisor: &mut Supervisor, args: Create, context: &Context) ->
 async fn delete(supervisor: &mut Supervisor, args: &Delete, context: &Context) -> Result<()> {
     let (session_id, edge) = ids::edge(supervisor, &args.edge, args.session.as_deref()).await?;
     let request = DeleteEdgeRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id,
         edge_id: edge.edge_id.clone(),
     };

@@ -5,7 +5,7 @@ use tonic::Request;
 use troupe_proto::supervisor::v1::{ResponseExpectation, SendHandoffRequest};
 
 use crate::{
-    choices, client,
+    choices,
     context::Context,
     error::{Error, Result},
     ids, json,
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let ends = ids::ends(&mut supervisor, &args.from, &args.to).await?;
     let request = SendHandoffRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: ends.session,
         from_thread_id: ends.from,
         to_thread_id: ends.to,

@@ -1,18 +1,13 @@
 //! `troupe logs`: shows the transcript of a thread, and follows it.
 
 use clap_complete::ArgValueCompleter;
+use troupe_client::{
+    Supervisor,
+    follow::{Follow, Update},
+};
 use troupe_proto::supervisor::v1::{ListTranscriptRequest, TranscriptEntry, TranscriptKind, WatchTranscriptRequest};
 
-use crate::{
-    choices,
-    client::Supervisor,
-    complete, content,
-    context::Context,
-    error::Result,
-    follow::{Follow, Update},
-    ids, json, transcript_format,
-    ui::style,
-};
+use crate::{choices, complete, content, context::Context, error::Result, ids, json, transcript_format, ui::style};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -86,7 +81,7 @@ async fn follow(mut follow: Follow<WatchTranscriptRequest>, mut printer: Printer
     loop {
         match follow.next().await? {
             Update::Opened => {}
-            Update::Lost { why, .. } => printer.context.ui.lost(&why, ""),
+            Update::Lost { cause, .. } => printer.context.ui.lost(cause.message(), ""),
             Update::Message(message) => {
                 for entry in &message.entries {
                     printer.show(entry).await?;

@@ -8,7 +8,7 @@ use tonic::Request;
 use troupe_proto::supervisor::v1::{AcknowledgeMailboxRequest, Handoff, Mail, ResponseExpectation, Status, mail::Body};
 
 use crate::{
-    client, complete,
+    complete,
     context::Context,
     error::Result,
     ids, json, listing, names, time,
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let newest = mail.iter().rfind(|mail| !mail.acknowledged).map(|mail| mail.sequence);
     if let Some(up_to_sequence) = newest.filter(|_| args.acknowledge) {
         let request = AcknowledgeMailboxRequest {
-            request_id: client::request_id(),
+            request_id: troupe_client::request_id(),
             thread_id,
             up_to_sequence,
             ..AcknowledgeMailboxRequest::default()

@@ -7,18 +7,19 @@ use svc_kit::shutdown::Signals;
 use tokio::io;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};
+use troupe_client::{
+    Address, Service, Supervisor,
+    token::{GivenToken, Token},
+};
 use troupe_proto::supervisor::v1::{CloseSessionRequest, CreateSessionRequest, GetSessionRequest, GetThreadRequest};
 use troupe_runner::mcp::{Caller, ToolServer};
 
 use crate::{
-    client::{self, Supervisor, Target},
     context::Context,
     error::{Error, Result},
-    global::GivenToken,
     ids,
     options::ProjectArgs,
     pair, time,
-    token::Token,
     ui::style,
     workspace::Workspace,
 };
@@ -79,12 +80,12 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) -> Result<()> {
-    let target = Target::supervisor(&context.global)?;
+    let target = context.global.settings().address(Service::Supervisor)?;
     if let Some(token) = args.thread_token.as_ref().and_then(GivenToken::expose) {
         return serve_thread(&target, token, args, stop).await;
     }
-    let token = Token::find(&context.global, target.host())?;
-    let mut supervisor = client::supervisor_at(&target, &token).await?;
+    let token = context.global.settings().token(target.host())?;
+    let mut supervisor = target.channel(&token).await?.supervisor();
     if args.session.is_some() || args.thread.is_some() {
         let caller = joined(&mut supervisor, &target, &token, args).await?;
         return serve(&target, caller, stop).await;
@@ -103,7 +104,7 @@ async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) 
     served.and(closed)
 }
 
-async fn serve_thread(target: &Target, token: &str, args: &Args, stop: CancellationToken) -> Result<()> {
+async fn serve_thread(target: &Address, token: &str, args: &Args, stop: CancellationToken) -> Result<()> {
     if args.session.is_some() || args.keep || args.project.is_given() {
         return Err(Error::usage("a thread's token stands for its thread and session")
             .hint("leave --session, --cwd, --no-cwd and --keep out, or TROUPE_THREAD_TOKEN"));
@@ -123,7 +124,7 @@ async fn serve_thread(target: &Target, token: &str, args: &Args, stop: Cancellat
     server.serve(io::stdin(), io::stdout(), stop).await.map_err(Error::of)
 }
 
-async fn serve(target: &Target, caller: Caller, stop: CancellationToken) -> Result<()> {
+async fn serve(target: &Address, caller: Caller, stop: CancellationToken) -> Result<()> {
     let server = ToolServer::connect(target.connect().await?, caller)
         .await
         .map_err(Error::of)?;
@@ -132,7 +133,7 @@ async fn serve(target: &Target, caller: Caller, stop: CancellationToken) -> Resu
 
 /// Returns a caller for the thread in the arguments, or for the root of the session in the arguments. The thread's
 /// own token is no longer available, so the caller's token is used on behalf of the thread.
-async fn joined(supervisor: &mut Supervisor, target: &Target, token: &Token, args: &Args) -> Result<Caller> {
+async fn joined(supervisor: &mut Supervisor, target: &Address, token: &Token, args: &Args) -> Result<Caller> {
     let session = match &args.session {
         Some(text) => Some(ids::session(supervisor, text).await?),
         None => None,
@@ -169,13 +170,13 @@ async fn joined(supervisor: &mut Supervisor, target: &Target, token: &Token, arg
 
 /// Returns the token for the calls of the tools. A token from the data directory may belong to another service; it is left
 /// out if the supervisor rejects it.
-async fn accepted(target: &Target, token: &Token, session_id: &str) -> Result<Option<String>> {
+async fn accepted(target: &Address, token: &Token, session_id: &str) -> Result<Option<String>> {
     let text = token.expose().map(str::to_owned);
     let Some(found) = text.as_ref().filter(|_| token.is_found()) else {
         return Ok(text);
     };
     // A named token is sent in any case.
-    let mut supervisor = client::supervisor_at(target, &Token::given(found)).await?;
+    let mut supervisor = target.channel(&Token::given(found)).await?.supervisor();
     let request = GetSessionRequest {
         session_id: session_id.to_owned(),
     };
@@ -196,7 +197,7 @@ async fn open_session(supervisor: &mut Supervisor, project: &ProjectArgs, contex
     let answer = workspace
         .ask(context, async |workspace_digest: String| {
             let request = CreateSessionRequest {
-                request_id: client::request_id(),
+                request_id: troupe_client::request_id(),
                 cwd: cwd.clone(),
                 workspace_digest,
                 ..CreateSessionRequest::default()
@@ -220,7 +221,7 @@ async fn open_session(supervisor: &mut Supervisor, project: &ProjectArgs, contex
 /// the supervisor has the request; the session is closed anyway.
 async fn close_session(supervisor: &mut Supervisor, session_id: String) -> Result<()> {
     let request = CloseSessionRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: session_id.clone(),
         wait: true,
         deadline: Some(time::to_proto(CLOSE_DEADLINE)),

@@ -2,6 +2,7 @@
 
 use anstyle::Style;
 use serde_json::json;
+use troupe_client::follow::{Follow, Update};
 use troupe_proto::supervisor::v1::{
     Notification, NotificationKind, NotificationPolicy, WatchNotificationsRequest, WatchSessionsRequest,
 };
@@ -11,7 +12,7 @@ use crate::{
     context::Context,
     desktop::{self, Alert, Urgency},
     error::Result,
-    follow::{AllSessions, Follow, Update},
+    follow::AllSessions,
     ids, json, names, time,
     ui::{Line, style},
 };
@@ -92,7 +93,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         match follow.next().await? {
             Update::Message(response) => output.show(&response.notification.unwrap_or_default()).await?,
             Update::Opened => {}
-            Update::Lost { why, .. } => context.ui.lost(&why, ""),
+            Update::Lost { cause, .. } => context.ui.lost(cause.message(), ""),
         }
     }
     Ok(())

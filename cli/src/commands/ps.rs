@@ -8,17 +8,17 @@ use std::{
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
+use troupe_client::{Supervisor, follow::ThreadWatch};
 use troupe_proto::supervisor::v1::{
     ConditionKind, GetSessionRequest, Session, StatusKind, Telemetry, Thread, WatchSessionsRequest,
     WatchThreadsRequest, watch_threads_response::Message,
 };
 
 use crate::{
-    client::Supervisor,
     context::Context,
     error::{Error, Kind, Result},
     filter::Filter,
-    follow::{AllSessions, SessionsUpdate, ThreadWatch},
+    follow::{AllSessions, SessionsUpdate},
     hints, ids, json, listing, names,
     options::{self, FilterArg},
     session_view, time,

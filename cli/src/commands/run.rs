@@ -15,22 +15,25 @@ use serde_json::json;
 use svc_kit::{
     admin::{Admin, AdminOptions, READINESS},
     program,
+    shown_token::ShownToken,
     shutdown::Signals,
     telemetry::Telemetry,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
+use troupe_client::{
+    Service,
+    token::{Origin, Token},
+};
 use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, program_check::ProgramReport};
 
 use crate::{
-    client::Target,
     context::Context,
     error::{Error, Result},
     pair,
     programs::{self, WorktreeArgs},
     stop, time,
-    token::Token,
     ui::Ui,
 };
 
@@ -170,9 +173,18 @@ async fn tell(admin: Option<&mut Admin>, mut ready: watch::Receiver<bool>, conte
     pending().await
 }
 
+/// Returns the token for a long-running process. A token from a file is read again when the file changes.
+fn shown(token: &Token) -> Result<Option<ShownToken>> {
+    match (token.origin(), token.expose()) {
+        (Origin::File(path) | Origin::Found(path), _) => ShownToken::load(path.clone()).map(Some).map_err(Error::of),
+        (Origin::Given, Some(text)) => text.parse::<ShownToken>().map(Some).map_err(Error::usage),
+        (Origin::Given | Origin::Nowhere, _) => Ok(None),
+    }
+}
+
 fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
-    let target = Target::supervisor(&context.global)?;
-    let token = Token::find(&context.global, target.host())?;
+    let target = context.global.settings().address(Service::Supervisor)?;
+    let token = context.global.settings().token(target.host())?;
     let programs = match args.program.split_first() {
         Some((command, rest)) => ProcessProgram {
             enforces: Enforcement {
@@ -208,7 +220,7 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     config.worktrees = args.worktrees.worktrees;
     config.hook = programs::hook()?;
     config.tls = context.global.tls.files();
-    config.token = token.to_show()?;
+    config.token = shown(&token)?;
     config.labels = args.labels.into_iter().collect::<BTreeMap<_, _>>();
     config.capacity = args.capacity;
     config.session_id = args.session;
@@ -251,8 +263,8 @@ async fn run_until_told(config: RunnerConfig, context: &Context) -> Result<()> {
         config.runner_id, config.supervisor_url
     ));
     let stop = CancellationToken::new();
-    let target = Target::supervisor(&context.global)?;
-    let has_found_token = Token::find(&context.global, target.host())?.is_found();
+    let target = context.global.settings().address(Service::Supervisor)?;
+    let has_found_token = context.global.settings().token(target.host())?.is_found();
     let mut runner = Box::pin(async {
         match troupe_runner::run(config.clone(), stop.clone()).await {
             // A token from the data directory may belong to another service.
@@ -304,6 +316,27 @@ mod tests {
         assert_eq!(of(), [data.clone(), directory.path().to_owned(), token.clone()]);
         fs::write(directory.path().join("ca.crt"), "").unwrap();
         assert_eq!(of(), [data, token.clone()]);
+    }
+
+    #[test]
+    fn long_running_token_follows_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        fs::write(&path, "from-the-file\n").unwrap();
+        let settings = troupe_client::Settings {
+            token_file: Some(path.clone()),
+            ..Default::default()
+        };
+        let token = shown(&settings.token("127.0.0.1").unwrap()).unwrap().unwrap();
+        assert_eq!(token.present().expose(), "from-the-file");
+        fs::write(&path, "from-the-file-as-it-is-now\n").unwrap();
+        assert_eq!(token.present().expose(), "from-the-file-as-it-is-now");
+
+        let given = shown(&Token::given("s3cret")).unwrap().unwrap();
+        assert_eq!(given.present().expose(), "s3cret");
+        assert!(shown(&Token::none()).unwrap().is_none());
+        let refused = shown(&Token::given("two s3crets")).unwrap_err();
+        assert!(!refused.to_string().contains("s3crets"), "{refused}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use tonic::Request;
 use troupe_proto::supervisor::v1::{OnLimit, SendInputRequest};
 
 use crate::{
-    client, complete,
+    complete,
     context::Context,
     error::Result,
     ids, json,
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let thread_id = ids::thread(&mut supervisor, &args.thread, None).await?;
     let on_limit = if args.queue { OnLimit::Queue } else { OnLimit::Refuse };
     let request = SendInputRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         thread_id: thread_id.clone(),
         message: Some(message),
         interrupt: args.interrupt,

@@ -15,13 +15,15 @@ use troupe_proto::{
 };
 
 use super::{close, show};
+use troupe_client::{
+    Supervisor,
+    follow::{Follow, Update},
+};
+
 use crate::{
-    choices,
-    client::{self, Supervisor},
-    complete,
+    choices, complete,
     context::Context,
     error::{Error, Result},
-    follow::{Follow, Update},
     ids, json, listing,
     message::TextArgs,
     names,
@@ -441,7 +443,7 @@ async fn create(supervisor: &mut Supervisor, args: CreateArgs, context: &Context
     let answer = workspace
         .ask(context, async |workspace_digest: String| {
             let request = CreateSessionRequest {
-                request_id: client::request_id(),
+                request_id: troupe_client::request_id(),
                 workspace_digest,
                 ..wanted.clone()
             };
@@ -465,8 +467,8 @@ async fn watch(supervisor: &Supervisor, args: ListArgs, context: &Context) -> Re
         let message = match follow.next().await? {
             Update::Message(message) => message,
             Update::Opened => continue,
-            Update::Lost { why, .. } => {
-                context.ui.lost(&why, "");
+            Update::Lost { cause, .. } => {
+                context.ui.lost(cause.message(), "");
                 continue;
             }
         };
@@ -506,7 +508,7 @@ async fn prune(supervisor: &mut Supervisor, args: PruneArgs, context: &Context) 
     if !args.dry_run {
         for session in &old {
             let request = DeleteSessionRequest {
-                request_id: client::request_id(),
+                request_id: troupe_client::request_id(),
                 session_id: session.session_id.clone(),
             };
             supervisor.delete_session(Request::new(request)).await?;
@@ -526,7 +528,7 @@ async fn prune(supervisor: &mut Supervisor, args: PruneArgs, context: &Context) 
 
 async fn update(supervisor: &mut Supervisor, one: &One, change: UpdateSessionRequest, context: &Context) -> Result<()> {
     let request = UpdateSessionRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: ids::session(supervisor, &one.session).await?,
         ..change
     };
@@ -563,7 +565,7 @@ fn text(session: &Session) -> Line {
 async fn delete(supervisor: &mut Supervisor, one: &One, context: &Context) -> Result<()> {
     let session_id = ids::session(supervisor, &one.session).await?;
     let request = DeleteSessionRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: session_id.clone(),
     };
     supervisor.delete_session(Request::new(request)).await?;

@@ -6,6 +6,7 @@ use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tonic::Request;
+use troupe_client::Supervisor;
 use troupe_proto::{
     common::v1::{EdgeManagement, Namespace},
     reason::Reason,
@@ -17,9 +18,7 @@ use troupe_proto::{
 };
 
 use crate::{
-    choices,
-    client::{self, Supervisor},
-    complete,
+    choices, complete,
     content::{self, LastMessage},
     context::Context,
     error::{Error, Result},
@@ -308,7 +307,7 @@ async fn open_session(supervisor: &mut Supervisor, args: &Args, context: &Contex
     let answer = workspace
         .ask(context, async |workspace_digest: String| {
             let request = CreateSessionRequest {
-                request_id: client::request_id(),
+                request_id: troupe_client::request_id(),
                 cwd: cwd.clone(),
                 workspace_digest,
                 ..settings.clone()
@@ -322,14 +321,14 @@ async fn open_session(supervisor: &mut Supervisor, args: &Args, context: &Contex
 /// Closes and deletes a session that was opened for a rejected spawn. A failure is not reported.
 pub(super) async fn remove_session(supervisor: &mut Supervisor, session: &str) {
     let close = CloseSessionRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: session.to_owned(),
         wait: true,
         ..CloseSessionRequest::default()
     };
     let _ = supervisor.close_session(Request::new(close)).await;
     let delete = DeleteSessionRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: session.to_owned(),
     };
     let _ = supervisor.delete_session(Request::new(delete)).await;
@@ -347,7 +346,7 @@ fn request(args: Args, session_id: String, parent_thread_id: String, task: Strin
     let label = args.label.unwrap_or_else(|| message::label(&task));
     let items = items(&task, details.image, details.skill, details.mention);
     Ok(SpawnAgentRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id,
         parent_thread_id,
         message: items.is_empty().then_some(task),

@@ -13,7 +13,7 @@ use troupe_proto::supervisor::v1::{
 
 use super::{budget, close, ps, send, show, spawn, wait};
 use crate::{
-    choices, client, complete,
+    choices, complete,
     context::Context,
     error::{Error, Result},
     ids, json,
@@ -210,7 +210,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 pub(crate) async fn interrupt(args: InterruptArgs, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let request = InterruptAgentRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         thread_id: ids::thread(&mut supervisor, &args.thread, None).await?,
         turn: args.turn,
         only_this: args.only,
@@ -230,7 +230,7 @@ pub(crate) async fn interrupt(args: InterruptArgs, context: &Context) -> Result<
 pub(crate) async fn resume(args: ResumeArgs, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let request = ResumeAgentRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         thread_id: ids::thread(&mut supervisor, &args.thread, None).await?,
         on_limit: OnLimit::Refuse.into(),
         ..ResumeAgentRequest::default()
@@ -246,7 +246,7 @@ pub(crate) async fn resume(args: ResumeArgs, context: &Context) -> Result<()> {
 pub(crate) async fn note(args: NoteArgs, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let request = SetThreadNoteRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         thread_id: ids::thread(&mut supervisor, &args.thread, None).await?,
         thread_note: args.note,
         ..SetThreadNoteRequest::default()
@@ -262,7 +262,7 @@ pub(crate) async fn note(args: NoteArgs, context: &Context) -> Result<()> {
 async fn report(args: ReportArgs, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let request = ReportResultRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         thread_id: ids::thread(&mut supervisor, &args.thread, None).await?,
         document_json: args.text.read()?,
         ..ReportResultRequest::default()
@@ -275,7 +275,7 @@ async fn report(args: ReportArgs, context: &Context) -> Result<()> {
 async fn ask(args: AskArgs, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let request = AskParentRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         thread_id: ids::thread(&mut supervisor, &args.thread, None).await?,
         question: args.text.read()?,
         ..AskParentRequest::default()

@@ -3,19 +3,22 @@
 use std::collections::HashMap;
 
 use clap_complete::ArgValueCompleter;
+use troupe_client::{
+    Supervisor,
+    follow::{Follow, ThreadWatch, Update},
+};
 use troupe_proto::supervisor::v1::{
     Approval, Group, StatusKind, WatchSessionsRequest, WatchThreadsRequest, WatchThreadsResponse, event::Kind,
     watch_threads_response::Message,
 };
 
 use crate::{
-    client::Supervisor,
     commands::batch,
     complete,
     context::Context,
     error::Result,
     event_format,
-    follow::{AllSessions, Follow, ThreadWatch, Update},
+    follow::AllSessions,
     ids::{self, Target},
     json, names, sanitize,
     session_view::SessionView,
@@ -72,9 +75,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     loop {
         match follow.next().await? {
             Update::Opened => {}
-            Update::Lost { why, after } => {
+            Update::Lost { cause, after } => {
                 let position = after.map_or_else(|| " from a snapshot".to_owned(), |after| format!(" after #{after}"));
-                context.ui.lost(&why, &position);
+                context.ui.lost(cause.message(), &position);
             }
             Update::Message(message) => {
                 view.apply(&message);

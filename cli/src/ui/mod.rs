@@ -190,7 +190,7 @@ impl Ui {
     pub(crate) fn lost(&self, why: &str, position: &str) {
         self.note(style::paint(
             style::WARN,
-            format_args!("connection lost ({why}); reconnecting{position}"),
+            format_args!("connection lost ({}); reconnecting{position}", sanitize::line(why)),
         ));
     }
 

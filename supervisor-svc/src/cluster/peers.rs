@@ -9,11 +9,9 @@ use std::{
 
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use supervisor_log::store::{Member, MemberId};
-use svc_kit::{
-    identity::{FORWARDED_FOR, Principal},
-    tls::{self, ClientFiles},
-};
+use svc_kit::identity::{FORWARDED_FOR, Principal};
 use tonic::transport::{Channel, Endpoint};
+use troupe_client::tls::{self, ClientFiles};
 
 /// How long a connection attempt may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);

@@ -20,7 +20,6 @@ use svc_kit::{
     instruments::counter,
     lost,
     shown_token::ShownToken,
-    tls::{self, ClientFiles},
     trace_context::{self, TraceParent},
     traces::Traced,
 };
@@ -54,6 +53,7 @@ use self::{
     workspace::StoredWorkspace,
 };
 use crate::clock::Clock;
+use troupe_client::tls::{self, ClientFiles};
 
 /// Maximum time for a response, even if the caller's deadline is later.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);

@@ -3,12 +3,12 @@
 use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
+use troupe_client::host::is_loopback;
 
 use crate::{
     bounded::Bounded,
     identity::{FORWARDED_FOR, OperatorRole, Principal},
     jwt::Jwt,
-    listen::is_loopback,
     peer::Peer,
     secret::MAX_SHOWN_BYTES,
     thread_token::TokenKeys,

@@ -10,7 +10,7 @@ use std::{
 use http::Uri;
 use tokio::net::lookup_host;
 
-use crate::listen::bare_host;
+use troupe_client::host::bare_host;
 
 /// Maximum number of addresses to try per name.
 const MAX_ADDRESSES: usize = 8;

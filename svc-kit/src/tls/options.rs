@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::{ServerFiles, ServerTls, TlsError};
+use troupe_client::tls::TlsError;
+
+use super::{ServerFiles, ServerTls};
 
 /// The TLS flags of a server.
 #[derive(Clone, Debug, Default, clap::Args)]

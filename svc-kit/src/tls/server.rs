@@ -13,7 +13,9 @@ use tokio_rustls::{
     server::TlsStream,
 };
 
-use super::{ALPN, TlsError, authorities, certificates, expiry, key, provider};
+use troupe_client::tls::{ALPN, TlsError, authorities, certificates, key, provider};
+
+use super::expiry;
 use crate::{fresh::Fresh, instruments::meter};
 
 /// Maximum duration of a handshake.

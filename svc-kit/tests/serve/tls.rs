@@ -11,7 +11,7 @@ use std::{
 use svc_kit::{
     auth::Authenticator,
     serve::ServeLimits,
-    tls::{self, ClientFiles, ServerFiles, ServerTls},
+    tls::{ServerFiles, ServerTls},
 };
 use tempfile::TempDir;
 use tokio::{net::TcpStream, time::timeout};
@@ -20,6 +20,7 @@ use tonic::{
     transport::{Channel, Endpoint, Error},
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use troupe_client::tls::{self, ClientFiles};
 
 use super::{
     authority::Authority,

@@ -12,11 +12,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use svc_kit::tls::{self, ClientFiles};
 use tokio::{process::Child, sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint, Error};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use troupe_client::tls::{self, ClientFiles};
 use troupe_proto::{
     registry::v1::{ListAgentsRequest, agent_registry_service_client::AgentRegistryServiceClient},
     supervisor::v1::CreateSessionRequest,

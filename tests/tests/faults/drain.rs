@@ -4,10 +4,7 @@
 
 use std::{collections::BTreeSet, fs, net::SocketAddr, time::Duration};
 
-use svc_kit::{
-    listen::url_of,
-    tls::{self, ClientFiles},
-};
+use svc_kit::listen::url_of;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -23,6 +20,7 @@ use tonic::{
 use tonic_health::pb::{
     HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_client::HealthClient,
 };
+use troupe_client::tls::{self, ClientFiles};
 use troupe_proto::{
     reason::Reason,
     registry::v1::WatchAgentsRequest,

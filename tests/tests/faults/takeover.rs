@@ -20,10 +20,10 @@ use svc_kit::{
     auth::{Authenticator, Trust},
     serve::ServeLimits,
     shutdown::Shutdown,
-    tls::ClientFiles,
 };
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use troupe_client::tls::ClientFiles;
 use troupe_proto::supervisor::v1::{CreateSessionRequest, Thread};
 use troupe_tests::{client, tree::Tree, within};
 use uuid::Uuid;

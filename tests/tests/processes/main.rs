@@ -9,6 +9,7 @@ mod mcp;
 mod metrics;
 mod pair_process;
 mod program_checks;
+mod rust_client;
 mod secrets;
 mod token_files;
 mod traces;

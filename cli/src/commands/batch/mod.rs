@@ -20,12 +20,12 @@ use troupe_proto::supervisor::v1::{
 
 use self::progress::Progress;
 pub(crate) use self::progress::counts;
+use troupe_client::{Supervisor, is_transient};
+
 use crate::{
-    choices,
-    client::{self, Supervisor},
-    complete,
+    choices, complete,
     context::Context,
-    error::{Error, Result, is_transient},
+    error::{Error, Result},
     ids, json, listing,
     message::TextArgs,
     names,
@@ -316,7 +316,7 @@ async fn open_session(supervisor: &mut Supervisor, args: &RunArgs, name: &str, c
     let answer = workspace
         .ask(context, async |workspace_digest: String| {
             let request = CreateSessionRequest {
-                request_id: client::request_id(),
+                request_id: troupe_client::request_id(),
                 cwd: cwd.clone(),
                 workspace_digest,
                 labels: [(LABEL.to_owned(), name.to_owned())].into_iter().collect(),
@@ -340,7 +340,7 @@ fn request(args: &RunArgs, name: &str) -> Result<CreateGroupRequest> {
         None => (GroupJoin::All, 0),
     };
     Ok(CreateGroupRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         name: name.to_owned(),
         template: Some(SpawnAgentRequest {
             message: Some(args.text.read()?),
@@ -557,7 +557,7 @@ async fn update(args: UpdateArgs, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let group = find(&mut supervisor, &args.named).await?;
     let request = UpdateGroupRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: group.session_id.clone(),
         group_id: id_of(&group),
         max_concurrency: args.limit,
@@ -572,7 +572,7 @@ async fn retry(named: Named, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let group = find(&mut supervisor, &named).await?;
     let request = RetryGroupRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: group.session_id.clone(),
         group_id: id_of(&group),
     };
@@ -584,7 +584,7 @@ async fn cancel(args: CancelArgs, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let group = find(&mut supervisor, &args.named).await?;
     let request = CancelGroupRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: group.session_id.clone(),
         group_id: id_of(&group),
         reason: args.reason,

@@ -28,11 +28,9 @@ use super::{
     logins::Login,
     methods::{self, Service},
 };
-use crate::{
-    client::{self, Identified},
-    error::Result,
-    global::Global,
-};
+use troupe_client::{Identified, is_unauthenticated};
+
+use crate::{error::Result, global::Global};
 
 /// The only content type of calls. A form cannot send it.
 pub(super) const CONTENT_TYPE: &str = "application/grpc-web+proto";
@@ -61,14 +59,14 @@ impl Api {
     ///
     /// The supervisor cannot be reached, or it rejects the token.
     pub(super) async fn connect(global: Global) -> Result<Self> {
-        let supervisor = client::supervisor_channel(&global).await?;
+        let supervisor = global.settings().channel(troupe_client::Service::Supervisor).await?;
         let first = ListSessionsRequest {
             page_size: 1,
             ..ListSessionsRequest::default()
         };
-        client::supervisor_over(supervisor.clone()).list_sessions(first).await?;
+        supervisor.clone().supervisor().list_sessions(first).await?;
         Ok(Self {
-            feeds: ConsoleServiceServer::new(Feeds::new(client::supervisor_over(supervisor.clone()))),
+            feeds: ConsoleServiceServer::new(Feeds::new(supervisor.clone().supervisor())),
             global,
             supervisor,
             registry: OnceCell::new(),
@@ -135,9 +133,12 @@ impl Api {
     }
 
     async fn registry(&self) -> std::result::Result<Identified, Status> {
-        let connect = || client::registry_channel(&self.global);
+        let settings = self.global.settings();
+        let connect = || settings.channel(troupe_client::Service::Registry);
         let connected = self.registry.get_or_try_init(connect).await;
-        connected.cloned().map_err(|error| Status::unavailable(error.message()))
+        connected
+            .cloned()
+            .map_err(|error| Status::unavailable(error.to_string()))
     }
 }
 
@@ -162,7 +163,7 @@ fn code_of(answered: &std::result::Result<Response<Body>, Status>) -> Code {
 async fn forward(channel: Identified, mut request: Request<Body>) -> std::result::Result<Response<Body>, Status> {
     *request.version_mut() = Version::HTTP_2;
     let response = channel.oneshot(request).await.map_err(Status::from_error)?;
-    if client::is_unauthenticated(&response) {
+    if is_unauthenticated(&response) {
         // UNAUTHENTICATED would make the page ask for another login, which cannot help.
         let message = "the service rejects the token of the console; start `troupe console` again with a valid token";
         return Err(Status::failed_precondition(message));

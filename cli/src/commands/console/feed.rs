@@ -8,6 +8,10 @@ use std::{pin::Pin, time::Duration};
 use futures::{Stream, stream};
 use tokio::{sync::mpsc, time::sleep};
 use tonic::{Code, Request, Response, Status};
+use troupe_client::{
+    Supervisor,
+    follow::{Follow, ThreadWatch, Update, Watch},
+};
 use troupe_proto::{
     console::v1::{
         SessionThreads, UnfollowedSession, WatchRequest, WatchResponse, console_service_server::ConsoleService,
@@ -17,9 +21,9 @@ use troupe_proto::{
 };
 
 use crate::{
-    client::Supervisor,
     error::{Error, Kind},
-    follow::{AllSessions, Follow, OpenSession, SessionsUpdate, ThreadWatch, Update},
+    follow::{AllSessions, OpenSession, SessionsUpdate},
+    sanitize,
 };
 
 /// Interval of empty messages on a silent stream. Proxies end streams that are silent for a minute.
@@ -180,7 +184,7 @@ impl OneSession {
                         }
                     }
                     Update::Opened => {}
-                    Update::Lost { why, .. } => return Ok(Change::Lost(why)),
+                    Update::Lost { cause, .. } => return Ok(Change::Lost(sanitize::line(cause.message()))),
                 },
             }
         }
@@ -210,7 +214,7 @@ async fn forward_entries(mut follow: Follow<WatchTranscriptRequest>, changes: &m
             }
             // The entries have numbers, so the page needs no news about the connection.
             Ok(Update::Opened | Update::Lost { .. }) => continue,
-            Err(error) => (Change::TranscriptError(error.message().to_owned()), true),
+            Err(status) => (Change::TranscriptError(Error::from(status).message().to_owned()), true),
         };
         if changes.send(change).await.is_err() || is_last {
             return;
@@ -229,9 +233,9 @@ async fn next_of_transcript(transcript: &mut Option<mpsc::Receiver<Change>>) -> 
     std::future::pending().await
 }
 
-async fn next_of<W: crate::follow::Watch>(follow: &mut Option<Follow<W>>) -> Result<Update<W::Message>, Error> {
+async fn next_of<W: Watch>(follow: &mut Option<Follow<W>>) -> Result<Update<W::Message>, Error> {
     match follow {
-        Some(follow) => follow.next().await,
+        Some(follow) => Ok(follow.next().await?),
         None => std::future::pending().await,
     }
 }

@@ -22,12 +22,10 @@ use std::{
 };
 
 use serde_json::json;
-use svc_kit::{
-    listen::{self, is_loopback},
-    shutdown::Signals,
-};
+use svc_kit::{listen, shutdown::Signals};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use troupe_client::host::is_loopback;
 
 use self::{
     api::Api,

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt, net::SocketAddr, str::FromStr};
 
 use http::{HeaderMap, Uri, header};
-use svc_kit::listen::{is_loopback, is_this_machine};
+use troupe_client::host::{is_loopback, is_this_machine};
 
 use crate::sanitize;
 

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use troupe_client::follow::{Follow, ThreadWatch, Update};
 use troupe_proto::supervisor::v1::{Event, WatchThreadsResponse, watch_threads_response::Message};
 
 use crate::{
     context::Context,
     error::{Error, Result},
-    event_format,
-    follow::{Follow, ThreadWatch, Update},
-    json,
+    event_format, json,
     session_view::SessionView,
     ui::{self, Live, style},
 };

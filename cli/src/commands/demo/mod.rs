@@ -25,12 +25,15 @@ use self::{
     checks::{Cast, Check, Evidence},
     environment::{DemoEnvironment, Seen},
 };
+use troupe_client::{
+    Address, Registry, Service, Supervisor,
+    follow::{Follow, ThreadWatch},
+};
+
 use crate::{
-    client::{self, Registry, Supervisor, Target},
     commands::top,
     context::Context,
     error::{Error, Result},
-    follow::{Follow, ThreadWatch},
     listing,
     pair::{self, Pair, PairOptions, RunnerOptions},
     ui::{self, style},
@@ -165,7 +168,7 @@ async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Chec
 
     environment.announce("The root is closed, and with it everything, leaf first")?;
     let close = CloseAgentRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: session.session_id.clone(),
         thread_id: session.root_thread_id.clone(),
         wait: true,
@@ -200,13 +203,13 @@ fn context_of(pair: &Pair, context: &Context) -> Result<Context> {
 }
 
 async fn connect_registry(pair: &Pair) -> Result<Registry> {
-    let target = Target::parse("registry", &pair.registry().to_string())?;
-    client::registry_at(&target, pair.token()).await
+    let target = Address::parse(Service::Registry, &pair.registry().to_string())?;
+    Ok(target.channel(pair.token()).await?.registry())
 }
 
 async fn connect_supervisor(pair: &Pair) -> Result<Supervisor> {
-    let target = Target::parse("supervisor", &pair.supervisor().to_string())?;
-    client::supervisor_at(&target, pair.token()).await
+    let target = Address::parse(Service::Supervisor, &pair.supervisor().to_string())?;
+    Ok(target.channel(pair.token()).await?.supervisor())
 }
 
 async fn projects_explorer(registry: &mut Registry, cwd: &str) -> Result<Option<Agent>> {
@@ -223,7 +226,7 @@ async fn projects_explorer(registry: &mut Registry, cwd: &str) -> Result<Option<
 /// Opens a session. Its root has no input, so no program runs it.
 async fn open_session(supervisor: &mut Supervisor, cwd: &str) -> Result<Session> {
     let request = CreateSessionRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         cwd: cwd.to_owned(),
         ..CreateSessionRequest::default()
     };
@@ -246,7 +249,7 @@ async fn cast_all(
         ("reviewer", "strict", "critic", script::holder()),
     ] {
         let request = SpawnAgentRequest {
-            request_id: client::request_id(),
+            request_id: troupe_client::request_id(),
             session_id: session.session_id.clone(),
             message: Some(message),
             agent_type: agent_type.to_owned(),
@@ -281,7 +284,7 @@ async fn spawn_too_deep(
     let threads = environment.seen().view.threads();
     let grandchild = threads.iter().find(|thread| thread.parent_thread_id == cast.delegator);
     let request = SpawnAgentRequest {
-        request_id: client::request_id(),
+        request_id: troupe_client::request_id(),
         session_id: session.session_id.clone(),
         parent_thread_id: grandchild.map(|thread| thread.thread_id.clone()).unwrap_or_default(),
         message: Some("One more level.".to_owned()),

@@ -6,12 +6,12 @@ mod markdown;
 use std::{collections::BTreeMap, time::SystemTime};
 
 use clap_complete::ArgValueCompleter;
+use troupe_client::Supervisor;
 use troupe_proto::supervisor::v1::{
     ExportSessionRequest, ExportSessionResponse, Session, Thread, TranscriptEntry, export_session_response::Record,
 };
 
 use crate::{
-    client::Supervisor,
     complete, content,
     context::Context,
     error::{Error, Kind, Result},

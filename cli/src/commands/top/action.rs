@@ -1,5 +1,6 @@
 //! The calls that change a session.
 
+use troupe_client::Supervisor;
 use troupe_proto::{
     common::v1::Mode,
     supervisor::v1::{
@@ -9,7 +10,6 @@ use troupe_proto::{
 };
 
 use crate::{
-    client::{self, Supervisor},
     error::{Error, Result},
     ids, names, ui,
 };
@@ -53,7 +53,7 @@ pub(super) enum Call {
 
 /// Makes the call. Returns its result for people.
 pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<String> {
-    let request_id = client::request_id();
+    let request_id = troupe_client::request_id();
     match call {
         Call::Decide {
             session: session_id,

@@ -3,17 +3,19 @@
 use std::time::{Duration, SystemTime};
 
 use tokio::{sync::mpsc, time::sleep};
+use troupe_client::{
+    Supervisor,
+    follow::{Follow, ThreadWatch, Update, Watch},
+};
 use troupe_proto::supervisor::v1::{
     Approval, Event, GetPromptRequest, GetSessionRequest, ToolVerdict, TranscriptEntry, TranscriptKind,
     WatchThreadsRequest, WatchTranscriptRequest, watch_threads_response::Message,
 };
 
 use crate::{
-    client::Supervisor,
     commands::{approvals, artifacts, edges, mail, prompts},
     content,
     error::Result,
-    follow::{Follow, ThreadWatch, Update, Watch},
     listing, sanitize, time, transcript_format,
     ui::style,
 };

@@ -64,12 +64,13 @@ use self::{
     terminal::Screen,
     view::Theme,
 };
+use troupe_client::{Supervisor, follow::ThreadWatch};
+
 use crate::{
-    client::Supervisor,
     commands::{agents, resolve},
     context::Context,
     error::{Error, Result},
-    follow::{AllSessions, OpenSession, SessionsUpdate, ThreadWatch},
+    follow::{AllSessions, OpenSession, SessionsUpdate},
     json, listing,
     options::FilterArg,
     programs,

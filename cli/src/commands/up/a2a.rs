@@ -3,8 +3,9 @@
 use std::{future::pending, net::SocketAddr, path::PathBuf};
 
 use a2a_svc::{Config, Options, Service, Upstream};
-use svc_kit::{listen, secret::SecretToken, serve::ServeLimits, shutdown::Shutdown, tls::ClientFiles, web::WebError};
+use svc_kit::{listen, secret::SecretToken, serve::ServeLimits, shutdown::Shutdown, web::WebError};
 use tokio::{net::TcpListener, task::JoinHandle};
+use troupe_client::tls::ClientFiles;
 
 use crate::{
     error::{Error, Result},

@@ -16,12 +16,14 @@ use svc_kit::{
 use troupe_runner::program_check::ProgramReport;
 
 use super::{console, down};
+use troupe_client::data_dir::{OPERATOR_TOKEN, Running};
+
 use crate::{
-    background::{self, Running},
+    background,
     context::Context,
     error::{Error, Result},
     pair::{self, Pair, PairOptions, RunnerOptions},
-    programs, sanitize, stop, token,
+    programs, sanitize, stop,
     ui::{Cell, Fields, Line, Table, style},
 };
 
@@ -180,7 +182,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
         registry: pair.registry().to_string(),
         supervisor: pair.supervisor().to_string(),
     };
-    if let Err(error) = running.store(pair.data_dir()) {
+    if let Err(error) = background::store(&running, pair.data_dir()) {
         context
             .ui
             .note(format!("`troupe down` and `troupe status` do not work: {error}"));
@@ -209,7 +211,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     };
     let turns_end_within = pair.has_runner().then_some(pair::TURNS_END_WITHIN);
     context.ui.note(stop::announcement(turns_end_within));
-    Running::remove(&data_dir);
+    background::remove(&data_dir);
     a2a::stop(a2a).await;
     let stopped = stop::unless_asked_again(&mut signals, pair.stop()).await;
     if let Ok(runner) = &stopped {
@@ -346,7 +348,7 @@ fn banner(
 /// Returns a command to copy into another terminal.
 fn try_this(pair: &Pair) -> String {
     let header = pair.token_file().map_or_else(String::new, |path| {
-        debug_assert!(path.ends_with(token::FILE));
+        debug_assert!(path.ends_with(OPERATOR_TOKEN));
         format!(
             " -H \"authorization: Bearer $(cat {})\"",
             shell_word(&path.to_string_lossy())

@@ -36,7 +36,9 @@ pub(super) async fn rotate_keys(options: &PostgresOptions, keep: RetiredKeys) ->
         return Err(RotateError::InUse { name });
     }
     let (new, keys) = TokenKeys::rotated(&old, keep)?;
-    let changed = connection.execute(Statement::ReplaceMeta, &[&TOKEN_KEYS, &old, &new]).await?;
+    let changed = connection
+        .execute(Statement::ReplaceMeta, &[&TOKEN_KEYS, &old, &new])
+        .await?;
     if changed == 0 {
         return Err(RotateError::Changed);
     }
@@ -45,12 +47,18 @@ pub(super) async fn rotate_keys(options: &PostgresOptions, keep: RetiredKeys) ->
 
 /// Returns the name of a member that beats. A killed member stays in the table until another one starts.
 async fn running_member(connection: &Connection) -> Result<Option<String>, PostgresError> {
-    let before: HashMap<_, _> = members(connection).await?.into_iter().map(|member| (member.id, member.beats)).collect();
+    let before: HashMap<_, _> = members(connection)
+        .await?
+        .into_iter()
+        .map(|member| (member.id, member.beats))
+        .collect();
     if before.is_empty() {
         return Ok(None);
     }
     tokio::time::sleep(BEATS_WITHIN).await;
     let now = members(connection).await?;
-    let running = now.into_iter().find(|member| before.get(&member.id) != Some(&member.beats));
+    let running = now
+        .into_iter()
+        .find(|member| before.get(&member.id) != Some(&member.beats));
     Ok(running.map(|member| member.info.name))
 }

@@ -2,12 +2,12 @@
 
 use std::{fmt, fs, path::PathBuf, str::FromStr, time::Duration};
 
-use svc_kit::tls::ClientFiles;
 use tokio_postgres::{
     Config,
     config::{Host, SslMode, TargetSessionAttrs},
 };
 use tokio_rustls::rustls::ClientConfig;
+use troupe_client::tls::ClientFiles;
 
 use super::error::describe;
 use crate::store::error::{InvalidUrl, PostgresError};

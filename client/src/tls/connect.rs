@@ -1,4 +1,4 @@
-//! Client TLS: channels for URLs, over TLS for `https`.
+//! Channels for URLs, over TLS for `https`.
 
 use std::{
     future::Future,
@@ -20,9 +20,8 @@ use tokio_rustls::{
 use tonic::transport::{Channel, Endpoint, Error};
 use tower::Service;
 
-use crate::listen::bare_host;
-
 use super::{ALPN, TlsError, authorities, certificates, key, provider};
+use crate::host::bare_host;
 
 /// The default port of `https` URLs.
 const HTTPS_PORT: u16 = 443;

@@ -11,15 +11,22 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// The delay before the next attempt. None before the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     delay: Duration,
     /// When the delay is over.
     until: Option<Instant>,
 }
 
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Backoff {
     /// Creates a delay of zero.
-    pub(crate) const fn new() -> Self {
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             delay: Duration::ZERO,
             until: None,
@@ -27,12 +34,12 @@ impl Backoff {
     }
 
     /// Resets the delay to zero after a received message.
-    pub(crate) const fn reset(&mut self) {
+    pub const fn reset(&mut self) {
         *self = Self::new();
     }
 
     /// Increases the delay after an attempt, and starts it. `asked` is the delay that the service requested.
-    pub(crate) fn grow(&mut self, asked: Option<Duration>) {
+    pub fn grow(&mut self, asked: Option<Duration>) {
         self.delay = asked.unwrap_or(self.delay * 2).clamp(FIRST, LONGEST);
         self.until = Some(Instant::now() + self.delay);
     }
@@ -40,7 +47,7 @@ impl Backoff {
     /// Waits until the delay is over.
     ///
     /// Cancel safe: another call waits for the rest of the delay.
-    pub(crate) async fn wait(self) {
+    pub async fn wait(self) {
         if let Some(until) = self.until {
             sleep_until(until).await;
         }
