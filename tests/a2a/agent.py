@@ -2,7 +2,7 @@
 """An agent program for the conformance kit. It speaks docs/process-protocol.md.
 
 The kit selects the behaviour of an agent by the start of a message's id (scenarios/*.feature in the kit). The A2A port
-adds the id as the last line of an input, because tests/a2a/a2a.yaml sets `show_message_ids`.
+adds the id as the last line of an input, because tests/a2a/kit.yaml sets `show_message_ids`.
 """
 
 import json
@@ -12,6 +12,8 @@ import threading
 import time
 
 INTERRUPTED = threading.Event()
+# Set while a turn waits for more input, and when it has arrived.
+HELD, WOKEN = threading.Event(), threading.Event()
 ANSWERS: dict[str, threading.Event] = {}
 LOCK = threading.Lock()
 
@@ -34,6 +36,13 @@ def wait(seconds: float) -> None:
     INTERRUPTED.wait(seconds)
 
 
+def hold() -> None:
+    """Waits for more input or an interrupt."""
+    HELD.set()
+    WOKEN.wait(60)
+    HELD.clear()
+
+
 def work(text: str) -> tuple[str, str]:
     """Returns the outcome and the last message of a turn."""
     found = re.findall(r"^A2A message (\S+)$", text, re.MULTILINE)
@@ -53,7 +62,7 @@ def work(text: str) -> tuple[str, str]:
         # A moment in which the task is working.
         wait(0.3)
     if "hold" in text:
-        wait(60)
+        hold()
     texts = {
         "artifact-text": "Generated text content",
         "stream-001": "Stream hello from TCK",
@@ -82,13 +91,18 @@ def main() -> None:
         kind = line.get("type")
         if kind == "turn":
             INTERRUPTED.clear()
+            WOKEN.clear()
             threading.Thread(target=turn, args=(line,), daemon=True).start()
         elif kind == "tool_result":
             answered = ANSWERS.pop(line["id"], None)
             if answered:
                 answered.set()
+        elif kind == "input" and HELD.is_set():
+            send({"type": "input_taken", "number": line["number"]})
+            WOKEN.set()
         elif kind == "interrupt":
             INTERRUPTED.set()
+            WOKEN.set()
         elif kind == "shutdown":
             return
 

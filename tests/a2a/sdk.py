@@ -1,10 +1,6 @@
 #!/usr/bin/env python3
 """Checks of the A2A port with the official Python SDK. See README.md.
 
-    sdk.py checks            every operation over every binding
-    sdk.py ask               leaves a task with a question and prints its id
-    sdk.py answer TASK       answers the question of that task
-
 The port is at TROUPE_A2A (a URL), with the token TROUPE_A2A_TOKEN. Its agent is agent.py.
 """
 
@@ -15,16 +11,19 @@ import sys
 import threading
 import uuid
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TypeVar
 
 import grpc
 import httpx
 
 from a2a.client import ClientConfig
 from a2a.client.auth import AuthInterceptor, CredentialService
-from a2a.client.client import Client
+from a2a.client.client import Client, ClientCallContext
 from a2a.client.client_factory import ClientFactory
+from a2a.client.errors import A2AClientError
 from a2a.types.a2a_pb2 import (
     CancelTaskRequest,
     GetExtendedAgentCardRequest,
@@ -47,6 +46,8 @@ TOKEN = os.environ["TROUPE_A2A_TOKEN"]
 BINDINGS = ["JSONRPC", "HTTP+JSON", "GRPC"]
 WITHIN = 30
 
+T = TypeVar("T")
+
 
 class Token(CredentialService):
     """The token of the caller."""
@@ -55,7 +56,7 @@ class Token(CredentialService):
         return TOKEN
 
 
-async def connect(binding: str, *, streaming: bool = True) -> Client:
+async def connect(binding: str, *, streaming: bool = True, token: bool = True) -> Client:
     """Returns a client of the default agent."""
     config = ClientConfig(
         streaming=streaming,
@@ -63,7 +64,8 @@ async def connect(binding: str, *, streaming: bool = True) -> Client:
         httpx_client=httpx.AsyncClient(timeout=WITHIN),
         grpc_channel_factory=grpc.aio.insecure_channel,
     )
-    return await ClientFactory(config).create_from_url(URL, interceptors=[AuthInterceptor(Token())])
+    interceptors = [AuthInterceptor(Token())] if token else []
+    return await ClientFactory(config).create_from_url(URL, interceptors=interceptors)
 
 
 def request(prefix: str, text: str = "Hello", *, task: str = "", context: str = "", wait: bool = True) -> SendMessageRequest:
@@ -198,6 +200,16 @@ async def extended_card(binding: str) -> None:
     expect(len(limits), 1)
 
 
+async def call_without_a_token(binding: str) -> None:
+    client = await connect(binding, token=False)
+    try:
+        await client.get_task(GetTaskRequest(id="none"))
+    except A2AClientError as error:
+        expect("401" in str(error) or "token" in str(error), True)
+        return
+    raise AssertionError("the call has succeeded")
+
+
 CHECKS: list[Callable[[str], Awaitable[None]]] = [
     blocking_message,
     repeated_message,
@@ -206,51 +218,84 @@ CHECKS: list[Callable[[str], Awaitable[None]]] = [
     cancellation,
     push,
     extended_card,
+    call_without_a_token,
 ]
 
 
-async def run_checks() -> int:
-    failed = 0
+@dataclass
+class Tasks:
+    """The tasks of a binding when the services are killed."""
+
+    completed: Task
+    asked: Task
+    stream: AsyncIterator[StreamResponse]
+    started: list[StreamResponse]
+
+
+def kinds(events: list[StreamResponse]) -> list[str | None]:
+    return [event.WhichOneof("payload") for event in events]
+
+
+async def before_restart(binding: str) -> Tasks:
+    client = await connect(binding, streaming=False)
+    completed = await send(client, request("complete-task"))
+    asked = await send(client, request("input-required"))
+    expect(asked.status.state, TaskState.TASK_STATE_INPUT_REQUIRED)
+    stream = (await connect(binding)).send_message(request("stream-001", "hold"))
+    started = [await asyncio.wait_for(anext(stream), WITHIN) for _ in range(2)]
+    expect(started[1].status_update.status.state, TaskState.TASK_STATE_WORKING)
+    return Tasks(completed, asked, stream, started)
+
+
+async def after_restart(binding: str, tasks: Tasks) -> None:
+    try:
+        lost = await asyncio.wait_for(collect(tasks.stream), WITHIN)
+    except A2AClientError:
+        lost = []
+    expect(kinds(lost), [])
+    client = await connect(binding, streaming=False)
+    found = await client.get_task(GetTaskRequest(id=tasks.completed.id))
+    expect(found.artifacts, tasks.completed.artifacts)
+    done = await send(client, request("complete-task", "This", task=tasks.asked.id))
+    expect((done.id, done.status.state), (tasks.asked.id, TaskState.TASK_STATE_COMPLETED))
+
+    task_id = tasks.started[0].task.id
+    position = tasks.started[1].status_update.metadata["troupe/sequence"]
+    context = ClientCallContext(service_parameters={"troupe-after-sequence": position})
+    stream = (await connect(binding)).subscribe(SubscribeToTaskRequest(id=task_id), context=context)
+    first = await asyncio.wait_for(anext(stream), WITHIN)
+    expect((first.task.id, first.task.status.state), (task_id, TaskState.TASK_STATE_WORKING))
+    await send(client, request("stream-001", "Continue", task=task_id))
+    rest = await asyncio.wait_for(collect(stream), WITHIN)
+    artifacts = [event.artifact_update.artifact for event in rest if event.HasField("artifact_update")]
+    expect([artifact.parts[0].text for artifact in artifacts], ["Stream hello from TCK"])
+    expect(rest[-1].status_update.status.state, TaskState.TASK_STATE_COMPLETED)
+    found = await client.get_task(GetTaskRequest(id=task_id))
+    expect(list(found.artifacts), artifacts)
+
+
+async def check(name: str, work: Awaitable[T]) -> T | None:
+    """Awaits a check and prints its result."""
+    try:
+        result = await asyncio.wait_for(work, 3 * WITHIN)
+    except Exception as error:  # noqa: BLE001
+        print(f"FAILED {name}\n  {type(error).__name__}: {error}", flush=True)
+        return None
+    print(f"ok {name}", flush=True)
+    return result
+
+
+async def main() -> None:
     for binding in BINDINGS:
-        for check in CHECKS:
-            name = f"{binding} {check.__name__.replace('_', ' ')}"
-            try:
-                await asyncio.wait_for(check(binding), 3 * WITHIN)
-                print(f"ok {name}")
-            except Exception as error:  # noqa: BLE001
-                failed += 1
-                print(f"FAILED {name}\n  {type(error).__name__}: {error}")
-    return 1 if failed else 0
-
-
-async def ask() -> int:
-    task = await send(await connect("GRPC", streaming=False), request("input-required"))
-    expect(task.status.state, TaskState.TASK_STATE_INPUT_REQUIRED)
-    print(task.id)
-    return 0
-
-
-async def answer(task_id: str) -> int:
-    client = await connect("JSONRPC", streaming=False)
-    task = await client.get_task(GetTaskRequest(id=task_id))
-    expect(task.status.state, TaskState.TASK_STATE_INPUT_REQUIRED)
-    done = await send(client, request("complete-task", "This", task=task_id))
-    expect((done.id, done.status.state), (task_id, TaskState.TASK_STATE_COMPLETED))
-    print("ok task with a question survives kill -9")
-    return 0
-
-
-def main() -> int:
-    match sys.argv[1:]:
-        case ["checks"]:
-            return asyncio.run(run_checks())
-        case ["ask"]:
-            return asyncio.run(ask())
-        case ["answer", task]:
-            return asyncio.run(answer(task))
-    print(__doc__, file=sys.stderr)
-    return 2
+        for operation in CHECKS:
+            await check(f"{binding} {operation.__name__.replace('_', ' ')}", operation(binding))
+    tasks = {binding: await check(f"{binding} tasks before kill -9", before_restart(binding)) for binding in BINDINGS}
+    print("restart", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    for binding in BINDINGS:
+        if found := tasks[binding]:
+            await check(f"{binding} tasks survive kill -9 during a stream", after_restart(binding, found))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asyncio.run(main())
