@@ -4,6 +4,9 @@
 # Directory of the tools of .ci/install, deploy/test/install and deploy/release/install.
 PATH="${TROUPE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/troupe-tools}/bin:$PATH"
 
+# The programs of a release and of the image.
+RELEASE_PROGRAMS=(a2a-svc registry-svc supervisor-svc troupe)
+
 # The version of the workspace, and so of all that is built from it.
 release_version() {
   sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml

@@ -170,6 +170,22 @@ def console_with_an_unknown_token(find):
     arguments[:] = [argument.replace("operator.token", "other.token") for argument in arguments]
 
 
+def a2a_port_with_an_unknown_token(find):
+    """troupe-supervisor does not know the token of troupe-a2a"""
+    drop_argument(find("StatefulSet", "troupe-a2a"), "--supervisor-token-file")
+
+
+def token_of_a_caller_that_is_not_mounted(find):
+    """StatefulSet troupe-a2a: the token of partner is not mounted"""
+    volumes = pod(find("StatefulSet", "troupe-a2a"))["volumes"]
+    next(volume for volume in volumes if volume["name"] == "config")["projected"]["sources"].pop()
+
+
+def policy_that_keeps_the_a2a_port_out(find):
+    """the policy of troupe-registry keeps troupe-a2a out"""
+    find("NetworkPolicy", "troupe-registry")["spec"]["ingress"][0]["from"].pop(2)
+
+
 def secret_of_the_proxy_that_is_not_mounted(find):
     """--proxy-secret-file names /run/proxy/proxy.token, where nothing is mounted"""
     volumes = pod(find("Deployment", "troupe-console"))["volumes"]

@@ -3,6 +3,7 @@
 Each function whose name begins with `check_` takes a Manifests and yields problems. `problems` runs all of them.
 """
 
+import json
 import re
 import urllib.parse
 
@@ -176,8 +177,9 @@ def references(workload):
         if source := volume.get("configMap"):
             yield "ConfigMap", source["name"]
         for source in volume.get("projected", {}).get("sources", []):
-            if "configMap" in source:
-                yield "ConfigMap", source["configMap"]["name"]
+            for kind in ("ConfigMap", "Secret"):
+                if named := source.get(kind[0].lower() + kind[1:]):
+                    yield kind, named["name"]
     for variable in (variable for one in workload.containers for variable in one.get("env", [])):
         source = variable.get("valueFrom", {})
         for kind, key in (("Secret", "secretKeyRef"), ("ConfigMap", "configMapKeyRef")):
@@ -404,7 +406,8 @@ def projected_files(workload):
     """The files of projected volumes that are named one by one."""
     yield from (path for path, _ in account_tokens(workload))
     for directory, source in projected(workload):
-        yield from (f"{directory}/{item['path']}" for item in source.get("configMap", {}).get("items", []))
+        for kind in ("configMap", "secret"):
+            yield from (f"{directory}/{item['path']}" for item in source.get(kind, {}).get("items", []))
 
 
 def named_files(workload):
@@ -435,7 +438,10 @@ def check_identities(manifests):
             if "--tls-client-ca" not in known:
                 yield f"{called.name} does not look at the certificate of {caller.name}"
             continue
-        token = shown.get("--registry-token-file") or shown.get("--token-file")
+        flags = ["--supervisor-token-file", "--token-file"]
+        if "/bin/registry-svc" in called.main["command"]:
+            flags.insert(0, "--registry-token-file")
+        token = next((shown[flag] for flag in flags if flag in shown), None)
         if audience := dict(account_tokens(caller)).get(token):
             arguments = called.arguments()
             account = re.escape(caller.pod.get("serviceAccountName", "default"))
@@ -452,6 +458,19 @@ def check_identities(manifests):
         tokens = {secrets.get(path) for flag, path in known.items() if flag in asked}
         if presented not in tokens:
             yield f"{called.name} does not know the token of {caller.name}"
+
+
+def check_callers(manifests):
+    """The A2A port has the token of each caller next to its configuration."""
+    for workload in manifests.workloads():
+        path = dict(named_files(workload)).get("--a2a-config", "")
+        there = set(projected_files(workload))
+        for directory, source in projected(workload):
+            if path.startswith(f"{directory}/") and "configMap" in source:
+                config = json.loads(manifests.get("ConfigMap", source["configMap"]["name"])["data"]["a2a.yaml"])
+                for caller in config["callers"]:
+                    if f"{directory}/{caller['token_file']}" not in there:
+                        yield f"{name_of(workload.thing)}: the token of {caller['name']} is not mounted"
 
 
 def check_accounts(manifests):

@@ -29,10 +29,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 
 {{- /* The ServiceAccount of a component: the one that is named; or one of the chart's own, where it is known by that; or
-       none. The console always sends a token of a Secret. Takes a dict of root and component. */}}
+       none. The console and the A2A port always send a token of a Secret. Takes a dict of root and component. */}}
 {{- define "troupe.account" -}}
 {{- $named := (index .root.Values .component).serviceAccountName -}}
-{{- if $named }}{{ $named }}{{ else if and .root.Values.identity.serviceAccountTokens.enabled (ne .component "console") }}{{ include "troupe.name" .root }}-{{ .component }}{{ end }}
+{{- if $named }}{{ $named }}{{ else if and .root.Values.identity.serviceAccountTokens.enabled (not (has .component (list "console" "a2a"))) }}{{ include "troupe.name" .root }}-{{ .component }}{{ end }}
 {{- end }}
 
 {{- /* The token of its ServiceAccount that a component shows another, with nothing else beside it. Programs that bubblewrap
@@ -123,7 +123,7 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* What the pods of a component are marked with. Takes a dict of root and component. */}}
+{{- /* The labels and annotations of a component's pods. Takes a dict of root, component, and annotations of the chart. */}}
 {{- define "troupe.podMetadata" -}}
 {{- $own := index .root.Values .component -}}
 labels:
@@ -131,7 +131,7 @@ labels:
   {{- with $own.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with $own.podAnnotations }}
+{{- with merge (dict) (.annotations | default dict) ($own.podAnnotations | default dict) }}
 annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
@@ -178,21 +178,23 @@ topologySpreadConstraints:
 {{- define "troupe.registryAdmin" -}}9051{{- end }}
 {{- define "troupe.supervisorAdmin" -}}9052{{- end }}
 {{- define "troupe.runnerAdmin" -}}9053{{- end }}
+{{- define "troupe.a2aAdmin" -}}9054{{- end }}
 
 {{- /* The components that have metrics on it: all that have pods. */}}
 {{- define "troupe.measured" -}}
-registry supervisor{{ if .Values.runner.replicas }} runner{{ end }}
+registry supervisor{{ if .Values.runner.replicas }} runner{{ end }}{{ if .Values.a2a.enabled }} a2a{{ end }}
 {{- end }}
 
-{{- /* The probes. They ask the admin port, since the kubelet's speak no TLS. Takes a dict of service and port. A supervisor
-       lives while it opens its log, however long that takes, and is ready after that. */}}
+{{- /* The probes. They ask the admin port, since the kubelet's speak no TLS. Takes a dict of service and port; an empty
+       service is the whole program. A supervisor lives while it opens its log, however long that takes, and is ready
+       after that. */}}
 {{- define "troupe.probes" -}}
 startupProbe:
   grpc: {port: {{ .port }}, service: liveness}
   periodSeconds: 1
   failureThreshold: 30
 readinessProbe:
-  grpc: {port: {{ .port }}, service: {{ .service }}}
+  grpc: {port: {{ .port }}{{ with .service }}, service: {{ . }}{{ end }}}
   periodSeconds: 5
   failureThreshold: 2
 livenessProbe:
