@@ -13,8 +13,8 @@ from . import sandbox
 from .volumes import Volume
 
 GRPCURL = "grpcurl"
-# The number of readiness checks of a pod, one per second.
-READY_TRIES = 60
+# Seconds until a pod has to be ready.
+READY_WITHIN = 60
 # The supported fields of pods and containers. Only one value of each is supported.
 _POD = {
     "automountServiceAccountToken": False,
@@ -89,6 +89,8 @@ class Pod:
             if status != 0:
                 raise Failed(f"{self.main['name']} ended with {status}; the log:\n{self.log()}")
             return self.log()
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{self.name} was still there after {seconds} s; the log:\n{self.log()}") from None
         finally:
             self.kill()
 
@@ -139,21 +141,23 @@ class Pod:
         """Until it is started or ready, and the liveness probe once; without probes a second of life."""
         startup = self.main.get("startupProbe")
         if startup:
-            self.await_probe("startup", startup["failureThreshold"])
+            self.await_probe("startup", startup["failureThreshold"] * startup["periodSeconds"])
         else:
             time.sleep(1)
             self.expect_alive()
         if until_ready and "readinessProbe" in self.main:
-            self.await_probe("readiness", READY_TRIES)
+            self.await_probe("readiness", READY_WITHIN)
         if "livenessProbe" in self.main and not self.probe("liveness"):
             raise Failed("the liveness probe fails after the start")
 
-    def await_probe(self, kind, tries):
-        for _ in range(tries):
-            time.sleep(min(1, self.main[f"{kind}Probe"].get("periodSeconds", 10)))
+    def await_probe(self, kind, seconds):
+        """Until it succeeds. More often than the kubelet asks, within the same time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
             self.expect_alive()
             if self.probe(kind):
                 return
+            time.sleep(0.1)
         raise Failed(f"the {kind} probe never succeeded; the log:\n{self.log()}")
 
     def expect_alive(self):

@@ -73,9 +73,15 @@ class Volume:
 
     def files(self, source):
         if self.kind == "secret":
-            data = self.node.data("Secret", source["secretName"])
-            return {item["path"]: data[item["key"]] for item in source["items"]}
+            return self.chosen("Secret", source["secretName"], source)
         files = {}
         for one in source["sources"]:
-            files.update(self.node.data("ConfigMap", one["configMap"]["name"]))
+            ((kind, what),) = one.items()
+            files |= self.chosen({"configMap": "ConfigMap", "secret": "Secret"}[kind], what["name"], what)
         return files
+
+    def chosen(self, kind, name, source):
+        """The files of a ConfigMap or Secret: those of its items, or all."""
+        data = self.node.data(kind, name)
+        items = source.get("items") or [{"key": key, "path": key} for key in data]
+        return {item["path"]: data[item["key"]] for item in items}
