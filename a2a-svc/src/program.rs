@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use clap::Parser;
 use svc_kit::{
+    admin::Admin,
     listen, paths,
     program::{Program, ServiceOptions},
     serve::Listener,
@@ -125,10 +126,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     })?;
     tracing::info!(%address, "a2a-svc serves");
     program.ready(&service, NAME, address)?;
-    if let Some(admin) = program.admin() {
-        admin.announce(&[], true).await;
-    }
-    let serving = a2a.serve(Listener::new(tcp, server_tls), service.limits(), program.shutdown());
+    let listener = Listener::new(tcp, server_tls).report_health_to(program.admin().map(Admin::reporter));
+    let serving = a2a.serve(listener, service.limits(), program.shutdown());
     let served = program.serve(serving).await;
     program.end().await;
     if let Some(served) = served? {

@@ -223,7 +223,7 @@ where
 }
 
 /// Sets the health of the server and of each service.
-async fn announce(reporters: &[HealthReporter], names: &[&'static str], status: ServingStatus) {
+pub(crate) async fn announce(reporters: &[HealthReporter], names: &[&'static str], status: ServingStatus) {
     for reporter in reporters {
         for name in names.iter().chain(&[""]) {
             reporter.set_service_status(name, status).await;

@@ -10,10 +10,12 @@ use tonic::{
     service::Routes,
     transport::{self, Server},
 };
+use tonic_health::ServingStatus;
 
 use crate::{
     connection::{Listener, PREFACE_WITHIN, Rules, accept},
     peer::Peer,
+    serve::announce,
     serve_limits::ServeLimits,
     shutdown::Shutdown,
     usage::{Bounds, OpenCall},
@@ -68,6 +70,7 @@ pub async fn serve(
 ) -> Result<(), WebError> {
     let listener = listener.into();
     let url = listener.url()?;
+    let reporters: Vec<_> = listener.reporter().into_iter().collect();
     let cut = CancellationToken::new();
     let rules = Rules {
         bounds: Bounds {
@@ -80,6 +83,7 @@ pub async fn serve(
     let incoming = accept(listener, rules, cut.clone());
     let close = CancellationToken::new();
     tracing::info!(url, "serving");
+    announce(&reporters, &[], ServingStatus::Serving).await;
     let mut server = Box::pin(
         Server::builder()
             .accept_http1(true)
@@ -96,6 +100,7 @@ pub async fn serve(
     let ended = tokio::select! {
         ended = &mut server => ended,
         () = shutdown.triggered() => {
+            announce(&reporters, &[], ServingStatus::NotServing).await;
             shutdown.start_draining();
             close.cancel();
             let deadline = shutdown.deadline(limits.drain.min(MAX_DRAIN));
