@@ -67,11 +67,9 @@ class ControlPlane:
         return done.stdout
 
     def apply(self, namespace, objects):
-        """Applies objects, and reads them back in their order."""
-        where = (f"--namespace={namespace}", "--filename=-")
-        text = yaml.safe_dump_all(objects)
-        self.kubectl("apply", "--server-side", "--validate=strict", *where, given=text)
-        stored = json.loads(self.kubectl("get", "--output=json", *where, given=text))
+        """Applies objects. Returns them as they are stored, in their order."""
+        options = ("--server-side", "--validate=strict", f"--namespace={namespace}", "--filename=-", "--output=json")
+        stored = json.loads(self.kubectl("apply", *options, given=yaml.safe_dump_all(objects)))
         return stored["items"] if stored["kind"] == "List" else [stored]
 
     def add_namespace(self, name):
