@@ -1,8 +1,6 @@
 //! Tests of `troupe store` on the data of real services: running, stopped, damaged and restored.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../supervisor-svc/log/tests/postgres_server/mod.rs"]
-mod postgres_server;
 mod support;
 
 use std::{
@@ -12,7 +10,6 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use postgres_server::Database;
 use serde_json::Value;
 use support::{
     Client, TIME_LIMIT, log, start, start_with,
@@ -25,6 +22,7 @@ use troupe_proto::supervisor::v1::{
     CreateSessionRequest, ListActiveAgentsRequest, SpawnAgentRequest, WatchThreadsRequest,
     watch_threads_response::Message,
 };
+use troupe_tests::postgres_server::Database;
 
 /// Part of the thread's message, and thus of the log.
 const MARK: &str = "quite-unmistakable";

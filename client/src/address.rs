@@ -1,6 +1,6 @@
 //! Addresses of the services, and connections to them.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint, Uri};
 
@@ -8,6 +8,7 @@ use crate::{
     channel::Identified,
     error::Error,
     host::is_this_machine,
+    service::Service,
     tls::{self, ClientFiles},
     token::Token,
 };
@@ -16,41 +17,6 @@ use crate::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of HTTP/2 keep-alive pings on a silent connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
-
-/// A service of Troupe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
-    /// The supervisor.
-    Supervisor,
-    /// The registry.
-    Registry,
-}
-
-impl Service {
-    /// Returns the default port.
-    #[must_use]
-    pub const fn port(self) -> u16 {
-        match self {
-            Self::Supervisor => 50_052,
-            Self::Registry => 50_051,
-        }
-    }
-
-    /// Returns the URL on this machine with the default port.
-    #[must_use]
-    pub fn default_url(self) -> String {
-        format!("http://127.0.0.1:{}", self.port())
-    }
-}
-
-impl fmt::Display for Service {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Supervisor => "supervisor",
-            Self::Registry => "registry",
-        })
-    }
-}
 
 /// A valid address of a service, and the files with which it is reached.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tonic::transport::Uri;
 
-use crate::{address::Service, data_dir::absolute, error::Error};
+use crate::{data_dir::absolute, error::Error, service::Service};
 
 /// The file's name in the configuration directory.
 const FILE: &str = "troupe/config.yaml";

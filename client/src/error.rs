@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use tonic::transport::Uri;
 
-use crate::address::Service;
+use crate::service::Service;
 
 /// Why a service cannot be called.
 #[derive(Debug, thiserror::Error)]

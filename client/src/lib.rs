@@ -27,6 +27,7 @@ pub mod data_dir;
 mod error;
 pub mod follow;
 pub mod host;
+mod service;
 mod settings;
 pub mod tls;
 pub mod token;
@@ -36,9 +37,10 @@ use troupe_proto::{fault, reason::Reason};
 use uuid::Uuid;
 
 pub use self::{
-    address::{Address, Service},
+    address::Address,
     channel::{Identified, Registry, Supervisor, is_unauthenticated},
     error::Error,
+    service::Service,
     settings::Settings,
 };
 

@@ -5,12 +5,13 @@ use std::{env, ffi::OsString, net::SocketAddr, path::PathBuf};
 use tonic::transport::Uri;
 
 use crate::{
-    address::{Address, Service},
+    address::Address,
     channel::{Identified, Registry, Supervisor},
     contexts::{Contexts, registry_of},
     data_dir::{Running, default_data_dir},
     error::Error,
     host::{is_loopback, is_this_machine},
+    service::Service,
     tls::ClientFiles,
     token::{GivenToken, Token},
 };

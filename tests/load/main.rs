@@ -19,8 +19,6 @@ mod measures;
 mod opaque;
 mod plan;
 mod plot;
-#[path = "../../supervisor-svc/log/tests/postgres_server/mod.rs"]
-mod postgres_server;
 mod raw;
 mod report;
 mod samples;

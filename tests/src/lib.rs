@@ -15,8 +15,11 @@ pub mod content;
 pub mod crowd;
 pub mod events;
 mod grow;
+mod members;
 pub mod page;
 pub mod pair;
+#[path = "../../supervisor-svc/log/tests/postgres_server/mod.rs"]
+pub mod postgres_server;
 pub mod process;
 pub mod provider;
 pub mod receiver;

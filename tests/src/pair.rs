@@ -1,5 +1,6 @@
 //! Registry and supervisor in this process: real servers on free ports, over a home, a project and a data directory of
-//! their own. No runner is attached; see [`crate::runner`].
+//! their own. No runner is attached; see [`crate::runner`]. `TROUPE_TEST_MEMBERS=3` starts three supervisors behind one
+//! address instead.
 
 use std::{
     fs,
@@ -8,7 +9,9 @@ use std::{
     time::Duration,
 };
 
+use futures::future::join_all;
 use registry_svc::Registry;
+use supervisor_log::store::PostgresOptions;
 use supervisor_svc::{Config, Supervisor};
 use svc_kit::{
     auth::Authenticator, identity::OperatorRole, listen::url_of, paths::DataDir, secret::SecretToken,
@@ -20,7 +23,12 @@ use tokio::{
     task::{JoinHandle, yield_now},
 };
 
-use crate::{client, within};
+use crate::{
+    client,
+    members::{self, Balancer},
+    postgres_server::Database,
+    within,
+};
 
 /// Token of an operator with all permissions.
 pub const OPERATOR: &str = "operator-operator-operator";
@@ -40,11 +48,25 @@ pub struct Pair {
     configure: Box<dyn Fn(&mut Config) + Send + Sync>,
     registry: Option<Running>,
     registry_at: SocketAddr,
-    supervisor: Option<Running>,
-    supervisor_at: SocketAddr,
-    service: Supervisor,
+    supervisors: Supervisors,
+    database: Option<(Database, PostgresOptions)>,
     _data: DataDir,
     _files: TempDir,
+}
+
+/// The running supervisors.
+struct Supervisors {
+    running: Vec<Running>,
+    services: Vec<Supervisor>,
+    /// In front of several.
+    balancer: Option<Balancer>,
+}
+
+impl Supervisors {
+    fn address(&self) -> SocketAddr {
+        let balancer = self.balancer.as_ref().map(|balancer| balancer.address);
+        balancer.unwrap_or_else(|| self.running[0].address)
+    }
 }
 
 /// A running service.
@@ -76,15 +98,16 @@ impl Pair {
         }
         let data = DataDir::open(&base.join("data")).unwrap();
         let registry = serve_registry(&base, ANYWHERE).await;
-        let (supervisor, service) = serve_supervisor(&base, registry.address, &configure).await;
+        let database = members::database();
+        let options = database.as_ref().map(|(_, options)| options);
+        let supervisors = serve_supervisors(&base, registry.address, &configure, options).await;
         Self {
             base,
             configure: Box::new(configure),
             registry_at: registry.address,
             registry: Some(registry),
-            supervisor_at: supervisor.address,
-            supervisor: Some(supervisor),
-            service,
+            supervisors,
+            database,
             _data: data,
             _files: files,
         }
@@ -101,18 +124,16 @@ impl Pair {
         self.stop_registry().await;
         change(&self.base.join("data"));
         let registry = serve_registry(&self.base, ANYWHERE).await;
-        let (supervisor, service) = serve_supervisor(&self.base, registry.address, &*self.configure).await;
+        let options = self.database.as_ref().map(|(_, options)| options);
+        self.supervisors = serve_supervisors(&self.base, registry.address, &*self.configure, options).await;
         self.registry_at = registry.address;
         self.registry = Some(registry);
-        self.supervisor_at = supervisor.address;
-        self.supervisor = Some(supervisor);
-        self.service = service;
     }
 
     /// Returns the number of sessions in the supervisor's memory.
     #[must_use]
     pub fn loaded_sessions(&self) -> usize {
-        self.service.loaded_sessions()
+        self.supervisors.services.iter().map(Supervisor::loaded_sessions).sum()
     }
 
     /// Waits until the supervisor has passivated all sessions except that number.
@@ -138,9 +159,8 @@ impl Pair {
     }
 
     async fn stop_supervisor(&mut self) {
-        if let Some(supervisor) = self.supervisor.take() {
-            supervisor.stop().await;
-        }
+        join_all(self.supervisors.running.drain(..).map(Running::stop)).await;
+        self.supervisors.services.clear();
     }
 
     /// Returns the project's directory.
@@ -167,8 +187,8 @@ impl Pair {
 
     /// Returns the supervisor's address.
     #[must_use]
-    pub const fn supervisor_at(&self) -> SocketAddr {
-        self.supervisor_at
+    pub fn supervisor_at(&self) -> SocketAddr {
+        self.supervisors.address()
     }
 
     /// Returns the registry's address.
@@ -186,31 +206,31 @@ impl Pair {
     /// Returns a client of the supervisor with a token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> client::Supervisor {
-        client::supervisor(self.supervisor_at, Some(token))
+        client::supervisor(self.supervisor_at(), Some(token))
     }
 
     /// Returns a client of the supervisor without a token.
     #[must_use]
     pub fn stranger(&self) -> client::Supervisor {
-        client::supervisor(self.supervisor_at, None)
+        client::supervisor(self.supervisor_at(), None)
     }
 
     /// Returns an operator's client with a small flow control window.
     #[must_use]
     pub fn narrow_operator(&self) -> client::Supervisor {
-        client::narrow_supervisor(self.supervisor_at, Some(OPERATOR))
+        client::narrow_supervisor(self.supervisor_at(), Some(OPERATOR))
     }
 
     /// Returns a client with a token whose streams have no space for any message.
     #[must_use]
     pub fn deaf(&self, token: &str) -> client::Supervisor {
-        client::deaf_supervisor(self.supervisor_at, Some(token))
+        client::deaf_supervisor(self.supervisor_at(), Some(token))
     }
 
     /// Returns a client of the runner service with a token.
     #[must_use]
     pub fn runners(&self, token: &str) -> client::Runners {
-        client::runners(self.supervisor_at, Some(token))
+        client::runners(self.supervisor_at(), Some(token))
     }
 
     /// Returns a client of the registry with a token.
@@ -239,16 +259,41 @@ async fn serve_registry(base: &Path, address: SocketAddr) -> Running {
     }
 }
 
-async fn serve_supervisor(
+async fn serve_supervisors(
     base: &Path,
     registry: SocketAddr,
     configure: &(dyn Fn(&mut Config) + Send + Sync),
-) -> (Running, Supervisor) {
+    database: Option<&PostgresOptions>,
+) -> Supervisors {
+    let mut supervisors = Supervisors {
+        running: Vec::new(),
+        services: Vec::new(),
+        balancer: None,
+    };
+    for index in 0..members::count() {
+        let mut config = Config::new(base.join("data"), url_of(registry));
+        if let Some(database) = database {
+            config.data_dir = base.join(format!("data-{index}"));
+            fs::create_dir_all(&config.data_dir).unwrap();
+            config.postgres = Some(database.clone());
+            config.cluster.name = Some(format!("member-{index}"));
+        }
+        config.registry_token = Some(secret(SERVICE).into());
+        configure(&mut config);
+        let (running, service) = serve_supervisor(config).await;
+        supervisors.running.push(running);
+        supervisors.services.push(service);
+    }
+    if supervisors.running.len() > 1 {
+        let addresses = supervisors.running.iter().map(|running| running.address).collect();
+        supervisors.balancer = Some(Balancer::to(addresses).await);
+    }
+    supervisors
+}
+
+async fn serve_supervisor(config: Config) -> (Running, Supervisor) {
     let listener = TcpListener::bind(ANYWHERE).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let mut config = Config::new(base.join("data"), url_of(registry));
-    config.registry_token = Some(secret(SERVICE).into());
-    configure(&mut config);
     let supervisor = Supervisor::open(config).await.unwrap();
     let shutdown = Shutdown::new();
     let serving = supervisor

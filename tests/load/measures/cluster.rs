@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use troupe_proto::supervisor::v1::{CreateSessionRequest, GetSessionRequest, ListMembersRequest, MoveSessionRequest};
-use troupe_tests::{client, tree::Tree};
+use troupe_tests::{client, postgres_server::Server, tree::Tree};
 
 use crate::{
     figure::{Chapter, Figure},
     plan::Plan,
-    postgres_server::Server,
     samples::{Samples, millis},
     served::Served,
 };

@@ -1,10 +1,11 @@
 //! Spawns with the log in PostgreSQL, against the same with the log in SQLite.
 
+use troupe_tests::postgres_server::Server;
+
 use super::{loads, spawn::Spawns};
 use crate::{
     figure::Chapter,
     plan::Plan,
-    postgres_server::Server,
     served::{Served, Upkeep},
 };
 

@@ -25,6 +25,7 @@ use troupe_proto::{
 use troupe_tests::{
     client::{self, Runners},
     events::assert_whole,
+    postgres_server::{Database, Server},
     runner::{Attempt, Runner, ended, hello},
     service::{Ground, Service},
     tree::{Spawned, Tree, kind},
@@ -33,7 +34,6 @@ use troupe_tests::{
 
 use crate::{
     cluster_faults::given,
-    postgres_server::{Database, Server},
 };
 
 /// Where the log is.

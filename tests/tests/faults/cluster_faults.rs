@@ -19,9 +19,9 @@ use tokio::{
 };
 use tonic::{Code, Request};
 use troupe_proto::supervisor::v1::{CreateSessionRequest, SetThreadNoteRequest, event::Kind};
-use troupe_tests::{client::Supervisor, events::assert_whole, rng::Rng, tree::Tree, within};
+use troupe_tests::{client::Supervisor, events::assert_whole, postgres_server::Server, rng::Rng, tree::Tree, within};
 
-use crate::{cluster::Members, postgres_server::Server};
+use crate::cluster::Members;
 
 const MEMBERS: usize = 3;
 

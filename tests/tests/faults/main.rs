@@ -17,8 +17,6 @@ mod journal;
 #[cfg(target_os = "linux")]
 mod machine;
 mod postgres;
-#[path = "../../../supervisor-svc/log/tests/postgres_server/mod.rs"]
-mod postgres_server;
 #[cfg(target_os = "linux")]
 mod power_loss;
 mod takeover;

@@ -11,12 +11,11 @@ use tonic::{Code, Status};
 use troupe_proto::supervisor::v1::{CreateSessionRequest, OnLimit, SpawnAgentRequest};
 use troupe_tests::{
     events::assert_whole,
+    postgres_server::{Database, Server},
     service::Ground,
     tree::{Spawned, Tree},
     within,
 };
-
-use crate::postgres_server::{Database, Server};
 
 const ROUNDS: usize = 3;
 const WRITERS: usize = 6;

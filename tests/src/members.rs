@@ -1,0 +1,65 @@
+//! Several supervisors behind one address, instead of one supervisor: every test of a [`crate::pair::Pair`] can run
+//! against them.
+
+use std::net::SocketAddr;
+
+use supervisor_log::store::PostgresOptions;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::{AbortHandle, JoinSet},
+};
+
+use crate::postgres_server::Database;
+
+/// The variable with the number of supervisors of a pair. By default a pair has one, whose log is in its data directory.
+const MEMBERS: &str = "TROUPE_TEST_MEMBERS";
+
+/// Returns the number of supervisors.
+pub(crate) fn count() -> usize {
+    std::env::var(MEMBERS).map_or(1, |text| text.parse().expect("a number of supervisors"))
+}
+
+/// Creates the database of several supervisors, which is `None` for one.
+pub(crate) fn database() -> Option<(Database, PostgresOptions)> {
+    (count() > 1).then(|| {
+        let database = Database::create();
+        let options = database.url().parse().unwrap();
+        (database, options)
+    })
+}
+
+/// A TCP balancer: it gives each connection to the next server.
+pub(crate) struct Balancer {
+    pub(crate) address: SocketAddr,
+    task: AbortHandle,
+}
+
+impl Balancer {
+    pub(crate) async fn to(servers: Vec<SocketAddr>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            for server in servers.into_iter().cycle() {
+                let (mut client, _) = listener.accept().await.unwrap();
+                connections.spawn(async move {
+                    let mut server = TcpStream::connect(server).await?;
+                    client.set_nodelay(true)?;
+                    server.set_nodelay(true)?;
+                    copy_bidirectional(&mut client, &mut server).await
+                });
+            }
+        });
+        Self {
+            address,
+            task: task.abort_handle(),
+        }
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
