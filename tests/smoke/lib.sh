@@ -339,3 +339,12 @@ grpc_details() {
     echo
   done
 }
+
+# ---- several supervisors
+
+# `troupe up` of TROUPE_BIN starts TROUPE_MEMBERS supervisors behind one address.
+if [[ -n ${TROUPE_MEMBERS:-} ]]; then
+  smoke_start members "$SMOKE_DIR/members.json" setpriv --pdeathsig=TERM tests/smoke/members serve \
+    "$SMOKE_DIR/bin" "${TROUPE_BIN:-${CARGO_TARGET_DIR:-target}/debug}" "$TROUPE_MEMBERS" "$SMOKE_DIR/members.json"
+  TROUPE_BIN=$SMOKE_DIR/bin
+fi
