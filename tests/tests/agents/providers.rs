@@ -316,10 +316,12 @@ async fn conversation_continues_after_the_program_is_killed() {
         )
         .await;
         assert_eq!(message(&settled(&tree, &thread).await), "noted", "{program}");
+        let messages = || lab.stand_in.asked_by(program).iter().map(|asked| asked.messages).max();
+        let before = messages();
         // While the model answers, so that the turn fails.
         send(&tree, &thread, &json!([{"delay": 40, "text": "never said"}])).await;
-        until("a request", async || {
-            lab.stand_in.asked_by(program).pop().filter(|asked| asked.messages > 3)
+        until("a request of the second turn", async || {
+            (messages() > before).then_some(())
         })
         .await;
         kill_program(&thread, name);
