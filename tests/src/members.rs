@@ -1,16 +1,18 @@
 //! Several supervisors behind one address, instead of one supervisor: every test of a [`crate::pair::Pair`] can run
 //! against them.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use supervisor_log::store::PostgresOptions;
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
     task::{AbortHandle, JoinSet},
+    time::sleep,
 };
+use troupe_proto::supervisor::v1::ListMembersRequest;
 
-use crate::postgres_server::Database;
+use crate::{client, pair::OPERATOR, postgres_server::Database};
 
 /// The variable with the number of supervisors of a pair. By default a pair has one, whose log is in its data directory.
 const MEMBERS: &str = "TROUPE_TEST_MEMBERS";
@@ -27,6 +29,20 @@ pub(crate) fn database() -> Option<(Database, PostgresOptions)> {
         let options = database.url().parse().unwrap();
         (database, options)
     })
+}
+
+/// Waits until each supervisor knows all others: a runner that attaches before has to attach again.
+pub(crate) async fn know_each_other(addresses: &[SocketAddr]) {
+    for address in addresses {
+        let mut client = client::supervisor(*address, Some(OPERATOR));
+        loop {
+            let listed = client.list_members(ListMembersRequest {}).await.unwrap().into_inner();
+            if listed.members.len() == addresses.len() {
+                break;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
 }
 
 /// A TCP balancer: it gives each connection to the next server.

@@ -285,7 +285,8 @@ async fn serve_supervisors(
         supervisors.services.push(service);
     }
     if supervisors.running.len() > 1 {
-        let addresses = supervisors.running.iter().map(|running| running.address).collect();
+        let addresses: Vec<_> = supervisors.running.iter().map(|running| running.address).collect();
+        within("members that know each other", members::know_each_other(&addresses)).await;
         supervisors.balancer = Some(Balancer::to(addresses).await);
     }
     supervisors

@@ -74,6 +74,8 @@ pub(super) struct Actor {
     deletions: Vec<oneshot::Sender<Result<(), Failure>>>,
     /// The next owner, and the reply channel of that request.
     hand_over: Option<(MemberId, oneshot::Sender<Result<(), Failure>>)>,
+    /// Whether the session is being handed over: the next owner may write before the reply of the store arrives.
+    leaving: watch::Sender<bool>,
 }
 
 /// The delay before the actor retries its work after a failed append.
@@ -99,6 +101,7 @@ impl Actor {
         let (spawn_sender, spawns) = mpsc::channel(MAILBOX);
         let (published, state) = watch::channel(Arc::clone(&session));
         let (commits, _) = broadcast::channel(commit::CAPACITY);
+        let (leaving, is_leaving) = watch::channel(false);
         let handle = Handle {
             id: session.id,
             control: control_sender,
@@ -106,6 +109,7 @@ impl Actor {
             state,
             commits: commits.downgrade(),
             clock: SessionClock::of(&config.clock, session.updated),
+            leaving: is_leaving,
             pin: Arc::default(),
         };
         let mut actor = Self {
@@ -136,6 +140,7 @@ impl Actor {
             passivate_at: Instant::now(),
             deletions: Vec::new(),
             hand_over: None,
+            leaving,
         };
         actor.postpone_passivation();
         tokio::spawn(actor.run());
@@ -531,7 +536,11 @@ impl Actor {
     /// Gives the session to another supervisor. Returns whether the actor ends.
     async fn hand_over_to(&mut self, to: MemberId, reply: oneshot::Sender<Result<(), Failure>>) -> bool {
         let id = self.session.id;
+        self.leaving.send_replace(true);
         let handed_over = self.shared.config.store.hand_over(id, self.epoch, to).await;
+        if !matches!(handed_over, Ok(true)) {
+            self.leaving.send_replace(false);
+        }
         match handed_over {
             Ok(true) => tracing::debug!(session = %id, %to, "session handed over"),
             // The other supervisor takes over no sessions, or this one is no longer the owner: its next append shows that.

@@ -109,15 +109,12 @@ impl Directory {
         // loaded again.
         for _ in 0..2 {
             let slot = self.shared.actors.slot(id);
-            let found = slot.get_or_try_init(|| self.load(id)).await.cloned();
-            match found {
-                Ok(handle) if handle.has_ended() => self.shared.actors.forget(id, &slot),
-                Ok(handle) => return Ok(handle),
-                Err(failure) => {
-                    self.shared.actors.forget(id, &slot);
-                    return Err(failure);
-                }
+            let handle = slot.get_or_start(|| self.load(id)).await?;
+            handle.settled().await;
+            if !handle.has_ended() {
+                return Ok(handle);
             }
+            slot.forget();
         }
         Err(Failure::moved(id))
     }
@@ -158,7 +155,7 @@ impl Directory {
         // Uses the session's directory entry. A concurrent caller waits for the actor instead of loading the session
         // and fencing the actor off.
         let slot = self.shared.actors.slot(id);
-        let made = slot.get_or_try_init(|| async {
+        let made = slot.get_or_start(|| async {
             let created = store.create(key, batch).await;
             match created.map_err(|error| NotMade::Failed(error.into()))? {
                 Created::New => {
@@ -179,11 +176,10 @@ impl Directory {
                 for subscriber in self.shared.config.feed.subscribers() {
                     subscriber.created(id);
                 }
-                return Ok(handle.clone());
+                return Ok(handle);
             }
             Err(not_made) => not_made,
         };
-        self.shared.actors.forget(id, &slot);
         match (not_made, hash) {
             (NotMade::Failed(failure), _) => Err(failure),
             (NotMade::Existing { hash: earlier, .. }, Some((request_id, hash))) if hash != earlier => {

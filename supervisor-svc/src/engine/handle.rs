@@ -33,6 +33,8 @@ pub struct Handle {
     /// The actor owns the feed, so it ends with the actor and not with the last handle.
     pub(super) commits: broadcast::WeakSender<Arc<Commit>>,
     pub(super) clock: SessionClock,
+    /// Whether the session is being given to another supervisor, which may write before this one learns the outcome.
+    pub(super) leaving: watch::Receiver<bool>,
     /// Shared by all handles to one actor. Dropped after the other fields: when it is unshared, all messages were sent.
     pub(super) pin: Arc<()>,
 }
@@ -120,6 +122,17 @@ impl Handle {
     /// Returns whether the session's actor has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.control.is_closed()
+    }
+
+    /// Waits until the session is not being given to another supervisor. Its state may be out of date before.
+    pub(super) async fn settled(&self) {
+        // An error means that the actor has ended.
+        let _ = self.leaving.clone().wait_for(|leaving| !leaving).await;
+    }
+
+    /// Returns whether the session is being given to another supervisor.
+    pub(super) fn is_leaving(&self) -> bool {
+        *self.leaving.borrow()
     }
 
     /// Returns whether both handles belong to the same actor.

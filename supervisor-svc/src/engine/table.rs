@@ -10,14 +10,59 @@ use tokio::sync::OnceCell;
 use super::handle::Handle;
 use crate::domain::{ids::SessionId, state::session::Session};
 
-/// The slot for the handle to a session's actor, shared by the callers that wait for the actor to start.
-pub(super) type Slot = Arc<OnceCell<Handle>>;
+/// The place of the handle to a session's actor, shared by the callers that wait for the actor to start.
+type Place = Arc<OnceCell<Handle>>;
+
+/// A caller's share of the place of a session's actor.
+///
+/// Invariant: a place in which an actor may yet start is in the table, otherwise another caller would start a second
+/// actor. So a failed start does not remove the place. The last share removes it if it is empty.
+pub(super) struct Slot {
+    table: ActorTable,
+    id: SessionId,
+    /// `None` while it is dropped.
+    place: Option<Place>,
+}
+
+impl Slot {
+    /// Returns the handle, after `start` has started the actor if necessary. One caller starts it at a time.
+    pub async fn get_or_start<E, F>(&self, start: impl FnOnce() -> F) -> Result<Handle, E>
+    where
+        F: Future<Output = Result<Handle, E>>,
+    {
+        match &self.place {
+            Some(place) => place.get_or_try_init(start).await.cloned(),
+            None => start().await,
+        }
+    }
+
+    /// Removes the place from the table, because the actor in it has ended.
+    pub fn forget(self) {
+        let mut places = self.table.lock();
+        if let (Some(present), Some(own)) = (places.get(&self.id), &self.place)
+            && Arc::ptr_eq(present, own)
+        {
+            places.remove(&self.id);
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut places = self.table.lock();
+        self.place = None;
+        let is_unused = |place: &Place| Arc::strong_count(place) == 1 && !place.initialized();
+        if places.get(&self.id).is_some_and(is_unused) {
+            places.remove(&self.id);
+        }
+    }
+}
 
 /// The actors by session. Cheap to clone; all clones share the same table.
 #[derive(Clone, Default)]
 pub(super) struct ActorTable {
     // Held for look-ups only, never across an await.
-    slots: Arc<Mutex<HashMap<SessionId, Slot>>>,
+    places: Arc<Mutex<HashMap<SessionId, Place>>>,
 }
 
 impl ActorTable {
@@ -33,74 +78,72 @@ impl ActorTable {
 
     /// Returns the present states of all sessions in memory.
     pub fn states(&self) -> Vec<Arc<Session>> {
-        let slots = self.lock();
-        let handles = slots.values().filter_map(|slot| slot.get());
+        let places = self.lock();
+        let handles = places.values().filter_map(|place| place.get());
         handles.map(Handle::state).collect()
     }
 
     /// Returns the present state of a session in memory, without keeping it there.
     pub fn peek(&self, id: SessionId) -> Option<Arc<Session>> {
-        let slots = self.lock();
-        let handle = slots.get(&id)?.get()?;
-        (!handle.has_ended()).then(|| handle.state())
+        let places = self.lock();
+        let handle = places.get(&id)?.get()?;
+        (!handle.has_ended() && !handle.is_leaving()).then(|| handle.state())
     }
 
-    /// Returns a session's slot. Creates it if necessary.
+    /// Returns a share of a session's place, which is created if necessary.
     pub fn slot(&self, id: SessionId) -> Slot {
-        Arc::clone(self.lock().entry(id).or_default())
-    }
-
-    /// Removes a slot, unless another one replaced it.
-    pub fn forget(&self, id: SessionId, slot: &Slot) {
-        let mut slots = self.lock();
-        if slots.get(&id).is_some_and(|present| Arc::ptr_eq(present, slot)) {
-            slots.remove(&id);
+        let place = Arc::clone(self.lock().entry(id).or_default());
+        Slot {
+            table: self.clone(),
+            id,
+            place: Some(place),
         }
     }
 
-    /// Removes an actor's slot if `is_idle` and there are no other handles, existing or in the making. The check and the
+    /// Removes an actor's place if `is_idle` and there are no other handles, existing or in the making. The check and the
     /// removal happen under one lock, so no caller can look the session up in between.
     pub fn release(&self, handle: &mut Handle, is_idle: impl FnOnce() -> bool) -> bool {
-        let mut slots = self.lock();
-        if !is_slot_of(slots.get(&handle.id()), handle) {
+        let mut places = self.lock();
+        if !is_place_of(places.get(&handle.id()), handle) {
             return handle.is_alone() && is_idle();
         }
-        let Some(slot) = slots.remove(&handle.id()) else {
+        let Some(place) = places.remove(&handle.id()) else {
             return false;
         };
-        match Arc::try_unwrap(slot) {
-            // A caller is about to take the handle from the slot.
-            Err(slot) => {
-                slots.insert(handle.id(), slot);
+        match Arc::try_unwrap(place) {
+            // A caller is about to take the handle from the place.
+            Err(place) => {
+                places.insert(handle.id(), place);
                 false
             }
-            Ok(slot) => {
-                drop(slot);
+            Ok(place) => {
+                drop(place);
                 let is_free = handle.is_alone() && is_idle();
                 if !is_free {
-                    slots.insert(handle.id(), Arc::new(OnceCell::new_with(Some(handle.clone()))));
+                    places.insert(handle.id(), Arc::new(OnceCell::new_with(Some(handle.clone()))));
                 }
                 is_free
             }
         }
     }
 
-    /// Removes an actor's slot even if there are other handles.
+    /// Removes an actor's place even if there are other handles.
     pub fn remove(&self, handle: &Handle) {
-        let mut slots = self.lock();
-        if is_slot_of(slots.get(&handle.id()), handle) {
-            slots.remove(&handle.id());
+        let mut places = self.lock();
+        if is_place_of(places.get(&handle.id()), handle) {
+            places.remove(&handle.id());
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Slot>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Place>> {
         // Each change to the map is a single call, so the map stays consistent after a panic.
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns whether this is the slot of that handle's actor.
-fn is_slot_of(slot: Option<&Slot>, handle: &Handle) -> bool {
-    slot.and_then(|slot| slot.get())
+/// Returns whether this is the place of that handle's actor.
+fn is_place_of(place: Option<&Place>, handle: &Handle) -> bool {
+    place
+        .and_then(|place| place.get())
         .is_some_and(|present| present.is_same(handle))
 }

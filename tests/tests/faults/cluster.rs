@@ -32,9 +32,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::{
-    cluster_faults::given,
-};
+use crate::cluster_faults::given;
 
 /// Where the log is.
 enum Log {
