@@ -20,12 +20,13 @@ mod ids;
 mod json;
 mod limits;
 mod parts;
-pub mod pb;
 pub mod program;
 mod push;
 mod render;
 mod serve;
 mod upstream;
+
+pub use a2a_proto as pb;
 
 pub use self::{
     config::{Config, ConfigError},

@@ -95,8 +95,9 @@ fn no_crate_points_back() {
                 "troupe-proto",
             ],
         ),
-        ("runner", &["svc-kit", "tool-policy", "troupe-client", "troupe-proto"]),
-        ("a2a-svc", &["svc-kit", "troupe-client", "troupe-proto"]),
+        ("a2a-proto", &[]),
+        ("runner", &["a2a-proto", "svc-kit", "tool-policy", "troupe-client", "troupe-proto"]),
+        ("a2a-svc", &["a2a-proto", "svc-kit", "troupe-client", "troupe-proto"]),
         (
             "cli",
             &[
@@ -137,6 +138,7 @@ fn no_crate_points_back() {
         "supervisor-core",
         "supervisor-log",
         "supervisor-svc",
+        "a2a-proto",
         "troupe-runner",
         "a2a-svc",
         "troupe-cli",
