@@ -267,6 +267,8 @@ pub(crate) enum AgentEvent {
     Output(String),
     /// The message is complete. The next output belongs to another message.
     MessageEnd,
+    /// A file that the program sent with its result.
+    File(ProducedFile),
     /// A piece of a summary of the model's reasoning.
     Reasoning(String),
     /// A call of a tool has begun. Ignored if the program asked for permission before.
@@ -327,6 +329,7 @@ impl AgentEvent {
             Self::Output(text) => !text.is_empty(),
             Self::ToolUsed(_)
             | Self::Reasoning(_)
+            | Self::File(_)
             | Self::ToolStarted(_)
             | Self::ToolEnded { .. }
             | Self::Plan(_)
@@ -343,6 +346,14 @@ impl AgentEvent {
             | Self::Exited(_) => false,
         }
     }
+}
+
+/// A file of a result. It becomes an artifact of the turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProducedFile {
+    pub(crate) name: String,
+    pub(crate) media_type: String,
+    pub(crate) data: Vec<u8>,
 }
 
 /// A call that a program executes without asking.

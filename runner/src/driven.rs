@@ -54,7 +54,7 @@ pub(crate) enum Order {
 /// A driver's end of the channels.
 pub(crate) struct DriverChannels {
     pub(crate) orders: mpsc::Receiver<Order>,
-    events: mpsc::Sender<AgentEvent>,
+    pub(crate) events: mpsc::Sender<AgentEvent>,
 }
 
 impl DriverChannels {

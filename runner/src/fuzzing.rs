@@ -222,6 +222,7 @@ async fn listen(speaker: Speaker, orders: mpsc::Sender<Order>, mut events: mpsc:
             | AgentEvent::Spent { .. }
             | AgentEvent::Output(_)
             | AgentEvent::MessageEnd
+            | AgentEvent::File(_)
             | AgentEvent::Reasoning(_)
             | AgentEvent::ToolStarted(_)
             | AgentEvent::ToolEnded { .. }
@@ -264,6 +265,7 @@ fn check(speaker: Speaker, event: &AgentEvent) {
         AgentEvent::ToolEnded { text, size, .. } => assert!(text.len() <= *size && text.len() <= LONGEST_LINE),
         AgentEvent::Output(_)
         | AgentEvent::MessageEnd
+        | AgentEvent::File(_)
         | AgentEvent::Reasoning(_)
         | AgentEvent::ToolStarted(_)
         | AgentEvent::PolicyGap(_)

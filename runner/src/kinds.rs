@@ -6,6 +6,7 @@ use tracing::warn;
 use troupe_proto::{common::v1::ResolvedSpawn, supervisor::v1::RunnerKind};
 
 use crate::{
+    a2a::A2aKind,
     acp::AcpKind,
     agent::{AgentKind, StartFailure},
     claude::ClaudeKind,
@@ -39,6 +40,7 @@ impl Kinds {
                 ProgramKind::Codex(program) => Arc::new(CodexKind::new(program.clone(), config.hook.clone())),
                 ProgramKind::Claude(program) => Arc::new(ClaudeKind::new(program.clone())),
                 ProgramKind::Acp(program) => Arc::new(AcpKind::new(program.clone(), config.hook.first().cloned())),
+                ProgramKind::A2a(program) => Arc::new(A2aKind::new(program.clone())),
             }
         };
         let programs = config.programs.clone();
@@ -54,6 +56,7 @@ impl Kinds {
         let is_confined = |program: &Program| match &program.kind {
             ProgramKind::Process(program) => program.confine,
             ProgramKind::Claude(_) | ProgramKind::Codex(_) | ProgramKind::Acp(_) => true,
+            ProgramKind::A2a(_) => false,
         };
         if !has_secrets && !self.programs.all().iter().any(is_confined) {
             return;

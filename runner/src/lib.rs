@@ -6,7 +6,7 @@
 //! runner -> link (the stream) -> runner_state (threads, pending messages) -> thread (one task each) -> agent (one per kind)
 //!                                  |-> outbox (reports until they are durable)     |               |-> process
 //!                                  |-> questions (until they are decided)          |               '-> codex, claude,
-//!                                  acp
+//!                                  |                                               |                   acp, a2a
 //!                                  '-> kinds (program selection)                   '-> tools, workspace
 //! ```
 //!
@@ -14,6 +14,7 @@
 //! disconnected, and the runner sends their reports after it has attached again.
 #![forbid(unsafe_code)]
 
+mod a2a;
 mod acp;
 mod agent;
 mod backoff;
@@ -35,6 +36,7 @@ mod git;
 mod group;
 mod home;
 pub mod hook;
+mod http_client;
 mod input;
 mod kinds;
 mod link;
@@ -71,12 +73,18 @@ pub use config::{Ended, RunnerConfig, Timing};
 pub use confinement_table::confinement_table;
 pub use error::RunnerError;
 pub use programs::{
-    AcpProgram, AgentProgram, Enforcement, ModelChoice, ProcessProgram, Profile, Program, ProgramKind, Programs,
-    ProgramsError,
+    A2aBinding, A2aProgram, AcpProgram, AgentProgram, Enforcement, ModelChoice, ProcessProgram, Profile, Program,
+    ProgramKind, Programs, ProgramsError,
 };
-pub use provider_access::limits;
+use svc_kit::limits::Limit;
 use tokio_util::sync::CancellationToken;
 pub use worktree::WorktreeCleanup;
+
+/// Returns the limits of runners.
+#[must_use]
+pub fn limits() -> Vec<Limit> {
+    [provider_access::limits(), a2a::limits()].concat()
+}
 
 /// Attaches to the supervisor and executes threads until `shutdown` is cancelled. It then drains: it takes no more threads,
 /// lets running turns finish, interrupts the rest (see [`Timing::drain_limit`]), stops every program and returns. If the

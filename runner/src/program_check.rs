@@ -133,6 +133,8 @@ pub enum SandboxReport {
     Own,
     /// Nothing: the program is not to be confined.
     Nothing,
+    /// None: it runs on another machine.
+    Remote,
     /// Nothing, although it is to be confined: bubblewrap does not work here.
     Unavailable,
 }
@@ -145,6 +147,7 @@ impl SandboxReport {
             Self::Bubblewrap => "bubblewrap",
             Self::Own => "its own",
             Self::Nothing => "none",
+            Self::Remote => "another machine",
             Self::Unavailable => "unavailable",
         }
     }
@@ -190,6 +193,7 @@ pub fn name(program: &Program) -> String {
             let file = process.command.file_name().unwrap_or(process.command.as_os_str());
             file.to_string_lossy().into_owned()
         }
+        ProgramKind::A2a(remote) => format!("a2a {}", remote.url),
     }
 }
 
@@ -263,7 +267,7 @@ fn agent_of(program: &Program) -> Option<&AgentProgram> {
     match &program.kind {
         ProgramKind::Codex(agent) | ProgramKind::Claude(agent) => Some(agent),
         ProgramKind::Acp(acp) => Some(&acp.program),
-        ProgramKind::Process(_) => None,
+        ProgramKind::Process(_) | ProgramKind::A2a(_) => None,
     }
 }
 
@@ -273,6 +277,7 @@ fn path_of(program: &Program) -> Result<Option<PathBuf>, MissingProgram> {
     let (command, environment) = match &program.kind {
         ProgramKind::Codex(agent) | ProgramKind::Claude(agent) => (&agent.command, &agent.environment),
         ProgramKind::Acp(acp) => (&acp.program.command, &acp.program.environment),
+        ProgramKind::A2a(_) => return Ok(None),
         ProgramKind::Process(ProcessProgram {
             command, environment, ..
         }) => (command, environment),
@@ -298,6 +303,7 @@ async fn sandbox_of(program: &Program, warnings: &mut Vec<Warning>) -> SandboxRe
     match &program.kind {
         ProgramKind::Codex(_) => return SandboxReport::Own,
         ProgramKind::Process(process) if !process.confine => return SandboxReport::Nothing,
+        ProgramKind::A2a(_) => return SandboxReport::Remote,
         ProgramKind::Process(_) | ProgramKind::Claude(_) | ProgramKind::Acp(_) => {}
     }
     if confinement::is_possible().await {

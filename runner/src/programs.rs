@@ -7,8 +7,11 @@ use std::{
 };
 
 use globset::{Glob, GlobMatcher};
+use http::Uri;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use svc_kit::shown_token::ShownToken;
+use troupe_client::{host::is_this_machine, tls::ClientFiles};
 
 /// The placeholder for a program's own default model.
 const DEFAULT_MODEL: &str = "default";
@@ -194,6 +197,42 @@ pub enum ProgramKind {
     Claude(AgentProgram),
     /// A program that speaks the Agent Client Protocol.
     Acp(AcpProgram),
+    /// A remote agent that speaks the Agent2Agent protocol.
+    A2a(A2aProgram),
+}
+
+/// A remote agent that speaks the Agent2Agent protocol.
+#[derive(Clone, Debug)]
+pub struct A2aProgram {
+    /// The URL below which its card is.
+    pub url: Uri,
+    /// How it is called. `None`: the first of JSON-RPC and HTTP+JSON that its card offers.
+    pub binding: Option<A2aBinding>,
+    /// The token of each request.
+    pub token: Option<ShownToken>,
+    /// The authorities of its certificate, instead of the public ones.
+    pub authorities: Option<PathBuf>,
+}
+
+/// A binding of the Agent2Agent protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum A2aBinding {
+    /// JSON-RPC 2.0.
+    #[serde(rename = "JSONRPC")]
+    JsonRpc,
+    /// JSON over HTTP.
+    #[serde(rename = "HTTP+JSON")]
+    HttpJson,
+}
+
+impl A2aBinding {
+    /// Returns its name in agent cards.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::JsonRpc => "JSONRPC",
+            Self::HttpJson => "HTTP+JSON",
+        }
+    }
 }
 
 /// Parts of the names of variables that contain credentials.
@@ -206,6 +245,10 @@ impl ProgramKind {
             Self::Process(program) => (&program.inherit, &program.environment),
             Self::Codex(program) | Self::Claude(program) => (&program.inherit, &program.environment),
             Self::Acp(program) => (&program.program.inherit, &program.program.environment),
+            Self::A2a(program) => {
+                let token = program.token.as_ref().map(|token| token.present().expose().to_owned());
+                return token.into_iter().collect();
+            }
         };
         let inherited = inherit
             .iter()
@@ -314,6 +357,14 @@ pub enum ProgramsError {
         path: String,
         /// The path.
         hidden: String,
+    },
+    /// A program of kind `a2a` cannot be used.
+    #[error("{path}: a program of kind a2a: {problem}")]
+    A2a {
+        /// The file.
+        path: String,
+        /// The key and its problem.
+        problem: String,
     },
     /// A program of kind `acp` has no profile.
     #[error("{path}: a program of kind acp needs a profile: opencode or gemini")]
@@ -548,6 +599,7 @@ enum Kind {
     Codex,
     Claude,
     Acp,
+    A2a,
 }
 
 #[derive(Debug, Deserialize)]
@@ -575,6 +627,10 @@ struct Entry {
     holds_read_only: bool,
     #[serde(default)]
     confine: bool,
+    url: Option<String>,
+    binding: Option<A2aBinding>,
+    token_file: Option<PathBuf>,
+    ca: Option<PathBuf>,
 }
 
 impl Entry {
@@ -635,6 +691,13 @@ impl Entry {
                     program: agent(convention.program, self),
                 })
             }
+            Kind::A2a => {
+                let problem = |problem| ProgramsError::A2a {
+                    path: path.to_owned(),
+                    problem,
+                };
+                ProgramKind::A2a(self.into_remote(Path::new(path).parent()).map_err(problem)?)
+            }
             Kind::Process => ProgramKind::Process(ProcessProgram {
                 command: self
                     .command
@@ -648,6 +711,45 @@ impl Entry {
                     ..Enforcement::default()
                 },
             }),
+        })
+    }
+}
+
+impl Entry {
+    /// Returns the remote agent. Its files are relative to the directory.
+    fn into_remote(self, directory: Option<&Path>) -> Result<A2aProgram, String> {
+        let text = self
+            .url
+            .ok_or("it needs a url, such as https://agents.example.com/a2a/NAME")?;
+        let url: Uri = text
+            .parse()
+            .map_err(|error| format!("url: \"{text}\" is not a URL: {error}"))?;
+        let host = url.host().unwrap_or_default();
+        let is_https = url.scheme_str() == Some("https");
+        let is_usable = (is_https || url.scheme_str() == Some("http")) && !host.is_empty();
+        if !is_usable || url.query().is_some() || url.authority().is_some_and(|at| at.as_str().contains('@')) {
+            return Err(format!(
+                "url: \"{text}\" must begin with https:// or http://, without a user and a query"
+            ));
+        }
+        if self.token_file.is_some() && !is_https && !is_this_machine(host) {
+            return Err(format!(
+                "token_file: the token would be sent to \"{text}\" unencrypted; use https"
+            ));
+        }
+        let resolved = |file: PathBuf| directory.unwrap_or(Path::new("")).join(file);
+        let authorities = self.ca.map(resolved);
+        let files = ClientFiles {
+            authorities: authorities.clone(),
+            identity: None,
+        };
+        files.client_config().map_err(|error| format!("ca: {error}"))?;
+        let token = self.token_file.map(|file| ShownToken::load(resolved(file)));
+        Ok(A2aProgram {
+            url,
+            binding: self.binding,
+            token: token.transpose().map_err(|error| format!("token_file: {error}"))?,
+            authorities,
         })
     }
 }
@@ -709,6 +811,7 @@ programs:
                 ProgramKind::Claude(program) | ProgramKind::Codex(program) => program.inherit.clone(),
                 ProgramKind::Process(program) => program.inherit.clone(),
                 ProgramKind::Acp(program) => program.program.inherit.clone(),
+                ProgramKind::A2a(_) => Vec::new(),
             })
             .collect();
         assert_eq!(inherited[0], ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"]);
@@ -784,6 +887,22 @@ programs:
     }
 
     #[test]
+    fn remote_agent_has_its_files_next_to_the_list() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runner.yaml");
+        fs::write(directory.path().join("token"), "remote-token-of-test").unwrap();
+        let entry = "{kind: a2a, url: 'https://a:1/b', binding: HTTP+JSON, token_file: token}";
+        fs::write(&path, format!("programs: [{entry}]")).unwrap();
+        let programs = Programs::read(&path).unwrap();
+        let [Program { kind, .. }] = programs.all() else {
+            panic!()
+        };
+        assert_eq!(kind.secrets(), ["remote-token-of-test"]);
+        assert!(matches!(kind, ProgramKind::A2a(remote) if remote.binding == Some(A2aBinding::HttpJson)));
+        assert!(!format!("{kind:?}").contains("remote-token"), "{kind:?}");
+    }
+
+    #[test]
     fn unusable_setting_is_named_in_error() {
         for (text, words) in [
             ("programs: []", "lists no programs"),
@@ -795,6 +914,25 @@ programs:
             ("programs: [{kind: cursor}]", "unknown variant `cursor`"),
             ("programs: [{kind: codex, models: ['[']}]", "models: "),
             ("{programs: [{kind: codex}], hidden: [.ssh]}", "\".ssh\" is relative"),
+            ("programs: [{kind: a2a}]", "it needs a url"),
+            ("programs: [{kind: a2a, url: 'ftp://a/'}]", "must begin with https://"),
+            ("programs: [{kind: a2a, url: 'https://u:p@a/'}]", "without a user"),
+            (
+                "programs: [{kind: a2a, url: 'https://a/', binding: GRPC}]",
+                "unknown variant `GRPC`",
+            ),
+            (
+                "programs: [{kind: a2a, url: 'http://a/', token_file: t}]",
+                "unencrypted; use https",
+            ),
+            (
+                "programs: [{kind: a2a, url: 'https://a/', token_file: /no/such}]",
+                "token_file: cannot read /no/such",
+            ),
+            (
+                "programs: [{kind: a2a, url: 'https://a/', ca: /no/such}]",
+                "ca: cannot read /no/such",
+            ),
             ("programs: {", "runner.yaml: "),
         ] {
             let error = Programs::parse(text, "runner.yaml").unwrap_err().to_string();

@@ -7,7 +7,7 @@ use troupe_proto::{
 };
 
 /// The introduction of an assignment that the agent already remembers.
-const REPEATED: &str = "You were interrupted while you worked on this, and have been started again. You were told what \
+pub(crate) const REPEATED: &str = "You were interrupted while you worked on this, and have been started again. You were told what \
                         follows before; look at what is done already, and go on from there instead of doing it again.";
 
 /// A turn in the form that the program receives.

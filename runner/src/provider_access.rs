@@ -17,6 +17,7 @@ use tokio::{sync::watch, time::Instant};
 use crate::{
     agent::{AgentEvent, Secret},
     env::Environment,
+    http_client,
     programs::AgentProgram,
     provider_proxy::{self, ProviderProxy, Traffic, Upstream},
     redact,
@@ -81,7 +82,7 @@ pub fn limits() -> Vec<Limit> {
         Limit::time(
             AREA,
             "a connection to a provider, with TLS",
-            provider_proxy::CONNECT_TIMEOUT,
+            http_client::CONNECT_TIMEOUT,
         ),
     ]
 }

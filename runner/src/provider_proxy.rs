@@ -16,27 +16,23 @@ use http::{
     },
 };
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
-use hyper::{body::Incoming, client, server, service::service_fn};
+use hyper::{body::Incoming, server, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::{Semaphore, watch},
     task::JoinSet,
-    time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
-use troupe_client::tls::{ClientFiles, http_connection};
+use troupe_client::tls::ClientFiles;
 use uuid::Uuid;
 
-use crate::agent::Secret;
+use crate::{agent::Secret, http_client};
 
 /// How many connections the proxy serves at once; further ones wait in the kernel's backlog.
 pub(crate) const MAX_CONNECTIONS: usize = 64;
 /// How long a program may take to send the headers of a request.
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection to the provider may take, including TLS.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Headers that belong to one connection and are not forwarded.
@@ -268,44 +264,9 @@ impl Forwarder {
     }
 
     async fn exchange(&self, request: Request<Incoming>) -> Result<Response<Incoming>, String> {
-        let base = &self.upstream.base;
-        let host = base.host().unwrap_or_default().trim_matches(['[', ']']);
-        let port = base.port_u16();
-        let connecting = async {
-            if base.scheme_str() == Some("https") {
-                let stream = http_connection(&ClientFiles::default(), host, port).await?;
-                return Ok::<_, io::Error>(Connection::Tls(stream));
-            }
-            let stream = TcpStream::connect((host, port.unwrap_or(80))).await?;
-            stream.set_nodelay(true)?;
-            Ok(Connection::Plain(stream))
-        };
-        let connection = timeout(CONNECT_TIMEOUT, connecting)
-            .await
-            .map_err(|_| format!("no connection within {CONNECT_TIMEOUT:?}"))?
-            .map_err(|error| error.to_string())?;
-        match connection {
-            Connection::Plain(stream) => send(stream, request).await,
-            Connection::Tls(stream) => send(stream, request).await,
-        }
+        let exchanged = http_client::exchange(&self.upstream.base, &ClientFiles::default(), request).await;
+        exchanged.map_err(|error| error.to_string())
     }
-}
-
-enum Connection<T> {
-    Plain(TcpStream),
-    Tls(T),
-}
-
-async fn send<S>(stream: S, request: Request<Incoming>) -> Result<Response<Incoming>, String>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| error.to_string())?;
-    // It ends with the response's body, or when the response is no longer wanted.
-    tokio::spawn(connection);
-    sender.send_request(request).await.map_err(|error| error.to_string())
 }
 
 /// Replaces the placeholder in every header that has it. False: none has.
@@ -351,7 +312,10 @@ fn refusal(status: StatusCode, text: &str) -> Response<Body> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpStream,
+    };
 
     use super::*;
 

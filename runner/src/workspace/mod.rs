@@ -61,6 +61,16 @@ impl Workspace {
         }
     }
 
+    /// Returns the content of a file in the workspace, at most 1 MiB.
+    pub(crate) async fn content(&self, path: String) -> Result<Vec<u8>, ToolFailure> {
+        let root = self.root.clone();
+        blocking(move || {
+            let place = Place::find(&root, &path, FinalLink::Followed)?;
+            files::bytes(&place).map_err(|error| failure(&path, &error))
+        })
+        .await
+    }
+
     /// Returns the targets of these paths. A program reports the paths that it was given, and a link may lead out of
     /// the workspace, or from a writable path to a protected one.
     pub(crate) async fn followed(self: &Arc<Self>, paths: Vec<String>) -> Vec<String> {

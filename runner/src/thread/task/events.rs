@@ -7,7 +7,7 @@ use troupe_proto::supervisor::v1::{
     ContextLostReport, PolicyGapReport, Telemetry, TranscriptKind, runner_report::Kind,
 };
 
-use super::ThreadTask;
+use super::{ThreadTask, turns::report_artifact};
 use crate::{
     agent::{AgentEvent, TurnEnding},
     thread::ThreadEvent,
@@ -42,6 +42,11 @@ impl ThreadTask {
                 self.meter.output(&text);
             }
             AgentEvent::MessageEnd => self.transcript.close(),
+            AgentEvent::File(file) => {
+                if let Some(turn) = &self.turn {
+                    report_artifact(&self.reporter, turn.number, "file", file).await;
+                }
+            }
             AgentEvent::Reasoning(text) => self.transcript.piece(TranscriptKind::Reasoning, &text),
             AgentEvent::ToolStarted(started) => self.started(&started),
             AgentEvent::ToolEnded { id, failed, text, size } => self.record_result(&id, failed, &text, size),

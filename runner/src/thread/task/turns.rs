@@ -15,7 +15,7 @@ use troupe_proto::supervisor::v1::{
 
 use super::{EndReason, Escalation, EscalationStep, RunningTurn, ThreadTask, TurnSpan, Unstarted, memory};
 use crate::{
-    agent::{InputError, InterruptMethod, TurnEnding},
+    agent::{InputError, InterruptMethod, ProducedFile, TurnEnding},
     input,
     prompt::PreparedTurn,
     text::{clean, cut},
@@ -255,7 +255,12 @@ impl ThreadTask {
         let mut diff_sha256 = String::new();
         if !diff.is_empty() {
             diff_sha256 = lower::encode_string(&Sha256::digest(&diff));
-            report_diff(&self.reporter, turn.number, &diff).await;
+            let file = ProducedFile {
+                name: format!("turn-{}.diff", turn.number),
+                media_type: "text/x-diff".to_owned(),
+                data: diff.clone().into_bytes(),
+            };
+            report_artifact(&self.reporter, turn.number, "diff", file).await;
         }
         let kind = match outcome {
             TurnOutcome::Completed => TranscriptKind::Message,
@@ -324,16 +329,16 @@ impl ThreadTask {
     }
 }
 
-/// Reports the changes of a turn as its artifact.
-async fn report_diff(reporter: &ThreadReporter, turn: u32, diff: &str) {
-    let pieces = diff.as_bytes().chunks(ARTIFACT_PIECE_BYTES);
+/// Reports an artifact of a turn.
+pub(super) async fn report_artifact(reporter: &ThreadReporter, turn: u32, kind: &str, file: ProducedFile) {
+    let pieces = file.data.chunks(ARTIFACT_PIECE_BYTES);
     let last = pieces.len().saturating_sub(1);
     for (number, data) in pieces.enumerate() {
         let report = ArtifactReport {
             turn,
-            name: format!("turn-{turn}.diff"),
-            kind: "diff".to_owned(),
-            media_type: "text/x-diff".to_owned(),
+            name: file.name.clone(),
+            kind: kind.to_owned(),
+            media_type: file.media_type.clone(),
             data: data.to_vec().into(),
             append: number > 0,
             more: number < last,

@@ -253,7 +253,7 @@ class RunnerKind(_message.Message):
     ENFORCES_READ_ONLY_FIELD_NUMBER: _builtins.int
     ENFORCES_WORKSPACE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """codex, claude, acp or process; a client that executes threads itself names its own. At most 128 bytes, on one line."""
+    """codex, claude, acp, process or a2a; a client that executes threads itself names its own. At most 128 bytes, on one line."""
     enforces_tools: _builtins.bool
     """Whether the runner can hide tools from the agent or deny them at call time."""
     enforces_read_only: _builtins.bool

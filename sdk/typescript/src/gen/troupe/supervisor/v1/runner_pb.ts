@@ -234,7 +234,7 @@ export const AttachResponseSchema: GenMessage<AttachResponse> = /*@__PURE__*/
  */
 export type RunnerKind = Message<"troupe.supervisor.v1.RunnerKind"> & {
   /**
-   * codex, claude, acp or process; a client that executes threads itself names its own. At most 128 bytes, on one line.
+   * codex, claude, acp, process or a2a; a client that executes threads itself names its own. At most 128 bytes, on one line.
    *
    * @generated from field: string kind = 1;
    */

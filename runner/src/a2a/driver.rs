@@ -1,0 +1,652 @@
+//! The driver of one thread: sends a turn as a message, and follows its task until it ends or asks.
+//!
+//! The ids of the context and the task are stored before their output is reported. The next attempt therefore continues a
+//! task that a crash of the runner left, and the next turn continues the context.
+
+use std::{
+    path::{Path, PathBuf},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use a2a_proto::{
+    Message, Part, Role, SendMessageConfiguration, SendMessageRequest, TaskState, part::Content,
+    stream_response::Payload,
+};
+use base16ct::lower;
+use prost::Message as _;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, json};
+use sha2::{Digest as _, Sha256};
+use svc_kit::private_file;
+use tokio::{
+    sync::mpsc,
+    task::spawn_blocking,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+use troupe_proto::{
+    common::v1::{BlockKind, PromptBlock},
+    supervisor::v1::{Input, InputItem, input_item::Item},
+};
+
+use super::{
+    client::{Client, Events, Fault, Interface, Operation, Reply, redacted},
+    task::RemoteTask,
+};
+use crate::{
+    agent::{AgentEvent, TurnEnding},
+    backoff::Backoff,
+    driven::{DriverChannels, Order},
+    input,
+    programs::A2aBinding,
+    prompt::{PreparedTurn, REPEATED, assignment},
+    redact,
+    tool_line::ToolCall,
+    workspace::Workspace,
+};
+
+/// How long a new task is tried while the agent takes none.
+pub(crate) const REACH_WITHIN: Duration = Duration::from_secs(60);
+/// How long a task is followed while the agent is not reachable.
+pub(crate) const LOST_AFTER: Duration = Duration::from_secs(10 * 60);
+/// How long a thread that ends waits for the cancellation of its task.
+const CANCEL_WITHIN: Duration = Duration::from_secs(5);
+/// How long a task may still show the question that was answered.
+const QUESTION_WITHIN: Duration = Duration::from_secs(30);
+/// The id of the call by which a thread asks its parent.
+const QUESTION: &str = "question";
+
+/// What a later turn or a later attempt needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// The URL of the agent that has the context.
+    url: String,
+    context: String,
+    /// The last task. Empty: the agent has not named it.
+    task: String,
+    /// Whether the task waits for a message.
+    asks: bool,
+    /// The turn that was sent last, and the digest of its inputs. An attempt that repeats the turn has another number for
+    /// it.
+    turn: u32,
+    inputs: String,
+    /// Whether the turn has ended.
+    ended: bool,
+}
+
+impl Record {
+    /// Reads the record of a thread. An unreadable one, or one of another agent, is empty.
+    pub(super) async fn read(path: &Path, url: &str) -> Self {
+        let text = tokio::fs::read(path).await.unwrap_or_default();
+        let record: Self = serde_json::from_slice(&text).unwrap_or_default();
+        if record.url == url {
+            return record;
+        }
+        Self {
+            url: url.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) const fn has_context(&self) -> bool {
+        !self.context.is_empty()
+    }
+}
+
+/// The driver of a thread.
+pub(super) struct Driver {
+    pub(super) client: Client,
+    pub(super) binding: Option<A2aBinding>,
+    pub(super) record: Record,
+    pub(super) path: PathBuf,
+    pub(super) workspace: Arc<Workspace>,
+    /// The start of the ids of messages, and that of the attempt.
+    pub(super) thread_id: String,
+    pub(super) generation: u32,
+    pub(super) gaps: Vec<String>,
+    /// The blocks of the role, for turns that do not have them.
+    pub(super) blocks: Vec<PromptBlock>,
+    /// Whether earlier turns have no context.
+    pub(super) has_lost_context: bool,
+    pub(super) interface: Option<Interface>,
+    pub(super) task: RemoteTask,
+}
+
+/// How a turn ended.
+enum Outcome {
+    Ended(TurnEnding, String),
+    /// The agent asks its client.
+    Asks(String),
+}
+
+impl Driver {
+    pub(super) async fn drive(mut self, channels: DriverChannels) {
+        channels.report_gaps(&self.gaps).await;
+        if self.has_lost_context {
+            channels.report_context_lost("the runner has no context of it").await;
+        }
+        let DriverChannels { mut orders, events } = channels;
+        while let Some(order) = orders.recv().await {
+            let Order::Turn(turn) = order else { continue };
+            let outcome = self.turn(&turn, &mut orders, &events).await;
+            let ended = |ending, message| AgentEvent::TurnEnded { ending, message };
+            let event = match outcome {
+                Outcome::Ended(ending, message) => ended(ending, message),
+                Outcome::Asks(question) => match ask(&question, &mut orders, &events).await {
+                    Ok(()) => ended(TurnEnding::Completed, question),
+                    Err(()) => ended(TurnEnding::Interrupted, question),
+                },
+            };
+            emit(&events, event).await;
+        }
+    }
+
+    /// Works on a turn. The first interruption cancels the task, the second one does not wait for the agent.
+    async fn turn(
+        &mut self,
+        turn: &PreparedTurn,
+        orders: &mut mpsc::Receiver<Order>,
+        events: &mpsc::Sender<AgentEvent>,
+    ) -> Outcome {
+        let interrupted = |why: &str| Outcome::Ended(TurnEnding::Interrupted, why.to_owned());
+        let cancel = CancellationToken::new();
+        let mut work = pin!(self.work(turn, &cancel, events));
+        loop {
+            tokio::select! {
+                outcome = &mut work => return outcome,
+                order = orders.recv() => match order {
+                    Some(Order::Interrupt) if cancel.is_cancelled() => {
+                        return interrupted("the remote agent did not confirm the cancellation of its task");
+                    }
+                    Some(Order::Interrupt) => cancel.cancel(),
+                    // More input becomes part of the next turn.
+                    Some(_) => {}
+                    None => {
+                        cancel.cancel();
+                        let _ = timeout(CANCEL_WITHIN, &mut work).await;
+                        return interrupted("the thread has ended");
+                    }
+                },
+            }
+        }
+    }
+
+    async fn work(
+        &mut self,
+        turn: &PreparedTurn,
+        cancel: &CancellationToken,
+        events: &mpsc::Sender<AgentEvent>,
+    ) -> Outcome {
+        let worked = Box::pin(self.try_work(turn, cancel, events)).await;
+        let is_over = worked.is_ok();
+        let secrets = self.client.secrets().await;
+        let agent = format!("the remote agent {}", self.client.authority());
+        let outcome = match worked {
+            Ok(()) => self.conclude(&agent),
+            Err(fault) => Outcome::Ended(TurnEnding::Errored, redacted(&format!("{agent}: {fault}"), &secrets)),
+        };
+        for event in self.task.settle() {
+            emit(events, event).await;
+        }
+        let waits = matches!(self.task.state(), TaskState::InputRequired | TaskState::AuthRequired);
+        self.record.asks = waits && !self.record.task.is_empty() && self.record.task == self.task.id;
+        self.record.ended |= is_over;
+        self.store().await;
+        outcome
+    }
+
+    async fn try_work(
+        &mut self,
+        turn: &PreparedTurn,
+        cancel: &CancellationToken,
+        events: &mpsc::Sender<AgentEvent>,
+    ) -> Result<(), Fault> {
+        let started = Instant::now();
+        let mut backoff = Backoff::new();
+        if self.interface.is_none() {
+            let interface = loop {
+                match self.client.interface(self.binding).await {
+                    Err(fault) if fault.may_pass() && started.elapsed() < REACH_WITHIN && !cancel.is_cancelled() => {
+                        self.wait(&fault, &mut backoff, cancel, events).await;
+                    }
+                    selected => break selected?,
+                }
+            };
+            self.interface = Some(interface);
+        }
+        let inputs = digest(&turn.inputs);
+        // The attempt before has sent the same turn.
+        let is_again = !self.record.ended && !inputs.is_empty() && self.record.inputs == inputs;
+        let is_known = !self.record.task.is_empty();
+        let is_open = !self.record.ended || (self.record.asks && self.task.id != self.record.task);
+        if is_known && is_open && self.resume(is_again, cancel, events).await? {
+            return self.follow(None, cancel, events).await;
+        }
+        let is_resent = is_again && is_known && !self.record.asks;
+        if !is_again {
+            self.record.turn = turn.number;
+        }
+        self.record.inputs = inputs;
+        self.record.ended = false;
+        if !self.record.asks {
+            self.record.task.clear();
+        }
+        self.store().await;
+        let reply = loop {
+            if cancel.is_cancelled() {
+                return Err(Fault::Refused("the turn was interrupted before it was sent".to_owned()));
+            }
+            let request = self.request(turn, is_resent).await;
+            match self.send(&request).await {
+                Err(fault @ Fault::Unsent(_)) if started.elapsed() < REACH_WITHIN => {
+                    self.wait(&fault, &mut backoff, cancel, events).await;
+                }
+                Err(Fault::Lost(why)) => {
+                    return Err(Fault::Refused(format!(
+                        "{why}; it may have received the turn and work on it"
+                    )));
+                }
+                // The question is obsolete.
+                Err(Fault::Refused(_) | Fault::NotFound(_)) if self.record.asks => self.record.asks = false,
+                Err(Fault::Refused(why) | Fault::NotFound(why)) if self.record.has_context() => {
+                    self.lose_context(&why, events).await;
+                }
+                reply => break reply?,
+            }
+        };
+        match self.record.asks {
+            true => self.task.answer(),
+            false => self.task = RemoteTask::new(self.client.secrets().await),
+        }
+        let stream = match reply {
+            Reply::Events(stream) => Some(stream),
+            Reply::Value(payload) => {
+                self.apply(*payload, events).await?;
+                None
+            }
+        };
+        self.follow(stream, cancel, events).await
+    }
+
+    /// Continues the task of a turn that is repeated. Returns false if the turn must be sent. The task of another turn that
+    /// has not ended is canceled, because a context may have only one.
+    async fn resume(
+        &mut self,
+        is_again: bool,
+        cancel: &CancellationToken,
+        events: &mpsc::Sender<AgentEvent>,
+    ) -> Result<bool, Fault> {
+        let id = self.record.task.clone();
+        let (mut backoff, started) = (Backoff::new(), Instant::now());
+        let payload = loop {
+            match self.call(Operation::Get(&id)).await {
+                Err(fault) if fault.may_pass() && started.elapsed() < LOST_AFTER && !cancel.is_cancelled() => {
+                    self.wait(&fault, &mut backoff, cancel, events).await;
+                }
+                Ok(Reply::Value(payload)) => break payload,
+                Err(Fault::NotFound(why)) => {
+                    self.lose_context(&why, events).await;
+                    return Ok(false);
+                }
+                Ok(Reply::Events(_)) => return Ok(false),
+                Err(fault) => return Err(fault),
+            }
+        };
+        let state = match &*payload {
+            Payload::Task(task) => task
+                .status
+                .as_ref()
+                .map_or(TaskState::Unspecified, |status| status.state()),
+            _ => return Ok(false),
+        };
+        let waits = matches!(state, TaskState::InputRequired | TaskState::AuthRequired);
+        // A canceled task was stopped with its attempt. A question of the turn before is still to be answered.
+        let resumes = is_again && state != TaskState::Canceled && !(waits && self.record.asks);
+        self.task = RemoteTask::new(self.client.secrets().await);
+        if resumes {
+            self.apply(*payload, events).await?;
+        } else if waits && self.record.asks {
+            // The attempt before has displayed it.
+            self.task.apply(*payload).map_err(Fault::Refused)?;
+        } else {
+            self.record.asks = false;
+            if matches!(state, TaskState::Submitted | TaskState::Working)
+                && let Err(fault) = self.call(Operation::Cancel(&id)).await
+            {
+                debug!(%fault, "an earlier remote task was not canceled");
+            }
+        }
+        Ok(resumes)
+    }
+
+    /// Leaves a context that the agent rejects. The next message begins another one.
+    async fn lose_context(&mut self, why: &str, events: &mpsc::Sender<AgentEvent>) {
+        self.record.context.clear();
+        self.record.task.clear();
+        self.record.asks = false;
+        let why = format!("the remote agent does not continue the earlier conversation: {why}");
+        emit(
+            events,
+            AgentEvent::ContextLost(redacted(&why, &self.client.secrets().await)),
+        )
+        .await;
+    }
+
+    async fn call(&self, operation: Operation<'_>) -> Result<Reply, Fault> {
+        match &self.interface {
+            Some(interface) => self.client.call(interface, operation).await,
+            None => Err(Fault::Unsent("its card was not read".to_owned())),
+        }
+    }
+
+    async fn send(&self, request: &SendMessageRequest) -> Result<Reply, Fault> {
+        match self.streams() {
+            true => self.call(Operation::Stream(request)).await,
+            false => self.call(Operation::Send(request)).await,
+        }
+    }
+
+    fn streams(&self) -> bool {
+        self.interface.as_ref().is_some_and(|interface| interface.streams)
+    }
+
+    /// Follows the task until it ends or asks. After a lost stream, the state of the task tells what was missed.
+    async fn follow(
+        &mut self,
+        mut stream: Option<Events>,
+        cancel: &CancellationToken,
+        events: &mpsc::Sender<AgentEvent>,
+    ) -> Result<(), Fault> {
+        let (mut backoff, began, mut reached) = (Backoff::new(), Instant::now(), Instant::now());
+        let mut is_canceled = false;
+        loop {
+            if self.task.is_settled(began.elapsed() > QUESTION_WITHIN) {
+                return Ok(());
+            }
+            let id = self.task.id.clone();
+            if cancel.is_cancelled() && !is_canceled && !id.is_empty() {
+                is_canceled = true;
+                match self.call(Operation::Cancel(&id)).await {
+                    Ok(Reply::Value(payload)) => self.apply(*payload, events).await?,
+                    Ok(Reply::Events(_)) => {}
+                    // It has just ended, or the agent cannot cancel.
+                    Err(fault) => debug!(%fault, "a remote task was not canceled"),
+                }
+                continue;
+            }
+            if let Some(open) = &mut stream {
+                let next = tokio::select! {
+                    next = open.next() => next,
+                    () = cancel.cancelled(), if !is_canceled && !id.is_empty() => continue,
+                };
+                match next {
+                    Ok(Some(payload)) => {
+                        reached = Instant::now();
+                        self.apply(payload, events).await?;
+                        continue;
+                    }
+                    Err(fault) if !fault.may_pass() => return Err(fault),
+                    Ok(None) | Err(_) => stream = None,
+                }
+                if reached.duration_since(began) > Backoff::steady_after() {
+                    backoff.reset();
+                }
+            }
+            if self.task.id.is_empty() {
+                let why = "the connection was lost before it named its task; it may work on the turn";
+                return Err(Fault::Refused(why.to_owned()));
+            }
+            match self.call(Operation::Get(&id)).await {
+                Ok(Reply::Value(payload)) => {
+                    reached = Instant::now();
+                    self.apply(*payload, events).await?;
+                }
+                Ok(Reply::Events(_)) => {}
+                Err(fault) if fault.may_pass() && reached.elapsed() < LOST_AFTER => {
+                    self.wait(&fault, &mut backoff, cancel, events).await;
+                    continue;
+                }
+                Err(fault) => return Err(fault),
+            }
+            if self.task.is_settled(began.elapsed() > QUESTION_WITHIN) {
+                return Ok(());
+            }
+            tokio::select! {
+                () = sleep(backoff.next_delay()) => {}
+                () = cancel.cancelled(), if !is_canceled => continue,
+            }
+            // Its first event is the task, so nothing between the two requests is missed.
+            if self.streams()
+                && let Ok(Reply::Events(open)) = self.call(Operation::Subscribe(&id)).await
+            {
+                stream = Some(open);
+            }
+        }
+    }
+
+    /// Waits before the next attempt to reach the agent.
+    async fn wait(
+        &self,
+        fault: &Fault,
+        backoff: &mut Backoff,
+        cancel: &CancellationToken,
+        events: &mpsc::Sender<AgentEvent>,
+    ) {
+        let text = format!("remote agent not reachable: {fault}");
+        let text = redacted(&text, &self.client.secrets().await);
+        emit(events, AgentEvent::Activity(redact::detail(&text))).await;
+        tokio::select! {
+            () = sleep(backoff.next_delay()) => {}
+            () = cancel.cancelled() => {}
+        }
+    }
+
+    /// Takes an update over, and stores the ids that it names.
+    async fn apply(&mut self, payload: Payload, events: &mpsc::Sender<AgentEvent>) -> Result<(), Fault> {
+        let updates = self.task.apply(payload).map_err(Fault::Refused)?;
+        let before = self.record.clone();
+        if !self.task.context.is_empty() {
+            self.record.context.clone_from(&self.task.context);
+        }
+        self.record.task.clone_from(&self.task.id);
+        self.record.asks = false;
+        if self.record != before {
+            self.store().await;
+        }
+        for update in updates {
+            emit(events, update).await;
+        }
+        Ok(())
+    }
+
+    /// Stores the record. If that fails, the next attempt begins a new context.
+    async fn store(&self) {
+        let (path, bytes) = (self.path.clone(), serde_json::to_vec(&self.record).unwrap_or_default());
+        let stored = spawn_blocking(move || private_file::replace(&path, &bytes, private_file::PRIVATE)).await;
+        if let Ok(Err(error)) = stored {
+            debug!(%error, "the context of a remote agent is not written down");
+        }
+    }
+
+    /// Returns the message of a turn. A turn whose task is not known has the same id if it is repeated, by which the agent
+    /// may recognise it. It is resent if its task was canceled.
+    async fn request(&self, turn: &PreparedTurn, is_resent: bool) -> SendMessageRequest {
+        let mut message_id = format!("{}-{}", self.thread_id, self.record.turn);
+        let mut parts = Vec::new();
+        if is_resent {
+            message_id = format!("{message_id}-{}", self.generation);
+            parts.push(text(REPEATED));
+        }
+        if !self.record.has_context() {
+            let role = turn
+                .blocks
+                .iter()
+                .chain(&self.blocks)
+                .filter(|block| block.kind() == BlockKind::Role);
+            parts.extend(
+                role.map(|block| block.text.trim())
+                    .find(|role| !role.is_empty())
+                    .map(text),
+            );
+        }
+        let mut has_input = false;
+        for given in &turn.inputs {
+            let asked = self.parts(given).await;
+            has_input |= !asked.is_empty();
+            parts.extend(asked);
+        }
+        if !has_input {
+            // The turn has only mail of other agents, which is part of its task block.
+            parts.push(text(assignment(turn)));
+        }
+        SendMessageRequest {
+            message: Some(Message {
+                message_id,
+                context_id: self.record.context.clone(),
+                task_id: match self.record.asks {
+                    true => self.record.task.clone(),
+                    false => String::new(),
+                },
+                role: Role::User.into(),
+                parts,
+                ..Message::default()
+            }),
+            configuration: Some(SendMessageConfiguration {
+                return_immediately: !self.streams(),
+                ..SendMessageConfiguration::default()
+            }),
+            ..SendMessageRequest::default()
+        }
+    }
+
+    /// Returns an input as parts: its texts, and its images as files.
+    async fn parts(&self, given: &Input) -> Vec<Part> {
+        let (mut words, mut images) = (Vec::new(), Vec::new());
+        for item in &given.items {
+            match &item.item {
+                Some(Item::LocalImage(path)) => images.push(path),
+                Some(_) => words.push(input::to_text(&Input {
+                    items: vec![InputItem {
+                        item: item.item.clone(),
+                    }],
+                    ..Input::default()
+                })),
+                None => {}
+            }
+        }
+        for (title, value) in [
+            ("Objective: ", &given.objective),
+            ("Definition of done: ", &given.definition_of_done),
+            (
+                "Answer with one JSON document that matches this JSON Schema, and nothing else: ",
+                &given.result_schema,
+            ),
+            ("", &given.r#override),
+        ] {
+            if !value.is_empty() {
+                words.push(format!("{title}{value}"));
+            }
+        }
+        let words = words.join("\n\n");
+        let mut parts: Vec<Part> = Some(words)
+            .filter(|words| !words.trim().is_empty())
+            .map(text)
+            .into_iter()
+            .collect();
+        for path in images {
+            let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
+            parts.push(match self.workspace.content(path.clone()).await {
+                Ok(data) => Part {
+                    content: Some(Content::Raw(data.into())),
+                    media_type: media_type(&name).to_owned(),
+                    filename: name.into_owned(),
+                    ..Part::default()
+                },
+                Err(failure) => text(format!("[the image {name} is not attached: {}]", failure.text())),
+            });
+        }
+        parts
+    }
+
+    /// Returns the end of the turn for the state of the task.
+    fn conclude(&self, agent: &str) -> Outcome {
+        let words = self.task.words();
+        let because = |what: &str| match words.is_empty() {
+            true => format!("{agent} {what}"),
+            false => format!("{agent} {what}: {words}"),
+        };
+        match self.task.state() {
+            TaskState::Completed => Outcome::Ended(TurnEnding::Completed, self.task.result()),
+            TaskState::Failed => Outcome::Ended(TurnEnding::Errored, because("failed")),
+            TaskState::Rejected => Outcome::Ended(TurnEnding::Errored, because("rejected the task")),
+            TaskState::Canceled => Outcome::Ended(TurnEnding::Interrupted, because("canceled the task")),
+            TaskState::AuthRequired => Outcome::Ended(
+                TurnEnding::Errored,
+                because("asks for authentication; authenticate with it, then send input"),
+            ),
+            TaskState::InputRequired if words.is_empty() => Outcome::Asks(format!("{agent} asks for input")),
+            TaskState::InputRequired => Outcome::Asks(words),
+            TaskState::Unspecified | TaskState::Submitted | TaskState::Working => {
+                Outcome::Ended(TurnEnding::Errored, because("left the task unfinished"))
+            }
+        }
+    }
+}
+
+/// Returns the digest of inputs. An empty list has an empty digest.
+fn digest(inputs: &[Input]) -> String {
+    let mut hash = Sha256::new();
+    for input in inputs {
+        hash.update(input.encode_length_delimited_to_vec());
+    }
+    match inputs.is_empty() {
+        true => String::new(),
+        false => lower::encode_string(&hash.finalize()),
+    }
+}
+
+/// Passes a question on to the thread's parent. The answer is the next input. An error means an interruption.
+async fn ask(question: &str, orders: &mut mpsc::Receiver<Order>, events: &mpsc::Sender<AgentEvent>) -> Result<(), ()> {
+    let args = Map::from_iter([("question".to_owned(), json!(question))]);
+    let call = ToolCall {
+        id: QUESTION.to_owned(),
+        name: "ask_parent".to_owned(),
+        args,
+        warning: None,
+    };
+    emit(events, AgentEvent::ToolCalled(call)).await;
+    loop {
+        match orders.recv().await {
+            // Without the tool, the message of the turn is the question.
+            Some(Order::ToolAnswered { id, .. }) if id == QUESTION => return Ok(()),
+            Some(Order::Interrupt) | None => return Err(()),
+            Some(_) => {}
+        }
+    }
+}
+
+/// Reports an event. No receiver exists while the thread ends.
+async fn emit(events: &mpsc::Sender<AgentEvent>, event: AgentEvent) {
+    let _ = events.send(event).await;
+}
+
+fn text(text: impl Into<String>) -> Part {
+    Part {
+        content: Some(Content::Text(text.into())),
+        ..Part::default()
+    }
+}
+
+fn media_type(name: &str) -> &'static str {
+    let extension = name.rsplit('.').next().unwrap_or_default();
+    match extension.to_ascii_lowercase().as_str() {
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        _ => "application/octet-stream",
+    }
+}

@@ -1,0 +1,236 @@
+//! Agents of kind `a2a`: remote agents of the Agent2Agent protocol v1.0. A thread is a context of the remote agent, and a
+//! turn is one of its tasks, or the rest of a task that asked a question.
+//!
+//! [`client`] makes requests, [`task`] folds updates, and [`driver`] connects both to a thread. Nothing of the agent runs
+//! on this machine, and it has no tools of Troupe. So it cannot touch the workspace, but its own actions are not
+//! restricted either.
+
+mod client;
+mod driver;
+mod task;
+
+use std::{sync::Arc, time::Duration};
+
+use svc_kit::limits::Limit;
+use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
+use troupe_proto::{
+    common::v1::Sandbox,
+    supervisor::v1::{Input, RunnerKind},
+};
+
+use self::{
+    client::Client,
+    driver::{Driver, Record},
+    task::RemoteTask,
+};
+use crate::{
+    agent::{
+        Agent, AgentEvent, AgentKind, Boxed, InputError, InterruptMethod, LaunchSpec, StartFailure, StopOrder, Stopped,
+    },
+    driven::{Order, driver_channels},
+    policy,
+    programs::{A2aProgram, ModelChoice},
+    prompt::PreparedTurn,
+    tools::{ToolAnswer, ToolFailure},
+    workspace::Workspace,
+};
+
+/// The kind's name.
+const KIND: &str = "a2a";
+/// The file with the ids of the context and the last task, in the state directory of the thread.
+const RECORD: &str = "a2a.json";
+
+/// Returns the limits of remote agents.
+pub(crate) fn limits() -> Vec<Limit> {
+    const AREA: &str = "Remote agents";
+    vec![
+        Limit::bytes(AREA, "a card of a remote agent", client::MAX_CARD_BYTES),
+        Limit::bytes(
+            AREA,
+            "a response or an event of a remote agent",
+            client::MAX_RESPONSE_BYTES,
+        ),
+        Limit::bytes(AREA, "the texts of a turn; the rest is left out", task::MAX_TEXT_BYTES),
+        Limit::bytes(
+            AREA,
+            "the files of a task; larger ones are left out",
+            task::MAX_FILE_BYTES,
+        ),
+        Limit::count(AREA, "artifacts of a task", task::MAX_ARTIFACTS),
+        Limit::time(
+            AREA,
+            "a response of a remote agent, except to a message",
+            client::ANSWER_WITHIN,
+        ),
+        Limit::time(
+            AREA,
+            "a remote agent that takes no task, until the turn fails",
+            driver::REACH_WITHIN,
+        ),
+        Limit::time(
+            AREA,
+            "a remote agent that is not reachable, until its task is given up",
+            driver::LOST_AFTER,
+        ),
+    ]
+}
+
+/// Makes contexts of one remote agent.
+pub(crate) struct A2aKind {
+    program: A2aProgram,
+}
+
+impl A2aKind {
+    pub(crate) const fn new(program: A2aProgram) -> Self {
+        Self { program }
+    }
+
+    async fn open(&self, launch: &LaunchSpec) -> Result<Box<dyn Agent>, StartFailure> {
+        let client = Client::new(&self.program);
+        let state = &launch.state;
+        tokio::fs::create_dir_all(state)
+            .await
+            .map_err(|error| StartFailure::no_program(format!("cannot create {}: {error}", state.display())))?;
+        let path = state.join(RECORD);
+        let record = Record::read(&path, &self.program.url.to_string()).await;
+        let driver = Driver {
+            gaps: gaps(launch, client.authority()),
+            blocks: launch.resolved.blocks.clone(),
+            has_lost_context: launch.had_turns && !record.has_context(),
+            task: RemoteTask::new(client.secrets().await),
+            client,
+            binding: self.program.binding,
+            record,
+            path,
+            workspace: Arc::new(Workspace::of(launch, Duration::ZERO)),
+            thread_id: launch.attempt.thread_id.clone(),
+            generation: launch.attempt.generation,
+            interface: None,
+        };
+        let (channels, orders, events) = driver_channels();
+        Ok(Box::new(A2aAgent {
+            orders,
+            events,
+            driver: tokio::spawn(driver.drive(channels)),
+        }))
+    }
+}
+
+/// Returns what the remote agent is not held to, and which settings it does not receive.
+fn gaps(launch: &LaunchSpec, agent: &str) -> Vec<String> {
+    let resolved = &launch.resolved;
+    let lists = launch.tool_policy.layers.iter();
+    let is_restricted = resolved.sandbox() != Sandbox::FullAccess
+        || lists
+            .into_iter()
+            .any(|layer| !layer.allow_list.is_empty() || !layer.deny_list.is_empty());
+    let mut gaps = Vec::new();
+    if is_restricted {
+        gaps.push(format!(
+            "the remote agent {agent} has no access to this machine, but its own tools and actions are not restricted"
+        ));
+    }
+    if !resolved.reasoning_effort.is_empty() {
+        gaps.push(policy::gap_of_effort(&resolved.reasoning_effort, "the remote agent"));
+    }
+    gaps.extend(policy::gap_of_parameters(
+        &resolved.parameters,
+        "the remote agent",
+        |_| false,
+    ));
+    gaps.extend(launch.gap_of_endpoint(false));
+    gaps
+}
+
+impl AgentKind for A2aKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: KIND.to_owned(),
+            // It is offered no tools, and nothing of it runs here. The condition POLICY_GAP says what remains.
+            enforces_tools: true,
+            enforces_read_only: true,
+            enforces_workspace: false,
+        }
+    }
+
+    fn offers_tools(&self) -> bool {
+        false
+    }
+
+    fn remembers(&self) -> bool {
+        true
+    }
+
+    fn start<'a>(&'a self, launch: &'a LaunchSpec, _: ModelChoice) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
+        Box::pin(self.open(launch))
+    }
+}
+
+/// The thread's end of a context.
+struct A2aAgent {
+    orders: mpsc::Sender<Order>,
+    events: mpsc::Receiver<AgentEvent>,
+    driver: JoinHandle<()>,
+}
+
+impl A2aAgent {
+    fn order(&self, order: Order) -> Result<(), InputError> {
+        self.orders.try_send(order).map_err(|_| InputError)
+    }
+}
+
+impl Agent for A2aAgent {
+    fn give_turn(&mut self, turn: &PreparedTurn) -> Result<(), InputError> {
+        self.order(Order::Turn(turn.clone()))
+    }
+
+    fn give_input(&mut self, _: u32, _: &Input) -> Result<(), InputError> {
+        // It becomes part of the next turn.
+        Ok(())
+    }
+
+    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), InputError> {
+        self.order(Order::ToolAnswered {
+            id: call_id.to_owned(),
+            answer: answer.clone(),
+        })
+    }
+
+    fn permit(&mut self, _: &str, _: &Result<(), ToolFailure>) -> Result<(), InputError> {
+        // The agent never asks for permission.
+        Ok(())
+    }
+
+    fn interrupt(&mut self, _: InterruptMethod) {
+        // The second one ends the turn without the agent.
+        let _ = self.order(Order::Interrupt);
+    }
+
+    fn next_event(&mut self) -> Boxed<'_, AgentEvent> {
+        Box::pin(async {
+            let event = self.events.recv().await;
+            event.unwrap_or_else(|| AgentEvent::Exited("the connection to the remote agent ended".to_owned()))
+        })
+    }
+
+    fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped> {
+        let Self {
+            orders,
+            events,
+            mut driver,
+        } = *self;
+        // The driver cancels the running task, for a short time even if the thread does not wait for it.
+        drop((orders, events));
+        Box::pin(async move {
+            tokio::select! {
+                _ = &mut driver => {}
+                () = sleep(order.grace) => {}
+                () = order.kill.cancelled() => {}
+            }
+            Stopped {
+                detail: "the context of the remote agent was left".to_owned(),
+                killed: false,
+            }
+        })
+    }
+}
