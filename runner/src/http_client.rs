@@ -8,14 +8,14 @@ use hyper::{
     client::conn::http1,
 };
 use hyper_util::rt::TokioIo;
-use svc_kit::{
-    listen::bare_host,
-    tls::{ClientFiles, http_connection},
-};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     time::timeout,
+};
+use troupe_client::{
+    host::bare_host,
+    tls::{ClientFiles, http_connection},
 };
 
 /// How long a connection may take, including TLS.
