@@ -5,13 +5,14 @@ use supervisor_core::{
     event::{ConditionKind, Event, ThreadEvent},
     ids::ThreadId,
     principal::{Actor, Caller},
+    settings::{Limits, Settings, SlotRelease},
     status::{
         Settled, Status,
-        StatusKind::{self, Completed, Errored, Interrupted, Queued, Running, Shutdown},
+        StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
     },
 };
 
-use crate::world::{World, close, ended, operator, send, settled, text};
+use crate::world::{World, client_root, close, ended, operator, send, settings, settled, text};
 
 /// A thread that works on a turn whose input has a result schema.
 fn asked(repairs: u32) -> (World, ThreadId) {
@@ -188,6 +189,31 @@ fn repair_waits_behind_queued_threads() {
     );
     assert_eq!(world.thread(id).status.kind(), Queued);
     assert!(world.thread(other).status.kind().is_active());
+}
+
+#[test]
+fn repair_keeps_slot_that_closing_frees() {
+    let limits = Limits {
+        max_threads: 1,
+        ..Limits::default()
+    };
+    let settings = Settings {
+        limits,
+        slot_release: SlotRelease::Close,
+        ..settings()
+    };
+    let mut world = World::open(settings, client_root());
+    let mut spawn = world.wanted(world.root());
+    spawn.spawned.result_repairs = Some(1);
+    let id = world.spawn_as(spawn);
+    world.begin(id);
+    let other = world.enqueue(world.root());
+    assert_eq!(
+        end_checked(&mut world, id, Completed, invalid()),
+        ["TurnEnded", "InputQueued", "ThreadAdmitted"]
+    );
+    assert_eq!(world.thread(id).status.kind(), PendingInit);
+    assert_eq!(world.thread(other).status.kind(), Queued);
 }
 
 #[test]

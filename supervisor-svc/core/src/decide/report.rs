@@ -10,7 +10,7 @@ use crate::{
     event::{CloseCause, ConditionKind, Event, OutputDigests, ThreadEvent},
     ids::{Generation, ReportSequence, ThreadId, Turn},
     rules::{budget, cascade::CASCADE_DEADLINE, limits, stall},
-    settings::{RestartPolicy, Usage},
+    settings::{RestartPolicy, SlotRelease, Usage},
     state::{
         session::Session,
         thread::{LatestTurn, Thread},
@@ -85,7 +85,12 @@ pub(super) fn apply(
             };
             let mut events: Vec<Event> = reported.into_iter().chain(ended).collect();
             events.extend(repetition(session, thread, kind, *digests));
+            // A slot that is kept until the thread closes is not lost to the queue by its repair.
+            let keeps_slot =
+                session.settings.slot_release == SlotRelease::Close && session.holding().contains(&thread.id);
+            let admitted = repair.is_some() && keeps_slot;
             events.extend(repair);
+            events.extend(admitted.then_some(Event::Thread(id, ThreadEvent::Admitted)));
             events
         }
         Report::InputDelivered { number, turn } => {
