@@ -22,13 +22,11 @@ pub(crate) fn count() -> usize {
     std::env::var(MEMBERS).map_or(1, |text| text.parse().expect("a number of supervisors"))
 }
 
-/// Creates the database of several supervisors, which is `None` for one.
-pub(crate) fn database() -> Option<(Database, PostgresOptions)> {
-    (count() > 1).then(|| {
-        let database = Database::create();
-        let options = database.url().parse().unwrap();
-        (database, options)
-    })
+/// Creates the database of several supervisors.
+pub(crate) fn database() -> (Database, PostgresOptions) {
+    let database = Database::create();
+    let options = database.url().parse().unwrap();
+    (database, options)
 }
 
 /// Waits until each supervisor knows all others: a runner that attaches before has to attach again.

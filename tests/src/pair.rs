@@ -44,6 +44,8 @@ const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
 
 /// A running pair.
 pub struct Pair {
+    /// Number of supervisors.
+    members: usize,
     base: PathBuf,
     configure: Box<dyn Fn(&mut Config) + Send + Sync>,
     registry: Option<Running>,
@@ -91,6 +93,15 @@ impl Pair {
 
     /// Starts a pair with changed supervisor settings, which later restarts use too.
     pub async fn with(configure: impl Fn(&mut Config) + Send + Sync + 'static) -> Self {
+        Self::of(members::count(), configure).await
+    }
+
+    /// Starts a pair with one supervisor, whose log is in the data directory. For tests that look at one process.
+    pub async fn alone(configure: impl Fn(&mut Config) + Send + Sync + 'static) -> Self {
+        Self::of(1, configure).await
+    }
+
+    async fn of(members: usize, configure: impl Fn(&mut Config) + Send + Sync + 'static) -> Self {
         let files = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(files.path()).unwrap();
         for directory in ["home", "project/.git", "project/.codex/.agents", "elsewhere"] {
@@ -98,10 +109,11 @@ impl Pair {
         }
         let data = DataDir::open(&base.join("data")).unwrap();
         let registry = serve_registry(&base, ANYWHERE).await;
-        let database = members::database();
+        let database = (members > 1).then(members::database);
         let options = database.as_ref().map(|(_, options)| options);
-        let supervisors = serve_supervisors(&base, registry.address, &configure, options).await;
+        let supervisors = serve_supervisors(members, &base, registry.address, &configure, options).await;
         Self {
+            members,
             base,
             configure: Box::new(configure),
             registry_at: registry.address,
@@ -125,7 +137,8 @@ impl Pair {
         change(&self.base.join("data"));
         let registry = serve_registry(&self.base, ANYWHERE).await;
         let options = self.database.as_ref().map(|(_, options)| options);
-        self.supervisors = serve_supervisors(&self.base, registry.address, &*self.configure, options).await;
+        let members = self.members;
+        self.supervisors = serve_supervisors(members, &self.base, registry.address, &*self.configure, options).await;
         self.registry_at = registry.address;
         self.registry = Some(registry);
     }
@@ -260,6 +273,7 @@ async fn serve_registry(base: &Path, address: SocketAddr) -> Running {
 }
 
 async fn serve_supervisors(
+    members: usize,
     base: &Path,
     registry: SocketAddr,
     configure: &(dyn Fn(&mut Config) + Send + Sync),
@@ -270,7 +284,7 @@ async fn serve_supervisors(
         services: Vec::new(),
         balancer: None,
     };
-    for index in 0..members::count() {
+    for index in 0..members {
         let mut config = Config::new(base.join("data"), url_of(registry));
         if let Some(database) = database {
             config.data_dir = base.join(format!("data-{index}"));

@@ -96,7 +96,10 @@ fn no_crate_points_back() {
             ],
         ),
         ("a2a-proto", &[]),
-        ("runner", &["a2a-proto", "svc-kit", "tool-policy", "troupe-client", "troupe-proto"]),
+        (
+            "runner",
+            &["a2a-proto", "svc-kit", "tool-policy", "troupe-client", "troupe-proto"],
+        ),
         ("a2a-svc", &["a2a-proto", "svc-kit", "troupe-client", "troupe-proto"]),
         (
             "cli",

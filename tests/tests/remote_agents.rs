@@ -7,13 +7,13 @@ use std::fs;
 use a2a_svc::{Config, Options, Service, Upstream};
 use serde_json::Value;
 use svc_kit::{listen::url_of, secret::SecretToken, serve::ServeLimits, shutdown::Shutdown};
-use troupe_client::tls::ClientFiles;
 use tempfile::TempDir;
 use tokio::{
     net::TcpListener,
     task::{JoinHandle, yield_now},
 };
 use tokio_util::sync::CancellationToken;
+use troupe_client::tls::ClientFiles;
 use troupe_proto::supervisor::v1::{
     ArtifactReport, AskParentRequest, CloseSessionRequest, ConditionKind, InterruptAgentRequest, ListArtifactsRequest,
     ListTranscriptRequest, StatusKind, ThreadStatus, TranscriptKind, Turn, TurnOutcome, WaitAgentsRequest,

@@ -264,10 +264,7 @@ fn data_dir(context: &Context) -> Finding {
             NAME,
             format!("{}, {} GiB free", path.display(), free / (1024 * 1024 * 1024)),
         ),
-        Err(error) => Finding::bad(
-            NAME,
-            &Error::from(error).hint("choose another directory with --data-dir"),
-        ),
+        Err(error) => Finding::bad(NAME, &error.hint("choose another directory with --data-dir")),
     }
 }
 

@@ -13,8 +13,8 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use svc_kit::shown_token::ShownToken;
-use troupe_client::tls::ClientFiles;
 use tokio::{task::spawn_blocking, time::timeout};
+use troupe_client::tls::ClientFiles;
 
 use crate::{
     http_client::{ExchangeError, exchange},

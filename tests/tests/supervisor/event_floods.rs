@@ -151,7 +151,7 @@ async fn denied(agent: &Supervisor) -> bool {
 /// A session with a denial and a closing, of which everything is compacted. Answers the events that are left, from the data
 /// directory.
 async fn left_after_compaction(keep: Duration) -> Vec<Event> {
-    let mut pair = Pair::with(move |config| {
+    let mut pair = Pair::alone(move |config| {
         config.upkeep = UpkeepLimits {
             snapshot_every: 20,
             compact_above: 40,

@@ -412,7 +412,7 @@ async fn session_page_cost_is_bounded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_stopped_in_order_lists_without_loading() {
-    let mut pair = Pair::start().await;
+    let mut pair = Pair::alone(|_| {}).await;
     let trees: Vec<Tree> = vec![pair.tree().await, pair.tree().await];
     let mut sessions = Vec::new();
     for tree in trees.iter().rev() {

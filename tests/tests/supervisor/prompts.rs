@@ -331,7 +331,7 @@ async fn prompts_that_are_too_large_are_read_but_not_compared() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prompt_omitted_by_full_session_is_not_lost() {
-    let mut pair = Pair::with(|config| config.session_content_bytes = 400_000).await;
+    let mut pair = Pair::alone(|config| config.session_content_bytes = 400_000).await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
     let worker = tree.spawn("worker").await.id;

@@ -124,7 +124,7 @@ async fn a_long_last_message_is_content() {
 /// A reader of the message can tell whether there was no room for it, or whether it existed and is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_last_message_is_distinct_from_omitted() {
-    let mut pair = Pair::with(|config| config.session_content_bytes = 300_000).await;
+    let mut pair = Pair::alone(|config| config.session_content_bytes = 300_000).await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
     let mut digests = Vec::new();

@@ -463,7 +463,7 @@ async fn noted(tree: &Tree, agent_name: &str, note: Option<&str>) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn admission_records_its_cause() {
-    let mut pair = Pair::start().await;
+    let mut pair = Pair::alone(|_| {}).await;
     let tree = pair.tree_of(1).await;
     let first = tree.spawn("worker").await;
     let second = Spawned::of(tree.try_spawn(queued(tree.request("worker"))).await.unwrap());

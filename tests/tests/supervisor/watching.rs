@@ -235,7 +235,7 @@ async fn to_its_end(watch: &mut Watch) -> Vec<Event> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_ends_at_its_lifetime_without_loss() {
-    let pair = Pair::with(|config| config.watch.lifetime = Duration::from_millis(100)).await;
+    let pair = Pair::alone(|config| config.watch.lifetime = Duration::from_millis(100)).await;
     let tree = pair.tree().await;
     for number in 0..MANY {
         note(&tree, &tree.root, format!("{number:0>1000}")).await;

@@ -37,7 +37,13 @@ fn three_supervisors_keep_promises_for_every_seed() {
     let mut seeds = seeds(SEEDS);
     // A run of one seed repeats only that one.
     if seeds.len() > 1 {
-        seeds.extend(FOUND.iter().filter(|seed| !seeds.contains(seed)).copied().collect::<Vec<_>>());
+        seeds.extend(
+            FOUND
+                .iter()
+                .filter(|seed| !seeds.contains(seed))
+                .copied()
+                .collect::<Vec<_>>(),
+        );
     }
     for_each(&seeds, |seed| world::simulate(seed, true).check());
 }
