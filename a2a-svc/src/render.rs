@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use prost::Message as _;
 use prost_types::{Struct, Value, value::Kind as ValueKind};
-use troupe_proto::supervisor::v1::{Input as ThreadInput, ListTranscriptRequest, Session, TranscriptKind};
+use troupe_proto::supervisor::v1::{Input as ThreadInput, InputItem, ListTranscriptRequest, Session, TranscriptKind};
 
 use crate::{
     error::Result,
@@ -191,6 +191,20 @@ impl Renderer<'_> {
         Ok(spoken)
     }
 
+    /// Returns the message that began a task.
+    pub(crate) fn opening(&self, task: &Task, items: &[InputItem]) -> Message {
+        let input = ThreadInput {
+            items: items.to_vec(),
+            ..ThreadInput::default()
+        };
+        self.input_message(task, task.number, &input)
+    }
+
+    fn input_message(&self, task: &Task, number: u32, input: &ThreadInput) -> Message {
+        let parts = parts::of_input(input, self.shows_ids);
+        self.message(task, &format!("input-{number}"), Role::User, parts)
+    }
+
     async fn input(&self, task: &Task, number: u32) -> Result<Option<Message>> {
         let Some(input) = task.inputs.iter().find(|input| input.number == number) else {
             return Ok(None);
@@ -198,10 +212,7 @@ impl Renderer<'_> {
         let Some(stored) = &input.content else { return Ok(None) };
         let bytes = content(self.supervisor, &self.session.session_id, stored, 2 * MAX_INLINE_BYTES).await?;
         let decoded = bytes.and_then(|bytes| ThreadInput::decode(bytes.as_slice()).ok());
-        Ok(decoded.map(|decoded| {
-            let parts = parts::of_input(&decoded, self.shows_ids);
-            self.message(task, &format!("input-{number}"), Role::User, parts)
-        }))
+        Ok(decoded.map(|decoded| self.input_message(task, number, &decoded)))
     }
 
     async fn text(&self, text: &Text) -> Result<String> {

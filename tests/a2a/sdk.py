@@ -121,6 +121,8 @@ async def streamed_message(binding: str) -> None:
     client = await connect(binding)
     events = await asyncio.wait_for(collect(client.send_message(request("stream-001"))), WITHIN)
     expect([event.WhichOneof("payload") for event in events], ["task", "status_update", "artifact_update", "status_update"])
+    found = await client.get_task(GetTaskRequest(id=events[0].task.id))
+    expect(list(events[0].task.history), list(found.history)[:1])
     expect(events[-1].status_update.status.state, TaskState.TASK_STATE_COMPLETED)
     positions = [
         int(getattr(event, event.WhichOneof("payload")).metadata["troupe/sequence"]) for event in events

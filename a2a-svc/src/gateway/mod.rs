@@ -203,6 +203,7 @@ impl Gateway {
             mut reader,
             number,
             sequence,
+            ..
         } = self.deliver(call, request).await?;
         let mut fold = reader.see();
         if !configuration.return_immediately {
@@ -242,15 +243,20 @@ impl Gateway {
         let configuration = request.configuration.clone().unwrap_or_default();
         let history = history_length(configuration.history_length)?;
         let sent = self.deliver(&call, request).await?;
+        // The history of a new task is known without a call.
+        let opening = sent.opening.as_ref().filter(|_| history != Some(0));
         let extent = Extent {
             sequence: sent.sequence,
-            history,
+            history: if opening.is_some() { Some(0) } else { history },
             ..Extent::default()
         };
         let first = {
             let fold = sent.reader.fold();
             let renderer = self.renderer(&call, &sent.session);
-            renderer.task(task_in(&fold, sent.number)?, extent).await?
+            let task = task_in(&fold, sent.number)?;
+            let mut first = renderer.task(task, extent).await?;
+            first.history.extend(opening.map(|items| renderer.opening(task, items)));
+            first
         };
         Ok(self.stream(call, sent, first, true))
     }
@@ -280,6 +286,7 @@ impl Gateway {
             reader,
             number: task.number,
             sequence,
+            opening: None,
         };
         Ok(self.stream(call, sent, first, false))
     }
@@ -316,6 +323,7 @@ impl Gateway {
             mut reader,
             number,
             mut sequence,
+            ..
         } = sent;
         let closed = |_| Error::new(Kind::Unavailable, "the reader is gone");
         let first = StreamResponse {

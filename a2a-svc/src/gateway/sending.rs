@@ -42,6 +42,8 @@ pub(super) struct Sent {
     pub(super) number: u32,
     /// The event of the message.
     pub(super) sequence: u64,
+    /// The input that began the task, unless the message was repeated or continues a task.
+    pub(super) opening: Option<Vec<InputItem>>,
 }
 
 /// The tasks of the latest messages, so that a repeated message gets the answer of the first one although its task has
@@ -83,13 +85,15 @@ impl Gateway {
         if let Some(sent) = self.repeated(call, &message, key.as_deref()).await? {
             return Ok(sent);
         }
-        let sent = if !message.task_id.is_empty() {
+        let opening = message.task_id.is_empty().then(|| items.clone());
+        let mut sent = if !message.task_id.is_empty() {
             self.continue_task(call, &message, items, key.clone()).await?
         } else if !message.context_id.is_empty() {
             self.begin_task(call, &message, items, key.clone()).await?
         } else {
             self.begin_context(call, items, key.clone()).await?
         };
+        sent.opening = opening;
         let task = TaskId {
             context: sent.session.session_id.clone(),
             number: sent.number,
@@ -132,6 +136,7 @@ impl Gateway {
             reader,
             number: task.number,
             sequence,
+            opening: None,
         }))
     }
 
@@ -248,6 +253,7 @@ impl Gateway {
             reader,
             number,
             sequence,
+            opening: None,
         })
     }
 
@@ -326,10 +332,15 @@ impl Gateway {
             session = session.session_id,
             "context"
         );
-        self.usage
+        // A repeated message counts again, until the usage is read again.
+        if let Some((_, spent)) = self
+            .usage
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .remove(call.caller.name());
+            .get_mut(call.caller.name())
+        {
+            spent.open_contexts += 1;
+        }
         let reader = self.contexts.watch(&session, session.sequence).await?;
         let fold = reader.fold();
         let sequence = task_in(&fold, 1)?.began;
@@ -338,6 +349,7 @@ impl Gateway {
             reader,
             number: 1,
             sequence,
+            opening: None,
         })
     }
 
