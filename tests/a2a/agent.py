@@ -12,7 +12,7 @@ import threading
 import time
 
 INTERRUPTED = threading.Event()
-# Set while a turn waits for more input, and when it has arrived.
+# Set while a turn takes more input, and when it has arrived.
 HELD, WOKEN = threading.Event(), threading.Event()
 ANSWERS: dict[str, threading.Event] = {}
 LOCK = threading.Lock()
@@ -37,8 +37,7 @@ def wait(seconds: float) -> None:
 
 
 def hold() -> None:
-    """Waits for more input or an interrupt."""
-    HELD.set()
+    """Waits for more input or an interrupt, which may have come."""
     WOKEN.wait(60)
     HELD.clear()
 
@@ -92,6 +91,8 @@ def main() -> None:
         if kind == "turn":
             INTERRUPTED.clear()
             WOKEN.clear()
+            if any("hold" in text for text in line["inputs"]):
+                HELD.set()
             threading.Thread(target=turn, args=(line,), daemon=True).start()
         elif kind == "tool_result":
             answered = ANSWERS.pop(line["id"], None)
