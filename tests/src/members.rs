@@ -12,7 +12,7 @@ use tokio::{
 };
 use troupe_proto::supervisor::v1::ListMembersRequest;
 
-use crate::{client, pair::OPERATOR, postgres_server::Database};
+use crate::{client, postgres_server::Database};
 
 /// The variable with the number of supervisors of a pair. By default a pair has one, whose log is in its data directory.
 const MEMBERS: &str = "TROUPE_TEST_MEMBERS";
@@ -30,9 +30,9 @@ pub(crate) fn database() -> (Database, PostgresOptions) {
 }
 
 /// Waits until each supervisor knows all others: a runner that attaches before has to attach again.
-pub(crate) async fn know_each_other(addresses: &[SocketAddr]) {
+pub(crate) async fn know_each_other(addresses: &[SocketAddr], token: &str) {
     for address in addresses {
-        let mut client = client::supervisor(*address, Some(OPERATOR));
+        let mut client = client::supervisor(*address, Some(token));
         loop {
             let listed = client.list_members(ListMembersRequest {}).await.unwrap().into_inner();
             if listed.members.len() == addresses.len() {

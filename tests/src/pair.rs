@@ -300,7 +300,11 @@ async fn serve_supervisors(
     }
     if supervisors.running.len() > 1 {
         let addresses: Vec<_> = supervisors.running.iter().map(|running| running.address).collect();
-        within("members that know each other", members::know_each_other(&addresses)).await;
+        within(
+            "members that know each other",
+            members::know_each_other(&addresses, OPERATOR),
+        )
+        .await;
         supervisors.balancer = Some(Balancer::to(addresses).await);
     }
     supervisors
