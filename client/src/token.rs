@@ -125,7 +125,7 @@ impl Token {
     }
 }
 
-/// Returns the first line of a file that is not blank. Returns `None` if the file does not exist or has none.
+/// Returns the first line of a file that is not blank. Returns `None` if the file does not exist or is blank.
 fn first_line(path: &Path) -> Result<Option<String>, Error> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(text
