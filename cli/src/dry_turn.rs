@@ -85,8 +85,8 @@ pub(crate) async fn run(choice: programs::Choice, name: &str) -> Result<Answer> 
 }
 
 async fn turn(pair: &Pair, project: &Path) -> Result<Answer> {
-    let target = Address::parse(Service::Supervisor, &pair.supervisor().to_string())?;
-    let mut supervisor = target.channel(pair.token()).await?.supervisor();
+    let address = Address::parse(Service::Supervisor, &pair.supervisor().to_string())?;
+    let mut supervisor = address.channel(pair.token()).await?.supervisor();
     let session = CreateSessionRequest {
         request_id: troupe_client::request_id(),
         cwd: project.to_string_lossy().into_owned(),

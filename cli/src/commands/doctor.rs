@@ -280,7 +280,7 @@ fn token(context: &Context) -> Finding {
         .global
         .settings()
         .address(Service::Supervisor)
-        .and_then(|target| context.global.settings().token(target.host()))
+        .and_then(|address| context.global.settings().token(address.host()))
         .map_err(Error::from);
     match found.as_ref().map(Token::origin) {
         Ok(Origin::Given) => Finding::good(NAME, "from --token or TROUPE_TOKEN"),
@@ -473,24 +473,24 @@ async fn reach(
 }
 
 async fn registry(context: &Context) -> Result<Answered> {
-    let target = context.global.settings().address(Service::Registry)?;
-    health(&target, "troupe.registry.v1.AgentRegistryService").await?;
-    let token = context.global.settings().token(target.host())?;
-    let mut registry = target.channel(&token).await?.registry();
+    let address = context.global.settings().address(Service::Registry)?;
+    health(&address, "troupe.registry.v1.AgentRegistryService").await?;
+    let token = context.global.settings().token(address.host())?;
+    let mut registry = address.channel(&token).await?.registry();
     let request = ListAgentsRequest {
         allow_partial: true,
         ..ListAgentsRequest::default()
     };
     let (headers, listed, _) = registry.list_agents(Request::new(request)).await?.into_parts();
-    let seen = format!("{} serves {} roles", target.uri(), listed.agents.len());
+    let seen = format!("{} serves {} roles", address.uri(), listed.agents.len());
     Ok((seen, headers))
 }
 
 async fn supervisor(context: &Context) -> Result<Answered> {
-    let target = context.global.settings().address(Service::Supervisor)?;
-    health(&target, "troupe.supervisor.v1.AgentSupervisorService").await?;
-    let token = context.global.settings().token(target.host())?;
-    let mut supervisor = target.channel(&token).await?.supervisor();
+    let address = context.global.settings().address(Service::Supervisor)?;
+    health(&address, "troupe.supervisor.v1.AgentSupervisorService").await?;
+    let token = context.global.settings().token(address.host())?;
+    let mut supervisor = address.channel(&token).await?.supervisor();
     let (headers, listed, _) = supervisor
         .list_sessions(Request::new(ListSessionsRequest::default()))
         .await?
@@ -502,31 +502,31 @@ async fn supervisor(context: &Context) -> Result<Answered> {
     };
     let seen = format!(
         "{} serves {} open session{}{more}",
-        target.uri(),
+        address.uri(),
         listed.sessions.len(),
         if listed.sessions.len() == 1 { "" } else { "s" }
     );
     Ok((seen, headers))
 }
 
-async fn health(target: &Address, service: &str) -> Result<()> {
+async fn health(address: &Address, service: &str) -> Result<()> {
     let request = HealthCheckRequest {
         service: service.to_owned(),
     };
-    let checked = HealthClient::new(target.connect().await?)
+    let checked = HealthClient::new(address.connect().await?)
         .check(Request::new(request))
         .await;
     match checked {
         Ok(answer) if answer.get_ref().status() == ServingStatus::Serving => Ok(()),
         Ok(answer) => Err(Error::failure(format!(
             "{} is {}",
-            target.uri(),
+            address.uri(),
             answer.get_ref().status().as_str_name()
         ))
         .hint("it is starting or draining; try again in a moment")),
         Err(status) if status.code() == Code::NotFound => Err(Error::failure(format!(
             "{} is healthy, but does not serve {service}",
-            target.uri()
+            address.uri()
         ))
         .hint("are --supervisor and --registry swapped?")),
         Err(status) => Err(Error::from(status)),

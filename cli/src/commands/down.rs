@@ -92,9 +92,9 @@ pub(crate) async fn status(_: StatusArgs, context: &Context) -> Result<()> {
 
 /// Returns the number of open sessions, as far as one page lists them.
 pub(crate) async fn open_sessions(running: &Running, context: &Context) -> Result<usize> {
-    let target = Address::parse(Service::Supervisor, &running.supervisor)?;
-    let token = context.global.settings().token(target.host())?;
-    let mut supervisor = target.channel(&token).await?.supervisor();
+    let address = Address::parse(Service::Supervisor, &running.supervisor)?;
+    let token = context.global.settings().token(address.host())?;
+    let mut supervisor = address.channel(&token).await?.supervisor();
     let request = ListSessionsRequest {
         page_size: 1000,
         ..ListSessionsRequest::default()

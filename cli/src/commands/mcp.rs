@@ -80,21 +80,21 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) -> Result<()> {
-    let target = context.global.settings().address(Service::Supervisor)?;
+    let address = context.global.settings().address(Service::Supervisor)?;
     if let Some(token) = args.thread_token.as_ref().and_then(GivenToken::expose) {
-        return serve_thread(&target, token, args, stop).await;
+        return serve_thread(&address, token, args, stop).await;
     }
-    let token = context.global.settings().token(target.host())?;
-    let mut supervisor = target.channel(&token).await?.supervisor();
+    let token = context.global.settings().token(address.host())?;
+    let mut supervisor = address.channel(&token).await?.supervisor();
     if args.session.is_some() || args.thread.is_some() {
-        let caller = joined(&mut supervisor, &target, &token, args).await?;
-        return serve(&target, caller, stop).await;
+        let caller = joined(&mut supervisor, &address, &token, args).await?;
+        return serve(&address, caller, stop).await;
     }
     let opened = open_session(&mut supervisor, &args.project, context).await?;
     let caller = Caller::Thread {
         token: opened.root_token,
     };
-    let served = serve(&target, caller, stop).await;
+    let served = serve(&address, caller, stop).await;
     if args.keep {
         let session = style::paint(style::NAME, &opened.session_id);
         context.ui.note(format!("session {session} stays open"));
@@ -104,7 +104,7 @@ async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) 
     served.and(closed)
 }
 
-async fn serve_thread(target: &Address, token: &str, args: &Args, stop: CancellationToken) -> Result<()> {
+async fn serve_thread(address: &Address, token: &str, args: &Args, stop: CancellationToken) -> Result<()> {
     if args.session.is_some() || args.keep || args.project.is_given() {
         return Err(Error::usage("a thread's token stands for its thread and session")
             .hint("leave --session, --cwd, --no-cwd and --keep out, or TROUPE_THREAD_TOKEN"));
@@ -112,7 +112,7 @@ async fn serve_thread(target: &Address, token: &str, args: &Args, stop: Cancella
     let caller = Caller::Thread {
         token: token.to_owned(),
     };
-    let server = ToolServer::connect(target.connect().await?, caller)
+    let server = ToolServer::connect(address.connect().await?, caller)
         .await
         .map_err(Error::of)?;
     if let Some(thread) = args.thread.as_deref().filter(|thread| *thread != server.thread_id()) {
@@ -124,8 +124,8 @@ async fn serve_thread(target: &Address, token: &str, args: &Args, stop: Cancella
     server.serve(io::stdin(), io::stdout(), stop).await.map_err(Error::of)
 }
 
-async fn serve(target: &Address, caller: Caller, stop: CancellationToken) -> Result<()> {
-    let server = ToolServer::connect(target.connect().await?, caller)
+async fn serve(address: &Address, caller: Caller, stop: CancellationToken) -> Result<()> {
+    let server = ToolServer::connect(address.connect().await?, caller)
         .await
         .map_err(Error::of)?;
     server.serve(io::stdin(), io::stdout(), stop).await.map_err(Error::of)
@@ -133,7 +133,7 @@ async fn serve(target: &Address, caller: Caller, stop: CancellationToken) -> Res
 
 /// Returns a caller for the thread in the arguments, or for the root of the session in the arguments. The thread's
 /// own token is no longer available, so the caller's token is used on behalf of the thread.
-async fn joined(supervisor: &mut Supervisor, target: &Address, token: &Token, args: &Args) -> Result<Caller> {
+async fn joined(supervisor: &mut Supervisor, address: &Address, token: &Token, args: &Args) -> Result<Caller> {
     let session = match &args.session {
         Some(text) => Some(ids::session(supervisor, text).await?),
         None => None,
@@ -162,7 +162,7 @@ async fn joined(supervisor: &mut Supervisor, target: &Address, token: &Token, ar
         }
     };
     Ok(Caller::Operator {
-        token: accepted(target, token, &session_id).await?,
+        token: accepted(address, token, &session_id).await?,
         session_id,
         thread_id,
     })
@@ -170,13 +170,13 @@ async fn joined(supervisor: &mut Supervisor, target: &Address, token: &Token, ar
 
 /// Returns the token for the calls of the tools. A token from the data directory may belong to another service; it is left
 /// out if the supervisor rejects it.
-async fn accepted(target: &Address, token: &Token, session_id: &str) -> Result<Option<String>> {
+async fn accepted(address: &Address, token: &Token, session_id: &str) -> Result<Option<String>> {
     let text = token.expose().map(str::to_owned);
     let Some(found) = text.as_ref().filter(|_| token.is_found()) else {
         return Ok(text);
     };
     // A named token is sent in any case.
-    let mut supervisor = target.channel(&Token::given(found)).await?.supervisor();
+    let mut supervisor = address.channel(&Token::given(found)).await?.supervisor();
     let request = GetSessionRequest {
         session_id: session_id.to_owned(),
     };

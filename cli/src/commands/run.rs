@@ -183,8 +183,8 @@ fn shown(token: &Token) -> Result<Option<ShownToken>> {
 }
 
 fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
-    let target = context.global.settings().address(Service::Supervisor)?;
-    let token = context.global.settings().token(target.host())?;
+    let address = context.global.settings().address(Service::Supervisor)?;
+    let token = context.global.settings().token(address.host())?;
     let programs = match args.program.split_first() {
         Some((command, rest)) => ProcessProgram {
             enforces: Enforcement {
@@ -201,7 +201,7 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     let state = args.state.unwrap_or_else(|| programs::state_in(&data_dir));
     let runner_id = args.runner_id.unwrap_or_else(default_runner_id);
     let scratch = args.scratch.unwrap_or_else(|| env::temp_dir().join("troupe-runner"));
-    let mut config = RunnerConfig::new(runner_id, target.uri().to_string(), programs, scratch);
+    let mut config = RunnerConfig::new(runner_id, address.uri().to_string(), programs, scratch);
     config.state = state;
     let secrets: Vec<PathBuf> = [&context.global.token_file, &context.global.tls.client_key]
         .into_iter()
@@ -263,8 +263,8 @@ async fn run_until_told(config: RunnerConfig, context: &Context) -> Result<()> {
         config.runner_id, config.supervisor_url
     ));
     let stop = CancellationToken::new();
-    let target = context.global.settings().address(Service::Supervisor)?;
-    let has_found_token = context.global.settings().token(target.host())?.is_found();
+    let address = context.global.settings().address(Service::Supervisor)?;
+    let has_found_token = context.global.settings().token(address.host())?.is_found();
     let mut runner = Box::pin(async {
         match troupe_runner::run(config.clone(), stop.clone()).await {
             // A token from the data directory may belong to another service.

@@ -108,13 +108,15 @@ impl Directory {
         // If the actor has ended (fenced off, session deleted, store stopped), its entry is removed and the session
         // loaded again.
         for _ in 0..2 {
-            let slot = self.shared.actors.slot(id);
-            let handle = slot.get_or_start(|| self.load(id)).await?;
-            handle.settled().await;
+            let look_up = self.shared.actors.look_up(id);
+            let handle = look_up.get_or_start(|| self.load(id)).await?;
+            if handle.is_leaving() {
+                handle.settled().await;
+            }
             if !handle.has_ended() {
                 return Ok(handle);
             }
-            slot.forget();
+            look_up.forget();
         }
         Err(Failure::moved(id))
     }
@@ -152,10 +154,10 @@ impl Directory {
         let content_bytes = new.contents.iter().map(|content| content.bytes.len() as u64).sum();
         let (session, batch) = first_batch(&new, epoch, self.clock().now())?;
         let (id, key, store) = (new.id, new.key, Arc::clone(self.store()));
-        // Uses the session's directory entry. A concurrent caller waits for the actor instead of loading the session
+        // Uses the session's entry. A concurrent caller waits for the actor instead of loading the session
         // and fencing the actor off.
-        let slot = self.shared.actors.slot(id);
-        let made = slot.get_or_start(|| async {
+        let look_up = self.shared.actors.look_up(id);
+        let made = look_up.get_or_start(|| async {
             let created = store.create(key, batch).await;
             match created.map_err(|error| NotMade::Failed(error.into()))? {
                 Created::New => {

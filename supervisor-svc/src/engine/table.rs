@@ -10,50 +10,51 @@ use tokio::sync::OnceCell;
 use super::handle::Handle;
 use crate::domain::{ids::SessionId, state::session::Session};
 
-/// The place of the handle to a session's actor, shared by the callers that wait for the actor to start.
-type Place = Arc<OnceCell<Handle>>;
+/// The handle to a session's actor, shared by the callers that wait for the actor to start.
+type Entry = Arc<OnceCell<Handle>>;
 
-/// A caller's share of the place of a session's actor.
+/// A caller's look-up of a session's actor.
 ///
-/// Invariant: a place in which an actor may yet start is in the table, otherwise another caller would start a second
-/// actor. So a failed start does not remove the place. The last share removes it if it is empty.
-pub(super) struct Slot {
+/// Invariant: an entry in which an actor may yet start is in the table, otherwise another caller would start a second
+/// actor. So a failed start does not remove the entry. The last look-up removes it if it is empty.
+pub(super) struct LookUp {
     table: ActorTable,
     id: SessionId,
-    /// `None` while it is dropped.
-    place: Option<Place>,
+    entry: Entry,
 }
 
-impl Slot {
+impl LookUp {
     /// Returns the handle, after `start` has started the actor if necessary. One caller starts it at a time.
     pub async fn get_or_start<E, F>(&self, start: impl FnOnce() -> F) -> Result<Handle, E>
     where
         F: Future<Output = Result<Handle, E>>,
     {
-        match &self.place {
-            Some(place) => place.get_or_try_init(start).await.cloned(),
-            None => start().await,
-        }
+        self.entry.get_or_try_init(start).await.cloned()
     }
 
-    /// Removes the place from the table, because the actor in it has ended.
+    /// Removes the entry from the table, because its actor has ended.
     pub fn forget(self) {
-        let mut places = self.table.lock();
-        if let (Some(present), Some(own)) = (places.get(&self.id), &self.place)
-            && Arc::ptr_eq(present, own)
+        let mut entries = self.table.lock();
+        if entries
+            .get(&self.id)
+            .is_some_and(|present| Arc::ptr_eq(present, &self.entry))
         {
-            places.remove(&self.id);
+            entries.remove(&self.id);
         }
     }
 }
 
-impl Drop for Slot {
+impl Drop for LookUp {
     fn drop(&mut self) {
-        let mut places = self.table.lock();
-        self.place = None;
-        let is_unused = |place: &Place| Arc::strong_count(place) == 1 && !place.initialized();
-        if places.get(&self.id).is_some_and(is_unused) {
-            places.remove(&self.id);
+        if self.entry.initialized() {
+            return;
+        }
+        let mut entries = self.table.lock();
+        // Under the lock, so that one of several look-ups that end is the last one.
+        drop(std::mem::take(&mut self.entry));
+        let is_unused = |entry: &Entry| Arc::strong_count(entry) == 1 && !entry.initialized();
+        if entries.get(&self.id).is_some_and(is_unused) {
+            entries.remove(&self.id);
         }
     }
 }
@@ -62,7 +63,7 @@ impl Drop for Slot {
 #[derive(Clone, Default)]
 pub(super) struct ActorTable {
     // Held for look-ups only, never across an await.
-    places: Arc<Mutex<HashMap<SessionId, Place>>>,
+    entries: Arc<Mutex<HashMap<SessionId, Entry>>>,
 }
 
 impl ActorTable {
@@ -78,72 +79,88 @@ impl ActorTable {
 
     /// Returns the present states of all sessions in memory.
     pub fn states(&self) -> Vec<Arc<Session>> {
-        let places = self.lock();
-        let handles = places.values().filter_map(|place| place.get());
+        let entries = self.lock();
+        let handles = entries.values().filter_map(|entry| entry.get());
         handles.map(Handle::state).collect()
     }
 
     /// Returns the present state of a session in memory, without keeping it there.
     pub fn peek(&self, id: SessionId) -> Option<Arc<Session>> {
-        let places = self.lock();
-        let handle = places.get(&id)?.get()?;
+        let entries = self.lock();
+        let handle = entries.get(&id)?.get()?;
         (!handle.has_ended() && !handle.is_leaving()).then(|| handle.state())
     }
 
-    /// Returns a share of a session's place, which is created if necessary.
-    pub fn slot(&self, id: SessionId) -> Slot {
-        let place = Arc::clone(self.lock().entry(id).or_default());
-        Slot {
+    /// Looks a session's actor up. Creates an entry if necessary.
+    pub fn look_up(&self, id: SessionId) -> LookUp {
+        let entry = Arc::clone(self.lock().entry(id).or_default());
+        LookUp {
             table: self.clone(),
             id,
-            place: Some(place),
+            entry,
         }
     }
 
-    /// Removes an actor's place if `is_idle` and there are no other handles, existing or in the making. The check and the
+    /// Removes an actor's entry if `is_idle` and there are no other handles, existing or in the making. The check and the
     /// removal happen under one lock, so no caller can look the session up in between.
     pub fn release(&self, handle: &mut Handle, is_idle: impl FnOnce() -> bool) -> bool {
-        let mut places = self.lock();
-        if !is_place_of(places.get(&handle.id()), handle) {
+        let mut entries = self.lock();
+        if !is_entry_of(entries.get(&handle.id()), handle) {
             return handle.is_alone() && is_idle();
         }
-        let Some(place) = places.remove(&handle.id()) else {
+        let Some(entry) = entries.remove(&handle.id()) else {
             return false;
         };
-        match Arc::try_unwrap(place) {
-            // A caller is about to take the handle from the place.
-            Err(place) => {
-                places.insert(handle.id(), place);
+        match Arc::try_unwrap(entry) {
+            // A caller is about to take the handle from the entry.
+            Err(entry) => {
+                entries.insert(handle.id(), entry);
                 false
             }
-            Ok(place) => {
-                drop(place);
+            Ok(entry) => {
+                drop(entry);
                 let is_free = handle.is_alone() && is_idle();
                 if !is_free {
-                    places.insert(handle.id(), Arc::new(OnceCell::new_with(Some(handle.clone()))));
+                    entries.insert(handle.id(), Arc::new(OnceCell::new_with(Some(handle.clone()))));
                 }
                 is_free
             }
         }
     }
 
-    /// Removes an actor's place even if there are other handles.
+    /// Removes an actor's entry even if there are other handles.
     pub fn remove(&self, handle: &Handle) {
-        let mut places = self.lock();
-        if is_place_of(places.get(&handle.id()), handle) {
-            places.remove(&handle.id());
+        let mut entries = self.lock();
+        if is_entry_of(entries.get(&handle.id()), handle) {
+            entries.remove(&handle.id());
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Place>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Entry>> {
         // Each change to the map is a single call, so the map stays consistent after a panic.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns whether this is the place of that handle's actor.
-fn is_place_of(place: Option<&Place>, handle: &Handle) -> bool {
-    place
-        .and_then(|place| place.get())
+/// Returns whether this is the entry of that handle's actor.
+fn is_entry_of(entry: Option<&Entry>, handle: &Handle) -> bool {
+    entry
+        .and_then(|entry| entry.get())
         .is_some_and(|present| present.is_same(handle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn failed_start_leaves_the_entry_to_other_callers() {
+        let (table, id) = (ActorTable::default(), SessionId::from_uuid(uuid::Uuid::nil()));
+        let (first, second) = (table.look_up(id), table.look_up(id));
+        assert!(first.get_or_start(|| async { Err(()) }).await.is_err());
+        drop(first);
+        assert_eq!(table.len(), 1, "the actor may yet start in it");
+        drop(second);
+        assert_eq!(table.len(), 0);
+    }
 }

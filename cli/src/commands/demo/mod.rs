@@ -13,6 +13,10 @@ use supervisor_svc::SessionOptions;
 use svc_kit::{admin::AdminOptions, shutdown::Signals};
 use tempfile::TempDir;
 use tonic::Request;
+use troupe_client::{
+    Address, Registry, Service, Supervisor,
+    follow::{Follow, ThreadWatch},
+};
 use troupe_proto::{
     registry::v1::{Agent, ListAgentsRequest},
     supervisor::v1::{
@@ -25,11 +29,6 @@ use self::{
     checks::{Cast, Check, Evidence},
     environment::{DemoEnvironment, Seen},
 };
-use troupe_client::{
-    Address, Registry, Service, Supervisor,
-    follow::{Follow, ThreadWatch},
-};
-
 use crate::{
     commands::top,
     context::Context,
@@ -203,13 +202,13 @@ fn context_of(pair: &Pair, context: &Context) -> Result<Context> {
 }
 
 async fn connect_registry(pair: &Pair) -> Result<Registry> {
-    let target = Address::parse(Service::Registry, &pair.registry().to_string())?;
-    Ok(target.channel(pair.token()).await?.registry())
+    let address = Address::parse(Service::Registry, &pair.registry().to_string())?;
+    Ok(address.channel(pair.token()).await?.registry())
 }
 
 async fn connect_supervisor(pair: &Pair) -> Result<Supervisor> {
-    let target = Address::parse(Service::Supervisor, &pair.supervisor().to_string())?;
-    Ok(target.channel(pair.token()).await?.supervisor())
+    let address = Address::parse(Service::Supervisor, &pair.supervisor().to_string())?;
+    Ok(address.channel(pair.token()).await?.supervisor())
 }
 
 async fn projects_explorer(registry: &mut Registry, cwd: &str) -> Result<Option<Agent>> {
