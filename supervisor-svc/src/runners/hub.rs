@@ -434,12 +434,21 @@ impl RunnerHub {
         self.send(id, stop_message(thread, generation, policy, grace, why));
     }
 
-    /// Registers an attached runner and ends an earlier stream of the same runner. Returns the new stream's number.
-    pub(super) fn attach(&self, id: &RunnerId, offer: Offer, outbox: Outbox, held: BTreeMap<ThreadId, Attempt>) -> u64 {
+    /// Registers an attached runner, whose hello arrived at `said`, and ends an earlier stream of the same runner. Returns
+    /// the new stream's number.
+    pub(super) fn attach(
+        &self,
+        id: &RunnerId,
+        offer: Offer,
+        outbox: Outbox,
+        said: Instant,
+        held: BTreeMap<ThreadId, Attempt>,
+    ) -> u64 {
         let mut roster = self.lock();
         roster.streams += 1;
         let stream = roster.streams;
-        let runner = Runner::new(offer, Link::Attached { outbox, stream }, held, roster.runners.get(id));
+        let link = Link::Attached { outbox, stream };
+        let runner = Runner::new(offer, link, said, held, roster.runners.get(id));
         // Replacing the entry drops the old outbox, which ends the old stream.
         roster.runners.insert(id.clone(), runner);
         drop(roster);
@@ -662,7 +671,13 @@ mod tests {
         let (id, generation) = (RunnerId::new("r"), Generation::new(1));
         let thread = ThreadId::from_uuid(Uuid::from_u128(1));
         let held = Attempt::new(SessionId::from_uuid(Uuid::from_u128(2)), generation, false);
-        let stream = hub.attach(&id, any_offer(), outbox, BTreeMap::from([(thread, held)]));
+        let stream = hub.attach(
+            &id,
+            any_offer(),
+            outbox,
+            Instant::now(),
+            BTreeMap::from([(thread, held)]),
+        );
         let last_activity = Instant::now();
         advance(LEASE).await;
         assert_eq!(hub.attempt_state(&id, thread, generation, None), AttemptState::Held);
@@ -677,9 +692,12 @@ mod tests {
         let (outbox, mut responses) = mpsc::channel(4);
         let (id, generation) = (RunnerId::new("r"), Generation::new(1));
         let thread = ThreadId::from_uuid(Uuid::from_u128(1));
-        hub.attach(&id, any_offer(), outbox.clone(), BTreeMap::new());
+        let said = Instant::now();
         advance(Duration::from_millis(10)).await;
+        // While the attempts of the hello were reviewed.
         let taken_over = Instant::now();
+        advance(Duration::from_millis(10)).await;
+        hub.attach(&id, any_offer(), outbox.clone(), said, BTreeMap::new());
         let state = || hub.attempt_state(&id, thread, generation, Some(taken_over));
         assert_eq!(state(), AttemptState::Disconnected);
         let at = hub.recall(&id, taken_over).expect("the stream is young");
@@ -693,7 +711,7 @@ mod tests {
         assert!(responses.try_recv().is_err());
         advance(LEASE).await;
         assert_eq!(state(), AttemptState::Lost);
-        hub.attach(&id, any_offer(), outbox, BTreeMap::new());
+        hub.attach(&id, any_offer(), outbox, Instant::now(), BTreeMap::new());
         assert_eq!(state(), AttemptState::Absent, "its hello did not name the attempt");
     }
 
@@ -706,7 +724,7 @@ mod tests {
         let attach = |held: &[Generation]| {
             let (outbox, responses) = mpsc::channel(1);
             let held = held.iter().map(|held| (thread, Attempt::new(session, *held, false)));
-            hub.attach(&id, any_offer(), outbox, held.collect());
+            hub.attach(&id, any_offer(), outbox, Instant::now(), held.collect());
             responses
         };
 
@@ -733,7 +751,15 @@ mod tests {
         let hub = RunnerHub::new(LEASE);
         let (outbox, _responses) = mpsc::channel(1);
         let id = |number: usize| RunnerId::new(format!("runner {number}"));
-        let attach = |number: usize| hub.attach(&id(number), any_offer(), outbox.clone(), BTreeMap::new());
+        let attach = |number: usize| {
+            hub.attach(
+                &id(number),
+                any_offer(),
+                outbox.clone(),
+                Instant::now(),
+                BTreeMap::new(),
+            )
+        };
         let is_known = |number: usize| hub.lock().runners.contains_key(&id(number));
 
         // The first runner stays attached. One more than the maximum of the others is lost.

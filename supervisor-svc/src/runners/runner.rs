@@ -71,7 +71,8 @@ pub(super) struct Runner {
     is_full: bool,
     /// The runner takes no more threads.
     is_draining: bool,
-    /// When its present stream began.
+    /// When the hello of its present stream arrived. A session that came here later may have attempts of the runner that
+    /// were not reviewed.
     pub attached_at: Instant,
     /// Whether the supervisor has asked the runner to attach again.
     pub is_recalled: bool,
@@ -81,7 +82,13 @@ pub(super) struct Runner {
 
 impl Runner {
     /// Creates an attached runner with these attempts. Activity on `earlier` streams counts.
-    pub fn new(offer: Offer, link: Link, mut held: BTreeMap<ThreadId, Attempt>, earlier: Option<&Self>) -> Self {
+    pub fn new(
+        offer: Offer,
+        link: Link,
+        attached_at: Instant,
+        mut held: BTreeMap<ThreadId, Attempt>,
+        earlier: Option<&Self>,
+    ) -> Self {
         for (thread, held) in &mut held {
             if let Some(before) = earlier.and_then(|earlier| earlier.held(*thread, held.generation)) {
                 held.last_activity = before.last_activity;
@@ -93,7 +100,7 @@ impl Runner {
             held,
             is_full: false,
             is_draining: false,
-            attached_at: Instant::now(),
+            attached_at,
             is_recalled: false,
             slot_requested: false,
         }
