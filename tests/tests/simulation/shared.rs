@@ -98,7 +98,7 @@ impl SharedState {
     pub fn program_started(&self, runner: &'static str, thread: &str, generation: u32) {
         let program = Program {
             runner,
-            turn: 0,
+            turns: Vec::new(),
             ended: None,
         };
         let before = self
@@ -113,8 +113,9 @@ impl SharedState {
 
     /// Notes that a program began a turn.
     pub fn turn_began(&self, thread: &str, generation: u32, turn: u32) {
+        let head = self.head();
         if let Some(program) = self.programs.borrow_mut().get_mut(&(thread.to_owned(), generation)) {
-            program.turn = turn;
+            program.turns.push((head, turn));
         }
     }
 
@@ -142,8 +143,8 @@ impl SharedState {
 pub struct Program {
     /// The host that runs it.
     pub runner: &'static str,
-    /// The last turn that it began.
-    pub turn: u32,
+    /// The turns that it began, each with the head of the log at that time.
+    pub turns: Vec<(u64, u32)>,
     /// The head of the log when it ended.
     pub ended: Option<u64>,
 }

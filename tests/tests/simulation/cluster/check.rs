@@ -122,8 +122,9 @@ fn programs_are_not_lost(log: &Log, shared: &SharedState) {
         let program = programs.get(&(thread.to_string(), attempt.generation.get()));
         let is_gone = program.is_none_or(|program| {
             let had_ended = program.ended.is_some_and(|head| head < recorded.sequence.get());
-            // The turn was sent and did not arrive: the attempt ends by the rules.
-            had_ended || program.turn < attempt.turn.number().get()
+            // The turn was sent and has not arrived: it ends by the rules.
+            let known = program.turns.iter().rfind(|(head, _)| *head < recorded.sequence.get());
+            had_ended || known.map_or(0, |(_, turn)| *turn) < attempt.turn.number().get()
         });
         assert!(
             is_gone,

@@ -27,7 +27,7 @@ use crate::{AT_ONCE, for_each, seeds};
 const SEEDS: u64 = 40;
 
 /// Seeds that have shown faults.
-const FOUND: [u64; 4] = [1_727, 1_896, 9_201, 9_823];
+const FOUND: [u64; 6] = [1_727, 1_896, 7_230, 7_671, 9_201, 9_823];
 
 /// The number of seeds within which a simulation without the fence must show a violation.
 const WITHIN_SEEDS: u64 = 200;
