@@ -43,9 +43,6 @@ pub(crate) trait AgentKind: Send + Sync {
     /// Returns whether its programs need descriptions of the supervisor's tools.
     fn offers_tools(&self) -> bool;
 
-    /// Returns whether a later attempt continues the conversation of an earlier one.
-    fn remembers(&self) -> bool;
-
     /// Returns whether its programs write whole lines and do not say where a message ends.
     fn writes_lines(&self) -> bool {
         false

@@ -297,7 +297,7 @@ fn turn() -> PreparedTurn {
         blocks: Vec::new(),
         inputs: Vec::new(),
         completed: false,
-        repeated: false,
+        repeats: false,
     }
 }
 

@@ -6,9 +6,9 @@ use troupe_proto::{
     supervisor::v1::{Input, PromptExtent, Turn},
 };
 
-/// The introduction of an assignment that the agent already remembers.
-pub(crate) const REPEATED: &str = "You were interrupted while you worked on this, and have been started again. You were told what \
-                        follows before; look at what is done already, and go on from there instead of doing it again.";
+/// The introduction of an assignment in the middle of which an earlier attempt ended.
+pub(crate) const REPEATED: &str = "An earlier attempt at this was interrupted. Look at what is done already, and continue from there \
+                        instead of doing it again.";
 
 /// A turn in the form that the program receives.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,8 +19,8 @@ pub(crate) struct PreparedTurn {
     pub(crate) inputs: Vec<Input>,
     /// Whether the runner completed a partial prompt. It reports this to the supervisor.
     pub(crate) completed: bool,
-    /// Whether an earlier attempt already received the turn, and the program remembers it.
-    pub(crate) repeated: bool,
+    /// Whether an earlier attempt ended in the middle of the turn.
+    pub(crate) repeats: bool,
 }
 
 /// The blocks of the last prompt, without the override, which is valid for one turn.
@@ -61,7 +61,7 @@ impl PromptMemory {
             blocks,
             inputs: turn.inputs.clone(),
             completed,
-            repeated: false,
+            repeats: turn.repeats,
         }
     }
 }
@@ -85,7 +85,7 @@ pub(crate) fn instructions(first: Option<&Turn>, resolved: &ResolvedSpawn) -> St
 /// Returns the part of a turn for an agent that already has its instructions.
 pub(crate) fn assignment(turn: &PreparedTurn) -> String {
     let text = join(turn.blocks.iter().filter(|block| !is_instruction(block)));
-    if turn.repeated {
+    if turn.repeats {
         format!("{REPEATED}\n\n{text}")
     } else {
         text

@@ -157,10 +157,6 @@ impl AgentKind for A2aKind {
         false
     }
 
-    fn remembers(&self) -> bool {
-        true
-    }
-
     fn start<'a>(&'a self, launch: &'a LaunchSpec, _: ModelChoice) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
         Box::pin(self.open(launch))
     }

@@ -937,7 +937,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
             }],
             inputs: Vec::new(),
             completed: false,
-            repeated: false,
+            repeats: false,
         };
         agent.give_turn(&turn).unwrap();
         let mut spent = Tokens::default();

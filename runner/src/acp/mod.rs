@@ -303,10 +303,6 @@ impl AgentKind for AcpKind {
         true
     }
 
-    fn remembers(&self) -> bool {
-        true
-    }
-
     fn start<'a>(
         &'a self,
         launch: &'a LaunchSpec,

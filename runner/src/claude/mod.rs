@@ -151,10 +151,6 @@ impl AgentKind for ClaudeKind {
         true
     }
 
-    fn remembers(&self) -> bool {
-        true
-    }
-
     fn start<'a>(
         &'a self,
         launch: &'a LaunchSpec,

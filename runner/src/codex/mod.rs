@@ -274,10 +274,6 @@ impl AgentKind for CodexKind {
         true
     }
 
-    fn remembers(&self) -> bool {
-        true
-    }
-
     fn start<'a>(
         &'a self,
         launch: &'a LaunchSpec,

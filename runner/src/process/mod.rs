@@ -82,10 +82,6 @@ impl AgentKind for ProcessKind {
         false
     }
 
-    fn remembers(&self) -> bool {
-        false
-    }
-
     fn writes_lines(&self) -> bool {
         true
     }

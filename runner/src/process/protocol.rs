@@ -47,6 +47,7 @@ impl ToProgram<'_> {
                     .map(|block| json!({"kind": kind_name(block.kind()), "text": block.text}))
                     .collect::<Vec<_>>(),
                 "inputs": turn.inputs.iter().map(input::to_text).collect::<Vec<_>>(),
+                "repeats": turn.repeats,
             }),
             Self::Input { number, input } => {
                 json!({"type": "input", "number": number, "items": input::to_json(input)})
@@ -241,14 +242,14 @@ mod tests {
             }],
             inputs: vec![input("it")],
             completed: false,
-            repeated: false,
+            repeats: false,
         };
         let refused: ToolAnswer = Err(ToolFailure::unsupported("command"));
         let cases = [
             (
                 ToProgram::Turn(&turn),
                 json!({"type": "turn", "turn": 2, "extent": "delta", "prompt": "do\nit",
-                       "blocks": [{"kind": "task", "text": "do\nit"}], "inputs": ["it"]}),
+                       "blocks": [{"kind": "task", "text": "do\nit"}], "inputs": ["it"], "repeats": false}),
             ),
             (
                 ToProgram::Input {

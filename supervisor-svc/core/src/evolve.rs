@@ -443,6 +443,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
         woken_up_to: Sequence::ZERO,
         fenced: Vec::new(),
         repeated: Repeated::default(),
+        repeats_turn: false,
         restarts: Vec::new(),
         traceparent: recorded.metadata.traceparent.clone(),
         updated: recorded.time,
@@ -526,6 +527,7 @@ impl Thread {
             }
             ThreadEvent::TurnStarted { turn, report, .. } => {
                 self.last_report = *report;
+                self.repeats_turn = false;
                 self.turn = LatestTurn::Running {
                     turn: *turn,
                     inputs: self.turn.inputs(),
@@ -570,6 +572,7 @@ impl Thread {
                 self.usage = self.usage.updated(*usage);
                 self.interrupt = None;
                 if !self.turn.awaits_dispatch() {
+                    self.repeats_turn = false;
                     self.turn = LatestTurn::Ended {
                         turn: self.turn.number(),
                     };
@@ -691,6 +694,7 @@ impl Thread {
         self.conditions.remove(&ConditionKind::Unreachable);
         // The program reports its policy gaps again at each start.
         self.conditions.remove(&ConditionKind::PolicyGap);
+        self.repeats_turn |= self.runs_turn();
         if !self.turn.awaits_dispatch() {
             let mut waiting = self.turn.inputs();
             waiting.append(std::mem::take(&mut self.pending_inputs));

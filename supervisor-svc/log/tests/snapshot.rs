@@ -351,6 +351,9 @@ fn full() -> Session {
         }),
         busy(ThreadEvent::MailAcknowledged(Sequence::new(10))),
         busy(dispatched(3, 2, &[2], 27)),
+        busy(started(3, 2)),
+        busy(placed("r3", 3)),
+        busy(dispatched(4, 3, &[2], 27)),
         busy(ThreadEvent::CloseRequested(fence())),
         Event::Session(SessionEvent::Updated(Box::new(SettingsChange {
             paused: Some(true),
@@ -382,7 +385,7 @@ fn snapshot_preserves_every_field() {
     let session = full();
     // It does hold something of everything, or this would say nothing.
     let busy = session.thread(thread(BUSY)).unwrap();
-    assert_eq!(busy.restarts.len(), 1);
+    assert_eq!((busy.restarts.len(), busy.repeats_turn), (2, true));
     assert_eq!((busy.mail.len(), busy.mail_shown), (3, Sequence::new(27)));
     assert_eq!((busy.open_children, busy.children.len()), (1, 2));
     assert!(busy.fence.is_some() && busy.repeated.output.is_some() && busy.repeated.diff.is_some());

@@ -322,6 +322,7 @@ impl DispatchJob {
                 Mode::Planning => authorize::docs_directory(&self.session).unwrap_or_default(),
                 Mode::Implementation => String::new(),
             },
+            repeats: thread.repeats_turn,
         };
         match self.extent {
             PromptExtent::Delta => self

@@ -189,10 +189,28 @@ fn only_turns_that_ran_count_as_restarts() {
     for _ in 0..3 * MAX_RESTARTS_IN_WINDOW {
         world.dispatch(id);
         assert_eq!(world.lose(id), ["ThreadPlaced"]);
+        assert!(!world.thread(id).repeats_turn);
         world.pass(Duration::from_secs(1));
     }
     world.begin(id);
     restart(&mut world, id, MAX_RESTARTS_IN_WINDOW);
+}
+
+#[test]
+fn turn_repeats_lost_turn_until_it_starts_or_ends() {
+    let mut world = under(RestartPolicy::OnLost);
+    let id = world.spawn_running(world.root());
+    world.lose(id);
+    world.dispatch(id);
+    assert!(world.thread(id).repeats_turn);
+    world.lose(id);
+    assert!(world.thread(id).repeats_turn, "the second attempt did not start");
+    world.begin(id);
+    assert!(!world.thread(id).repeats_turn);
+    world.lose(id);
+    world.dispatch(id);
+    world.end(id, settled(Errored));
+    assert!(!world.thread(id).repeats_turn, "its inputs are consumed");
 }
 
 // ---- out of reach ----

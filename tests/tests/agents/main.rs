@@ -655,6 +655,10 @@ async fn killed_runner_leaves_no_process_and_next_runner_continues() {
         let asked = lab.stand_in.asked_by(program).into_iter();
         let last = asked.max_by_key(|asked| asked.results.len()).expect("requests");
         assert!(last.results.len() >= 3 && last.results[0].contains("once"), "{last:?}");
+        assert!(
+            last.users.contains("An earlier attempt at this was interrupted."),
+            "{last:?}"
+        );
         let ends = tree.log().await;
         let ends = ends.iter().filter(|event| event.thread_id == *thread);
         let ends: Vec<TurnOutcome> = ends

@@ -622,7 +622,10 @@ async fn restart_policy_decides_after_runner_loss() {
     };
     restarting.watch_after(0).await.until(is_anew).await;
     let mut other = Runner::attach(&pair, "other").await;
-    let anew = other.run(&restarted_worker).await;
+    let start = other.start_of(&restarted_worker).await;
+    assert!(start.turn.as_ref().is_some_and(|turn| turn.repeats), "{start:?}");
+    let anew = Attempt::of(&start);
+    other.begin(&anew).await;
     other.complete(&anew, "done").await;
     assert_eq!(restarting.status(&restarted_worker).await, StatusKind::Completed);
 }

@@ -4,7 +4,6 @@ mod calls;
 mod end_reason;
 mod events;
 mod inbox;
-mod memory;
 mod span;
 mod transcript;
 mod turns;
@@ -78,8 +77,6 @@ pub(super) struct ThreadTask {
     turn: Option<RunningTurn>,
     /// A turn that arrived while another one was running. It begins after that turn.
     next_turn: Option<Turn>,
-    /// The last turn of an earlier attempt, if its program remembers it. 0: none.
-    remembered_turn: u32,
     /// The newest accepted turn. A repeated dispatch of it is ignored.
     last_turn: u32,
     /// The newest input that reached a running turn.
@@ -205,7 +202,6 @@ impl ThreadTask {
             decided: decided_calls,
             turn: None,
             next_turn: None,
-            remembered_turn: 0,
             last_turn: 0,
             last_input: 0,
             calls: JoinSet::new(),
@@ -266,9 +262,6 @@ impl ThreadTask {
         }
         self.launch.docs_directory = self.first_turn.as_ref().and_then(|turn| self.docs_of(turn));
         self.snapshots = Snapshots::of(&self.launch);
-        if self.role.kind.remembers() {
-            self.remembered_turn = memory::read(&self.launch.state).await;
-        }
         if self.role.kind.offers_tools() {
             // A thread must not begin with fewer tools than its permissions allow, so a failed query prevents the
             // start.
@@ -345,7 +338,7 @@ impl ThreadTask {
 
     async fn start_program(&mut self) -> Result<(), Unstarted> {
         let first = self.first_turn.as_ref().map_or(0, |turn| turn.turn);
-        self.launch.had_turns = self.remembered_turn > 0 || self.last_turn.max(first) > 1;
+        self.launch.had_turns = self.last_turn.max(first) > 1;
         let model = self.role.model.clone();
         let starting = self.role.kind.start(&self.launch, model);
         self.agent = Some(self.inbox.unless_over(starting).await??);

@@ -13,11 +13,10 @@ use troupe_proto::supervisor::v1::{
     TurnEndedReport, TurnOutcome, TurnStartedReport, runner_report::Kind,
 };
 
-use super::{EndReason, Escalation, EscalationStep, RunningTurn, ThreadTask, TurnSpan, Unstarted, memory};
+use super::{EndReason, Escalation, EscalationStep, RunningTurn, ThreadTask, TurnSpan, Unstarted};
 use crate::{
     agent::{InputError, InterruptMethod, ProducedFile, TurnEnding},
     input,
-    prompt::PreparedTurn,
     text::{clean, cut},
     thread::{Command, RUNNER_STOPPED, Shutdown, ThreadReporter},
     workspace::{Changes, Difference, MAX_DIFF_BYTES, Snapshot},
@@ -93,10 +92,7 @@ impl ThreadTask {
                     }
                 }
             }
-            let prepared = PreparedTurn {
-                repeated: turn.turn == self.remembered_turn,
-                ..self.prompts.give(turn, self.has_prompt)
-            };
+            let prepared = self.prompts.give(turn, self.has_prompt);
             let before = match &mut self.snapshots {
                 Some(snapshots) => snapshots.before().await,
                 None => None,
@@ -107,9 +103,6 @@ impl ThreadTask {
                 .is_some_and(|agent| agent.give_turn(&prepared).is_ok())
             {
                 self.has_prompt = true;
-                if self.role.kind.remembers() {
-                    memory::write(&self.launch.state, turn.turn).await;
-                }
                 self.usage.turn_began();
                 let span = TurnSpan::begin(turn, &self.launch, &self.role);
                 self.executor.toolbox.trace(span.context());

@@ -72,6 +72,8 @@ pub struct Thread {
     /// Whether the last turn ended with queued input. The next turn then starts as soon as nothing prevents it. Only
     /// set while the thread is settled.
     pub continues: bool,
+    /// Whether the pending turn has the inputs of a turn whose attempt ended in the middle of it.
+    pub repeats_turn: bool,
     /// The pending stop request of a turn.
     pub interrupt: Option<Interrupt>,
     /// The newest recorded report of this attempt.

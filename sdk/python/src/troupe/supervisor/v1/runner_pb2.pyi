@@ -1295,6 +1295,7 @@ class Turn(_message.Message):
     INPUTS_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     DOCS_DIRECTORY_FIELD_NUMBER: _builtins.int
+    REPEATS_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Its number in the thread, counted from 1."""
     extent: _event_pb2.PromptExtent.ValueType
@@ -1305,6 +1306,10 @@ class Turn(_message.Message):
     """The session's docs directory, if the turn begins in PLANNING mode: the only directory in which its tools may write. A
     thread with a worktree of its own writes in that worktree's directory instead. Empty: IMPLEMENTATION mode, or a session
     without a directory.
+    """
+    repeats: _builtins.bool
+    """Whether an earlier attempt ended in the middle of a turn with inputs of this turn. A part of the work may be done.
+    Default: false.
     """
     @_builtins.property
     def blocks(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PromptBlock]:
@@ -1323,10 +1328,11 @@ class Turn(_message.Message):
         inputs: _abc.Iterable[_thread_pb2.Input] | None = ...,
         traceparent: _builtins.str = ...,
         docs_directory: _builtins.str = ...,
+        repeats: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "docs_directory", b"docs_directory", "extent", b"extent", "inputs", b"inputs", "traceparent", b"traceparent", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "docs_directory", b"docs_directory", "extent", b"extent", "inputs", b"inputs", "repeats", b"repeats", "traceparent", b"traceparent", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
