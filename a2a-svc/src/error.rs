@@ -63,6 +63,11 @@ pub(crate) enum Kind {
 struct Codes(&'static str, bool, i64, Code, StatusCode);
 
 impl Kind {
+    /// Returns the name of the kind in errors.
+    pub(crate) const fn reason(self) -> &'static str {
+        self.codes().0
+    }
+
     const fn codes(self) -> Codes {
         use Kind as K;
         match self {

@@ -9,6 +9,7 @@ use crate::{
     card::PROTOCOL_VERSION,
     error::{Error, Kind, Result, cut},
     gateway::{Call, Entry, Gateway},
+    metrics::Binding,
     pb::{
         AgentCard, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetExtendedAgentCardRequest,
         GetTaskPushNotificationConfigRequest, GetTaskRequest, ListTaskPushNotificationConfigsRequest,
@@ -78,10 +79,12 @@ impl Grpc {
         let entry = entry.ok_or_else(|| Error::internal("the call is not authenticated"))?;
         self.0.admit(entry.clone(), tenant, parse_after(text(AFTER_HEADER))?)
     }
-}
 
-fn reply<T>(result: Result<T>) -> Reply<T> {
-    result.map(Response::new).map_err(|error| error.to_status())
+    fn reply<T>(&self, result: Result<T>) -> Reply<T> {
+        let failure = result.as_ref().err().map(|error| error.kind);
+        self.0.metrics.called(Binding::Grpc, failure);
+        result.map(Response::new).map_err(|error| error.to_status())
+    }
 }
 
 #[tonic::async_trait]
@@ -94,7 +97,7 @@ impl A2aService for Grpc {
             let call = self.admit(&request, &request.get_ref().tenant)?;
             self.0.send(&call, request.into_inner()).await
         };
-        reply(Box::pin(run).await)
+        self.reply(Box::pin(run).await)
     }
 
     async fn send_streaming_message(
@@ -105,7 +108,7 @@ impl A2aService for Grpc {
             let call = self.admit(&request, &request.get_ref().tenant)?;
             self.0.send_streaming(call, request.into_inner()).await
         };
-        let responses = Box::pin(run).await.map_err(|error| error.to_status())?;
+        let responses = self.reply(Box::pin(run).await)?.into_inner();
         let responses = responses.map(|response| response.map_err(|error| error.to_status()));
         Ok(Response::new(Box::pin(responses)))
     }
@@ -115,7 +118,7 @@ impl A2aService for Grpc {
             let call = self.admit(&request, &request.get_ref().tenant)?;
             self.0.get(&call, request.into_inner()).await
         };
-        reply(Box::pin(run).await)
+        self.reply(Box::pin(run).await)
     }
 
     async fn list_tasks(&self, request: Request<ListTasksRequest>) -> Reply<ListTasksResponse> {
@@ -123,7 +126,7 @@ impl A2aService for Grpc {
             let call = self.admit(&request, &request.get_ref().tenant)?;
             self.0.list(&call, request.into_inner()).await
         };
-        reply(Box::pin(run).await)
+        self.reply(Box::pin(run).await)
     }
 
     async fn cancel_task(&self, request: Request<CancelTaskRequest>) -> Reply<Task> {
@@ -131,7 +134,7 @@ impl A2aService for Grpc {
             let call = self.admit(&request, &request.get_ref().tenant)?;
             self.0.cancel(&call, request.into_inner()).await
         };
-        reply(Box::pin(run).await)
+        self.reply(Box::pin(run).await)
     }
 
     async fn subscribe_to_task(&self, request: Request<SubscribeToTaskRequest>) -> Reply<Self::SubscribeToTaskStream> {
@@ -139,7 +142,7 @@ impl A2aService for Grpc {
             let call = self.admit(&request, &request.get_ref().tenant)?;
             self.0.subscribe(call, &request.get_ref().id).await
         };
-        let responses = Box::pin(run).await.map_err(|error| error.to_status())?;
+        let responses = self.reply(Box::pin(run).await)?.into_inner();
         let responses = responses.map(|response| response.map_err(|error| error.to_status()));
         Ok(Response::new(Box::pin(responses)))
     }
@@ -152,7 +155,7 @@ impl A2aService for Grpc {
             let call = self.admit(&request, &request.get_ref().tenant)?;
             self.0.create_push(&call, request.into_inner()).await
         };
-        reply(Box::pin(run).await)
+        self.reply(Box::pin(run).await)
     }
 
     async fn get_task_push_notification_config(
@@ -164,7 +167,7 @@ impl A2aService for Grpc {
             let request = request.into_inner();
             self.0.get_push(&call, &request.task_id, &request.id).await
         };
-        reply(Box::pin(run).await)
+        self.reply(Box::pin(run).await)
     }
 
     async fn list_task_push_notification_configs(
@@ -179,7 +182,7 @@ impl A2aService for Grpc {
                 next_page_token: String::new(),
             })
         };
-        reply(Box::pin(run).await)
+        self.reply(Box::pin(run).await)
     }
 
     async fn get_extended_agent_card(&self, request: Request<GetExtendedAgentCardRequest>) -> Reply<AgentCard> {
@@ -187,7 +190,7 @@ impl A2aService for Grpc {
             let call = self.admit(&request, &request.get_ref().tenant)?;
             Ok(self.0.extended_card(&call).await)
         };
-        reply(Box::pin(run).await)
+        self.reply(Box::pin(run).await)
     }
 
     async fn delete_task_push_notification_config(
@@ -199,7 +202,7 @@ impl A2aService for Grpc {
             let request = request.into_inner();
             self.0.delete_push(&call, &request.task_id, &request.id).await
         };
-        reply(Box::pin(run).await)
+        self.reply(Box::pin(run).await)
     }
 }
 

@@ -36,6 +36,7 @@ use crate::{
     gateway::{Call, Entry, Gateway, Responses},
     grpc::{AFTER_HEADER, VERSION_HEADER, check_version, parse_after},
     json,
+    metrics::Binding,
     pb::{
         CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest,
         GetTaskRequest, ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse,
@@ -222,6 +223,7 @@ impl Exchange {
             },
             Err(error) => (Value::Null, Err(error)),
         };
+        self.count(Binding::JsonRpc, &answer);
         match answer {
             Ok(Answer::Value(result)) => {
                 let response = json!({ "jsonrpc": "2.0", "id": id, "result": result });
@@ -340,6 +342,7 @@ impl Exchange {
             },
             Err(error) => Err(error),
         };
+        self.count(Binding::HttpJson, &answer);
         match answer {
             Ok(Answer::Value(value)) => json_response(StatusCode::OK, self.response_type(), value.to_string()),
             Ok(Answer::Stream(responses)) => events(responses, |response| match response {
@@ -441,6 +444,11 @@ impl Exchange {
             true => JSON,
             false => A2A_JSON,
         }
+    }
+
+    fn count(&self, binding: Binding, answer: &Result<Answer>) {
+        let failure = answer.as_ref().err().map(|error| error.kind);
+        self.gateway.metrics.called(binding, failure);
     }
 
     fn rest_error(&self, error: &Error) -> Response {

@@ -19,6 +19,7 @@ mod idle;
 mod ids;
 mod json;
 mod limits;
+mod metrics;
 mod parts;
 pub mod program;
 mod push;

@@ -33,6 +33,7 @@ use crate::{
     error::{Error, Kind, Result, cut},
     ids::TaskId,
     json,
+    metrics::{Delivery, Metrics},
     pb::{AuthenticationInfo, TaskPushNotificationConfig},
     render::{Renderer, is_last},
     upstream::{self, Supervisor},
@@ -134,6 +135,7 @@ pub(crate) struct Push {
     directory: DataDir,
     supervisor: Supervisor,
     contexts: Arc<Contexts>,
+    metrics: Arc<Metrics>,
     poster: Poster,
     table: Mutex<BTreeMap<Key, Entry>>,
     /// One writer at a time, so that the file of a configuration is never older than its entry.
@@ -166,6 +168,7 @@ impl Push {
         directory: &Path,
         supervisor: Supervisor,
         contexts: Arc<Contexts>,
+        metrics: Arc<Metrics>,
         allow_private: bool,
         stopped: CancellationToken,
     ) -> std::result::Result<Arc<Self>, PushError> {
@@ -173,6 +176,7 @@ impl Push {
             directory: DataDir::open(directory)?,
             supervisor,
             contexts,
+            metrics,
             poster: Poster {
                 tls: public_tls().map_err(|error| PushError::Tls(error.to_string()))?,
                 allow_private,
@@ -472,13 +476,16 @@ impl Push {
         for _ in 0..MAX_ATTEMPTS {
             let headers = stored.headers().map_err(|error| internal(&error))?;
             let Err(undelivered) = self.poster.post(&target, headers, body.clone()).await else {
+                self.metrics.notified(Delivery::Accepted);
                 return Ok(true);
             };
+            self.metrics.notified(Delivery::Failed);
             // Only the host, because the path of the URL may be a secret.
             let host = target.host();
             tracing::warn!(context = stored.context, host, %undelivered, "a push notification was not delivered");
             sleep(backoff.next_delay()).await;
         }
+        self.metrics.notified(Delivery::GivenUp);
         Ok(false)
     }
 

@@ -23,6 +23,7 @@ use crate::{
     gateway::{Gateway, Parts},
     grpc::Grpc,
     http, idle,
+    metrics::Binding,
     pb::a2a_service_server::A2aServiceServer,
     push::PushError,
     upstream::Upstream,
@@ -137,6 +138,9 @@ async fn guard(gateway: Arc<Gateway>, mut request: Request, next: Next) -> Respo
             request.extensions_mut().insert(entry);
             next.run(request).await
         }
-        Err(error) => error.to_status().into_http(),
+        Err(error) => {
+            gateway.metrics.called(Binding::Grpc, Some(error.kind));
+            error.to_status().into_http()
+        }
     }
 }

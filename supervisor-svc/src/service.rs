@@ -347,7 +347,8 @@ impl Supervisor {
             store: Arc::clone(&store),
             clock: clock.clone(),
         });
-        metrics::observe(&directory, &hub);
+        let data_dir = config.postgres.is_none().then_some(config.data_dir.as_path());
+        metrics::observe(&directory, &hub, data_dir);
         let cluster = store.is_shared().then(|| {
             Cluster::new(
                 directory.clone(),

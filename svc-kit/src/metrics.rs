@@ -8,9 +8,11 @@ use opentelemetry::global;
 use opentelemetry_otlp::{MetricExporter, WithTonicConfig as _};
 use opentelemetry_sdk::{
     Resource,
-    error::OTelSdkResult,
+    error::{OTelSdkError, OTelSdkResult},
     metrics::{Aggregation, Instrument, InstrumentKind, PeriodicReader, SdkMeterProvider, Stream},
 };
+#[cfg(target_os = "linux")]
+use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder as _, Registry, TextEncoder};
 
 use crate::collector::{Signal, TelemetryError};
@@ -45,6 +47,10 @@ impl Metrics {
             .with_resource(resource)
             .with_view(in_seconds);
         if is_read_here {
+            #[cfg(target_os = "linux")]
+            registry
+                .register(Box::new(ProcessCollector::for_self()))
+                .map_err(|error| OTelSdkError::InternalFailure(error.to_string()))?;
             let exporter = opentelemetry_prometheus::exporter()
                 .with_registry(registry.clone())
                 .scope_info_enabled(false)

@@ -29,6 +29,7 @@ use crate::{
     error::{Error, Kind, Result, cut},
     fold::{Fold, Task, is_interrupted, is_terminal},
     ids::TaskId,
+    metrics::Metrics,
     pb::{
         self, AgentCard, GetTaskRequest, SendMessageRequest, SendMessageResponse, StreamResponse,
         TaskPushNotificationConfig, TaskState, send_message_response, stream_response::Payload,
@@ -75,6 +76,7 @@ pub(crate) struct Gateway {
     pub(crate) callers: Callers,
     pub(crate) agents: Vec<Arc<Agent>>,
     pub(crate) cards: Cards,
+    pub(crate) metrics: Arc<Metrics>,
     supervisor: Supervisor,
     contexts: Arc<Contexts>,
     push: Arc<Push>,
@@ -97,10 +99,12 @@ pub(crate) struct Parts {
 impl Gateway {
     pub(crate) fn new(parts: Parts) -> std::result::Result<Arc<Self>, crate::push::PushError> {
         let contexts = Arc::new(Contexts::new(parts.streams));
+        let metrics = Arc::new(Metrics::default());
         let push = Push::open(
             &parts.push_directory,
             parts.supervisor.clone(),
             Arc::clone(&contexts),
+            Arc::clone(&metrics),
             parts.config.push_allow_private,
             parts.draining.clone(),
         )?;
@@ -109,6 +113,7 @@ impl Gateway {
             agents: parts.config.agents.iter().cloned().map(Arc::new).collect(),
             config: parts.config,
             cards: parts.cards,
+            metrics,
             supervisor: parts.supervisor,
             contexts,
             push,

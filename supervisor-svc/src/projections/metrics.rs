@@ -3,6 +3,8 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    fs,
+    path::Path,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -11,7 +13,9 @@ use opentelemetry::{
     KeyValue,
     metrics::{Counter, Histogram, UpDownCounter},
 };
+use supervisor_log::store::DATABASE;
 use svc_kit::instruments::{counter, meter};
+use troupe_proto::supervisor::v1::RunnerState;
 
 use crate::{
     domain::{
@@ -236,9 +240,10 @@ impl Drop for Watching {
     }
 }
 
-/// Registers gauges that are computed whenever the metrics are read: sessions in memory, their threads and slots, and
-/// the runners. Each reading inspects every session in memory.
-pub fn observe(directory: &Directory, hub: &RunnerHub) {
+/// Registers gauges that are computed whenever the metrics are read: sessions in memory with their threads, slots and
+/// approvals, the runners, and the size of the log, if it is a file in `data_dir`. Each reading inspects every session in
+/// memory.
+pub fn observe(directory: &Directory, hub: &RunnerHub, data_dir: Option<&Path>) {
     let meter = meter();
     let loaded = directory.clone();
     meter
@@ -275,6 +280,45 @@ pub fn observe(directory: &Directory, hub: &RunnerHub) {
                 all += u64::from(session.settings.limits.max_threads.max(active));
             }
             for (state, count) in [("taken", taken), ("free", all - taken)] {
+                gauge.observe(count, &[KeyValue::new("state", state)]);
+            }
+        })
+        .build();
+    let asked = directory.clone();
+    meter
+        .u64_observable_gauge("troupe.approvals")
+        .with_description("Approvals of sessions in memory that wait for a decision")
+        .with_callback(move |gauge| {
+            let pending = asked.states();
+            let pending = pending.iter().map(|session| session.pending_approvals().count());
+            gauge.observe(pending.sum::<usize>() as u64, &[]);
+        })
+        .build();
+    if let Some(data_dir) = data_dir {
+        let files = ["", "-wal"].map(|suffix| data_dir.join(format!("{DATABASE}{suffix}")));
+        meter
+            .u64_observable_gauge("troupe.log.size")
+            .with_unit("By")
+            .with_description("Size of the log's file and its write-ahead log")
+            .with_callback(move |gauge| {
+                let sizes = files.iter().filter_map(|file| fs::metadata(file).ok());
+                gauge.observe(sizes.map(|file| file.len()).sum(), &[]);
+            })
+            .build();
+    }
+    let runners = hub.clone();
+    meter
+        .u64_observable_gauge("troupe.runners.slots")
+        .with_description("Slots of attached runners with a capacity, by whether a program has them")
+        .with_callback(move |gauge| {
+            let (mut taken, mut free) = (0_u64, 0_u64);
+            for runner in runners.list() {
+                if runner.state() == RunnerState::Attached && runner.capacity > 0 {
+                    taken += u64::from(runner.programs);
+                    free += u64::from(runner.capacity.saturating_sub(runner.programs));
+                }
+            }
+            for (state, count) in [("taken", taken), ("free", free)] {
                 gauge.observe(count, &[KeyValue::new("state", state)]);
             }
         })

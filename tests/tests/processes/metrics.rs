@@ -26,8 +26,16 @@ const EXPIRY: &str = "troupe_tls_certificate_expiry_seconds";
 
 /// Returns the response to a plain HTTP request.
 pub(crate) async fn get(address: &str, path: &str) -> String {
+    exchange(address, &format!("GET {path}"), "", "").await
+}
+
+/// Returns the response to a plain HTTP request with these header lines and this body.
+async fn exchange(address: &str, method_and_path: &str, headers: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let length = body.len();
+    let request = format!(
+        "{method_and_path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     within("an answer", stream.read_to_string(&mut answer)).await.unwrap();
@@ -80,6 +88,11 @@ fn every_metric_that_rules_and_panels_name_exists() {
 async fn admin_port_serves_health_and_metrics() {
     let home = Home::default();
     fs::create_dir(home.path().join("backups")).unwrap();
+    fs::write(
+        home.path().join("a2a.yaml"),
+        "agents: [{role: worker}]\nanonymous: {}\n",
+    )
+    .unwrap();
     let arguments = [
         Up::WITH_RUNNER,
         &[
@@ -90,6 +103,10 @@ async fn admin_port_serves_health_and_metrics() {
             "1",
             "--backup-dir",
             "backups",
+            "--a2a",
+            "127.0.0.1:0",
+            "--a2a-config",
+            "a2a.yaml",
         ],
     ]
     .concat();
@@ -128,6 +145,17 @@ async fn admin_port_serves_health_and_metrics() {
     watch.snapshot().await;
     tree.note(&tree.root, "to be watched").await;
     watch.event().await;
+    let a2a = up.ready["a2a"].as_str().unwrap();
+    let headers = "Content-Type: application/json\r\nA2A-Version: 1.0\r\n";
+    let listed = exchange(
+        a2a,
+        "POST /",
+        headers,
+        r#"{"jsonrpc":"2.0","id":1,"method":"ListTasks"}"#,
+    )
+    .await;
+    assert!(listed.contains(r#""result""#), "{listed}");
+    get(a2a, "/tasks").await;
     within("a backup", async {
         while !get(&admin, "/metrics").await.contains("\ntroupe_backup_size_bytes") {}
     })
@@ -136,9 +164,14 @@ async fn admin_port_serves_health_and_metrics() {
     let answer = get(&admin, "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("content-type: text/plain"), "{answer}");
+    let (process, measured): (BTreeSet<_>, BTreeSet<_>) = measured(&answer)
+        .into_iter()
+        .partition(|name| name.starts_with("process_"));
+    assert!(process.contains("process_resident_memory_bytes"), "{process:?}");
     let mut expected = documented();
+    assert!(expected.remove("process_cpu_seconds_total"));
     assert!(expected.remove(EXPIRY), "{EXPIRY} is documented");
-    assert_eq!(measured(&answer), expected, "{answer}");
+    assert_eq!(measured, expected, "{answer}");
     let has = |line: &str| answer.lines().any(|other| other.starts_with(line));
     for line in [
         "rpc_server_call_duration_seconds_count{rpc_method=\"troupe.supervisor.v1.AgentSupervisorService/SpawnAgent\",rpc_response_status_code=\"OK\",rpc_system_name=\"grpc\"} 2",
@@ -152,10 +185,14 @@ async fn admin_port_serves_health_and_metrics() {
         "troupe_backup_failures_total 0",
         "troupe_slots{state=\"taken\"} 0",
         "troupe_slots{state=\"free\"} 1",
+        "troupe_approvals 0",
+        "troupe_runners_slots{state=\"free\"} 6",
         "troupe_runners 1",
         "troupe_runners_away 0",
         "troupe_watchers_delay_duration_seconds_count 1",
         "troupe_watchers 1",
+        "troupe_a2a_calls_total{binding=\"jsonrpc\"} 1",
+        "troupe_a2a_calls_total{binding=\"http_json\",error_type=\"VERSION_NOT_SUPPORTED\"} 1",
     ] {
         assert!(has(line), "{line}\n{answer}");
     }
