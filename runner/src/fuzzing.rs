@@ -13,7 +13,7 @@ use tokio::{
 use troupe_proto::supervisor::v1::{PromptExtent, ToolDescription, ToolUse};
 
 use crate::{
-    acp,
+    a2a, acp,
     agent::{AgentEvent, AskedTool, StartFailure},
     child::FakeChild,
     claude, codex,
@@ -59,6 +59,8 @@ enum Speaker {
     Claude,
     Codex,
     Acp(Profile),
+    /// A remote agent, which has no process.
+    Remote,
 }
 
 impl Speaker {
@@ -69,6 +71,7 @@ impl Speaker {
             b'x' => Some(Self::Codex),
             b'o' => Some(Self::Acp(Profile::OpenCode)),
             b'g' => Some(Self::Acp(Profile::Gemini)),
+            b'a' => Some(Self::Remote),
             _ => None,
         }
     }
@@ -76,7 +79,7 @@ impl Speaker {
     /// Returns the messages before its first turn.
     const fn script(self) -> Script {
         match self {
-            Self::Process => &[],
+            Self::Process | Self::Remote => &[],
             Self::Claude => &[
                 (
                     "\"initialize\"",
@@ -106,14 +109,14 @@ impl Speaker {
     const fn resolves(self) -> bool {
         match self {
             Self::Codex | Self::Acp(_) => true,
-            Self::Process | Self::Claude => false,
+            Self::Process | Self::Claude | Self::Remote => false,
         }
     }
 }
 
 /// Processes a program's output in its first turn and after it. The first byte selects the protocol: `p`rocess,
-/// `c`laude, code`x`, `o`pencode or `g`emini. With Codex, a line that begins with `hook ` contains the data of its
-/// hook.
+/// `c`laude, code`x`, `o`pencode, `g`emini or `a`2a. With Codex, a line that begins with `hook ` contains the data of its
+/// hook. The output of a remote agent is a stream of server-sent events.
 ///
 /// # Panics
 ///
@@ -127,6 +130,11 @@ pub fn agent_lines(input: &[u8]) {
         Some(Speaker::Process) => {
             for line in String::from_utf8_lossy(bytes).lines() {
                 check(Speaker::Process, &process::parse(line));
+            }
+        }
+        Some(Speaker::Remote) => {
+            for event in a2a::replay(bytes) {
+                check(Speaker::Remote, &event);
             }
         }
         Some(speaker) => {
@@ -157,7 +165,7 @@ async fn drive(
     channels: DriverChannels,
 ) -> Result<(), StartFailure> {
     match speaker {
-        Speaker::Process => Ok(()),
+        Speaker::Process | Speaker::Remote => Ok(()),
         Speaker::Claude => Box::pin(claude::converse(program, vec![offered()], channels)).await,
         Speaker::Codex => {
             let hooks = HookServer::over(asked);
@@ -256,6 +264,7 @@ fn check(speaker: Speaker, event: &AgentEvent) {
         AgentEvent::ToolCalled(call) => match speaker {
             Speaker::Process => assert!(!call.name.is_empty(), "a call of nothing"),
             Speaker::Claude | Speaker::Codex | Speaker::Acp(_) => assert_eq!(call.name, OFFERED),
+            Speaker::Remote => panic!("a remote agent has no tools: {call:?}"),
         },
         AgentEvent::ToolAsked(AskedTool { arguments, written, .. }) => {
             let shown = redact::arguments(arguments);
@@ -308,12 +317,13 @@ mod tests {
     use super::*;
 
     /// The seeds of the fuzz target.
-    const SEEDS: [&[u8]; 5] = [
+    const SEEDS: [&[u8]; 6] = [
         include_bytes!("../../fuzz/corpus/agent_lines/process.txt"),
         include_bytes!("../../fuzz/corpus/agent_lines/claude.txt"),
         include_bytes!("../../fuzz/corpus/agent_lines/codex.txt"),
         include_bytes!("../../fuzz/corpus/agent_lines/opencode.txt"),
         include_bytes!("../../fuzz/corpus/agent_lines/gemini.txt"),
+        include_bytes!("../../fuzz/corpus/agent_lines/remote.txt"),
     ];
 
     #[test]

@@ -397,6 +397,22 @@ fn payload(value: Value) -> Option<Payload> {
     json::parse::<StreamResponse>(value).ok()?.payload
 }
 
+/// Returns the update of an event. `None`: a kind of event of a newer release.
+fn decode(binding: A2aBinding, event: &[u8]) -> Result<Option<Payload>, Fault> {
+    let value = serde_json::from_slice(event)
+        .map_err(|error| Fault::Refused(format!("it sent an event that is not JSON: {error}")))?;
+    Ok(payload(result(binding, value)?))
+}
+
+/// Returns the updates in the bytes of a stream, up to the first invalid event.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn updates(bytes: &[u8]) -> Vec<Payload> {
+    let (mut parser, mut ready) = (SseParser::default(), VecDeque::new());
+    parser.push(bytes, &mut ready);
+    let decoded = ready.iter().map_while(|event| decode(A2aBinding::JsonRpc, event).ok());
+    decoded.flatten().collect()
+}
+
 /// The server-sent events of a response.
 pub(super) struct Events {
     binding: A2aBinding,
@@ -409,13 +425,9 @@ impl Events {
     /// Returns the next event. `None`: the stream has ended. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<Payload>, Fault> {
         loop {
-            if let Some(data) = self.ready.pop_front() {
-                let value = serde_json::from_slice(&data)
-                    .map_err(|error| Fault::Refused(format!("it sent an event that is not JSON: {error}")))?;
-                match payload(result(self.binding, value)?) {
-                    Some(payload) => return Ok(Some(payload)),
-                    // A kind of event of a newer release.
-                    None => continue,
+            while let Some(event) = self.ready.pop_front() {
+                if let Some(payload) = decode(self.binding, &event)? {
+                    return Ok(Some(payload));
                 }
             }
             let frame = match timeout(SILENT_WITHIN, self.body.frame()).await {

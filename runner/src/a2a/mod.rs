@@ -40,6 +40,18 @@ const KIND: &str = "a2a";
 /// The file with the ids of the context and the last task, in the state directory of the thread.
 const RECORD: &str = "a2a.json";
 
+/// Returns the events of a turn in which a remote agent sends these bytes over JSON-RPC.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn replay(bytes: &[u8]) -> Vec<AgentEvent> {
+    let mut task = RemoteTask::default();
+    let applied = client::updates(bytes)
+        .into_iter()
+        .map_while(|update| task.apply(update).ok());
+    let mut events: Vec<_> = applied.flatten().collect();
+    events.extend(task.settle());
+    events
+}
+
 /// Returns the limits of remote agents.
 pub(crate) fn limits() -> Vec<Limit> {
     const AREA: &str = "Remote agents";
