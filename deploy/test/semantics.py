@@ -48,7 +48,8 @@ class Workload:
         self.kind = thing["kind"]
         self.name = thing["metadata"]["name"]
         self.spec = thing["spec"]
-        self.replicas = self.spec["replicas"]
+        # Without a number, an autoscaler makes several.
+        self.replicas = self.spec.get("replicas", 2)
         self.labels = self.spec["template"]["metadata"]["labels"]
         self.pod = self.spec["template"]["spec"]
         self.main = self.pod["containers"][0]

@@ -30,7 +30,7 @@ fn found(principal: &Principal) -> (&str, &str) {
     match principal {
         Principal::Operator { name, .. } if principal.is_admin() => ("admin", name),
         Principal::Operator { name, .. } => ("viewer", name),
-        Principal::Runner { name } => ("runner", name),
+        Principal::Runner { name, .. } => ("runner", name),
         Principal::Service { name } => ("service", name),
         Principal::Thread(_) => panic!("a thread comes with a token"),
     }

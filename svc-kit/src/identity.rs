@@ -49,12 +49,48 @@ pub enum Principal {
     Runner {
         /// The name that logs show.
         name: String,
+        /// The ids that it may use.
+        ids: RunnerIds,
     },
     /// Another service of Troupe: the supervisor at the registry.
     Service {
         /// The name that logs show.
         name: String,
     },
+}
+
+/// The runner ids under which a runner may attach.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RunnerIds {
+    /// Any id. Runners may share their token, which names none of them.
+    Any,
+    /// The name of the pod to which the token of its service account is bound.
+    Pod(String),
+    /// The name in its certificate, and ids that begin with it and `-`: several runners may share a certificate.
+    Certificate(String),
+}
+
+impl RunnerIds {
+    /// Checks that the runner may attach under this id.
+    ///
+    /// # Errors
+    ///
+    /// The id belongs to another runner. The text names the permitted ids.
+    pub fn check(&self, id: &str) -> Result<(), String> {
+        match self {
+            Self::Any => Ok(()),
+            Self::Pod(pod) if pod == id => Ok(()),
+            Self::Pod(pod) => Err(format!(
+                "the token belongs to the pod {pod:?}; use its name as --runner-id"
+            )),
+            Self::Certificate(name) => match id.strip_prefix(name.as_str()) {
+                Some(rest) if rest.is_empty() || rest.starts_with('-') => Ok(()),
+                Some(_) | None => Err(format!(
+                    "the certificate belongs to {name:?}; use this --runner-id, or one that begins with \"{name}-\""
+                )),
+            },
+        }
+    }
 }
 
 /// What an operator may do.
@@ -105,12 +141,13 @@ impl Principal {
         match self {
             Self::Operator { name, .. } => format!("operator:{name}"),
             Self::Thread(thread) => format!("thread:{}", thread.thread),
-            Self::Runner { name } => format!("runner:{name}"),
+            Self::Runner { name, .. } => format!("runner:{name}"),
             Self::Service { name } => format!("service:{name}"),
         }
     }
 
-    /// Encodes the principal for [`FORWARDED_FOR`].
+    /// Encodes the principal for [`FORWARDED_FOR`]. The ids of a runner are left out: the member that forwards a call has
+    /// checked them.
     #[must_use]
     pub fn to_header(&self) -> HeaderValue {
         let (kind, name) = match self {
@@ -118,7 +155,7 @@ impl Principal {
                 OperatorRole::Admin => ("admin", name),
                 OperatorRole::Viewer => ("viewer", name),
             },
-            Self::Runner { name } => ("runner", name),
+            Self::Runner { name, .. } => ("runner", name),
             Self::Service { name } => ("service", name),
             Self::Thread(thread) => {
                 let text = format!("thread.{}.{}.{}", thread.session, thread.thread, thread.generation);
@@ -151,7 +188,10 @@ impl Principal {
         match kind {
             "admin" => operator(name, OperatorRole::Admin),
             "viewer" => operator(name, OperatorRole::Viewer),
-            "runner" => Some(Self::Runner { name }),
+            "runner" => Some(Self::Runner {
+                name,
+                ids: RunnerIds::Any,
+            }),
             "service" => Some(Self::Service { name }),
             _ => None,
         }
@@ -278,6 +318,7 @@ mod tests {
         );
         let runner = Principal::Runner {
             name: "local".to_owned(),
+            ids: RunnerIds::Any,
         };
         assert_eq!(runner.scope_key(), "runner:local");
         let service = Principal::Service {
@@ -296,7 +337,10 @@ mod tests {
         for principal in [
             operator(OperatorRole::Admin),
             operator(OperatorRole::Viewer),
-            Principal::Runner { name: name.clone() },
+            Principal::Runner {
+                name: name.clone(),
+                ids: RunnerIds::Any,
+            },
             Principal::Service { name },
             Principal::Thread(ThreadPrincipal {
                 session: Uuid::from_u128(1),
@@ -312,6 +356,15 @@ mod tests {
     }
 
     #[test]
+    fn certificate_and_pod_bind_runner_ids() {
+        let ids = ["box", "box-1", "box1", "bo", "other-box", "", "Box"];
+        let allowed = |by: &RunnerIds| ids.into_iter().filter(|id| by.check(id).is_ok()).collect::<Vec<_>>();
+        assert_eq!(allowed(&RunnerIds::Any), ids);
+        assert_eq!(allowed(&RunnerIds::Pod("box".to_owned())), ["box"]);
+        assert_eq!(allowed(&RunnerIds::Certificate("box".to_owned())), ["box", "box-1"]);
+    }
+
+    #[test]
     fn a_request_without_a_principal_is_refused() {
         let status = principal_of(&Request::new(())).unwrap_err();
         assert_eq!(status.code(), Code::Internal);
@@ -319,7 +372,7 @@ mod tests {
 
     #[test]
     fn principal_of_request_is_returned() {
-        let principal = Principal::Runner { name: "box".to_owned() };
+        let principal = Principal::Service { name: "box".to_owned() };
         let mut request = Request::new(());
         request.extensions_mut().insert(principal.clone());
         assert_eq!(principal_of(&request).unwrap(), &principal);

@@ -159,7 +159,7 @@ impl Jwt {
             });
             return None;
         }
-        Some(self.roles.of(name, &claims)?.principal(name.to_owned()))
+        Some(self.roles.of(name, &claims)?.principal(name.to_owned(), &claims))
     }
 
     fn validation(&self, algorithm: Algorithm) -> Validation {
@@ -194,7 +194,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::secret::MAX_SHOWN_BYTES;
+    use crate::{identity::RunnerIds, secret::MAX_SHOWN_BYTES};
 
     /// An identity provider with a P-256 key.
     struct Provider {
@@ -360,6 +360,16 @@ mod tests {
             who(&runners, &token("system:serviceaccount:other:troupe-runner", "troupe")),
             None
         );
+        let ids = |pod: Value| {
+            let mut claims = claims(ACCOUNT, "troupe");
+            claims["kubernetes.io"]["pod"] = pod;
+            match runners.verify(&provider.token(&claims)) {
+                Some(Principal::Runner { ids, .. }) => ids,
+                other => panic!("{other:?} is no runner"),
+            }
+        };
+        assert_eq!(ids(json!({"name": "runner-0"})), RunnerIds::Pod("runner-0".to_owned()));
+        assert_eq!(ids(Value::Null), RunnerIds::Any);
         let services = load(format!("sub:{ACCOUNT}=service"), Machine::Service).unwrap();
         assert_eq!(who(&services, &token(ACCOUNT, "troupe")), is("service"));
         let refused = load(format!("sub:{ACCOUNT}=service"), Machine::Runner).unwrap_err();

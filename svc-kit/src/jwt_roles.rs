@@ -6,7 +6,7 @@ use std::{fmt, str::FromStr};
 
 use serde_json::{Map, Value};
 
-use crate::identity::{OperatorRole, Principal, is_name};
+use crate::identity::{OperatorRole, Principal, RunnerIds, is_name};
 
 /// Name of the role claim if the options set none.
 const CLAIM: &str = "troupe_role";
@@ -23,9 +23,12 @@ pub enum Machine {
 }
 
 impl Machine {
-    fn principal(self, name: String) -> Principal {
+    fn principal(self, name: String, claims: &Map<String, Value>) -> Principal {
         match self {
-            Self::Runner => Principal::Runner { name },
+            Self::Runner => Principal::Runner {
+                name,
+                ids: pod(claims).map_or(RunnerIds::Any, |pod| RunnerIds::Pod(pod.to_owned())),
+            },
             Self::Service => Principal::Service { name },
         }
     }
@@ -50,11 +53,11 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Returns the principal with this role and that name.
-    pub(crate) fn principal(self, name: String) -> Principal {
+    /// Returns the principal with this role and that name, whose token has these claims.
+    pub(crate) fn principal(self, name: String, claims: &Map<String, Value>) -> Principal {
         match self {
             Self::Operator(role) => Principal::Operator { name, role },
-            Self::Machine(machine) => machine.principal(name),
+            Self::Machine(machine) => machine.principal(name, claims),
         }
     }
 }
@@ -67,6 +70,11 @@ impl fmt::Display for Role {
             Self::Machine(machine) => fmt::Display::fmt(machine, out),
         }
     }
+}
+
+/// Returns the pod to which a token of a Kubernetes service account is bound.
+fn pod(claims: &Map<String, Value>) -> Option<&str> {
+    claims.get("kubernetes.io")?.get("pod")?.get("name")?.as_str()
 }
 
 /// A grant of a role: `VALUE=ROLE`, or `sub:SUBJECT=ROLE`. The value may contain `=`.

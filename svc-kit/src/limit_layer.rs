@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        identity::{Principal, ThreadPrincipal},
+        identity::{Principal, RunnerIds, ThreadPrincipal},
         peer::Peer,
         stream_limits,
     };
@@ -140,7 +140,10 @@ mod tests {
     }
 
     fn runner(name: &str) -> Principal {
-        Principal::Runner { name: name.to_owned() }
+        Principal::Runner {
+            name: name.to_owned(),
+            ids: RunnerIds::Any,
+        }
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
 use crate::{
-    identity::{MAX_NAME_BYTES, OperatorRole, Principal},
+    identity::{MAX_NAME_BYTES, OperatorRole, Principal, RunnerIds},
     usage::Usage,
 };
 
@@ -70,7 +70,10 @@ fn of_uri(uri: &str) -> Option<Principal> {
             name,
             role: OperatorRole::Viewer,
         }),
-        "runner" => Some(Principal::Runner { name }),
+        "runner" => Some(Principal::Runner {
+            ids: RunnerIds::Certificate(name.clone()),
+            name,
+        }),
         "service" => Some(Principal::Service { name }),
         _ => None,
     }
@@ -126,6 +129,8 @@ mod tests {
             let found = of_uri(uri).map(|principal| principal.scope_key());
             assert_eq!(found.as_deref(), expected, "{uri}");
         }
+        let runner = of_uri("spiffe://d/troupe/runner/box");
+        assert!(matches!(runner, Some(Principal::Runner { ids: RunnerIds::Certificate(name), .. }) if name == "box"));
         let viewer = of_uri("spiffe://d/troupe/viewer/vic");
         assert!(viewer.is_some_and(|principal| !principal.is_admin()));
     }

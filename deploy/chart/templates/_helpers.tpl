@@ -136,9 +136,15 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{- /* Whether a component has several pods, or may have. Empty: it has not. */}}
+{{- define "troupe.several" -}}
+{{- $values := index .root.Values .component }}
+{{- if or (gt (int $values.replicas) 1) (get $values "autoscaled") }}yes{{ end }}
+{{- end }}
+
 {{- /* Several pods of a component are on several nodes, as far as there are. Takes a dict of root and component. */}}
 {{- define "troupe.spread" -}}
-{{- if gt (int (index .root.Values .component).replicas) 1 -}}
+{{- if include "troupe.several" . -}}
 topologySpreadConstraints:
   - topologyKey: kubernetes.io/hostname
     maxSkew: 1

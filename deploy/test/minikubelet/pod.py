@@ -133,8 +133,11 @@ class Pod:
             "HOME": "/",
             "HOSTNAME": self.name,
         }
+        fields = {"metadata.name": self.name}
         for variable in container.get("env", []):
-            environment[variable["name"]] = variable["value"]
+            is_field = "valueFrom" in variable
+            value = fields[variable["valueFrom"]["fieldRef"]["fieldPath"]] if is_field else variable["value"]
+            environment[variable["name"]] = value
         return environment
 
     def await_start(self, until_ready):

@@ -36,7 +36,7 @@ use troupe_proto::{
 };
 
 use super::Cluster;
-use crate::runners::{FromRunners, OUTBOX, RunnerGate, first_hello};
+use crate::runners::{FromRunners, OUTBOX, RunnerGate, first_hello, permit};
 
 /// How long a member may take to welcome a runner, and to accept a message.
 const MEMBER_WITHIN: Duration = Duration::from_secs(3);
@@ -75,6 +75,7 @@ impl ThreadRunnerService for RunnerRelay {
         let is_forwarded = request.extensions().get::<Forwarded>().is_some();
         let mut incoming: FromRunners = request.into_inner().boxed();
         let hello = first_hello(&mut incoming).await?;
+        permit(&principal, &hello.runner_id)?;
         let Some(cluster) = &self.cluster else {
             let responses = self.gate.attach_over(&principal, hello, incoming).await?;
             return Ok(Response::new(responses.boxed()));

@@ -66,7 +66,7 @@ impl Call {
                 },
                 Some(*thread),
             ),
-            Principal::Runner { name } | Principal::Service { name } => {
+            Principal::Runner { name, .. } | Principal::Service { name } => {
                 let text = format!("{} \"{name}\" may not call this method", principal.kind());
                 return Err(Fault::new(Code::PermissionDenied, Reason::NotPermitted, text).into());
             }

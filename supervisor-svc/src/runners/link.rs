@@ -912,6 +912,22 @@ fn check(hello: &pb::RunnerHello) -> Result<(RunnerId, Offer), Status> {
     Ok((RunnerId::new(id.clone()), offer))
 }
 
+/// Checks that a caller may attach under this runner id.
+///
+/// # Errors
+///
+/// PERMISSION_DENIED if its certificate or its pod has another name.
+pub(crate) fn permit(principal: &Principal, id: &str) -> Result<(), Status> {
+    let Principal::Runner { ids, .. } = principal else {
+        return Ok(());
+    };
+    ids.check(id).map_err(|remedy| {
+        let shown: String = id.chars().take(MAX_ID_BYTES).collect();
+        let text = format!("the runner id {shown:?} is not this caller's: {remedy}");
+        Fault::new(Code::PermissionDenied, Reason::NotPermitted, text).into()
+    })
+}
+
 fn is_label(text: &str) -> bool {
     text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control)
 }

@@ -37,5 +37,5 @@ pub use self::{
 };
 pub(crate) use self::{
     hub::OUTBOX,
-    link::{FromRunners, first_hello},
+    link::{FromRunners, first_hello, permit},
 };

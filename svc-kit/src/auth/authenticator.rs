@@ -7,7 +7,7 @@ use troupe_client::host::is_loopback;
 
 use crate::{
     bounded::Bounded,
-    identity::{FORWARDED_FOR, OperatorRole, Principal},
+    identity::{FORWARDED_FOR, OperatorRole, Principal, RunnerIds},
     jwt::Jwt,
     peer::Peer,
     secret::MAX_SHOWN_BYTES,
@@ -81,7 +81,8 @@ impl Authenticator {
     #[must_use]
     pub fn runner(self, name: impl Into<String>, tokens: impl Into<Tokens>) -> Self {
         let name = name.into();
-        self.secret(tokens, Principal::Runner { name })
+        let ids = RunnerIds::Any;
+        self.secret(tokens, Principal::Runner { name, ids })
     }
 
     /// Accepts `tokens` as those of another service.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
-    identity::{OperatorRole, Principal, ThreadPrincipal},
+    identity::{OperatorRole, Principal, RunnerIds, ThreadPrincipal},
     peer::Peer,
     secret::{MAX_SHOWN_BYTES, SecretToken},
     thread_token::TokenKeys,
@@ -206,7 +206,10 @@ async fn only_health_and_reflection_are_open() {
 
 #[test]
 fn certificate_is_used_without_a_token() {
-    let runner = Principal::Runner { name: "box".to_owned() };
+    let runner = Principal::Runner {
+        name: "box".to_owned(),
+        ids: RunnerIds::Certificate("box".to_owned()),
+    };
     let peer = Peer {
         principal: Some(Arc::new(runner.clone())),
         ..Peer::default()

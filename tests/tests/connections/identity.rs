@@ -18,7 +18,7 @@ use tokio::{
 use tonic::Code;
 use troupe_proto::{
     registry::v1::ListAgentsRequest,
-    supervisor::v1::{AttachRequest, CreateSessionRequest, ListSessionsRequest},
+    supervisor::v1::{AttachRequest, CreateSessionRequest, ListSessionsRequest, attach_request},
 };
 use troupe_tests::{
     authority::Authority,
@@ -213,10 +213,11 @@ async fn parts_of_troupe_are_known_by_the_tokens_of_their_accounts() {
     let key = Key::new("one");
     fs::write(home.path().join("keys.json"), key.published()).unwrap();
     // As long as a cluster makes them, which says more of the pod.
+    let pod = "x".repeat(63);
     let of = |name: &str| {
         key.signed(
             &account(name),
-            json!({"kubernetes.io": {"pod": {"name": "x".repeat(1_000)}}}),
+            json!({"kubernetes.io": {"pod": {"name": pod, "uid": "u".repeat(1_000)}}}),
         )
     };
     fs::write(home.path().join("own.token"), of("supervisor")).unwrap();
@@ -247,15 +248,21 @@ async fn parts_of_troupe_are_known_by_the_tokens_of_their_accounts() {
     let operator = fs::read_to_string(home.path().join("data/operator.token")).unwrap();
     let operator = client::supervisor(address, Some(operator.trim()));
     let tree = Tree::open(operator, CreateSessionRequest::default()).await;
-    let mut runner = Runner::greet_by(client::runners(address, Some(&of("runner"))), hello("r")).await;
+    let mut runner = Runner::greet_by(client::runners(address, Some(&of("runner"))), hello(&pod)).await;
     let spawned = tree.spawn("worker").await;
     runner.start_of(&spawned.id).await;
 
     let attaches = async |token: &str| {
-        let nothing = tokio_stream::iter(Vec::<AttachRequest>::new());
-        let attached = client::runners(address, Some(token)).attach(nothing).await;
+        let other = AttachRequest {
+            message: Some(attach_request::Message::Hello(hello("other"))),
+        };
+        let attached = client::runners(address, Some(token))
+            .attach(tokio_stream::iter([other]))
+            .await;
         attached.map(drop).map_err(|status| status.code())
     };
+    // The token of a pod does not serve another runner.
+    assert_eq!(attaches(&of("runner")).await, Err(Code::PermissionDenied));
     let asks = async |token: &str| {
         let mut client = client::registry(registry, Some(token));
         let agents = client.list_agents(ListAgentsRequest::default()).await;

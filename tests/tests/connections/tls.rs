@@ -97,8 +97,13 @@ async fn certificates_alone_say_who_everybody_is() {
     ]
     .concat();
     let (_supervisor, supervisor) = cluster.serve("supervisor", &arguments).await;
-    let mut runner = cluster.troupe("runner", &["run", "--supervisor", &supervisor]);
+    let run = |id| ["run", "--supervisor", &supervisor, "--runner-id", id];
+    let mut runner = cluster.troupe("runner", &run("box-1"));
     let _runner = runner.stdout(Stdio::null()).spawn().unwrap();
+    let refused = cluster.run("runner", &run("other")).await;
+    assert!(!refused.status.success());
+    let reason = r#"the certificate belongs to "box"; use this --runner-id, or one that begins with "box-""#;
+    assert!(stderr(&refused).contains(reason), "{}", stderr(&refused));
 
     let spawn = [
         "spawn",
