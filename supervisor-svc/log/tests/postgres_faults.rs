@@ -191,6 +191,45 @@ async fn role_without_ddl_permission_can_use_prepared_database() {
     database.run("DROP ROLE bob");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_of_the_same_sessions_do_not_deadlock() {
+    const SESSIONS: u128 = 100;
+    const ROUNDS: u32 = 10;
+    let server = Server::start(&["deadlock_timeout=10ms"]);
+    let url = server.url("postgres", &server.create_database());
+    let mut stores = Vec::new();
+    for name in ["one", "two"] {
+        let store = open(&url).await.unwrap();
+        let member = NewMember {
+            name: name.to_owned(),
+            address: String::new(),
+            release: String::new(),
+        };
+        store.join(member).await.unwrap();
+        stores.push(store);
+    }
+    for id in (1..=SESSIONS).map(session) {
+        assert_eq!(stores[0].create(None, batch(id, 0)).await, Ok(Created::New));
+        stores[0].release(id, Epoch::new(1)).await.unwrap();
+    }
+    for _ in 0..ROUNDS {
+        let forward = join_all((1..=SESSIONS).map(|number| stores[0].claim(session(number))));
+        let backward = join_all((1..=SESSIONS).rev().map(|number| stores[1].claim(session(number))));
+        let (first, mut second) = tokio::join!(forward, backward);
+        second.reverse();
+        for ((number, first), second) in (1..=SESSIONS).zip(first).zip(second) {
+            let (owner, epoch) = match (first.unwrap(), second.unwrap()) {
+                (Claim::Granted(epoch), Claim::OwnedBy(_)) => (&stores[0], epoch),
+                (Claim::OwnedBy(_), Claim::Granted(epoch)) => (&stores[1], epoch),
+                both => panic!("session {number} has no single owner: {both:?}"),
+            };
+            owner.release(session(number), epoch).await.unwrap();
+        }
+    }
+    let log = fs::read_to_string(server.directory().join("log")).unwrap();
+    assert!(!log.contains("deadlock detected"), "{log}");
+}
+
 #[tokio::test]
 async fn settings_that_lose_writes_are_rejected() {
     let server = Server::start(&["fsync=off"]);

@@ -92,6 +92,8 @@ async fn write(connection: &Connection, member: MemberId, jobs: &mut [Job]) -> R
             return Ok(Verdict::Undo);
         }
         add_entries(connection, member, &mut entries).await?;
+        // Members that claim the same sessions lock them in one order; otherwise they would wait for each other.
+        changes.sort_by_key(|task| task.work.session());
         for task in changes {
             task.outcome = Some(change::apply(connection, member, &task.work).await?);
         }
