@@ -9,7 +9,7 @@ use std::{
     sync::OnceLock,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{
@@ -286,6 +286,20 @@ pub fn terminate(process: &Child) {
 ///
 /// If the process has ended.
 pub fn signal(process: &Child, signal: Signal) {
+    kill_process(id_of(process), signal).unwrap();
+}
+
+/// Stops all threads of a process. They run on for a while after the signal, on a busy machine for longer.
+///
+/// # Panics
+///
+/// If the process has ended.
+pub fn freeze(process: &Child) {
+    signal(process, Signal::STOP);
+    waitid(WaitId::Pid(id_of(process)), WaitIdOptions::STOPPED).unwrap();
+}
+
+fn id_of(process: &Child) -> Pid {
     let id = process.id().and_then(|id| i32::try_from(id).ok());
-    kill_process(id.and_then(Pid::from_raw).unwrap(), signal).unwrap();
+    id.and_then(Pid::from_raw).unwrap()
 }

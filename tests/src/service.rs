@@ -26,7 +26,7 @@ use rustix::process::Signal;
 
 use crate::{
     client,
-    process::{find, signal, terminate},
+    process::{find, freeze, signal, terminate},
     within,
 };
 
@@ -149,7 +149,7 @@ impl Service {
 
     /// Stops the process without ending it.
     pub fn freeze(&self) {
-        signal(&self.process, Signal::STOP);
+        freeze(&self.process);
     }
 
     /// Returns whether the process has ended.
