@@ -81,8 +81,7 @@ impl Grpc {
     }
 
     fn reply<T>(&self, result: Result<T>) -> Reply<T> {
-        let failure = result.as_ref().err().map(|error| error.kind);
-        self.0.metrics.called(Binding::Grpc, failure);
+        self.0.metrics.called(Binding::Grpc, result.as_ref().err());
         result.map(Response::new).map_err(|error| error.to_status())
     }
 }

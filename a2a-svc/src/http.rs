@@ -223,7 +223,7 @@ impl Exchange {
             },
             Err(error) => (Value::Null, Err(error)),
         };
-        self.count(Binding::JsonRpc, &answer);
+        self.gateway.metrics.called(Binding::JsonRpc, answer.as_ref().err());
         match answer {
             Ok(Answer::Value(result)) => {
                 let response = json!({ "jsonrpc": "2.0", "id": id, "result": result });
@@ -342,7 +342,7 @@ impl Exchange {
             },
             Err(error) => Err(error),
         };
-        self.count(Binding::HttpJson, &answer);
+        self.gateway.metrics.called(Binding::HttpJson, answer.as_ref().err());
         match answer {
             Ok(Answer::Value(value)) => json_response(StatusCode::OK, self.response_type(), value.to_string()),
             Ok(Answer::Stream(responses)) => events(responses, |response| match response {
@@ -444,11 +444,6 @@ impl Exchange {
             true => JSON,
             false => A2A_JSON,
         }
-    }
-
-    fn count(&self, binding: Binding, answer: &Result<Answer>) {
-        let failure = answer.as_ref().err().map(|error| error.kind);
-        self.gateway.metrics.called(binding, failure);
     }
 
     fn rest_error(&self, error: &Error) -> Response {

@@ -3,7 +3,7 @@
 use opentelemetry::{KeyValue, metrics::Counter};
 use svc_kit::instruments::counter;
 
-use crate::error::Kind;
+use crate::error::Error;
 
 /// A binding of the protocol.
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +64,8 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Counts a call.
-    pub(crate) fn called(&self, binding: Binding, failure: Option<Kind>) {
-        let failure = failure.map(|kind| KeyValue::new("error.type", kind.reason()));
+    pub(crate) fn called(&self, binding: Binding, failure: Option<&Error>) {
+        let failure = failure.map(|error| KeyValue::new("error.type", error.kind.reason()));
         let attributes: Vec<_> = [KeyValue::new("binding", binding.name())]
             .into_iter()
             .chain(failure)

@@ -139,7 +139,7 @@ async fn guard(gateway: Arc<Gateway>, mut request: Request, next: Next) -> Respo
             next.run(request).await
         }
         Err(error) => {
-            gateway.metrics.called(Binding::Grpc, Some(error.kind));
+            gateway.metrics.called(Binding::Grpc, Some(&error));
             error.to_status().into_http()
         }
     }

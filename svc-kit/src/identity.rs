@@ -86,7 +86,7 @@ impl RunnerIds {
             Self::Certificate(name) => match id.strip_prefix(name.as_str()) {
                 Some(rest) if rest.is_empty() || rest.starts_with('-') => Ok(()),
                 Some(_) | None => Err(format!(
-                    "the certificate belongs to {name:?}; use this --runner-id, or one that begins with \"{name}-\""
+                    "the certificate belongs to {name:?}; use it as --runner-id, or an id that begins with \"{name}-\""
                 )),
             },
         }

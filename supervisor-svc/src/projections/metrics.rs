@@ -11,7 +11,7 @@ use std::{
 
 use opentelemetry::{
     KeyValue,
-    metrics::{Counter, Histogram, UpDownCounter},
+    metrics::{AsyncInstrument, Counter, Histogram, UpDownCounter},
 };
 use supervisor_log::store::DATABASE;
 use svc_kit::instruments::{counter, meter};
@@ -279,9 +279,7 @@ pub fn observe(directory: &Directory, hub: &RunnerHub, data_dir: Option<&Path>) 
                 // Lowering a limit does not revoke slots that are in use.
                 all += u64::from(session.settings.limits.max_threads.max(active));
             }
-            for (state, count) in [("taken", taken), ("free", all - taken)] {
-                gauge.observe(count, &[KeyValue::new("state", state)]);
-            }
+            observe_slots(gauge, taken, all - taken);
         })
         .build();
     let asked = directory.clone();
@@ -318,9 +316,7 @@ pub fn observe(directory: &Directory, hub: &RunnerHub, data_dir: Option<&Path>) 
                     free += u64::from(runner.capacity.saturating_sub(runner.programs));
                 }
             }
-            for (state, count) in [("taken", taken), ("free", free)] {
-                gauge.observe(count, &[KeyValue::new("state", state)]);
-            }
+            observe_slots(gauge, taken, free);
         })
         .build();
     let disconnected = hub.clone();
@@ -335,4 +331,10 @@ pub fn observe(directory: &Directory, hub: &RunnerHub, data_dir: Option<&Path>) 
         .with_description("Runners that are attached")
         .with_callback(move |gauge| gauge.observe(runners.attached() as u64, &[]))
         .build();
+}
+
+fn observe_slots(gauge: &dyn AsyncInstrument<u64>, taken: u64, free: u64) {
+    for (state, count) in [("taken", taken), ("free", free)] {
+        gauge.observe(count, &[KeyValue::new("state", state)]);
+    }
 }

@@ -434,21 +434,21 @@ impl RunnerHub {
         self.send(id, stop_message(thread, generation, policy, grace, why));
     }
 
-    /// Registers an attached runner, whose hello arrived at `said`, and ends an earlier stream of the same runner. Returns
+    /// Registers an attached runner, whose hello arrived at `hello_at`, and ends an earlier stream of the same runner. Returns
     /// the new stream's number.
     pub(super) fn attach(
         &self,
         id: &RunnerId,
         offer: Offer,
         outbox: Outbox,
-        said: Instant,
+        hello_at: Instant,
         held: BTreeMap<ThreadId, Attempt>,
     ) -> u64 {
         let mut roster = self.lock();
         roster.streams += 1;
         let stream = roster.streams;
         let link = Link::Attached { outbox, stream };
-        let runner = Runner::new(offer, link, said, held, roster.runners.get(id));
+        let runner = Runner::new(offer, link, hello_at, held, roster.runners.get(id));
         // Replacing the entry drops the old outbox, which ends the old stream.
         roster.runners.insert(id.clone(), runner);
         drop(roster);
@@ -692,12 +692,12 @@ mod tests {
         let (outbox, mut responses) = mpsc::channel(4);
         let (id, generation) = (RunnerId::new("r"), Generation::new(1));
         let thread = ThreadId::from_uuid(Uuid::from_u128(1));
-        let said = Instant::now();
+        let hello_at = Instant::now();
         advance(Duration::from_millis(10)).await;
         // While the attempts of the hello were reviewed.
         let taken_over = Instant::now();
         advance(Duration::from_millis(10)).await;
-        hub.attach(&id, any_offer(), outbox.clone(), said, BTreeMap::new());
+        hub.attach(&id, any_offer(), outbox.clone(), hello_at, BTreeMap::new());
         let state = || hub.attempt_state(&id, thread, generation, Some(taken_over));
         assert_eq!(state(), AttemptState::Disconnected);
         let at = hub.recall(&id, taken_over).expect("the stream is young");

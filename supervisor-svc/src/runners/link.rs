@@ -305,7 +305,7 @@ impl RunnerGate {
         hello: pb::RunnerHello,
         incoming: FromRunners,
     ) -> Result<ForRunner, Status> {
-        let said = Instant::now();
+        let hello_at = Instant::now();
         let (runner, offer) = check(&hello)?;
         tracing::info!(%runner, %principal, kinds = hello.kinds.len(), "runner attached");
 
@@ -326,7 +326,7 @@ impl RunnerGate {
             .map(|(thread, held)| HeldAttempt::of(*thread, held))
             .collect();
         let answers = outbox.downgrade();
-        let number = self.hub.attach(&runner, offer, outbox, said, kept);
+        let number = self.hub.attach(&runner, offer, outbox, hello_at, kept);
         let stream = Stream {
             gate: self.clone(),
             runner,

@@ -102,7 +102,7 @@ async fn certificates_alone_say_who_everybody_is() {
     let _runner = runner.stdout(Stdio::null()).spawn().unwrap();
     let refused = cluster.run("runner", &run("other")).await;
     assert!(!refused.status.success());
-    let reason = r#"the certificate belongs to "box"; use this --runner-id, or one that begins with "box-""#;
+    let reason = r#"the certificate belongs to "box"; use it as --runner-id, or an id that begins with "box-""#;
     assert!(stderr(&refused).contains(reason), "{}", stderr(&refused));
 
     let spawn = [
