@@ -5,11 +5,11 @@ use std::{
     time::Instant,
 };
 
-use svc_kit::secret::MAX_TOKEN_BYTES;
+use svc_kit::{identity::Principal, secret::MAX_TOKEN_BYTES};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
-    config::{CallerConfig, CallerLimits},
+    config::{ANONYMOUS, CallerConfig, CallerLimits},
     error::{Error, Kind, Result},
 };
 
@@ -55,7 +55,7 @@ impl Caller {
     }
 
     pub(crate) fn is_anonymous(&self) -> bool {
-        self.config.tokens.is_none()
+        self.config.name == ANONYMOUS
     }
 
     /// Returns whether the caller may use the agent.
@@ -107,16 +107,24 @@ impl Callers {
         )
     }
 
-    /// Returns the caller of a request with this `authorization` header.
+    /// Returns the caller of a request with this `authorization` header. Without one, the certificate of the connection
+    /// names the caller.
     ///
     /// # Errors
     ///
-    /// The token is missing or not valid.
-    pub(crate) fn identify(&self, authorization: Option<&str>) -> Result<Arc<Caller>> {
+    /// The token is missing or not valid, or the certificate names no caller.
+    pub(crate) fn identify(&self, authorization: Option<&str>, certificate: Option<&Principal>) -> Result<Arc<Caller>> {
         let missing = || Error::new(Kind::Unauthenticated, "missing or invalid bearer token");
         let Some(header) = authorization else {
-            let anonymous = self.0.iter().find(|caller| caller.is_anonymous());
-            return anonymous.cloned().ok_or_else(missing);
+            let (name, error) = match certificate {
+                Some(Principal::Caller { name }) if name != ANONYMOUS => (
+                    name.as_str(),
+                    Error::new(Kind::Unauthenticated, "the certificate names no caller of these agents"),
+                ),
+                _ => (ANONYMOUS, missing()),
+            };
+            let named = self.0.iter().find(|caller| caller.name() == name);
+            return named.cloned().ok_or(error);
         };
         let (scheme, token) = header.trim().split_once(' ').ok_or_else(missing)?;
         let token = token.trim();
@@ -138,8 +146,9 @@ impl Callers {
         found.ok_or_else(missing)
     }
 
+    /// Returns whether a caller has a token.
     pub(crate) fn has_tokens(&self) -> bool {
-        self.0.iter().any(|caller| !caller.is_anonymous())
+        self.0.iter().any(|caller| caller.config.tokens.is_some())
     }
 
     pub(crate) fn has_anonymous(&self) -> bool {
@@ -175,8 +184,14 @@ mod tests {
             caller("a", Some("aaaaaaaaaaaaaaaa")),
             caller("b", Some("bbbbbbbbbbbbbbbb")),
         ]);
-        assert_eq!(callers.identify(Some("Bearer bbbbbbbbbbbbbbbb")).unwrap().name(), "b");
-        assert_eq!(callers.identify(Some("bearer aaaaaaaaaaaaaaaa")).unwrap().name(), "a");
+        assert_eq!(
+            callers.identify(Some("Bearer bbbbbbbbbbbbbbbb"), None).unwrap().name(),
+            "b"
+        );
+        assert_eq!(
+            callers.identify(Some("bearer aaaaaaaaaaaaaaaa"), None).unwrap().name(),
+            "a"
+        );
         let long = format!("Bearer {}", "x".repeat(600));
         for header in [
             None,
@@ -187,17 +202,42 @@ mod tests {
             Some(&long),
         ] {
             assert_eq!(
-                callers.identify(header).err().unwrap().kind,
+                callers.identify(header, None).err().unwrap().kind,
                 Kind::Unauthenticated,
                 "{header:?}"
             );
         }
         let open = Callers::new(vec![caller("anonymous", None)]);
-        assert!(open.identify(None).unwrap().is_anonymous());
+        assert!(open.identify(None, None).unwrap().is_anonymous());
         assert!(
-            open.identify(Some("Bearer x")).is_err(),
+            open.identify(Some("Bearer x"), None).is_err(),
             "a wrong token is never ignored"
         );
+    }
+
+    #[test]
+    fn certificate_names_a_caller_unless_a_token_does() {
+        let callers = Callers::new(vec![
+            caller("a", Some("aaaaaaaaaaaaaaaa")),
+            caller("b", None),
+            caller(ANONYMOUS, None),
+        ]);
+        let certificate = |name: &str| Principal::Caller { name: name.to_owned() };
+        let named = |authorization, principal: &Principal| {
+            let found = callers.identify(authorization, Some(principal));
+            found.ok().map(|caller| caller.name().to_owned())
+        };
+        assert_eq!(named(None, &certificate("b")).as_deref(), Some("b"));
+        assert_eq!(named(None, &certificate("a")).as_deref(), Some("a"));
+        assert_eq!(
+            named(Some("Bearer aaaaaaaaaaaaaaaa"), &certificate("b")).as_deref(),
+            Some("a")
+        );
+        assert_eq!(named(None, &certificate("c")), None);
+        let operator = Principal::Service {
+            name: String::from("a"),
+        };
+        assert_eq!(named(None, &operator).as_deref(), Some(ANONYMOUS));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Agent cards: what an exported role offers, and where.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
@@ -15,7 +15,8 @@ use crate::{
     parts::{INPUT_MODES, OUTPUT_MODES},
     pb::{
         AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentProvider, AgentSkill,
-        HttpAuthSecurityScheme, SecurityRequirement, SecurityScheme, StringList, security_scheme::Scheme,
+        HttpAuthSecurityScheme, MutualTlsSecurityScheme, SecurityRequirement, SecurityScheme, StringList,
+        security_scheme::Scheme,
     },
     render::SEQUENCE_EXTENSION,
     upstream::{Registry, brief},
@@ -25,8 +26,9 @@ use crate::{
 pub(crate) const PROTOCOL_VERSION: &str = "1.0";
 /// The URI of the extension with the limits of a caller, in extended cards.
 const LIMITS_EXTENSION: &str = "https://troupe.dev/a2a/extensions/limits/v1";
-/// The name of the security scheme.
+/// The names of the security schemes.
 const BEARER: &str = "bearer";
+const CERTIFICATE: &str = "certificate";
 /// How long a template is remembered.
 const TEMPLATE_LIFETIME: Duration = Duration::from_secs(10);
 
@@ -129,9 +131,11 @@ impl Cards {
             tenant: tenant.to_owned(),
             protocol_version: PROTOCOL_VERSION.to_owned(),
         };
-        let has_schemes = callers.has_tokens();
-        let requirement = SecurityRequirement {
-            schemes: [(BEARER.to_owned(), StringList::default())].into(),
+        let schemes = schemes(config, callers);
+        let requirements = match callers.has_anonymous() {
+            true => Vec::new(),
+            // Each of them suffices.
+            false => schemes.keys().map(|name| requirement(name)).collect(),
         };
         AgentCard {
             name: agent.name.clone(),
@@ -161,24 +165,8 @@ impl Cards {
                 }],
                 extended_agent_card: Some(true),
             }),
-            security_schemes: match has_schemes {
-                true => [(
-                    BEARER.to_owned(),
-                    SecurityScheme {
-                        scheme: Some(Scheme::HttpAuthSecurityScheme(HttpAuthSecurityScheme {
-                            description: String::from("A token from the operator of the agent."),
-                            scheme: String::from("Bearer"),
-                            bearer_format: String::new(),
-                        })),
-                    },
-                )]
-                .into(),
-                false => [].into(),
-            },
-            security_requirements: match has_schemes && !callers.has_anonymous() {
-                true => vec![requirement],
-                false => Vec::new(),
-            },
+            security_schemes: schemes,
+            security_requirements: requirements,
             default_input_modes: INPUT_MODES.iter().map(|mode| (*mode).to_owned()).collect(),
             default_output_modes: OUTPUT_MODES.iter().map(|mode| (*mode).to_owned()).collect(),
             skills: skills(agent, template, &description),
@@ -234,7 +222,33 @@ impl Cards {
     }
 }
 
-/// Returns a skill for the role, or one for each of its personas.
+/// Returns the ways in which callers identify themselves, by name.
+fn schemes(config: &Config, callers: &Callers) -> BTreeMap<String, SecurityScheme> {
+    let bearer = Scheme::HttpAuthSecurityScheme(HttpAuthSecurityScheme {
+        description: String::from("A token from the operator of the agent."),
+        scheme: String::from("Bearer"),
+        bearer_format: String::new(),
+    });
+    let certificate = Scheme::MtlsSecurityScheme(MutualTlsSecurityScheme {
+        description: String::from("A client certificate from an authority of the operator of the agent."),
+    });
+    let schemes = [
+        (BEARER, bearer, callers.has_tokens()),
+        (CERTIFICATE, certificate, config.knows_certificates),
+    ];
+    let offered = schemes.into_iter().filter(|(_, _, is_offered)| *is_offered);
+    offered
+        .map(|(name, scheme, _)| (name.to_owned(), SecurityScheme { scheme: Some(scheme) }))
+        .collect()
+}
+
+fn requirement(scheme: &str) -> SecurityRequirement {
+    SecurityRequirement {
+        schemes: [(scheme.to_owned(), StringList::default())].into(),
+    }
+}
+
+/// Returns the skill of the agent: its persona, or its role.
 fn skills(agent: &Agent, template: Option<&Template>, description: &str) -> Vec<AgentSkill> {
     let mut tags = template.map(|template| template.keywords.clone()).unwrap_or_default();
     if tags.is_empty() {

@@ -64,6 +64,8 @@ pub struct Config {
     pub(crate) agents: Vec<Agent>,
     /// The callers.
     pub(crate) callers: Vec<CallerConfig>,
+    /// Whether certificates name callers.
+    pub(crate) knows_certificates: bool,
     /// The operator of the service, for the cards: a URL and a name.
     pub(crate) provider: Option<Provider>,
     pub(crate) documentation_url: Option<String>,
@@ -171,7 +173,7 @@ pub(crate) struct Provider {
 pub(crate) struct CallerConfig {
     /// The name in labels and logs.
     pub(crate) name: String,
-    /// `None`: calls without a token.
+    /// `None`: calls without a token, or with a certificate.
     pub(crate) tokens: Option<Tokens>,
     /// The ids of its agents. `None`: all.
     pub(crate) agents: Option<BTreeSet<String>>,
@@ -228,7 +230,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct CallerEntry {
     name: String,
-    token_file: PathBuf,
+    token_file: Option<PathBuf>,
     agents: Option<BTreeSet<String>>,
     #[serde(default)]
     limits: CallerLimits,
@@ -252,12 +254,12 @@ fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, 
 }
 
 impl Config {
-    /// Loads the file. Token files are relative to its directory.
+    /// Loads the file. Token files are relative to its directory. A caller without one needs a certificate.
     ///
     /// # Errors
     ///
     /// The file or a token file is missing or invalid. The message names the value and says what to do.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+    pub fn load(path: &Path, knows_certificates: bool) -> Result<Self, ConfigError> {
         let read = |cause| ConfigError::Read {
             path: path.to_owned(),
             cause,
@@ -284,7 +286,7 @@ impl Config {
                 agent.name.clone_from(&agent.id);
             }
         }
-        check(&file).map_err(invalid)?;
+        check(&file, knows_certificates).map_err(invalid)?;
         if let Some(default) = &file.default_agent {
             file.agents.sort_by_key(|agent| agent.id != *default);
         }
@@ -292,7 +294,10 @@ impl Config {
         let mut callers = Vec::new();
         for entry in file.callers {
             callers.push(CallerConfig {
-                tokens: Some(TokenFile::load(directory.join(&entry.token_file))?),
+                tokens: match &entry.token_file {
+                    Some(file) => Some(TokenFile::load(directory.join(file))?),
+                    None => None,
+                },
                 name: entry.name,
                 agents: entry.agents,
                 limits: entry.limits,
@@ -310,6 +315,7 @@ impl Config {
             public_url: file.public_url.map(|url| url.trim_end_matches('/').to_owned()),
             agents: file.agents,
             callers,
+            knows_certificates,
             provider: file.provider,
             documentation_url: file.documentation_url,
             close_idle_after: file.close_idle_after.unwrap_or(CLOSE_IDLE_AFTER),
@@ -325,7 +331,7 @@ impl Config {
     ///
     /// [`ConfigError::Open`].
     pub fn refuse_open_bind(&self, address: SocketAddr, insecure: bool) -> Result<(), ConfigError> {
-        let is_open = self.callers.iter().any(|caller| caller.tokens.is_none());
+        let is_open = self.callers.iter().any(|caller| caller.name == ANONYMOUS);
         match is_open && !insecure && !is_loopback(address.ip()) {
             true => Err(ConfigError::Open(address)),
             false => Ok(()),
@@ -339,7 +345,7 @@ fn is_id(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.chars().all(fits)
 }
 
-fn check(file: &File) -> Result<(), String> {
+fn check(file: &File, knows_certificates: bool) -> Result<(), String> {
     if file.agents.is_empty() || file.agents.len() > MAX_ENTRIES {
         return Err(format!(
             "`agents` has {} entries; expected 1 to {MAX_ENTRIES}",
@@ -379,6 +385,12 @@ fn check(file: &File) -> Result<(), String> {
         if !is_name(&caller.name) || caller.name == ANONYMOUS {
             return Err(format!(
                 "invalid caller name {:?}; expected 1 to 128 ASCII letters, digits and characters of ._-:@/|+=,~",
+                caller.name
+            ));
+        }
+        if caller.token_file.is_none() && !knows_certificates {
+            return Err(format!(
+                "the caller {:?} has no `token_file`; add one, or let certificates name callers with --tls-client-ca",
                 caller.name
             ));
         }
@@ -424,7 +436,7 @@ mod tests {
         fs::write(directory.path().join("token"), "0123456789abcdef").unwrap();
         let path = directory.path().join("a2a.yaml");
         fs::write(&path, text).unwrap();
-        Config::load(&path).map_err(|error| error.to_string())
+        Config::load(&path, false).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -452,6 +464,7 @@ mod tests {
                 "agents: [{role: a}]\ncallers: [{name: anonymous, token_file: token}]",
                 "anonymous",
             ),
+            ("agents: [{role: a}]\ncallers: [{name: a}]", "--tls-client-ca"),
             (
                 "agents: [{role: a}]\ncallers: [{name: a, token_file: missing}]",
                 "missing",

@@ -18,6 +18,8 @@ use crate::pb::TaskState;
 const MAX_TASKS: usize = 1_000;
 /// Maximum number of updates of a task that are remembered.
 const MAX_UPDATES: usize = 4_096;
+/// Maximum number of threads below the agent that a task shows.
+pub(crate) const MAX_DESCENDANTS: usize = 256;
 
 /// Returns the note that marks a canceled task. Only an operator's note counts, which an agent cannot set.
 pub(crate) fn cancel_note(number: u32) -> String {
@@ -54,8 +56,8 @@ pub(crate) enum Output {
 /// A change of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// The task has this state, for this reason.
-    State(TaskState, Option<Text>),
+    /// The task has this state, for this reason, under these conditions.
+    State(TaskState, Option<Text>, Vec<ConditionKind>),
     /// The task has this output.
     Output(Output),
 }
@@ -89,6 +91,15 @@ pub(crate) struct Turn {
     pub(crate) message: Option<Text>,
 }
 
+/// A thread below the agent that began during a task.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Descendant {
+    pub(crate) parent: String,
+    pub(crate) role: String,
+    /// Of its last turn.
+    pub(crate) state: TaskState,
+}
+
 /// A task.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
@@ -98,6 +109,8 @@ pub(crate) struct Task {
     pub(crate) began: u64,
     pub(crate) inputs: Vec<Input>,
     pub(crate) turns: Vec<Turn>,
+    /// By thread id.
+    pub(crate) descendants: BTreeMap<String, Descendant>,
     /// In order, the first of which is its creation.
     pub(crate) updates: Vec<Update>,
 }
@@ -107,6 +120,7 @@ pub(crate) struct Task {
 pub(crate) struct Standing {
     pub(crate) state: TaskState,
     pub(crate) message: Option<Text>,
+    pub(crate) conditions: Vec<ConditionKind>,
     pub(crate) time: Timestamp,
     /// See [`Update::resume`].
     pub(crate) resume: u64,
@@ -118,13 +132,15 @@ impl Task {
         let mut standing = Standing {
             state: TaskState::Submitted,
             message: None,
+            conditions: Vec::new(),
             time: Timestamp::default(),
             resume: self.began,
         };
         for update in self.updates.iter().take_while(|update| update.sequence <= sequence) {
-            if let Change::State(state, message) = &update.change {
+            if let Change::State(state, message, conditions) = &update.change {
                 standing.state = *state;
                 standing.message.clone_from(message);
+                standing.conditions.clone_from(conditions);
                 standing.time = update.time;
             }
             standing.resume = update.resume;
@@ -186,6 +202,8 @@ pub(crate) struct Fold {
     question: Option<String>,
     /// Why the budget is spent.
     budget: Option<String>,
+    /// What keeps the agent from working, with the reason.
+    obstacles: BTreeMap<ConditionKind, String>,
     /// The number of the last input.
     last_input: u32,
 }
@@ -255,7 +273,7 @@ impl Fold {
                 self.show_approvals(at);
             }
             Kind::SessionClosed(_) => self.end(at, TaskState::Canceled, Some(Text::short("the context was closed"))),
-            _ if event.thread_id != self.root => {}
+            _ if event.thread_id != self.root => self.descendant(&event.thread_id, kind),
             Kind::ThreadSpawned(spawned) if spawned.input.is_some() => self.input(at, 1, spawned.input.clone()),
             Kind::InputQueued(queued) => self.input(at, queued.number, queued.input.clone()),
             Kind::InputDelivered(delivered) => {
@@ -286,7 +304,20 @@ impl Fold {
             Kind::ConditionChanged(changed) => match changed.kind() {
                 ConditionKind::AwaitingInput => self.question = changed.active.then(|| changed.reason.clone()),
                 ConditionKind::BudgetExhausted => self.budget = changed.active.then(|| changed.reason.clone()),
-                _ => {}
+                kind @ (ConditionKind::Stalled | ConditionKind::Unreachable) => {
+                    match changed.active {
+                        true => self.obstacles.insert(kind, changed.reason.clone()),
+                        false => self.obstacles.remove(&kind),
+                    };
+                    self.show_obstacles(at);
+                }
+                // The supervisor computes the first two from the present state; no event has them.
+                ConditionKind::Closing
+                | ConditionKind::NoRunner
+                | ConditionKind::Unspecified
+                | ConditionKind::AwaitingToolApproval
+                | ConditionKind::PolicyGap
+                | ConditionKind::ContextLost => {}
             },
             Kind::TurnEnded(ended) => self.turn_ended(at, ended),
             // Prompts are the operator's.
@@ -336,6 +367,7 @@ impl Fold {
                 began: at.sequence,
                 inputs: vec![input],
                 turns: Vec::new(),
+                descendants: BTreeMap::new(),
                 updates: Vec::new(),
             },
         );
@@ -411,6 +443,43 @@ impl Fold {
         }
     }
 
+    /// Shows what keeps the agent from working, in the message of the status.
+    fn show_obstacles(&mut self, at: At) {
+        if let Some(state @ (TaskState::Submitted | TaskState::Working)) =
+            self.open_task().map(|task| task.standing().state)
+        {
+            self.set(at, state, None);
+        }
+    }
+
+    /// Applies an event of a thread below the agent.
+    fn descendant(&mut self, thread: &str, kind: &Kind) {
+        let Some(task) = self.open.and_then(|open| self.tasks.get_mut(&open)) else {
+            return;
+        };
+        let state = match kind {
+            Kind::ThreadSpawned(spawned) if task.descendants.len() < MAX_DESCENDANTS => {
+                let descendant = Descendant {
+                    parent: spawned.parent_thread_id.clone(),
+                    role: spawned.agent_type.clone(),
+                    state: TaskState::Submitted,
+                };
+                task.descendants.insert(thread.to_owned(), descendant);
+                return;
+            }
+            Kind::TurnStarted(_) => TaskState::Working,
+            Kind::TurnEnded(ended) => match ended.outcome() {
+                TurnOutcome::Completed => TaskState::Completed,
+                TurnOutcome::Errored => TaskState::Failed,
+                TurnOutcome::Interrupted | TurnOutcome::Unspecified => TaskState::Canceled,
+            },
+            _ => return,
+        };
+        if let Some(descendant) = task.descendants.get_mut(thread) {
+            descendant.state = state;
+        }
+    }
+
     /// Ends the open task.
     fn end(&mut self, at: At, state: TaskState, message: Option<Text>) {
         self.set(at, state, message);
@@ -419,13 +488,33 @@ impl Fold {
     }
 
     fn set(&mut self, at: At, state: TaskState, message: Option<Text>) {
+        let (message, conditions) = match state {
+            TaskState::Submitted | TaskState::Working => (
+                message.or_else(|| self.obstacle()),
+                self.obstacles.keys().copied().collect(),
+            ),
+            _ => (message, Vec::new()),
+        };
         let is_new = self.open_task().is_some_and(|task| {
             let standing = task.standing();
-            task.updates.is_empty() || (standing.state, &standing.message) != (state, &message)
+            task.updates.is_empty()
+                || (standing.state, &standing.message, &standing.conditions) != (state, &message, &conditions)
         });
         if is_new {
-            self.push(at, Change::State(state, message));
+            self.push(at, Change::State(state, message, conditions));
         }
+    }
+
+    fn obstacle(&self) -> Option<Text> {
+        let reasons: Vec<_> = self
+            .obstacles
+            .iter()
+            .map(|(kind, reason)| match reason.is_empty() {
+                true => condition_name(*kind),
+                false => reason.as_str(),
+            })
+            .collect();
+        (!reasons.is_empty()).then(|| Text::short(reasons.join("; ")))
     }
 
     fn push(&mut self, at: At, change: Change) {
@@ -454,6 +543,12 @@ impl Fold {
 struct At {
     sequence: u64,
     time: Timestamp,
+}
+
+/// Returns the name of a condition without its prefix, such as `STALLED`.
+pub(crate) fn condition_name(kind: ConditionKind) -> &'static str {
+    let name = kind.as_str_name();
+    name.strip_prefix("CONDITION_KIND_").unwrap_or(name)
 }
 
 #[cfg(test)]
@@ -608,6 +703,30 @@ mod tests {
             ..ApprovalResolved::default()
         }));
         assert_eq!(log.state(1), TaskState::Working);
+    }
+
+    #[test]
+    fn condition_of_the_agent_explains_a_working_task() {
+        let mut log = Log::new();
+        log.start(1, &[1]);
+        let condition = |active| {
+            Kind::ConditionChanged(ConditionChanged {
+                kind: ConditionKind::Unreachable.into(),
+                active,
+                reason: String::from("the runner is away"),
+            })
+        };
+        log.add(condition(true));
+        let standing = log.fold.task(1).unwrap().standing();
+        assert_eq!(standing.state, TaskState::Working);
+        assert_eq!(standing.conditions, [ConditionKind::Unreachable]);
+        assert_eq!(standing.message.unwrap().inline, "the runner is away");
+        log.add(condition(false));
+        let standing = log.fold.task(1).unwrap().standing();
+        assert_eq!((standing.message, standing.conditions), (None, Vec::new()));
+        log.add(condition(true));
+        log.end(1, TurnOutcome::Completed);
+        assert_eq!(log.fold.task(1).unwrap().standing().conditions, []);
     }
 
     #[test]

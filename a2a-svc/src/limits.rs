@@ -2,7 +2,7 @@
 
 use svc_kit::limits::Limit;
 
-use crate::{config, gateway, http, parts, push, render};
+use crate::{config, fold, gateway, http, parts, push, render};
 
 /// Returns the limits of the A2A port. The limits of a caller are in the configuration file.
 #[must_use]
@@ -19,6 +19,7 @@ pub fn limits() -> Vec<Limit> {
         Limit::bytes(AREA, "all texts of a message", parts::MAX_TEXT_BYTES),
         Limit::bytes(AREA, "a text or an artifact in a task", render::MAX_INLINE_BYTES),
         Limit::count(AREA, "messages in the history of a task", render::MAX_HISTORY),
+        Limit::count(AREA, "threads below the agent that a task shows", fold::MAX_DESCENDANTS),
         Limit::count(AREA, "tasks in a page of ListTasks", gateway::MAX_PAGE.unsigned_abs()),
         Limit::count(
             AREA,

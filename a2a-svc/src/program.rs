@@ -89,11 +89,11 @@ impl AsRef<ServiceOptions> for Options {
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let service = options.service;
     ensure!(
-        !service.tls.knows_clients() && service.jwt.jwt_issuer.is_none(),
-        "callers of A2A agents have tokens only: leave --tls-client-ca and --jwt-issuer out"
+        service.jwt.jwt_issuer.is_none(),
+        "callers of A2A agents have tokens or certificates: leave --jwt-issuer out"
     );
     let program = Program::start("a2a-svc", &[], &service.admin).await?;
-    let config = Config::load(&options.a2a_config)?;
+    let config = Config::load(&options.a2a_config, service.tls.knows_clients())?;
     let push_directory = match options.a2a_data_dir {
         Some(path) => path,
         None => paths::default_data_dir()?.join(NAME),

@@ -201,7 +201,7 @@ impl Push {
         let delivery = (!stored.is_done).then(|| {
             let (push, stored, stopped) = (Arc::clone(self), stored.clone(), self.stopped.clone());
             AbortOnDropHandle::new(tokio::spawn(async move {
-                stopped.run_until_cancelled(push.deliver(stored)).await;
+                stopped.run_until_cancelled(Box::pin(push.deliver(stored))).await;
             }))
         });
         self.table().insert(
@@ -446,8 +446,12 @@ impl Push {
                 .cloned()
                 .collect();
             for update in news {
-                let body = json::to_value(&renderer.update(task, &update).await?)?.to_string();
-                if !self.send(stored, Bytes::from(body)).await? {
+                let mut is_accepted = true;
+                for response in renderer.update(task, &update).await? {
+                    let body = json::to_value(&response)?.to_string();
+                    is_accepted = is_accepted && self.send(stored, Bytes::from(body)).await?;
+                }
+                if !is_accepted {
                     stored.is_done = true;
                     tracing::warn!(
                         context = stored.context,

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use prost::Message as _;
-use prost_types::{Struct, Value, value::Kind as ValueKind};
-use troupe_proto::supervisor::v1::{Input as ThreadInput, InputItem, ListTranscriptRequest, Session, TranscriptKind};
+use prost_types::{ListValue, Struct, Value, value::Kind as ValueKind};
+use troupe_proto::supervisor::v1::{
+    ArtifactRecorded, ConditionKind, Input as ThreadInput, InputItem, ListTranscriptRequest, Session, TranscriptKind,
+};
 
 use crate::{
     error::Result,
-    fold::{Change, Output, Standing, Task, Text, Turn, Update, is_terminal},
+    fold::{Change, Descendant, Output, Standing, Task, Text, Turn, Update, condition_name, is_terminal},
     parts,
     pb::{
         self, Artifact, Message, Part, Role, StreamResponse, TaskArtifactUpdateEvent, TaskStatusUpdateEvent, part,
@@ -23,6 +25,10 @@ pub(crate) const SEQUENCE_EXTENSION: &str = "https://troupe.dev/a2a/extensions/s
 const SEQUENCE_KEY: &str = "troupe/sequence";
 /// The key of the number of turns in metadata.
 const TURNS_KEY: &str = "troupe/turns";
+/// The key of the threads below the agent in metadata.
+const TREE_KEY: &str = "troupe/tree";
+/// The key of what keeps the agent from working in metadata.
+const CONDITIONS_KEY: &str = "troupe/conditions";
 /// Maximum size of a text or an artifact in a task, in bytes.
 pub(crate) const MAX_INLINE_BYTES: usize = 1024 * 1024;
 /// Maximum number of entries of a transcript that are read for the history.
@@ -76,12 +82,15 @@ impl Renderer<'_> {
             Some(0) => Vec::new(),
             most => self.history(task, most.unwrap_or(MAX_HISTORY).min(MAX_HISTORY)).await?,
         };
-        let mut metadata = position(standing.resume);
+        let mut metadata = metadata(standing.resume, &standing.conditions);
         if task.turns.len() > 1 {
             metadata.fields.insert(
                 TURNS_KEY.to_owned(),
                 number(f64::from(u32::try_from(task.turns.len()).unwrap_or(u32::MAX))),
             );
+        }
+        if !task.descendants.is_empty() {
+            metadata.fields.insert(TREE_KEY.to_owned(), tree(task));
         }
         Ok(pb::Task {
             id: self.id(task),
@@ -226,88 +235,167 @@ impl Renderer<'_> {
         ))
     }
 
+    /// Returns an output as it is in a task, where large contents are left out.
     async fn artifact(&self, output: &Output) -> Result<Artifact> {
-        match output {
-            Output::Result(text) => Ok(Artifact {
-                artifact_id: String::from("result"),
-                name: String::from("result"),
-                parts: vec![parts::result(self.text(text).await?)],
-                ..Artifact::default()
-            }),
-            Output::Recorded(recorded) => {
-                let stored = recorded.content.clone().unwrap_or_default();
-                let bytes = content(self.supervisor, &self.session.session_id, &stored, MAX_INLINE_BYTES).await?;
-                let is_text = recorded.media_type.starts_with("text/");
-                let content = match bytes {
-                    None => part::Content::Text(format!(
-                        "{} has {} bytes, which is too large to be part of a task; ask the operator of the agent for it",
-                        recorded.name, stored.size
-                    )),
-                    Some(bytes) => match String::from_utf8(bytes) {
-                        Ok(text) if is_text => part::Content::Text(text),
-                        Ok(text) => part::Content::Raw(text.into_bytes().into()),
-                        Err(error) => part::Content::Raw(error.into_bytes().into()),
-                    },
-                };
-                Ok(Artifact {
-                    artifact_id: recorded.artifact_id.clone(),
-                    name: recorded.name.clone(),
-                    description: recorded.kind.clone(),
-                    parts: vec![Part {
-                        content: Some(content),
-                        filename: recorded.name.clone(),
-                        media_type: recorded.media_type.clone(),
-                        ..Part::default()
-                    }],
-                    ..Artifact::default()
-                })
-            }
-        }
+        let recorded = match output {
+            Output::Result(text) => return self.result(text).await,
+            Output::Recorded(recorded) => recorded,
+        };
+        Ok(match self.recorded(recorded, MAX_INLINE_BYTES).await? {
+            Some(bytes) => artifact(recorded, content_of(recorded, bytes)),
+            None => artifact(
+                recorded,
+                part::Content::Text(format!(
+                    "{} has {} bytes, which is too large to be part of a task; a stream of the task has it",
+                    recorded.name,
+                    recorded.content.as_ref().map_or(0, |content| content.size)
+                )),
+            ),
+        })
     }
 
-    /// Renders an update.
-    pub(crate) async fn update(&self, task: &Task, update: &Update) -> Result<StreamResponse> {
-        let metadata = Some(position(update.resume));
-        let payload = match &update.change {
-            Change::State(state, message) => {
+    /// Returns an output in pieces of at most [`MAX_INLINE_BYTES`], of which there is at least one.
+    async fn pieces(&self, output: &Output) -> Result<Vec<Artifact>> {
+        let recorded = match output {
+            Output::Result(text) => return Ok(vec![self.result(text).await?]),
+            Output::Recorded(recorded) => recorded,
+        };
+        let bytes = self.recorded(recorded, usize::MAX).await?.unwrap_or_default();
+        if bytes.len() <= MAX_INLINE_BYTES {
+            return Ok(vec![artifact(recorded, content_of(recorded, bytes))]);
+        }
+        // A text could be cut within a character.
+        let pieces = bytes.chunks(MAX_INLINE_BYTES);
+        Ok(pieces
+            .map(|piece| artifact(recorded, part::Content::Raw(piece.to_vec().into())))
+            .collect())
+    }
+
+    async fn result(&self, text: &Text) -> Result<Artifact> {
+        Ok(Artifact {
+            artifact_id: String::from("result"),
+            name: String::from("result"),
+            parts: vec![parts::result(self.text(text).await?)],
+            ..Artifact::default()
+        })
+    }
+
+    /// Reads the content of an artifact. `None`: it has more than `most` bytes.
+    async fn recorded(&self, recorded: &ArtifactRecorded, most: usize) -> Result<Option<Vec<u8>>> {
+        let stored = recorded.content.clone().unwrap_or_default();
+        content(self.supervisor, &self.session.session_id, &stored, most).await
+    }
+
+    /// Renders an update. A large artifact comes in pieces; all but the last one have the position before it.
+    pub(crate) async fn update(&self, task: &Task, update: &Update) -> Result<Vec<StreamResponse>> {
+        let payloads = match &update.change {
+            Change::State(state, message, conditions) => {
                 let standing = Standing {
                     state: *state,
                     message: message.clone(),
+                    conditions: conditions.clone(),
                     time: update.time,
                     resume: update.resume,
                 };
-                Payload::StatusUpdate(TaskStatusUpdateEvent {
+                vec![Payload::StatusUpdate(TaskStatusUpdateEvent {
                     task_id: self.id(task),
                     context_id: self.session.session_id.clone(),
                     status: Some(self.status(task, &standing).await?),
-                    metadata,
-                })
+                    metadata: Some(metadata(update.resume, conditions)),
+                })]
             }
-            Change::Output(output) => Payload::ArtifactUpdate(TaskArtifactUpdateEvent {
-                task_id: self.id(task),
-                context_id: self.session.session_id.clone(),
-                artifact: Some(self.artifact(output).await?),
-                append: false,
-                last_chunk: true,
-                metadata,
-            }),
+            Change::Output(output) => {
+                let pieces = self.pieces(output).await?;
+                let last = pieces.len().saturating_sub(1);
+                let update = |(index, artifact)| {
+                    let resume = if index == last {
+                        update.resume
+                    } else {
+                        update.sequence.saturating_sub(1)
+                    };
+                    Payload::ArtifactUpdate(TaskArtifactUpdateEvent {
+                        task_id: self.id(task),
+                        context_id: self.session.session_id.clone(),
+                        artifact: Some(artifact),
+                        append: index > 0,
+                        last_chunk: index == last,
+                        metadata: Some(metadata(resume, &[])),
+                    })
+                };
+                pieces.into_iter().enumerate().map(update).collect()
+            }
         };
-        Ok(StreamResponse { payload: Some(payload) })
+        let response = |payload| StreamResponse { payload: Some(payload) };
+        Ok(payloads.into_iter().map(response).collect())
+    }
+}
+
+fn artifact(recorded: &ArtifactRecorded, content: part::Content) -> Artifact {
+    Artifact {
+        artifact_id: recorded.artifact_id.clone(),
+        name: recorded.name.clone(),
+        description: recorded.kind.clone(),
+        parts: vec![Part {
+            content: Some(content),
+            filename: recorded.name.clone(),
+            media_type: recorded.media_type.clone(),
+            ..Part::default()
+        }],
+        ..Artifact::default()
+    }
+}
+
+fn content_of(recorded: &ArtifactRecorded, bytes: Vec<u8>) -> part::Content {
+    match (recorded.kind.as_str(), String::from_utf8(bytes)) {
+        ("link", Ok(url)) => part::Content::Url(url),
+        ("file", Ok(text)) => part::Content::Raw(text.into_bytes().into()),
+        (_, Ok(text)) if recorded.media_type.starts_with("text/") => part::Content::Text(text),
+        (_, Ok(text)) => part::Content::Raw(text.into_bytes().into()),
+        (_, Err(error)) => part::Content::Raw(error.into_bytes().into()),
     }
 }
 
 /// Returns whether this update is the last one of its task.
 pub(crate) const fn is_last(update: &Update) -> bool {
-    matches!(&update.change, Change::State(state, _) if is_terminal(*state))
+    matches!(&update.change, Change::State(state, ..) if is_terminal(*state))
 }
 
-/// Returns metadata with a position in the log.
-fn position(sequence: u64) -> Struct {
-    let value = Value {
-        kind: Some(ValueKind::StringValue(sequence.to_string())),
+/// Returns metadata with a position in the log, and the conditions if there are any.
+fn metadata(sequence: u64, conditions: &[ConditionKind]) -> Struct {
+    let mut fields: BTreeMap<String, Value> = [(SEQUENCE_KEY.to_owned(), string(&sequence.to_string()))].into();
+    if !conditions.is_empty() {
+        let names = conditions.iter().map(|kind| string(condition_name(*kind)));
+        fields.insert(CONDITIONS_KEY.to_owned(), list(names.collect()));
+    }
+    Struct { fields }
+}
+
+/// Returns the threads below the agent.
+fn tree(task: &Task) -> Value {
+    let thread = |(id, descendant): (&String, &Descendant)| Value {
+        kind: Some(ValueKind::StructValue(Struct {
+            fields: [
+                ("threadId", id.as_str()),
+                ("parentThreadId", descendant.parent.as_str()),
+                ("role", descendant.role.as_str()),
+                ("state", descendant.state.as_str_name()),
+            ]
+            .map(|(key, value)| (key.to_owned(), string(value)))
+            .into(),
+        })),
     };
-    Struct {
-        fields: [(SEQUENCE_KEY.to_owned(), value)].into(),
+    list(task.descendants.iter().map(thread).collect())
+}
+
+fn string(text: &str) -> Value {
+    Value {
+        kind: Some(ValueKind::StringValue(text.to_owned())),
+    }
+}
+
+const fn list(values: Vec<Value>) -> Value {
+    Value {
+        kind: Some(ValueKind::ListValue(ListValue { values })),
     }
 }
 

@@ -12,8 +12,15 @@ use a2a_svc::{
         send_message_response, stream_response::Payload,
     },
 };
+use prost_types::value::Kind as ValueKind;
 use serde_json::{Value, json};
-use svc_kit::{listen::url_of, secret::SecretToken, serve::ServeLimits, shutdown::Shutdown};
+use svc_kit::{
+    listen::url_of,
+    secret::SecretToken,
+    serve::{Listener, ServeLimits},
+    shutdown::Shutdown,
+    tls::{ServerTls, TlsOptions},
+};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -22,12 +29,13 @@ use tokio::{
 };
 use tonic::{Code, Request, Status, transport::Channel};
 use tonic_types::StatusExt as _;
-use troupe_client::tls::ClientFiles;
+use troupe_client::tls::{self, ClientFiles};
 use troupe_proto::supervisor::v1::{
     ArtifactReport, AskParentRequest, AuthorizeToolRequest, ListApprovalsRequest, ListSessionsRequest,
-    ResolveApprovalRequest, Session, TurnOutcome, runner_report::Kind as Report,
+    ResolveApprovalRequest, Session, SpawnAgentRequest, TurnOutcome, runner_report::Kind as Report,
 };
 use troupe_tests::{
+    authority::Authority,
     pair::{OPERATOR, Pair},
     receiver::Receiver,
     runner::{Attempt, Runner},
@@ -62,6 +70,10 @@ impl Port {
     }
 
     async fn over(pair: &Pair, config: &str, files: TempDir) -> Self {
+        Self::with_tls(pair, config, files, None).await
+    }
+
+    async fn with_tls(pair: &Pair, config: &str, files: TempDir, tls: Option<ServerTls>) -> Self {
         for (name, token) in [("alice", ALICE), ("bob", BOB)] {
             fs::write(files.path().join(name), token).unwrap();
         }
@@ -75,15 +87,16 @@ impl Port {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let service = Service::open(Options {
-            config: Config::load(&path).unwrap(),
+            config: Config::load(&path, tls.is_some()).unwrap(),
             supervisor: upstream(pair.supervisor_at()),
             registry: upstream(pair.registry_at()),
             push_directory: files.path().join("push"),
             address,
-            is_https: false,
+            is_https: tls.is_some(),
         })
         .unwrap();
         let shutdown = Shutdown::new();
+        let listener = Listener::new(listener, tls);
         let serving = service.serve(listener, ServeLimits::default(), shutdown.clone());
         Self {
             address,
@@ -525,7 +538,7 @@ fn seen(response: &StreamResponse) -> (String, String) {
         Payload::Message(_) => panic!("no message"),
     };
     let position = &metadata.as_ref().unwrap().fields["troupe/sequence"];
-    let Some(prost_types::value::Kind::StringValue(position)) = &position.kind else {
+    let Some(ValueKind::StringValue(position)) = &position.kind else {
         panic!("{position:?}")
     };
     (kind, position.clone())
@@ -617,6 +630,163 @@ async fn streams_have_the_same_updates_and_resume_by_sequence() {
     assert_eq!(events[2]["statusUpdate"]["status"]["state"], "TASK_STATE_COMPLETED");
     let file = alice.get(&task.id).await.unwrap().artifacts[0].parts[0].clone();
     assert_eq!((text(&file), file.filename.as_str()), ("some text", "output.txt"));
+}
+
+#[tokio::test]
+async fn files_links_and_large_artifacts_have_their_form() {
+    const LARGE: usize = 5 * 1024 * 1024 / 2;
+    let (pair, _port, mut runner, alice) = setup().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    let attempt = run(&pair, &mut runner, &task).await;
+    let mut stream = alice.subscribe(&task.id, None).await.unwrap();
+    for (name, kind, data) in [
+        ("a.txt", "file", b"some text".to_vec()),
+        ("b.txt", "link", b"https://example.com/b.txt".to_vec()),
+        ("c.txt", "file", vec![b'c'; LARGE]),
+    ] {
+        let artifact = ArtifactReport {
+            turn: attempt.turn,
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            media_type: String::from("text/plain"),
+            data: data.into(),
+            ..ArtifactReport::default()
+        };
+        runner.report(&attempt, Report::Artifact(artifact)).await;
+    }
+    runner.complete(&attempt, "").await;
+
+    let (mut pieces, mut positions) = (Vec::new(), Vec::new());
+    while let Some(response) = within("a response", stream.message()).await.unwrap() {
+        positions.push(seen(&response).1.parse::<u64>().unwrap());
+        if let Some(Payload::ArtifactUpdate(update)) = response.payload {
+            pieces.push((update.append, update.last_chunk, update.artifact.unwrap()));
+        }
+    }
+    let content = |index: usize| pieces[index].2.parts[0].content.clone().unwrap();
+    assert_eq!(content(0), Content::Raw("some text".into()));
+    assert_eq!(content(1), Content::Url(String::from("https://example.com/b.txt")));
+    let flags: Vec<_> = pieces.iter().map(|(append, last, _)| (*append, *last)).collect();
+    assert_eq!(
+        flags,
+        [
+            (false, true),
+            (false, true),
+            (false, false),
+            (true, false),
+            (true, true)
+        ]
+    );
+    let sizes = (2..5).map(|index| match content(index) {
+        Content::Raw(data) => data.len(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(sizes.sum::<usize>(), LARGE);
+    // A reader that continues after the first piece gets all of them again.
+    let [.., before, first, second, last, _] = positions.as_slice() else {
+        panic!()
+    };
+    assert_eq!((first, second), (before, before));
+    assert!(last > before);
+
+    let done = alice.get(&task.id).await.unwrap();
+    assert_eq!(done.artifacts.len(), 3);
+    assert_eq!(
+        text(&done.artifacts[2].parts[0]),
+        "c.txt has 2621440 bytes, which is too large to be part of a task; a stream of the task has it"
+    );
+}
+
+#[tokio::test]
+async fn task_shows_the_threads_below_its_agent() {
+    let (pair, _port, mut runner, alice) = setup().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    let attempt = run(&pair, &mut runner, &task).await;
+    let spawned = SpawnAgentRequest {
+        session_id: task.context_id.clone(),
+        parent_thread_id: attempt.thread.clone(),
+        agent_type: String::from("explorer"),
+        message: Some(String::from("Look.")),
+        ..SpawnAgentRequest::default()
+    };
+    let child = pair.operator().spawn_agent(spawned).await.unwrap().into_inner();
+    let child = child.thread.unwrap().thread_id;
+    runner.run(&child).await;
+    let metadata = alice.get(&task.id).await.unwrap().metadata.unwrap();
+    let Some(ValueKind::ListValue(tree)) = metadata.fields["troupe/tree"].kind.clone() else {
+        panic!()
+    };
+    let [thread] = tree.values.as_slice() else {
+        panic!("{tree:?}")
+    };
+    let Some(ValueKind::StructValue(thread)) = &thread.kind else {
+        panic!()
+    };
+    let field = |name: &str| match thread.fields[name].kind.as_ref().unwrap() {
+        ValueKind::StringValue(text) => text.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((field("threadId"), field("parentThreadId")), (child, attempt.thread));
+    assert_eq!(
+        (field("role").as_str(), field("state").as_str()),
+        ("explorer", "TASK_STATE_WORKING")
+    );
+}
+
+#[tokio::test]
+async fn certificate_names_its_caller() {
+    let pair = Pair::start().await;
+    let (files, authority) = (tempfile::tempdir().unwrap(), Authority::default());
+    let ca = authority.publish(files.path(), "ca.crt");
+    let (cert, key) = authority.server(files.path(), "server");
+    let options = TlsOptions {
+        tls_cert: Some(cert),
+        tls_key: Some(key),
+        tls_client_ca: Some(ca.clone()),
+    };
+    let identity = |name: &str, uri: &str| Some(authority.client(files.path(), name, uri));
+    let carol = identity("carol", "spiffe://example.com/troupe/caller/carol");
+    let others = [
+        None,
+        identity("dave", "spiffe://example.com/troupe/caller/dave"),
+        identity("operator", "spiffe://example.com/troupe/admin/carol"),
+    ];
+    let server = options.load().unwrap().map(ServerTls::with_http1);
+    let config = "agents: [{role: explorer}]\ncallers: [{name: carol}]\n";
+    let port = Port::with_tls(&pair, config, tempfile::tempdir().unwrap(), server).await;
+    let url = url_of(port.address).replace("http:", "https:");
+    let client = |identity| {
+        let endpoint = tonic::transport::Endpoint::from_shared(url.clone()).unwrap();
+        let files = ClientFiles {
+            authorities: Some(ca.clone()),
+            identity,
+        };
+        A2aServiceClient::new(tls::channel(&endpoint, &files))
+    };
+    let request = || {
+        let mut request = Request::new(SendMessageRequest {
+            message: Some(message("m1", "Look")),
+            configuration: Some(SendMessageConfiguration {
+                return_immediately: true,
+                ..SendMessageConfiguration::default()
+            }),
+            ..SendMessageRequest::default()
+        });
+        request.metadata_mut().insert("a2a-version", "1.0".parse().unwrap());
+        request
+    };
+    let sent = within("SendMessage", client(carol).send_message(request()))
+        .await
+        .unwrap();
+    let Some(send_message_response::Payload::Task(task)) = sent.into_inner().payload else {
+        panic!()
+    };
+    let labels = session(&pair, &task.context_id).await.labels;
+    assert_eq!(labels["troupe.a2a/caller"], "carol");
+    for identity in others {
+        let refused = within("a refusal", client(identity).send_message(request())).await;
+        assert_eq!(refused.unwrap_err().code(), Code::Unauthenticated);
+    }
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ fn expected(uri: &str) -> Option<(&str, &str)> {
             "",
             domain,
             "troupe",
-            kind @ ("admin" | "viewer" | "runner" | "service"),
+            kind @ ("admin" | "viewer" | "runner" | "service" | "caller"),
             name,
         ] if !domain.is_empty() && (1..=128).contains(&name.len()) && !name.contains(char::is_control) => {
             Some((kind, name))
@@ -32,6 +32,7 @@ fn found(principal: &Principal) -> (&str, &str) {
         Principal::Operator { name, .. } => ("viewer", name),
         Principal::Runner { name, .. } => ("runner", name),
         Principal::Service { name } => ("service", name),
+        Principal::Caller { name } => ("caller", name),
         Principal::Thread(_) => panic!("a thread comes with a token"),
     }
 }

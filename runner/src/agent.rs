@@ -20,12 +20,14 @@ use crate::{
     outbox::Attempt,
     programs::ModelChoice,
     prompt::PreparedTurn,
-    text::{clean, cut},
+    text::{clean, cut, one_line},
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure},
     usage::Tokens,
 };
 
+/// Maximum length of a file's name and of a media type, in characters.
+const MAX_FILE_NAME_CHARS: usize = 200;
 /// Maximum length of a failure text, in bytes. Programs do not bound it.
 const MAX_FAILURE_BYTES: usize = 16 * 1024;
 
@@ -350,7 +352,46 @@ impl AgentEvent {
 pub(crate) struct ProducedFile {
     pub(crate) name: String,
     pub(crate) media_type: String,
+    pub(crate) kind: FileKind,
     pub(crate) data: Vec<u8>,
+}
+
+impl ProducedFile {
+    /// Returns a file with the name and the media type that a program gave it, each on one line.
+    pub(crate) fn new(kind: FileKind, name: &str, media_type: &str, data: Vec<u8>) -> Self {
+        let or = |text: &str, default: &str| match one_line(text, MAX_FILE_NAME_CHARS) {
+            line if line.is_empty() => default.to_owned(),
+            line => line,
+        };
+        Self {
+            name: or(name, "file"),
+            media_type: or(media_type, "application/octet-stream"),
+            kind,
+            data,
+        }
+    }
+}
+
+/// What the data of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// The content.
+    File,
+    /// The URL of the content.
+    Link,
+    /// What the turn changed in the working directory.
+    Diff,
+}
+
+impl FileKind {
+    /// Returns the kind of the artifact.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Link => "link",
+            Self::Diff => "diff",
+        }
+    }
 }
 
 /// A call that a program executes without asking.

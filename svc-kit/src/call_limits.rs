@@ -118,7 +118,10 @@ impl CallLimits {
         let classes = if waits { &self.waits } else { &self.calls };
         let pool = match caller {
             Principal::Thread(_) => &classes.threads,
-            Principal::Operator { .. } | Principal::Runner { .. } | Principal::Service { .. } => &classes.trusted,
+            Principal::Operator { .. }
+            | Principal::Runner { .. }
+            | Principal::Service { .. }
+            | Principal::Caller { .. } => &classes.trusted,
         };
         pool.take(caller).map(Some)
     }

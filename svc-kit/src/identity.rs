@@ -57,6 +57,11 @@ pub enum Principal {
         /// The name that logs show.
         name: String,
     },
+    /// A caller of exported agents, known to the A2A port only. The supervisor and the registry accept none of its calls.
+    Caller {
+        /// The name in the configuration of the A2A port.
+        name: String,
+    },
 }
 
 /// The runner ids under which a runner may attach.
@@ -129,6 +134,7 @@ impl Principal {
             Self::Thread(_) => "thread",
             Self::Runner { .. } => "runner",
             Self::Service { .. } => "service",
+            Self::Caller { .. } => "A2A caller",
         }
     }
 
@@ -143,6 +149,7 @@ impl Principal {
             Self::Thread(thread) => format!("thread:{}", thread.thread),
             Self::Runner { name, .. } => format!("runner:{name}"),
             Self::Service { name } => format!("service:{name}"),
+            Self::Caller { name } => format!("caller:{name}"),
         }
     }
 
@@ -157,6 +164,7 @@ impl Principal {
             },
             Self::Runner { name, .. } => ("runner", name),
             Self::Service { name } => ("service", name),
+            Self::Caller { name } => ("caller", name),
             Self::Thread(thread) => {
                 let text = format!("thread.{}.{}.{}", thread.session, thread.thread, thread.generation);
                 // Ids and numbers are visible ASCII.
@@ -193,6 +201,7 @@ impl Principal {
                 ids: RunnerIds::Any,
             }),
             "service" => Some(Self::Service { name }),
+            "caller" => Some(Self::Caller { name }),
             _ => None,
         }
     }
@@ -202,7 +211,7 @@ impl Principal {
     pub const fn thread(&self) -> Option<&ThreadPrincipal> {
         match self {
             Self::Thread(thread) => Some(thread),
-            Self::Operator { .. } | Self::Runner { .. } | Self::Service { .. } => None,
+            Self::Operator { .. } | Self::Runner { .. } | Self::Service { .. } | Self::Caller { .. } => None,
         }
     }
 
@@ -341,7 +350,8 @@ mod tests {
                 name: name.clone(),
                 ids: RunnerIds::Any,
             },
-            Principal::Service { name },
+            Principal::Service { name: name.clone() },
+            Principal::Caller { name },
             Principal::Thread(ThreadPrincipal {
                 session: Uuid::from_u128(1),
                 thread: Uuid::from_u128(2),

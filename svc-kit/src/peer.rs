@@ -29,7 +29,7 @@ pub struct Peer {
 }
 
 /// Returns the principal of a verified certificate. It is in the one SPIFFE URI among the alternative names:
-/// `spiffe://DOMAIN/troupe/admin/NAME`, or `viewer`, `runner`, `service`. A certificate with several SPIFFE URIs has no
+/// `spiffe://DOMAIN/troupe/admin/NAME`, or `viewer`, `runner`, `service`, `caller`. A certificate with several SPIFFE URIs has no
 /// principal.
 #[must_use]
 pub fn named_by(certificate: &CertificateDer<'_>) -> Option<Principal> {
@@ -75,6 +75,7 @@ fn of_uri(uri: &str) -> Option<Principal> {
             name,
         }),
         "service" => Some(Principal::Service { name }),
+        "caller" => Some(Principal::Caller { name }),
         _ => None,
     }
 }

@@ -97,9 +97,10 @@ impl StreamLimits {
         };
         let (limit, max) = match caller {
             Principal::Thread(_) => ("max_open_streams_per_thread", self.limits.max_open_streams_per_thread),
-            Principal::Operator { .. } | Principal::Runner { .. } | Principal::Service { .. } => {
-                ("max_open_streams_per_caller", self.limits.max_open_streams_per_caller)
-            }
+            Principal::Operator { .. }
+            | Principal::Runner { .. }
+            | Principal::Service { .. }
+            | Principal::Caller { .. } => ("max_open_streams_per_caller", self.limits.max_open_streams_per_caller),
         };
         let share = self.owners.take(&Owner::Caller(caller.clone()), max);
         share

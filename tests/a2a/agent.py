@@ -16,6 +16,7 @@ INTERRUPTED = threading.Event()
 HELD, WOKEN = threading.Event(), threading.Event()
 ANSWERS: dict[str, threading.Event] = {}
 LOCK = threading.Lock()
+FILE = {"name": "output.txt", "media_type": "text/plain"}
 
 
 def send(line: dict) -> None:
@@ -55,6 +56,12 @@ def work(text: str) -> tuple[str, str]:
         return "completed", "I need an answer."
     if name.startswith("reject-task"):
         return "errored", "rejected"
+    if name.startswith("artifact-file-url"):
+        send({"type": "file", **FILE, "url": "https://example.com/output.txt"})
+        return "completed", ""
+    if name.startswith(("artifact-file", "stream-artifact-file")):
+        send({"type": "file", **FILE, "text": "Generated file content"})
+        return "completed", ""
     if name.startswith("artifact-data"):
         return "completed", '{"key": "value", "count": 42}'
     if name.startswith("stream"):

@@ -147,7 +147,7 @@ fn serve(far: &Pair, url: &str, listener: TcpListener, files: &TempDir) {
         tls: ClientFiles::default(),
     };
     let service = Service::open(Options {
-        config: Config::load(&path).unwrap(),
+        config: Config::load(&path, false).unwrap(),
         supervisor: upstream(far.supervisor_at()),
         registry: upstream(far.registry_at()),
         push_directory: files.path().join("push"),

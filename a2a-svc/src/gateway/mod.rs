@@ -12,7 +12,7 @@ use std::{
 };
 
 use http::Extensions;
-use svc_kit::web::KnownCall;
+use svc_kit::{peer::Peer, web::KnownCall};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -143,9 +143,11 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// The token is not valid, or the caller exceeds its rate.
+    /// The token or the certificate is not valid, or the caller exceeds its rate.
     pub(crate) fn enter(&self, authorization: Option<&str>, extensions: &Extensions) -> Result<Entry> {
-        let caller = self.callers.identify(authorization)?;
+        let peer = extensions.get::<Peer>();
+        let certificate = peer.and_then(|peer| peer.principal.as_deref());
+        let caller = self.callers.identify(authorization, certificate)?;
         let permit = caller.admit(Instant::now())?;
         let held = Arc::new((permit, KnownCall::begin(extensions)));
         Ok(Entry { caller, held })
@@ -340,8 +342,9 @@ impl Gateway {
         loop {
             let task = task_in(&fold, number)?;
             for update in task.updates.iter().filter(|update| update.sequence > sequence) {
-                let response = renderer.update(task, update).await?;
-                sender.send(Ok(response)).await.map_err(closed)?;
+                for response in renderer.update(task, update).await? {
+                    sender.send(Ok(response)).await.map_err(closed)?;
+                }
             }
             sequence = sequence.max(fold.sequence);
             let is_over = task.updates.iter().any(is_last);

@@ -12,9 +12,9 @@ use a2a_proto::{
 use serde_json::Value;
 
 use crate::{
-    agent::{AgentEvent, ProducedFile},
+    agent::{AgentEvent, FileKind, ProducedFile},
     redact,
-    text::{clean, one_line, start},
+    text::{clean, start},
 };
 
 /// Maximum size of the texts of a turn, and of its files, in bytes.
@@ -26,8 +26,6 @@ pub(crate) const MAX_ARTIFACTS: usize = 64;
 const MAX_MESSAGES: usize = 1_000;
 /// Maximum length of an id, in bytes.
 const MAX_ID_BYTES: usize = 512;
-/// Maximum length of a file's name and of a media type, in characters.
-const MAX_NAME_CHARS: usize = 200;
 /// The text that replaces the texts beyond the limit.
 const LEFT_OUT: &str = "[the rest of the remote agent's output is left out: it is too long]";
 
@@ -376,17 +374,11 @@ impl RemoteTask {
 }
 
 fn file(part: &Part, data: &[u8]) -> ProducedFile {
-    let name = one_line(&part.filename, MAX_NAME_CHARS);
-    let media_type = one_line(&part.media_type, MAX_NAME_CHARS);
-    ProducedFile {
-        name: if name.is_empty() { "file".to_owned() } else { name },
-        media_type: match (media_type.is_empty(), &part.content) {
-            (false, _) => media_type,
-            (true, Some(Content::Text(_))) => "text/plain".to_owned(),
-            (true, _) => "application/octet-stream".to_owned(),
-        },
-        data: data.to_vec(),
-    }
+    let media_type = match &part.content {
+        Some(Content::Text(_)) if part.media_type.is_empty() => "text/plain",
+        _ => part.media_type.as_str(),
+    };
+    ProducedFile::new(FileKind::File, &part.filename, media_type, data.to_vec())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The line protocol of `docs/process-protocol.md`: the meaning of its lines. Pure.
 
-use serde::Deserialize;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Value, json};
 use troupe_proto::{
     common::v1::BlockKind,
@@ -8,7 +9,7 @@ use troupe_proto::{
 };
 
 use crate::{
-    agent::{AgentEvent, TurnEnding},
+    agent::{AgentEvent, FileKind, ProducedFile, TurnEnding},
     input,
     prompt::{PreparedTurn, join},
     redact, tool_line,
@@ -126,6 +127,13 @@ enum ProgramLine {
     Output {
         text: String,
     },
+    File {
+        name: String,
+        #[serde(default)]
+        media_type: String,
+        #[serde(flatten)]
+        content: LineContent,
+    },
     TurnEnd {
         outcome: LineOutcome,
         #[serde(default)]
@@ -147,6 +155,21 @@ enum StepState {
     Pending,
     InProgress,
     Completed,
+}
+
+/// The content of a file: exactly one of the keys.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum LineContent {
+    Text(String),
+    Base64(#[serde(deserialize_with = "base64_bytes")] Vec<u8>),
+    Url(String),
+}
+
+fn base64_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    STANDARD
+        .decode(String::deserialize(deserializer)?)
+        .map_err(D::Error::custom)
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -182,6 +205,11 @@ impl ProgramLine {
                 context_left_percent: context_left_percent.map(|percent| percent.min(100)),
             },
             Self::Output { text } => AgentEvent::Output(text),
+            Self::File {
+                name,
+                media_type,
+                content,
+            } => AgentEvent::File(content.into_file(&name, &media_type)),
             Self::TurnEnd { outcome, message } => AgentEvent::TurnEnded {
                 ending: match outcome {
                     LineOutcome::Completed => TurnEnding::Completed,
@@ -191,6 +219,21 @@ impl ProgramLine {
                 message,
             },
         }
+    }
+}
+
+impl LineContent {
+    fn into_file(self, name: &str, media_type: &str) -> ProducedFile {
+        let media_type = match &self {
+            Self::Text(_) if media_type.is_empty() => "text/plain",
+            _ => media_type,
+        };
+        let (kind, data) = match self {
+            Self::Text(text) => (FileKind::File, text.into_bytes()),
+            Self::Base64(data) => (FileKind::File, data),
+            Self::Url(url) => (FileKind::Link, url.into_bytes()),
+        };
+        ProducedFile::new(kind, name, media_type, data)
     }
 }
 
@@ -321,6 +364,23 @@ mod tests {
                 },
             ),
             (r#"{"type":"output","text":"hi"}"#, AgentEvent::Output("hi".to_owned())),
+            (
+                r#"{"type":"file","name":"a.txt","text":"hi"}"#,
+                AgentEvent::File(ProducedFile::new(FileKind::File, "a.txt", "text/plain", b"hi".to_vec())),
+            ),
+            (
+                r#"{"type":"file","name":"a.png","media_type":"image/png","base64":"AAE="}"#,
+                AgentEvent::File(ProducedFile::new(FileKind::File, "a.png", "image/png", vec![0, 1])),
+            ),
+            (
+                r#"{"type":"file","name":"a.png","media_type":"image/png","url":"https://example.com/a.png"}"#,
+                AgentEvent::File(ProducedFile::new(
+                    FileKind::Link,
+                    "a.png",
+                    "image/png",
+                    b"https://example.com/a.png".to_vec(),
+                )),
+            ),
             (
                 r#"{"type":"turn_end","outcome":"errored","message":"no"}"#,
                 AgentEvent::TurnEnded {

@@ -2,8 +2,8 @@
 
     OPENAI_API_KEY=… OPENAI_MODEL=gpt-5.2 python examples/tool_loop.py
 
-The supervisor decides about each call of a tool, counts the usage and keeps the transcript. It gets the threads of sessions
-with `runner_labels={"language": "python"}`.
+The supervisor decides about each call of the tool, counts the usage and keeps the transcript. The agent gets the threads of
+sessions with `runner_labels={"language": "python"}`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ async def tool_loop(task: Task) -> str:
     messages.append({"role": "user", "content": task.prompt or task.message})
     for _ in range(MAX_ROUNDS):
         answer = await complete(task, messages)
-        messages.append(answer)
         calls: list[dict[str, Any]] = answer.get("tool_calls") or []
+        outputs = [await read_file(task, json.loads(call["function"]["arguments"])) for call in calls]
+        # An interrupted turn must not leave a call without its result, which the provider would reject.
+        messages.append(answer)
+        for call, output in zip(calls, outputs):
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
         if not calls:
             return str(answer["content"])
-        for call in calls:
-            output = await read_file(task, json.loads(call["function"]["arguments"]))
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
     raise RuntimeError(f"the model has not finished within {MAX_ROUNDS} rounds")
 
 
@@ -63,7 +64,12 @@ async def complete(task: Task, messages: list[dict[str, Any]]) -> dict[str, Any]
 
     answer = await asyncio.to_thread(send)
     usage = answer.get("usage", {})
-    task.usage(input_tokens=usage.get("prompt_tokens", 0), output_tokens=usage.get("completion_tokens", 0))
+    details: dict[str, int] = usage.get("prompt_tokens_details") or {}
+    task.usage(
+        input_tokens=usage.get("prompt_tokens", 0),
+        cached_input_tokens=details.get("cached_tokens", 0),
+        output_tokens=usage.get("completion_tokens", 0),
+    )
     message: dict[str, Any] = answer["choices"][0]["message"]
     return message
 

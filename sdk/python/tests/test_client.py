@@ -9,7 +9,7 @@ import grpc
 from pydantic import BaseModel, ValidationError
 
 import troupe
-from troupe import Budget
+from troupe import Budget, JoinPolicy
 from troupe.events import ApprovalRequested, Event, SessionClosed, ThreadSpawned, TurnEnded, TurnStarted
 from troupe.supervisor.v1 import event_pb2, supervisor_pb2, thread_pb2
 
@@ -180,6 +180,20 @@ class ClientTest(PairTest):
                 decisions, [event_pb2.APPROVAL_DECISION_GRANTED, event_pb2.APPROVAL_DECISION_DENIED]
             )
 
+    async def test_thread_spawns_a_child_with_all_settings(self) -> None:
+        async with self.client.session(max_threads=1) as session:
+            thread = await session.spawn("worker", "hold")
+            message = 'say: {"path": "a.py", "lines": 3}'
+            child = await thread.spawn(
+                "explorer", message, alias="scout", label="child", model="small", schema=Finding, queue=True
+            )
+            info = await child.info()
+            self.assertEqual(
+                (info.parent_thread_id, info.alias, info.label, info.model), (thread.id, "scout", "child", "small")
+            )
+            await thread.interrupt(only_this=True)
+            self.assertEqual((await child.result(DEADLINE)).parse(Finding).lines, 3)
+
     async def test_budget_stops_a_thread(self) -> None:
         async with self.client.session(budget=Budget(tokens=1000)) as session:
             thread = await session.spawn("worker", "say: one", budget=Budget(turns=1))
@@ -231,6 +245,16 @@ class ClientTest(PairTest):
             self.assertEqual([row.state for row in rows], ["SUCCEEDED", "FAILED"])
             self.assertIn("RESULT_INVALID", rows[1].error)
             self.assertEqual((rows[0].value, rows[1].value), ("a", None))
+            rows = await session.map(
+                "worker",
+                ["b", "a", "a"],
+                failing,
+                limit=1,
+                schema={"const": "a"},
+                on_failure=JoinPolicy.CANCEL_REST,
+                timeout=DEADLINE,
+            )
+            self.assertEqual([row.state for row in rows], ["FAILED", "CANCELLED", "CANCELLED"])
             with self.assertRaises(TimeoutError):
                 await session.map("worker", ["hold"], "{item}", timeout=0.3)
             with self.assertRaises(troupe.ServiceError) as unknown:

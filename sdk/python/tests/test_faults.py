@@ -11,6 +11,7 @@ import unittest
 import troupe
 from troupe.events import Event, SessionClosed, ThreadSpawned, TurnStarted
 from troupe.supervisor.v1 import supervisor_pb2
+from troupe.supervisor.v1.transcript_pb2 import TranscriptEntry
 
 from .pair import DEADLINE, Pair, PairTest, Relay
 
@@ -102,6 +103,36 @@ class FaultTest(PairTest):
             seen += [event.sequence async for event in events]
             self.assertEqual(seen, await numbers(session))
             self.assertGreaterEqual(relay.connections, 5)
+
+    async def test_transcript_survives_kills_and_lost_connections(self) -> None:
+        async with Relay(self.pair.url) as relay, self.pair.connect(relay.url) as client, self.pair.connect() as direct:
+            session = await direct.session()
+            thread = await session.spawn("worker", "say: 0")
+            seen: list[TranscriptEntry] = []
+            is_grown = asyncio.Event()
+
+            async def follow() -> None:
+                async for entry in (await client.get_session(session.id)).thread(thread.id).transcript(follow=True):
+                    seen.append(entry)
+                    is_grown.set()
+
+            following = asyncio.create_task(follow())
+            for number in range(1, 7):
+                # The follower has a stream, and entries of the turn are still to come.
+                await asyncio.wait_for(is_grown.wait(), DEADLINE)
+                if number % 2:
+                    relay.drop()
+                else:
+                    await self.pair.send(signal.SIGKILL)
+                    await self.pair.start()
+                is_grown.clear()
+                await thread.send(f"say: {number}")
+            await session.wait_all([thread], timeout=DEADLINE)
+            await thread.close()
+            await asyncio.wait_for(following, DEADLINE)
+            self.assertEqual([entry.number for entry in seen], list(range(1, len(seen) + 1)))
+            self.assertEqual(seen, [entry async for entry in thread.transcript()])
+            self.assertGreaterEqual(relay.connections, 6)
 
     async def test_call_ends_at_its_deadline(self) -> None:
         async with self.pair.connect() as client, client.session() as session:

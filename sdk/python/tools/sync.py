@@ -26,7 +26,7 @@ from ._event import Event
 from ._loop import Loop
 from ._results import Item, Row, Schema
 from ._rpc import Method, RequestT, ResponseT, RetryPolicy
-from .client import _TIMEOUT, Budget, OnFailure, PathLike, Result
+from .client import _TIMEOUT, Budget, JoinPolicy, PathLike, Result
 from .supervisor.v1 import session_pb2, supervisor_pb2, thread_pb2, transcript_pb2
 
 if TYPE_CHECKING:
@@ -110,12 +110,14 @@ def method(node: Function, owner: str) -> str:
     )
 
 
-def attributes(node: ast.ClassDef) -> list[tuple[str, str]]:
-    """Returns the public attributes that the constructor sets, with their types."""
+def attributes(node: ast.ClassDef) -> list[tuple[str, str, str]]:
+    """Returns the public attributes that the constructor sets, with their types and docstrings."""
+    (body,) = [each.body for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
     return [
-        (each.target.attr, ast.unparse(each.annotation))
-        for each in ast.walk(node)
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Attribute) and not each.target.attr.startswith("_")
+        (each.target.attr, ast.unparse(each.annotation), after.value.value)
+        for each, after in zip(body, body[1:])
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Attribute)
+        and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str)
     ]
 
 
@@ -126,8 +128,10 @@ def wrapper(node: ast.ClassDef) -> str:
         f"    def __init__(self, loop: Loop, inner: _client.{node.name}) -> None:\n"
         "        self._loop = loop\n        self._inner = inner\n",
     ]
-    for name, kind in attributes(node):
-        parts.append(f"    @property\n    def {name}(self) -> {kind}:\n        return self._inner.{name}\n")
+    for name, kind, text in attributes(node):
+        parts.append(
+            f'    @property\n    def {name}(self) -> {kind}:\n        """{text}"""\n        return self._inner.{name}\n'
+        )
     for each in node.body:
         if isinstance(each, Function) and (not each.name.startswith("_") or each.name in RENAMED):
             parts.append(method(each, node.name))
@@ -151,7 +155,7 @@ def main(path: str) -> None:
                 "`await client.session()`", "`client.session()` alone"
             ).replace("`await client.call", "`client.call").replace("`anext`", "`next`").replace("StopAsyncIteration.\n", "StopIteration.\n"), end="\n\n")
     print("def _id(thread: Thread | str) -> str:\n    return thread if isinstance(thread, str) else thread.id\n\n")
-    names = ["Budget", "Result", "RetryPolicy", "connect", *WRAPPED]
+    names = ["Budget", "JoinPolicy", "Result", "RetryPolicy", "connect", *WRAPPED]
     print("__all__ = [")
     for name in sorted(names):
         print(f'    "{name}",')

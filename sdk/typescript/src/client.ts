@@ -6,7 +6,14 @@ import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
 
 import { readContent, textOf } from "./content.js";
-import { AgentClosedError, AgentError, AgentFailedError, AgentInterruptedError, TroupeError } from "./errors.js";
+import {
+  AgentClosedError,
+  AgentError,
+  AgentFailedError,
+  AgentInterruptedError,
+  ResultMismatchError,
+  TroupeError,
+} from "./errors.js";
 import { type SessionEvent, sessionEvent } from "./events.js";
 import {
   type Group,
@@ -39,6 +46,7 @@ import { type TranscriptEntry } from "./gen/troupe/supervisor/v1/transcript_pb.j
 import { allPages, pagesOf } from "./pages.js";
 import { ThreadNotFoundError } from "./reasons.js";
 import { type Caller, Patience, pause, type RetryPolicy, type Supervisor } from "./rpc.js";
+import { type Schema, schemaText, type TypedSchema, validate } from "./schema.js";
 
 /** How long one WaitAgents call waits, and how much longer its deadline is. */
 const WAIT_MS = 300_000;
@@ -59,30 +67,24 @@ export interface Budget {
   readonly cost?: number;
 }
 
-/** A JSON Schema of draft 2020-12, such as one of `z.toJSONSchema(...)`. */
-export type Schema = object;
-
 /** The status with which a thread settled, and its last message. */
-export interface Result {
+export interface Result<T = unknown> {
   readonly threadId: string;
   readonly kind: "COMPLETED" | "ERRORED" | "INTERRUPTED" | "SHUTDOWN";
   /** The last message (COMPLETED) or what went wrong (ERRORED), in full. */
   readonly text: string;
-  /** The result that the schema asked for; undefined without a result. */
-  readonly value: unknown;
+  /** The result that the thread reported last; undefined without a result. */
+  readonly value: T;
   readonly status: Status;
 }
 
 /** An item of `Session.map`: the value of `{item}`, or the values of all placeholders. */
 export type Item = string | Readonly<Record<string, string>>;
 
-/** An item of `Session.map`, and how it went. */
-export interface Row {
+/** What every row of `Session.map` has. */
+interface RowCommon {
   /** The item as it was given. */
   readonly item: Item;
-  readonly state: "SUCCEEDED" | "FAILED" | "CANCELLED";
-  /** The result that the schema asked for; undefined without a result. */
-  readonly value: unknown;
   /** The last message of the thread, at most 4 KiB. */
   readonly text: string;
   /** Why the item failed. */
@@ -92,6 +94,22 @@ export interface Row {
   /** The whole item: attempts, usage and duration. */
   readonly proto: GroupItemStatus;
 }
+
+/** An item of `Session.map` that succeeded. */
+export interface SucceededRow<T = unknown> extends RowCommon {
+  readonly state: "SUCCEEDED";
+  /** The result that the schema asked for; undefined without a schema. */
+  readonly value: T;
+}
+
+/** An item of `Session.map` without a valid result. */
+export interface FailedRow extends RowCommon {
+  readonly state: "FAILED" | "CANCELLED";
+  readonly value: undefined;
+}
+
+/** An item of `Session.map`, and how it went. `state` selects the type. */
+export type Row<T = unknown> = SucceededRow<T> | FailedRow;
 
 /** How long to wait. */
 export interface WaitOptions {
@@ -121,7 +139,7 @@ export interface SessionOptions {
 }
 
 /** The settings of a new thread. `request` has the fields that are no option. */
-export interface SpawnOptions {
+export interface SpawnOptions<T = unknown> {
   /** Default: the root. */
   readonly parent?: Thread | string;
   readonly agentName?: string;
@@ -132,18 +150,18 @@ export interface SpawnOptions {
   readonly workingDirectory?: string;
   readonly budget?: Budget;
   /** The result has a value that matches this schema. */
-  readonly schema?: Schema;
+  readonly schema?: Schema<T>;
   /** Waits for a slot instead of failing with ThreadLimitError. */
   readonly queue?: boolean;
   readonly request?: MessageInitShape<typeof SpawnAgentRequestSchema>;
 }
 
 /** The settings of `Session.map`. `request` has the fields that are no option, such as the template of the spawns. */
-export interface MapOptions extends WaitOptions {
+export interface MapOptions<T = unknown> extends WaitOptions {
   /** How many items run at a time. Default 8. */
   readonly limit?: number;
   /** The result of each item matches this schema. */
-  readonly schema?: Schema;
+  readonly schema?: Schema<T>;
   /** How often a failed item is tried again. */
   readonly retries?: number;
   /** How many items may fail before `onFailure` applies. */
@@ -201,6 +219,7 @@ export class Client implements AsyncDisposable {
     this.caller.close();
   }
 
+  /** Calls `close`. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
@@ -231,6 +250,7 @@ export class Session implements AsyncDisposable {
     await this.client.stub.closeSession({ sessionId: this.id, wait });
   }
 
+  /** Calls `close`. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
@@ -256,34 +276,40 @@ export class Session implements AsyncDisposable {
   }
 
   /** Spawns a thread. Returns when the spawn is durable, not when the work is done. */
-  async spawn(agentType: string, message: string, options: SpawnOptions = {}): Promise<Thread> {
+  async spawn<T = unknown>(agentType: string, message: string, options: SpawnOptions<T> = {}): Promise<Thread<T>> {
     const { request, parent, budget, schema, queue, ...fields } = options;
     const { thread } = await this.client.stub.spawnAgent({
       ...request,
       ...given({ ...fields, parentThreadId: parent && idOf(parent), budget: budget && budgetProto(budget) }),
-      ...(schema ? { resultSchema: JSON.stringify(schema) } : {}),
+      ...(schema ? { resultSchema: schemaText(schema) } : {}),
       ...(queue ? { onLimit: OnLimit.QUEUE } : {}),
       ...(agentType ? { agentType } : {}),
       sessionId: this.id,
       message,
     });
-    return new Thread(this, required(thread).threadId);
+    return new Thread(this, required(thread).threadId, schema);
   }
 
   /**
    * Spawns a thread for each item, at most `limit` at a time. Returns the items with their results, in order.
    *
    * `{item}` in `message` stands for an item that is a string, and `{name}` for a value of an item that is an object. The
-   * group is durable: it continues if the signal ends this call.
+   * group is durable: it continues if the signal ends this call. A result that only this program's schema rejects makes its
+   * row FAILED; the group counts it as succeeded.
    */
-  async map(agentType: string, items: Iterable<Item>, message: string, options: MapOptions = {}): Promise<Row[]> {
+  async map<T = unknown>(
+    agentType: string,
+    items: Iterable<Item>,
+    message: string,
+    options: MapOptions<T> = {},
+  ): Promise<Row<T>[]> {
     const { request, limit = 8, schema, budget, onFailure, retries, toleratedFailures, signal } = options;
     const all = [...items];
     const made = clone(CreateGroupRequestSchema, create(CreateGroupRequestSchema, request ?? {}));
     const template = (made.template ??= create(SpawnAgentRequestSchema));
     template.message = message;
     if (agentType) template.agentType = agentType;
-    if (schema) template.resultSchema = JSON.stringify(schema);
+    if (schema) template.resultSchema = schemaText(schema);
     for (const [index, item] of all.entries()) {
       const variables = typeof item === "string" ? { item } : { ...item };
       made.items.push(create(GroupItemSchema, { key: String(index), variables }));
@@ -298,18 +324,8 @@ export class Session implements AsyncDisposable {
     await this.#endOfGroup(required(group), signal);
     const asked = { sessionId: this.id, groupId: required(group?.spec).groupId };
     const found = await allPages((page) => this.client.stub.listGroupItems({ ...asked, ...page }), (answer) => answer.items);
-    const rows: Row[] = [];
-    for (const proto of found) {
-      rows.push({
-        item: required(all[proto.index]),
-        state: GroupItemState[proto.state] as Row["state"],
-        value: await this.#value(proto.result),
-        text: proto.message,
-        error: proto.error,
-        threadId: proto.threadId,
-        proto,
-      });
-    }
+    const rows: Row<T>[] = [];
+    for (const proto of found) rows.push(await this.#row(required(all[proto.index]), proto, schema));
     return rows;
   }
 
@@ -415,6 +431,22 @@ export class Session implements AsyncDisposable {
     return { threadId, text, value, status, kind: StatusKind[status.kind] as Result["kind"] };
   }
 
+  /** Returns the row of an item of a group that has ended. */
+  async #row<T>(item: Item, proto: GroupItemStatus, schema: Schema<T> | undefined): Promise<Row<T>> {
+    const { message: text, error, threadId } = proto;
+    const common = { item, text, error, threadId, proto };
+    if (proto.state !== GroupItemState.SUCCEEDED) {
+      return { ...common, state: GroupItemState[proto.state] as FailedRow["state"], value: undefined };
+    }
+    try {
+      const value = await validate(schema, await this.#value(proto.result), threadId);
+      return { ...common, state: "SUCCEEDED", value };
+    } catch (mismatch) {
+      if (!(mismatch instanceof ResultMismatchError)) throw mismatch;
+      return { ...common, state: "FAILED", value: undefined, error: mismatch.message };
+    }
+  }
+
   /** Returns the value of a result. A long document is content. */
   async #value(result: ThreadResult | undefined): Promise<unknown> {
     if (!result) return undefined;
@@ -441,11 +473,12 @@ const AGENT_ERRORS: Readonly<Record<string, typeof AgentError>> = {
   SHUTDOWN: AgentClosedError,
 };
 
-/** A thread of a session. */
-export class Thread {
+/** A thread of a session. `T` is the type of its result. */
+export class Thread<T = unknown> {
   constructor(
     private readonly session: Session,
     readonly id: string,
+    private readonly schema?: Schema<T>,
   ) {}
 
   /** Reads the thread. */
@@ -454,7 +487,11 @@ export class Thread {
   }
 
   /** Spawns a child of this thread. */
-  async spawn(agentType: string, message: string, options: Omit<SpawnOptions, "parent"> = {}): Promise<Thread> {
+  async spawn<C = unknown>(
+    agentType: string,
+    message: string,
+    options: Omit<SpawnOptions<C>, "parent"> = {},
+  ): Promise<Thread<C>> {
     return this.session.spawn(agentType, message, { ...options, parent: this });
   }
 
@@ -469,7 +506,7 @@ export class Thread {
     options: { schema?: Schema; interrupt?: boolean; steer?: boolean; queue?: boolean } = {},
   ): Promise<number> {
     const { schema, queue, ...fields } = options;
-    const resultSchema = schema ? JSON.stringify(schema) : "";
+    const resultSchema = schema ? schemaText(schema) : "";
     const onLimit = queue ? OnLimit.QUEUE : OnLimit.UNSPECIFIED;
     return (await this.#stub.sendInput({ ...this.#ids, ...fields, message, resultSchema, onLimit })).inputNumber;
   }
@@ -494,11 +531,19 @@ export class Thread {
     await this.#stub.updateThreadBudget({ ...this.#ids, budget: budgetProto(budget) });
   }
 
-  /** Waits until the thread is settled. Throws an AgentError unless it is COMPLETED. */
-  async result(options: WaitOptions = {}): Promise<Result> {
-    const result = required((await this.session.waitAll([this], options))[0]);
+  /**
+   * Waits until the thread is settled. Throws an AgentError unless it is COMPLETED.
+   *
+   * The value is validated with `schema`, by default with the schema of the spawn. Pass the schema of `send` if it was another
+   * one. Throws a ResultMismatchError if the value does not match.
+   */
+  async result(options?: WaitOptions): Promise<Result<T>>;
+  async result<U>(options: WaitOptions & { readonly schema: TypedSchema<U> }): Promise<Result<U>>;
+  async result(options: WaitOptions & { readonly schema?: Schema } = {}): Promise<Result> {
+    const { schema = this.schema, ...wait } = options;
+    const result = required((await this.session.waitAll([this], wait))[0]);
     if (result.kind !== "COMPLETED") throw new (AGENT_ERRORS[result.kind] ?? AgentError)(result);
-    return result;
+    return { ...result, value: await validate(schema, result.value, this.id) };
   }
 
   /** Lists the artifacts of the thread, oldest first. */
@@ -617,14 +662,17 @@ export class EventStream implements AsyncIterableIterator<SessionEvent, undefine
     session.streams.add(this);
   }
 
+  /** Returns this stream, which can be iterated once. */
   [Symbol.asyncIterator](): this {
     return this;
   }
 
+  /** Returns the next event when there is one. */
   async next(): Promise<IteratorResult<SessionEvent, undefined>> {
     return this.#events.next();
   }
 
+  /** Ends the stream, as `break` in a loop does. */
   async return(): Promise<IteratorResult<SessionEvent, undefined>> {
     this.close();
     return { done: true, value: undefined };
@@ -636,6 +684,7 @@ export class EventStream implements AsyncIterableIterator<SessionEvent, undefine
     this.#session.streams.delete(this);
   }
 
+  /** Calls `close`. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.close();
   }

@@ -3,6 +3,7 @@
 import { Code } from "@connectrpc/connect";
 
 import type { Result } from "./client.js";
+import type { SchemaIssue } from "./schema.js";
 
 /** Reasons after which the same call, with the same request id, may succeed. */
 const TRANSIENT_REASONS = new Set([
@@ -14,7 +15,7 @@ const TRANSIENT_REASONS = new Set([
   "OUTCOME_UNKNOWN",
 ]);
 /** Codes of a lost connection. They count only without a reason, because then the transport reports them. */
-const TRANSIENT_CODES = new Set([Code.Unavailable, Code.Unknown, Code.Canceled, Code.Internal, Code.Aborted]);
+const TRANSIENT_CODES = new Set([Code.Unavailable, Code.Unknown, Code.Canceled, Code.Internal]);
 
 /** The base class of all errors of this package. Each class states its name, because bundlers shorten names of classes. */
 export class TroupeError extends Error {
@@ -97,4 +98,23 @@ export class AgentInterruptedError extends AgentError {
 /** The thread is closed. */
 export class AgentClosedError extends AgentError {
   static override readonly name: string = "AgentClosedError";
+}
+
+/** A result matches the JSON Schema that the service has, and not the schema that validates it in this program. */
+export class ResultMismatchError extends TroupeError {
+  static override readonly name: string = "ResultMismatchError";
+
+  constructor(
+    readonly threadId: string,
+    /** The result; undefined if there is none. */
+    readonly value: unknown,
+    readonly issues: readonly SchemaIssue[],
+  ) {
+    super(`the result of thread ${threadId} does not match its schema: ${issues.map(textOfIssue).join("; ")}`);
+  }
+}
+
+function textOfIssue({ path = [], message }: SchemaIssue): string {
+  const keys = path.map((key) => String(typeof key === "object" ? key.key : key));
+  return keys.length > 0 ? `${keys.join(".")}: ${message}` : message;
 }

@@ -5,10 +5,11 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { Approval, Session } from "./client.js";
 import type { Event } from "./gen/troupe/supervisor/v1/event_pb.js";
 
-type Kinds = Exclude<Event["kind"], { case: undefined }>;
+/** The kinds of events that this release knows: the name and the message of each. */
+export type EventKinds = Exclude<Event["kind"], { case: undefined }>;
 
 /** What every event has. */
-interface Common {
+export interface EventCommon {
   /** The event's number in the session: 1 for the first, + 1 for each. */
   readonly sequence: bigint;
   readonly sessionId: string;
@@ -21,26 +22,28 @@ interface Common {
   readonly proto: Event;
 }
 
-/** Decides the request of an event. */
-interface Decisions {
+/** What an event about a new approval has: methods that decide it. */
+export interface EventDecisions {
   /** Grants the request. */
   readonly grant: (reason?: string) => Promise<Approval>;
   /** Denies the request. A denial affects this request only. */
   readonly deny: (reason?: string) => Promise<Approval>;
 }
 
-type Known = {
-  [K in Kinds["case"]]: Common & { readonly kind: K; readonly data: Extract<Kinds, { case: K }>["value"] } & (K extends "approvalRequested"
-      ? Decisions
-      : unknown);
-}[Kinds["case"]];
+/** An event of a kind that this release knows. `kind` selects the type of `data`. */
+export type KnownEvent = {
+  [K in EventKinds["case"]]: EventCommon & {
+    readonly kind: K;
+    readonly data: Extract<EventKinds, { case: K }>["value"];
+  } & (K extends "approvalRequested" ? EventDecisions : unknown);
+}[EventKinds["case"]];
 
 /** One change of a session's state. Ignore the kind `unknown`: it is newer than this release. */
-export type SessionEvent = Known | (Common & { readonly kind: "unknown"; readonly data: undefined });
+export type SessionEvent = KnownEvent | (EventCommon & { readonly kind: "unknown"; readonly data: undefined });
 
 /** Returns the event of a message. */
 export function sessionEvent(proto: Event, session: Session): SessionEvent {
-  const common: Common = {
+  const common: EventCommon = {
     sequence: proto.sequence,
     sessionId: proto.sessionId,
     threadId: proto.threadId,

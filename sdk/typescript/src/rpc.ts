@@ -228,8 +228,10 @@ export function serviceError(failure: unknown): ServiceError {
   const error = ConnectError.from(failure);
   const info = error.findDetails(ErrorInfoSchema).find(({ domain }) => domain === DOMAIN);
   const delay = error.findDetails(RetryInfoSchema)[0]?.retryDelay;
+  // An error with a cause is one of this side: Connect reports a connection that was reset as ABORTED.
+  const isReset = error.code === Code.Aborted && error.cause !== undefined;
   const init = {
-    code: error.code,
+    code: isReset ? Code.Unavailable : error.code,
     reason: info?.reason ?? "",
     metadata: info?.metadata ?? {},
     retryAfterMs: delay && durationMs(delay),

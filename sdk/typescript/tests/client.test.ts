@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
 import { Code } from "@connectrpc/connect";
+import { z } from "zod";
 
 import * as troupe from "../src/index.js";
 import { ApprovalDecision } from "../src/gen/troupe/supervisor/v1/event_pb.js";
@@ -89,6 +90,39 @@ test("results match their schema", async () => {
     assert.ok(error instanceof troupe.ServiceError);
     return error.code === Code.InvalidArgument;
   });
+});
+
+/** A finding whose path is a file of TypeScript, which a JSON Schema does not say. */
+const Finding = z.object({
+  path: z.string().refine((path) => path.endsWith(".ts"), "no TypeScript"),
+  line: z.string().transform(Number),
+});
+
+test("results have the type of their schema", async () => {
+  await using session = await client.session();
+  const thread = await session.spawn("worker", 'say: {"path": "a.ts", "line": "3"}', { schema: Finding });
+  const { value }: { value: { path: string; line: number } } = await thread.result(deadline());
+  assert.deepEqual(value, { path: "a.ts", line: 3 });
+  // Another program has the id only.
+  const found = await session.thread(thread.id).result({ schema: Finding, ...deadline() });
+  assert.equal(found.value.line + 1, 4);
+  await thread.send('say: {"path": "a.py", "line": "3"}', { schema: Finding });
+  await assert.rejects(thread.result(deadline()), (error) => {
+    assert.ok(error instanceof troupe.ResultMismatchError);
+    return error.message.endsWith("schema: path: no TypeScript") && error.threadId === thread.id;
+  });
+  const untyped = await session.spawn("worker", "say: text");
+  await assert.rejects(untyped.result({ schema: Finding, ...deadline() }), troupe.ResultMismatchError);
+});
+
+test("rows have the type of their schema", async () => {
+  await using session = await client.session();
+  const message = 'say: {{"path": "{item}", "line": "1"}';
+  const rows = await session.map("worker", ["a.ts", "b.py"], message, { schema: Finding, ...deadline() });
+  const paths: string[] = rows.filter((row) => row.state === "SUCCEEDED").map(({ value }) => value.path);
+  assert.deepEqual(paths, ["a.ts"]);
+  assert.deepEqual([rows[1]?.state, rows[1]?.value], ["FAILED", undefined]);
+  assert.match(rows[1]?.error ?? "", /path: no TypeScript/);
 });
 
 test("map returns a row for each item", async () => {

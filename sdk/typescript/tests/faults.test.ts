@@ -6,6 +6,7 @@ import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 
+import type { TranscriptEntry } from "../src/gen/troupe/supervisor/v1/transcript_pb.js";
 import * as troupe from "../src/index.js";
 import { deadline, inTime, Pair, Relay } from "./pair.js";
 
@@ -109,6 +110,43 @@ test("stream survives lost connections", async () => {
   for await (const { sequence } of events) seen.push(sequence);
   assert.deepEqual(seen, await numbers(session));
   assert.ok(relay.connections >= 5);
+});
+
+test("followed transcript survives kill and lost connections", async () => {
+  await using pair = await Pair.start();
+  await using relay = await Relay.start(pair.url);
+  await using client = await pair.connect({ address: relay.url });
+  await using direct = await pair.connect();
+  await using session = await direct.session();
+  const thread = await session.spawn("worker", "say: first");
+  const following = (await client.getSession(session.id)).thread(thread.id).transcript({ follow: true, ...deadline() });
+  const seen: TranscriptEntry[] = [];
+  for (let round = 0; round < 6; round += 1) {
+    const message = `say: round ${round}`;
+    await thread.send(message, { queue: true });
+    // The disturbance is between this entry and the others of the turn.
+    while (seen.at(-1)?.text !== message) {
+      const { value } = await inTime(following.next());
+      assert.ok(value);
+      seen.push(value);
+    }
+    relay.drop();
+    if (round % 2 === 1) {
+      await pair.send("SIGKILL");
+      await pair.start();
+    }
+    await session.waitAll([thread], deadline());
+  }
+  await thread.close();
+  for await (const entry of following) seen.push(entry);
+  const stored: TranscriptEntry[] = [];
+  for await (const entry of thread.transcript()) stored.push(entry);
+  assert.deepEqual(seen, stored);
+  assert.deepEqual(
+    stored.map(({ number }) => number),
+    stored.map((_, index) => BigInt(index + 1)),
+  );
+  assert.ok(relay.connections > 6);
 });
 
 test("closed client ends its streams and waits", async () => {

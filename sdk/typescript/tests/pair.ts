@@ -19,9 +19,9 @@ export const DEADLINE_MS = 60_000;
 export const deadline = (): { signal: AbortSignal } => ({ signal: AbortSignal.timeout(DEADLINE_MS) });
 
 /** Fails unless the promise settles in time. */
-export async function inTime<T>(promise: Promise<T>): Promise<T> {
+export async function inTime<T>(promise: Promise<T>, ms = DEADLINE_MS): Promise<T> {
   const late = new AbortController();
-  const timeout = sleep(DEADLINE_MS, undefined, { signal: late.signal }).then(() => assert.fail("no result in time"));
+  const timeout = sleep(ms, undefined, { signal: late.signal }).then(() => assert.fail("no result in time"));
   try {
     return await Promise.race([promise, timeout]);
   } finally {

@@ -8,7 +8,6 @@ mod postgres_server;
 use std::{
     env, fs,
     net::TcpListener,
-    os::unix::fs::{PermissionsExt as _, symlink},
     path::PathBuf,
     sync::{
         Arc,
@@ -25,7 +24,6 @@ use supervisor_log::store::{
     AppendError, Batch, Claim, Created, EventStore, Mark, MarkKind, NewMember, NewRecord, OpenError, PostgresError,
     PostgresOptions, PostgresStore, Refusal, StoredRecord, limits,
 };
-use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpStream, UnixStream},
@@ -34,7 +32,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use self::postgres_server::{Database, Server};
+use self::postgres_server::{Address, Database, Server};
 
 /// Bounds the time of a step that waits for a server.
 const SOON: Duration = Duration::from_secs(60);
@@ -438,33 +436,6 @@ async fn crashes_lose_no_acknowledged_write() {
     }
     writers.write_more().await;
     writers.finish().await;
-}
-
-/// A link to the directory of the current primary, as a failover moves an address.
-struct Address(TempDir);
-
-impl Address {
-    fn of(server: &Server) -> Self {
-        let address = Self(tempfile::tempdir().unwrap());
-        fs::set_permissions(address.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        address.move_to(server);
-        address
-    }
-
-    fn move_to(&self, server: &Server) {
-        let new = self.0.path().join("new");
-        symlink(server.directory(), &new).unwrap();
-        fs::rename(new, self.link()).unwrap();
-    }
-
-    fn url(&self, database: &str) -> String {
-        let socket = self.link().display().to_string().replace('/', "%2F");
-        format!("postgres://postgres@{socket}/{database}")
-    }
-
-    fn link(&self) -> PathBuf {
-        self.0.path().join("primary")
-    }
 }
 
 /// `TROUPE_FAILOVERS` sets how often the primary is killed.

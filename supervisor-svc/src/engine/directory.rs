@@ -109,7 +109,10 @@ impl Directory {
         // loaded again.
         for _ in 0..2 {
             let look_up = self.shared.actors.look_up(id);
-            let handle = look_up.get_or_start(|| self.load(id)).await?;
+            let handle = match look_up.started() {
+                Some(handle) => handle,
+                None => self.start(id).await?,
+            };
             if handle.is_leaving() {
                 handle.settled().await;
             }
@@ -296,6 +299,17 @@ impl Directory {
     pub fn members_are_gone(&self, gone: &[MemberId]) {
         self.shared.places.forget_members(gone);
         self.shared.orphans.notify_one();
+    }
+
+    /// Loads a session in a separate task: callers whose deadlines are shorter than the loading would otherwise begin it
+    /// over and over, and it would never end.
+    async fn start(&self, id: SessionId) -> Result<Handle, Failure> {
+        let directory = self.clone();
+        let started = tokio::spawn(async move {
+            let look_up = directory.shared.actors.look_up(id);
+            look_up.get_or_start(|| directory.load(id)).await
+        });
+        started.await.unwrap_or_else(|_| Err(Failure::moved(id)))
     }
 
     async fn load(&self, id: SessionId) -> Result<Handle, Failure> {

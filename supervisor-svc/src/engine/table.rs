@@ -24,6 +24,11 @@ pub(super) struct LookUp {
 }
 
 impl LookUp {
+    /// Returns the handle if the actor has started.
+    pub fn started(&self) -> Option<Handle> {
+        self.entry.get().cloned()
+    }
+
     /// Returns the handle, after `start` has started the actor if necessary. One caller starts it at a time.
     pub async fn get_or_start<E, F>(&self, start: impl FnOnce() -> F) -> Result<Handle, E>
     where

@@ -55,7 +55,9 @@ impl Call {
                 role: OperatorRole::Admin,
                 ..
             } => Redaction::Everything,
-            Principal::Thread(_) | Principal::Runner { .. } | Principal::Service { .. } => Redaction::Previews,
+            Principal::Thread(_) | Principal::Runner { .. } | Principal::Service { .. } | Principal::Caller { .. } => {
+                Redaction::Previews
+            }
         };
         let (caller, token) = match principal {
             Principal::Operator { name, .. } => (Caller::Operator { name: name.clone() }, None),
@@ -66,7 +68,7 @@ impl Call {
                 },
                 Some(*thread),
             ),
-            Principal::Runner { name, .. } | Principal::Service { name } => {
+            Principal::Runner { name, .. } | Principal::Service { name } | Principal::Caller { name } => {
                 let text = format!("{} \"{name}\" may not call this method", principal.kind());
                 return Err(Fault::new(Code::PermissionDenied, Reason::NotPermitted, text).into());
             }

@@ -26,6 +26,8 @@ pub enum Caller {
     Runner,
     /// Another service.
     Service,
+    /// A caller of exported agents.
+    A2aCaller,
 }
 
 impl Caller {
@@ -40,6 +42,7 @@ impl Caller {
             Principal::Thread(_) => Self::Thread,
             Principal::Runner { .. } => Self::Runner,
             Principal::Service { .. } => Self::Service,
+            Principal::Caller { .. } => Self::A2aCaller,
         }
     }
 }

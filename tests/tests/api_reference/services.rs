@@ -82,5 +82,6 @@ fn plural(caller: Caller) -> &'static str {
         Caller::Thread => "threads",
         Caller::Runner => "runners",
         Caller::Service => "services",
+        Caller::A2aCaller => "A2A callers",
     }
 }

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    sync::Arc,
     time::Duration,
 };
 
@@ -25,7 +24,7 @@ use troupe_proto::{
 use troupe_tests::{
     client::{self, Runners},
     events::assert_whole,
-    postgres_server::{Database, Server},
+    postgres_server::{Address, Database, Server},
     runner::{Attempt, Runner, ended, hello},
     service::{Ground, Service},
     tree::{Spawned, Tree, kind},
@@ -39,7 +38,11 @@ enum Log {
     /// In a database of the server that all tests share.
     Shared(Database),
     /// In a database of a server that the test controls.
-    Own(Arc<Server>, String),
+    Own {
+        primary: Server,
+        address: Address,
+        name: String,
+    },
 }
 
 /// Members over one database. Each has a data directory of its own.
@@ -58,9 +61,9 @@ impl Members {
     }
 
     /// Starts this many members over a new database of a server.
-    pub async fn at(server: &Arc<Server>, count: usize) -> Self {
-        let name = server.create_database();
-        Self::over(Log::Own(Arc::clone(server), name), count).await
+    pub async fn at(primary: Server, count: usize) -> Self {
+        let (address, name) = (Address::of(&primary), primary.create_database());
+        Self::over(Log::Own { primary, address, name }, count).await
     }
 
     async fn over(log: Log, count: usize) -> Self {
@@ -107,7 +110,7 @@ impl Members {
     fn url(&self) -> String {
         match &self.log {
             Log::Shared(database) => database.url(),
-            Log::Own(server, name) => server.url("postgres", name),
+            Log::Own { address, name, .. } => address.url(name),
         }
     }
 
@@ -115,7 +118,26 @@ impl Members {
     pub fn query(&self, sql: &str) -> String {
         match &self.log {
             Log::Shared(database) => database.run(sql),
-            Log::Own(server, name) => server.run(name, sql),
+            Log::Own { primary, name, .. } => primary.run(name, sql),
+        }
+    }
+
+    /// Returns the database server, which the test controls.
+    pub fn server(&self) -> &Server {
+        match &self.log {
+            Log::Own { primary, .. } => primary,
+            Log::Shared(_) => panic!("other tests use this server"),
+        }
+    }
+
+    /// Moves the address of the database to another server. Ends the earlier one.
+    pub fn move_database(&mut self, server: Server) {
+        match &mut self.log {
+            Log::Own { primary, address, .. } => {
+                address.move_to(&server);
+                *primary = server;
+            }
+            Log::Shared(_) => panic!("other tests use this server"),
         }
     }
 
@@ -134,6 +156,14 @@ impl Members {
             }
         })
         .await;
+    }
+
+    /// Returns whether a member owns sessions.
+    pub fn owns_sessions(&self, index: usize) -> bool {
+        let sql = format!(
+            "SELECT count(*) FROM sessions AS s JOIN members AS m ON m.member = s.owner WHERE m.name = 'member-{index}'"
+        );
+        self.query(&sql).trim() != "0"
     }
 
     /// Returns the name of the member that owns a session.

@@ -1,8 +1,8 @@
 //! Members of a cluster that are killed, frozen and stopped at random while many clients write.
 //!
-//! `TROUPE_CLUSTER_FAULTS` sets the number of faults and `TROUPE_CLUSTER_WRITERS` that of the writers. With
-//! `TROUPE_CLUSTER_KILLS=1` every fault is a `kill -9`. `TROUPE_SEED` repeats a run. `TROUPE_CLUSTER_OUTAGE` sets the seconds
-//! of the outage of the database.
+//! `TROUPE_CLUSTER_FAULTS` sets the number of faults, `TROUPE_CLUSTER_FAILOVERS` that of the failovers of the database,
+//! and `TROUPE_CLUSTER_WRITERS` that of the writers. With `TROUPE_CLUSTER_KILLS=1` every fault is a `kill -9`.
+//! `TROUPE_SEED` repeats a run. `TROUPE_CLUSTER_OUTAGE` sets the seconds of the outage of the database.
 
 use std::{
     env,
@@ -14,7 +14,7 @@ use std::{
 };
 
 use tokio::{
-    task::JoinSet,
+    task::{JoinSet, block_in_place},
     time::{Instant, interval, sleep, timeout},
 };
 use tonic::{Code, Request};
@@ -130,49 +130,107 @@ async fn check(tree: &Tree, acknowledged: u64) -> u64 {
     events.len() as u64
 }
 
+/// Clients that write to sessions of all members.
+struct Load {
+    trees: Vec<(Tree, Arc<AtomicU64>)>,
+    running: JoinSet<Duration>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Load {
+    async fn start(members: &Members) -> Self {
+        let mut load = Self {
+            trees: Vec::new(),
+            running: JoinSet::new(),
+            stop: Arc::new(AtomicBool::new(false)),
+        };
+        for number in 0..given("TROUPE_CLUSTER_WRITERS", 8) {
+            let first = usize::try_from(number).unwrap() % MEMBERS;
+            let tree = Tree::open(members.client(first), CreateSessionRequest::default()).await;
+            let acknowledged = Arc::new(AtomicU64::new(0));
+            let writer = Writer {
+                tree: tree.clone(),
+                clients: (0..MEMBERS).map(|index| members.client(index)).collect(),
+                acknowledged: Arc::clone(&acknowledged),
+                stop: Arc::clone(&load.stop),
+            };
+            load.running.spawn(writer.write());
+            load.trees.push((tree, acknowledged));
+        }
+        load
+    }
+
+    fn acknowledged(&self) -> Vec<u64> {
+        let counts = self.trees.iter();
+        counts.map(|(_, count)| count.load(Ordering::Acquire)).collect()
+    }
+
+    /// Waits until each writer has got two acknowledgements more than `before`: the second one began after the fault.
+    async fn progress(&self, before: &[u64]) {
+        let mut polls = interval(Duration::from_millis(10));
+        let progress = async {
+            while !self
+                .acknowledged()
+                .iter()
+                .zip(before)
+                .all(|(now, before)| *now >= before + 2)
+            {
+                polls.tick().await;
+            }
+        };
+        within("progress of all sessions", progress).await;
+    }
+
+    /// Stops the writers and checks the logs. Returns what was written.
+    async fn finish(mut self, members: &Members) -> String {
+        self.stop.store(true, Ordering::Release);
+        let mut longest = Duration::ZERO;
+        while let Some(ended) = self.running.join_next().await {
+            longest = longest.max(ended.unwrap());
+        }
+        let (mut events, acknowledged) = (0, self.acknowledged());
+        for (index, ((tree, _), notes)) in self.trees.iter().zip(&acknowledged).enumerate() {
+            events += check(&tree.by(members.client(index % MEMBERS)), *notes).await;
+        }
+        let acknowledged: u64 = acknowledged.iter().sum();
+        format!("{acknowledged} acknowledged writes, {events} events; longest pause of a writer {longest:?}")
+    }
+}
+
+/// Describes the durations from a fault until all sessions are writable again.
+fn distribution(mut recoveries: Vec<Duration>) -> String {
+    recoveries.sort_unstable();
+    let (count, last) = (recoveries.len(), recoveries.len().saturating_sub(1));
+    let at = |percent: usize| recoveries.get(last * percent / 100).copied().unwrap_or_default();
+    format!("p50 {:?}, p99 {:?}, at most {:?} of {count}", at(50), at(99), at(100))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_faults_of_members_lose_nothing() {
-    let (faults, writers) = (given("TROUPE_CLUSTER_FAULTS", 4), given("TROUPE_CLUSTER_WRITERS", 8));
+    let faults = given("TROUPE_CLUSTER_FAULTS", 4);
     let seed = given("TROUPE_SEED", new_seed());
     println!("seed {seed}");
     let mut rng = Rng::new(seed, "faults");
     let mut members = Members::start(MEMBERS).await;
     members.know_each_other().await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let (mut trees, mut running) = (Vec::new(), JoinSet::new());
-    for number in 0..writers {
-        let first = usize::try_from(number).unwrap() % MEMBERS;
-        let tree = Tree::open(members.client(first), CreateSessionRequest::default()).await;
-        let acknowledged = Arc::new(AtomicU64::new(0));
-        let writer = Writer {
-            tree: tree.clone(),
-            clients: (0..MEMBERS).map(|index| members.client(index)).collect(),
-            acknowledged: Arc::clone(&acknowledged),
-            stop: Arc::clone(&stop),
-        };
-        running.spawn(writer.write());
-        trees.push((tree, acknowledged));
-    }
+    let load = Load::start(&members).await;
     let only_kills = given("TROUPE_CLUSTER_KILLS", 0) > 0;
     let mut recoveries = Vec::new();
     for number in 0..faults {
         let fault = Fault::random(&mut rng, only_kills);
         let index = usize::try_from(rng.below(MEMBERS as u64)).unwrap();
         sleep(Duration::from_millis(rng.below(1_000))).await;
-        let begun = Instant::now();
-        let before: Vec<u64> = trees
-            .iter()
-            .map(|(_, acknowledged)| acknowledged.load(Ordering::Acquire))
-            .collect();
+        let owns_sessions = members.owns_sessions(index);
+        let (begun, before) = (Instant::now(), load.acknowledged());
         match fault {
             Fault::Kill => members.take(index).kill().await,
             Fault::Freeze(_) => members.member(index).freeze(),
             Fault::Terminate => drop(members.take(index).terminate().await),
         }
         // Every session is writable again, through the other members.
-        within("progress of all sessions", progress(&trees, &before)).await;
+        load.progress(&before).await;
         let recovered = begun.elapsed();
-        if matches!(fault, Fault::Kill) {
+        if matches!(fault, Fault::Kill) && owns_sessions {
             recoveries.push(recovered);
         }
         println!("fault {number}: {fault:?} of member {index}, recovered in {recovered:?}");
@@ -186,35 +244,58 @@ async fn random_faults_of_members_lose_nothing() {
         }
         members.know_each_other().await;
     }
-    stop.store(true, Ordering::Release);
-    let mut longest = Duration::ZERO;
-    while let Some(ended) = running.join_next().await {
-        longest = longest.max(ended.unwrap());
-    }
-    let (mut events, mut acknowledged) = (0, 0);
-    for (index, (tree, notes)) in trees.iter().enumerate() {
-        let notes = notes.load(Ordering::Acquire);
-        events += check(&tree.by(members.client(index % MEMBERS)), notes).await;
-        acknowledged += notes;
-    }
-    recoveries.sort_unstable();
+    println!("{faults} faults, {}", load.finish(&members).await);
     println!(
-        "{faults} faults, {acknowledged} acknowledged writes, {events} events; recovery after kill -9: median {:?}, at most \
-         {:?} ({} kills); longest pause of a writer {longest:?}",
-        recoveries.get(recoveries.len() / 2),
-        recoveries.last(),
-        recoveries.len(),
+        "recovery after kill -9 of a member with sessions: {}",
+        distribution(recoveries)
     );
 }
 
-/// Waits until each writer has got two further acknowledgements: the second one began after the fault.
-async fn progress(trees: &[(Tree, Arc<AtomicU64>)], before: &[u64]) {
-    let mut polls = interval(Duration::from_millis(10));
-    for ((_, acknowledged), before) in trees.iter().zip(before) {
-        while acknowledged.load(Ordering::Acquire) < before + 2 {
-            polls.tick().await;
+/// The database's primary is killed and its standby promoted, while a member is killed, frozen or left alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failovers_of_database_lose_nothing() {
+    let failovers = given("TROUPE_CLUSTER_FAILOVERS", 2);
+    let seed = given("TROUPE_SEED", new_seed());
+    println!("seed {seed}");
+    let mut rng = Rng::new(seed, "failovers");
+    let mut members = Members::at(Server::start(&[]), MEMBERS).await;
+    members.know_each_other().await;
+    let load = Load::start(&members).await;
+    let mut recoveries = Vec::new();
+    for number in 0..failovers {
+        let standby = block_in_place(|| {
+            let standby = members.server().standby();
+            members.server().wait_for_standby();
+            standby
+        });
+        load.progress(&load.acknowledged()).await;
+        let (begun, before) = (Instant::now(), load.acknowledged());
+        let index = usize::try_from(rng.below(MEMBERS as u64)).unwrap();
+        let fault = rng.below(3);
+        match fault {
+            0 => members.take(index).kill().await,
+            1 => members.member(index).freeze(),
+            _ => {}
         }
+        block_in_place(|| {
+            members.server().crash();
+            standby.promote();
+            members.move_database(standby);
+        });
+        load.progress(&before).await;
+        println!("failover {number}: recovered in {:?}", begun.elapsed());
+        recoveries.push(begun.elapsed());
+        if fault == 1 {
+            members.member(index).thaw();
+            within("the end or the return of the member", settled(&mut members, index)).await;
+        }
+        if fault == 0 || members.has_ended(index) {
+            members.restart(index).await;
+        }
+        members.know_each_other().await;
     }
+    println!("{failovers} failovers, {}", load.finish(&members).await);
+    println!("recovery: {}", distribution(recoveries));
 }
 
 /// Waits until a member that was frozen has ended, or beats again.
@@ -235,15 +316,14 @@ async fn settled(members: &mut Members, index: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outage_of_database_removes_no_member() {
     let outage = Duration::from_secs(given("TROUPE_CLUSTER_OUTAGE", 6));
-    let server = Arc::new(Server::start(&[]));
-    let mut members = Members::at(&server, MEMBERS).await;
+    let mut members = Members::at(Server::start(&[]), MEMBERS).await;
     members.know_each_other().await;
     let tree = Tree::open(members.client(0), CreateSessionRequest::default()).await;
     let ids = |members: &Members| members.query("SELECT member FROM members ORDER BY member");
     let before = ids(&members);
-    tokio::task::block_in_place(|| server.crash());
+    block_in_place(|| members.server().crash());
     sleep(outage).await;
-    tokio::task::block_in_place(|| server.resume());
+    block_in_place(|| members.server().resume());
     let returned = Instant::now();
     for index in 0..MEMBERS {
         let writer = tree.by(members.client(index));

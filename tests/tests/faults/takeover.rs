@@ -1,7 +1,15 @@
 //! A supervisor takes a session over that another one still writes: nothing that was acknowledged until then is
 //! missing.
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -23,8 +31,9 @@ use svc_kit::{
 };
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use tonic::Request;
 use troupe_client::tls::ClientFiles;
-use troupe_proto::supervisor::v1::{CreateSessionRequest, Thread};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, GetSessionRequest, Thread};
 use troupe_tests::{client, tree::Tree, within};
 use uuid::Uuid;
 
@@ -35,6 +44,8 @@ struct Gated {
     may_claim: watch::Sender<bool>,
     /// Whether a log was read to its end.
     read_to_end: watch::Sender<bool>,
+    /// How often a session was claimed.
+    claims: AtomicUsize,
 }
 
 impl Gated {
@@ -43,6 +54,7 @@ impl Gated {
             store,
             may_claim: watch::Sender::new(false),
             read_to_end: watch::Sender::new(false),
+            claims: AtomicUsize::new(0),
         })
     }
 
@@ -70,6 +82,7 @@ impl EventStore for Gated {
 
     fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {
         Box::pin(async move {
+            self.claims.fetch_add(1, Ordering::AcqRel);
             self.may_claim.subscribe().wait_for(|may| *may).await.unwrap();
             self.store.claim(session).await
         })
@@ -152,6 +165,7 @@ struct Takeover {
     /// Through the supervisor that owns it.
     tree: Tree,
     gated: Arc<Gated>,
+    next: client::Supervisor,
     /// The root as the next one says that it is.
     root: JoinHandle<Thread>,
     _keys: TempDir,
@@ -166,12 +180,14 @@ impl Takeover {
         let next = serve(Arc::<Gated>::clone(&gated), keys.path(), UpkeepLimits::default()).await;
 
         let tree = Tree::open(client::supervisor(present, None), CreateSessionRequest::default()).await;
-        let seen_by_next = tree.by(client::supervisor(next, None));
+        let next = client::supervisor(next, None);
+        let seen_by_next = tree.by(next.clone());
         let root = tokio::spawn(async move { seen_by_next.thread(&seen_by_next.root).await });
         gated.was_read_to_end().await;
         Self {
             tree,
             gated,
+            next,
             root,
             _keys: keys,
         }
@@ -189,6 +205,27 @@ async fn writes_until_takeover_are_in_the_session() {
     let takeover = Takeover::begin(UpkeepLimits::default()).await;
     takeover.tree.note(&takeover.tree.root, "written meanwhile").await;
     assert_eq!(takeover.end().await.thread_note, "written meanwhile");
+}
+
+/// The loading of a session goes on when the callers that wait for it give up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn impatient_callers_do_not_restart_a_takeover() {
+    let takeover = Takeover::begin(UpkeepLimits::default()).await;
+    takeover.root.abort();
+    for _ in 0..3 {
+        let mut request = Request::new(GetSessionRequest {
+            session_id: takeover.tree.session.clone(),
+        });
+        request.set_timeout(Duration::from_millis(100));
+        takeover.next.clone().get_session(request).await.unwrap_err();
+    }
+    takeover.gated.may_claim.send_replace(true);
+    let request = GetSessionRequest {
+        session_id: takeover.tree.session.clone(),
+    };
+    let mut next = takeover.next.clone();
+    within("the session", next.get_session(request)).await.unwrap();
+    assert_eq!(takeover.gated.claims.load(Ordering::Acquire), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -43,7 +43,7 @@ impl A2aArgs {
         let (Some(address), Some(config)) = (&self.a2a, &self.a2a_config) else {
             return Ok(None);
         };
-        let config = Config::load(config).map_err(|error| Error::usage(error.to_string()))?;
+        let config = Config::load(config, false).map_err(|error| Error::usage(error.to_string()))?;
         let listener = listen::bind(address).await.map_err(Error::of)?;
         let address = listener.local_addr()?;
         config

@@ -44,7 +44,7 @@ impl ThreadTask {
             AgentEvent::MessageEnd => self.transcript.close(),
             AgentEvent::File(file) => {
                 if let Some(turn) = &self.turn {
-                    report_artifact(&self.reporter, turn.number, "file", file).await;
+                    report_artifact(&self.reporter, turn.number, file).await;
                 }
             }
             AgentEvent::Reasoning(text) => self.transcript.piece(TranscriptKind::Reasoning, &text),

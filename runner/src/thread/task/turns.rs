@@ -15,7 +15,7 @@ use troupe_proto::supervisor::v1::{
 
 use super::{EndReason, Escalation, EscalationStep, RunningTurn, ThreadTask, TurnSpan, Unstarted};
 use crate::{
-    agent::{InputError, InterruptMethod, ProducedFile, TurnEnding},
+    agent::{FileKind, InputError, InterruptMethod, ProducedFile, TurnEnding},
     input,
     text::{clean, cut},
     thread::{Command, RUNNER_STOPPED, Shutdown, ThreadReporter},
@@ -251,9 +251,10 @@ impl ThreadTask {
             let file = ProducedFile {
                 name: format!("turn-{}.diff", turn.number),
                 media_type: "text/x-diff".to_owned(),
+                kind: FileKind::Diff,
                 data: diff.clone().into_bytes(),
             };
-            report_artifact(&self.reporter, turn.number, "diff", file).await;
+            report_artifact(&self.reporter, turn.number, file).await;
         }
         let kind = match outcome {
             TurnOutcome::Completed => TranscriptKind::Message,
@@ -323,14 +324,14 @@ impl ThreadTask {
 }
 
 /// Reports an artifact of a turn.
-pub(super) async fn report_artifact(reporter: &ThreadReporter, turn: u32, kind: &str, file: ProducedFile) {
+pub(super) async fn report_artifact(reporter: &ThreadReporter, turn: u32, file: ProducedFile) {
     let pieces = file.data.chunks(ARTIFACT_PIECE_BYTES);
     let last = pieces.len().saturating_sub(1);
     for (number, data) in pieces.enumerate() {
         let report = ArtifactReport {
             turn,
             name: file.name.clone(),
-            kind: kind.to_owned(),
+            kind: file.kind.as_str().to_owned(),
             media_type: file.media_type.clone(),
             data: data.to_vec().into(),
             append: number > 0,

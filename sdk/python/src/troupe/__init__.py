@@ -12,7 +12,19 @@ from . import _reasons
 from ._reasons import *  # noqa: F403
 from ._results import Model, Row
 from ._rpc import RetryPolicy
-from .client import Approval, Artifact, Budget, Client, EventStream, OpeningSession, Result, Session, Thread, connect
+from .client import (
+    Approval,
+    Artifact,
+    Budget,
+    Client,
+    EventStream,
+    JoinPolicy,
+    OpeningSession,
+    Result,
+    Session,
+    Thread,
+    connect,
+)
 from .errors import (
     AgentClosedError,
     AgentError,
@@ -34,6 +46,7 @@ __all__ = [
     "Client",
     "ConfigError",
     "EventStream",
+    "JoinPolicy",
     "Model",
     "OpeningSession",
     "Result",

@@ -15,8 +15,8 @@ class Event:
     """One change of a session's state."""
 
     def __init__(self, proto: event_pb2.Event) -> None:
-        # The whole event, as the supervisor sent it.
         self.proto = proto
+        """The whole event, as the supervisor sent it."""
 
     @property
     def sequence(self) -> int:

@@ -41,18 +41,18 @@ def schema_text(schema: Schema | None) -> str:
 class Row:
     """An item of `Session.map`, and how it went."""
 
-    # The item as it was given.
     item: Item
-    # The result, a JSON document; empty: none.
+    """The item as it was given."""
     document: str
-    # The last message of the thread, at most 4 KiB.
+    """The result, a JSON document; empty: none."""
     text: str
-    # Why the item failed.
+    """The last message of the thread, at most 4 KiB."""
     error: str
-    # The thread of the last attempt; empty: none.
+    """Why the item failed."""
     thread_id: str
-    # The whole item: attempts, usage and duration.
+    """The thread of the last attempt; empty: none."""
     proto: group_pb2.GroupItemStatus
+    """The whole item: attempts, usage and duration."""
 
     @property
     def state(self) -> str:

@@ -71,9 +71,13 @@ class RetryPolicy:
     """
 
     attempts: int = 5
+    """The maximum number of attempts, the first one included."""
     initial_delay: float = 0.5
+    """Seconds before the second attempt."""
     max_delay: float = 5.0
+    """Seconds before an attempt, at most."""
     multiplier: float = 2.0
+    """The factor between one delay and the next."""
 
     def delay(self, failures: int, asked: float | None) -> float:
         """Returns the seconds to wait after this many failed attempts."""

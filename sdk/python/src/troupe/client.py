@@ -10,8 +10,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
@@ -45,13 +46,22 @@ _MAX_WAITED = 1000
 _PAGE = 1000
 
 PathLike = str | os.PathLike[str]
-# What happens to the other items of `Session.map` when too many have failed.
-OnFailure = Literal["continue", "cancel_rest"]
-_ON_FAILURE: Mapping[OnFailure, group_pb2.GroupFailurePolicy.ValueType] = {
-    "continue": group_pb2.GROUP_FAILURE_POLICY_CONTINUE,
-    "cancel_rest": group_pb2.GROUP_FAILURE_POLICY_CANCEL_REST,
-}
 _ENDED = (group_pb2.GROUP_STATE_SUCCEEDED, group_pb2.GROUP_STATE_FAILED, group_pb2.GROUP_STATE_CANCELLED)
+
+
+class JoinPolicy(str, Enum):
+    """What happens to the other items of `Session.map` when more items have failed than are tolerated."""
+
+    CONTINUE = "continue"
+    """The other items still run."""
+    CANCEL_REST = "cancel_rest"
+    """The other items are cancelled."""
+
+    def proto(self) -> group_pb2.GroupFailurePolicy.ValueType:
+        """Returns the value of the API."""
+        if self is JoinPolicy.CONTINUE:
+            return group_pb2.GROUP_FAILURE_POLICY_CONTINUE
+        return group_pb2.GROUP_FAILURE_POLICY_CANCEL_REST
 
 
 @dataclass(frozen=True)
@@ -59,11 +69,13 @@ class Budget:
     """Limits on the usage of a thread and its descendants. 0 means unlimited."""
 
     tokens: int = 0
+    """Tokens, read and written."""
     turns: int = 0
-    # The time in running turns: seconds, or a timedelta.
+    """Turns. A turn counts when it has ended."""
     wall_time: float | timedelta = 0
-    # In the currency of the supervisor's price list.
+    """The time in running turns: seconds, or a timedelta."""
     cost: float = 0
+    """The cost, in the currency of the supervisor's price list."""
 
     def proto(self) -> thread_pb2.Budget:
         """Returns the message of the API."""
@@ -78,11 +90,13 @@ class Result:
     """The status with which a thread settled, and its last message."""
 
     thread_id: str
-    # The last message (COMPLETED) or what went wrong (ERRORED), in full.
+    """The id of the settled thread."""
     text: str
+    """The last message (COMPLETED) or what went wrong (ERRORED), in full."""
     status: thread_pb2.Status
-    # The result that the schema asked for, a JSON document; empty: none.
+    """The whole status, with its reason and time."""
     document: str = ""
+    """The result that the schema asked for, a JSON document; empty: none."""
 
     @property
     def value(self) -> Any:
@@ -280,10 +294,11 @@ class Session:
         self._client = client
         self._streams: set[EventStream] = set()
         self.id: str = proto.session_id
-        # The thread at depth 0.
+        """The id of the session, a UUID."""
         self.root_id: str = proto.root_thread_id
-        # The token of the root thread; empty for a session that this client did not open.
+        """The thread at depth 0."""
         self.thread_token: str = thread_token
+        """The token of the root thread; empty for a session that this client did not open."""
 
     async def __aenter__(self) -> Session:
         return self
@@ -386,7 +401,7 @@ class Session:
         schema: Schema | None = None,
         retries: int = 0,
         tolerated_failures: int = 0,
-        on_failure: OnFailure = "continue",
+        on_failure: JoinPolicy = JoinPolicy.CONTINUE,
         budget: Budget | None = None,
         timeout: float | None = None,
         request: supervisor_pb2.CreateGroupRequest | None = None,
@@ -394,9 +409,10 @@ class Session:
         """Spawns a thread for each item, at most `limit` at a time. Returns the items with their results, in order.
 
         `{item}` in `message` stands for an item that is a string, and `{name}` for a value of an item that is a mapping.
-        `budget` bounds all items together. The group is durable: it continues if this call is cancelled or times out.
-        `request` is a base for fields that are no parameter, such as the template of the spawns. Raises TimeoutError after
-        `timeout` seconds.
+        `retries` is how often a failed item is tried again. When more than `tolerated_failures` items have failed,
+        `on_failure` decides about the others. `budget` bounds all items together. The group is durable: it continues if
+        this call is cancelled or times out. `request` is a base for fields that are no parameter, such as the template of
+        the spawns. Raises TimeoutError after `timeout` seconds.
         """
         made = supervisor_pb2.CreateGroupRequest()
         if request is not None:
@@ -414,7 +430,7 @@ class Session:
         made.max_concurrency = limit
         made.retries = retries
         made.tolerated_failures = tolerated_failures
-        made.on_failure = _ON_FAILURE[on_failure]
+        made.on_failure = on_failure.proto()
         if budget is not None:
             made.budget.CopyFrom(budget.proto())
         answer = await self._client.call(self._client.stub.CreateGroup, made, timeout=_SPAWN_TIMEOUT)
@@ -605,6 +621,7 @@ class Thread:
     def __init__(self, session: Session, thread_id: str) -> None:
         self._session = session
         self.id: str = thread_id
+        """The id of the thread, a UUID."""
 
     async def info(self) -> thread_pb2.Thread:
         """Reads the thread."""
@@ -612,9 +629,38 @@ class Thread:
         request = supervisor_pb2.GetThreadRequest(session_id=self._session.id, thread_id=self.id)
         return (await client.call(client.stub.GetThread, request)).thread
 
-    async def spawn(self, agent_type: str, message: str, *, alias: str = "", budget: Budget | None = None) -> Thread:
-        """Spawns a child of this thread. `Session.spawn` has more parameters."""
-        return await self._session.spawn(agent_type, message, parent=self, alias=alias, budget=budget)
+    async def spawn(
+        self,
+        agent_type: str,
+        message: str,
+        *,
+        agent_name: str = "",
+        alias: str = "",
+        label: str = "",
+        model: str = "",
+        reasoning_effort: str = "",
+        working_directory: str = "",
+        budget: Budget | None = None,
+        schema: Schema | None = None,
+        queue: bool = False,
+        request: supervisor_pb2.SpawnAgentRequest | None = None,
+    ) -> Thread:
+        """Spawns a child of this thread. The parameters are those of `Session.spawn`."""
+        return await self._session.spawn(
+            agent_type,
+            message,
+            parent=self,
+            agent_name=agent_name,
+            alias=alias,
+            label=label,
+            model=model,
+            reasoning_effort=reasoning_effort,
+            working_directory=working_directory,
+            budget=budget,
+            schema=schema,
+            queue=queue,
+            request=request,
+        )
 
     async def send(
         self,
@@ -738,8 +784,9 @@ class Approval:
     def __init__(self, session: Session, proto: supervisor_pb2.Approval) -> None:
         self._session = session
         self.id: str = proto.approval_id
-        # The whole approval: its subject, its deadline, its decision.
+        """The id of the approval, a UUID."""
         self.proto: supervisor_pb2.Approval = proto
+        """The whole approval: its subject, its deadline, its decision."""
 
     async def grant(self, reason: str = "") -> Approval:
         """Grants the request."""
@@ -756,9 +803,11 @@ class Artifact:
     def __init__(self, session: Session, proto: supervisor_pb2.Artifact) -> None:
         self._session = session
         self.name: str = proto.name
+        """The name that the agent gave it, such as `report.md`."""
         self.kind: str = proto.kind
-        # The whole artifact: its media type, size and digest, its thread and turn.
+        """`diff`, `report`, `group-results` or another kind."""
         self.proto: supervisor_pb2.Artifact = proto
+        """The whole artifact: its media type, size and digest, its thread and turn."""
 
     async def read(self) -> bytes:
         """Reads the bytes of the artifact."""
@@ -778,8 +827,8 @@ class EventStream:
         ] | None = None
         self._is_started = False
         self._is_over = False
-        # The sequence number of the last event. A program that outlives its process stores it and passes it as `after`.
         self.position: int = after
+        """The sequence number of the last event. A program that outlives its process stores it and passes it as `after`."""
 
     def __aiter__(self) -> EventStream:
         return self

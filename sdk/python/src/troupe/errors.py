@@ -47,13 +47,15 @@ class ServiceError(TroupeError):
     ) -> None:
         super().__init__(message)
         self.message = message
+        """The text of the service, without the reason."""
         self.code = code
-        # The stable reason; empty if the error does not come from a service of Troupe.
+        """The status code of gRPC."""
         self.reason = reason
-        # The variable parts of the message, by name.
+        """The stable reason; empty if the error does not come from a service of Troupe."""
         self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata or {}))
-        # Seconds after which a retry may succeed; None if the service does not say.
+        """The variable parts of the message, by name."""
         self.retry_after = retry_after
+        """Seconds after which a retry may succeed; None if the service does not say."""
 
     @property
     def is_transient(self) -> bool:
@@ -73,6 +75,7 @@ class AgentError(TroupeError):
         text = result.status.message or result.status.reason or "no message"
         super().__init__(f"thread {result.thread_id} is {result.kind}: {text}")
         self.result = result
+        """The result of the thread, with its status."""
 
 
 class AgentFailedError(AgentError):

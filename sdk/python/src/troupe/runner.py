@@ -62,8 +62,9 @@ class Agent:
     """A function that executes threads. `agent` creates it."""
 
     function: Function
-    # The roles that it executes; empty: all.
+    """Returns the last message of a turn."""
     roles: frozenset[str]
+    """The roles that it executes; empty: all."""
 
 
 def agent(*roles: str) -> Callable[[Function], Agent]:
@@ -76,8 +77,9 @@ class Decision:
     """Whether a tool may run."""
 
     allowed: bool
-    # Why not, for the agent.
+    """Whether the tool may run."""
     reason: str
+    """Why not, for the agent."""
 
 
 class Task:
@@ -87,22 +89,27 @@ class Task:
         self._program = program
         start = program.start
         self.thread_id: str = start.thread_id
+        """The id of the thread, a UUID."""
         self.session_id: str = start.session_id
+        """The id of the thread's session, a UUID."""
         self.agent_type: str = start.resolved.agent_type
+        """The role of the thread."""
         self.working_directory: str = start.working_directory
-        # The number of the turn in the thread, from 1.
+        """The absolute path of the directory in which the agent works."""
         self.turn: int = turn.turn
-        # The text of the inputs. It is empty if mail woke the thread; the prompt then shows the mail.
+        """The number of the turn in the thread, from 1."""
         self.message: str = "\n".join(
             item.text for given in turn.inputs for item in given.items if item.HasField("text")
         )
-        # The blocks of the prompt that are not blank. Later turns have only the blocks that changed.
+        """The text of the inputs. It is empty if mail woke the thread; the prompt then shows the mail."""
         self.prompt: str = "\n\n".join(block.text for block in turn.blocks if block.text.strip())
-        # Values that the function keeps for later turns. A new attempt at the thread starts without them.
+        """The blocks of the prompt that are not blank. Later turns have only the blocks that changed."""
         self.state: dict[str, Any] = program.state
-        # The whole command that started the thread, and the whole turn.
+        """Values that the function keeps for later turns. A new attempt at the thread starts without them."""
         self.start = start
+        """The whole command that started the thread."""
         self.proto = turn
+        """The whole turn."""
 
     def connect(self) -> Client:
         """Returns a client that acts as this thread: it may see and spawn below the thread only."""
@@ -214,8 +221,8 @@ class Runner:
         self._call: grpc.aio.StreamStreamCall[runner_pb2.AttachRequest, runner_pb2.AttachResponse] | None = None
         self._is_attached = False
         self._is_draining = False
-        # Set while the supervisor knows the runner.
         self.attached = asyncio.Event()
+        """Set while the supervisor knows the runner."""
 
     async def run(self) -> None:
         """Attaches, and again whenever the stream is lost. Returns when the runner is drained."""

@@ -17,7 +17,7 @@ from ._event import Event
 from ._loop import Loop
 from ._results import Item, Row, Schema
 from ._rpc import Method, RequestT, ResponseT, RetryPolicy
-from .client import _TIMEOUT, Budget, OnFailure, PathLike, Result
+from .client import _TIMEOUT, Budget, JoinPolicy, PathLike, Result
 from .supervisor.v1 import session_pb2, supervisor_pb2, thread_pb2, transcript_pb2
 
 if TYPE_CHECKING:
@@ -97,14 +97,17 @@ class Session:
 
     @property
     def id(self) -> str:
+        """The id of the session, a UUID."""
         return self._inner.id
 
     @property
     def root_id(self) -> str:
+        """The thread at depth 0."""
         return self._inner.root_id
 
     @property
     def thread_token(self) -> str:
+        """The token of the root thread; empty for a session that this client did not open."""
         return self._inner.thread_token
 
     def __enter__(self) -> Session:
@@ -142,13 +145,14 @@ class Session:
         """
         return Thread(self._loop, self._loop.run(self._inner.spawn(agent_type, message, parent=None if parent is None else _id(parent), agent_name=agent_name, alias=alias, label=label, model=model, reasoning_effort=reasoning_effort, working_directory=working_directory, budget=budget, schema=schema, queue=queue, request=request)))
 
-    def map(self, agent_type: str, items: Iterable[Item], message: str, *, limit: int=8, schema: Schema | None=None, retries: int=0, tolerated_failures: int=0, on_failure: OnFailure='continue', budget: Budget | None=None, timeout: float | None=None, request: supervisor_pb2.CreateGroupRequest | None=None) -> list[Row]:
+    def map(self, agent_type: str, items: Iterable[Item], message: str, *, limit: int=8, schema: Schema | None=None, retries: int=0, tolerated_failures: int=0, on_failure: JoinPolicy=JoinPolicy.CONTINUE, budget: Budget | None=None, timeout: float | None=None, request: supervisor_pb2.CreateGroupRequest | None=None) -> list[Row]:
         """Spawns a thread for each item, at most `limit` at a time. Returns the items with their results, in order.
 
         `{item}` in `message` stands for an item that is a string, and `{name}` for a value of an item that is a mapping.
-        `budget` bounds all items together. The group is durable: it continues if this call is cancelled or times out.
-        `request` is a base for fields that are no parameter, such as the template of the spawns. Raises TimeoutError after
-        `timeout` seconds.
+        `retries` is how often a failed item is tried again. When more than `tolerated_failures` items have failed,
+        `on_failure` decides about the others. `budget` bounds all items together. The group is durable: it continues if
+        this call is cancelled or times out. `request` is a base for fields that are no parameter, such as the template of
+        the spawns. Raises TimeoutError after `timeout` seconds.
         """
         return self._loop.run(self._inner.map(agent_type, items, message, limit=limit, schema=schema, retries=retries, tolerated_failures=tolerated_failures, on_failure=on_failure, budget=budget, timeout=timeout, request=request))
 
@@ -212,15 +216,16 @@ class Thread:
 
     @property
     def id(self) -> str:
+        """The id of the thread, a UUID."""
         return self._inner.id
 
     def info(self) -> thread_pb2.Thread:
         """Reads the thread."""
         return self._loop.run(self._inner.info())
 
-    def spawn(self, agent_type: str, message: str, *, alias: str='', budget: Budget | None=None) -> Thread:
-        """Spawns a child of this thread. `Session.spawn` has more parameters."""
-        return Thread(self._loop, self._loop.run(self._inner.spawn(agent_type, message, alias=alias, budget=budget)))
+    def spawn(self, agent_type: str, message: str, *, agent_name: str='', alias: str='', label: str='', model: str='', reasoning_effort: str='', working_directory: str='', budget: Budget | None=None, schema: Schema | None=None, queue: bool=False, request: supervisor_pb2.SpawnAgentRequest | None=None) -> Thread:
+        """Spawns a child of this thread. The parameters are those of `Session.spawn`."""
+        return Thread(self._loop, self._loop.run(self._inner.spawn(agent_type, message, agent_name=agent_name, alias=alias, label=label, model=model, reasoning_effort=reasoning_effort, working_directory=working_directory, budget=budget, schema=schema, queue=queue, request=request)))
 
     def send(self, message: str, *, schema: Schema | None=None, interrupt: bool=False, steer: bool=False, queue: bool=False) -> int:
         """Sends input. A settled thread starts a new turn. Returns the number of the input in the thread.
@@ -278,10 +283,12 @@ class Approval:
 
     @property
     def id(self) -> str:
+        """The id of the approval, a UUID."""
         return self._inner.id
 
     @property
     def proto(self) -> supervisor_pb2.Approval:
+        """The whole approval: its subject, its deadline, its decision."""
         return self._inner.proto
 
     def grant(self, reason: str='') -> Approval:
@@ -302,14 +309,17 @@ class Artifact:
 
     @property
     def name(self) -> str:
+        """The name that the agent gave it, such as `report.md`."""
         return self._inner.name
 
     @property
     def kind(self) -> str:
+        """`diff`, `report`, `group-results` or another kind."""
         return self._inner.kind
 
     @property
     def proto(self) -> supervisor_pb2.Artifact:
+        """The whole artifact: its media type, size and digest, its thread and turn."""
         return self._inner.proto
 
     def read(self) -> bytes:
@@ -329,6 +339,7 @@ class EventStream:
 
     @property
     def position(self) -> int:
+        """The sequence number of the last event. A program that outlives its process stores it and passes it as `after`."""
         return self._inner.position
 
     def __iter__(self) -> EventStream:
@@ -361,6 +372,7 @@ __all__ = [
     "Budget",
     "Client",
     "EventStream",
+    "JoinPolicy",
     "Result",
     "RetryPolicy",
     "Session",

@@ -13,7 +13,7 @@
 use std::{
     env, fs,
     io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _},
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{MetadataExt as _, symlink},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -197,8 +197,7 @@ impl Server {
 
     /// Returns the URL of a database for a role.
     pub fn url(&self, role: &str, database: &str) -> String {
-        let socket = self.directory.display().to_string().replace('/', "%2F");
-        format!("postgres://{role}@{socket}/{database}")
+        url(&self.directory, role, database)
     }
 
     /// Writes a file that only the server may read, and returns its path.
@@ -214,6 +213,36 @@ impl Server {
             .args([action, "--wait", "--silent", "--pgdata"])
             .arg(self.directory.join("data"));
         command
+    }
+}
+
+/// A link to the directory of the current primary, as a failover moves an address.
+pub struct Address(PathBuf);
+
+impl Address {
+    /// Returns an address that leads to a server.
+    pub fn of(server: &Server) -> Self {
+        let address = Self(new_directory());
+        address.move_to(server);
+        address
+    }
+
+    /// Lets the address lead to another server.
+    pub fn move_to(&self, server: &Server) {
+        let new = self.0.join("new");
+        symlink(server.directory(), &new).unwrap();
+        fs::rename(new, self.0.join("primary")).unwrap();
+    }
+
+    /// Returns the URL of a database.
+    pub fn url(&self, database: &str) -> String {
+        url(&self.0.join("primary"), ROLE, database)
+    }
+}
+
+impl Drop for Address {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -309,6 +338,12 @@ fn programs() -> PathBuf {
     newest
         .or_else(|| env::split_paths(&env::var_os("PATH")?).find(|path| path.join("initdb").exists()))
         .expect("PostgreSQL is not installed; install the Debian package postgresql, see .ci/install")
+}
+
+/// Returns the URL of a database of the server with a socket in this directory.
+fn url(socket: &Path, role: &str, database: &str) -> String {
+    let socket = socket.display().to_string().replace('/', "%2F");
+    format!("postgres://{role}@{socket}/{database}")
 }
 
 fn new_directory() -> PathBuf {
