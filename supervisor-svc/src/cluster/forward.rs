@@ -28,7 +28,7 @@ use tonic::{Code, Status, body::Body, codegen::Service, server::NamedService};
 use troupe_proto::{MAX_MESSAGE_BYTES, fault::Fault, reason::Reason};
 use uuid::Uuid;
 
-use super::{Cluster, request_id::has_request_id};
+use super::{Cluster, metrics, request_id::has_request_id};
 use crate::{convert::status::ELSEWHERE, domain::ids::SessionId};
 
 /// How long a call is tried again while its session moves. Time in a handler does not count: a call that has waited for an
@@ -130,6 +130,17 @@ enum Sent {
     Lost(String),
 }
 
+impl Sent {
+    fn end(&self) -> metrics::Forwarded {
+        match self {
+            Self::Answered(answer) if Elsewhere::of(answer).is_some() => metrics::Forwarded::NotOwner,
+            Self::Answered(_) => metrics::Forwarded::Answered,
+            Self::NotReached => metrics::Forwarded::NotReached,
+            Self::Lost(_) => metrics::Forwarded::Lost,
+        }
+    }
+}
+
 impl Call {
     /// Reads the message of a request, at most a little more than a message may have: the service rejects it then.
     async fn read(request: Request<Body>) -> Result<Self, Status> {
@@ -184,7 +195,9 @@ impl Call {
             let is_leaving = || cluster.other_for(elsewhere.session).filter(|_| cluster.is_leaving());
             if let Some(owner) = elsewhere.owner.or_else(is_leaving) {
                 let begun = Instant::now();
-                match self.send(cluster, owner).await {
+                let sent = self.send(cluster, owner).await;
+                cluster.shared.metrics.forwarded(sent.end());
+                match sent {
                     Sent::Answered(answer) if Elsewhere::of(&answer).is_none() => return answer,
                     Sent::Answered(answer) => response = answer,
                     Sent::NotReached => {}

@@ -32,6 +32,11 @@ impl Lease {
         *self.end.borrow() > Instant::now()
     }
 
+    /// Returns the time until the end of the lease.
+    pub fn left(&self) -> Duration {
+        self.end.borrow().saturating_duration_since(Instant::now())
+    }
+
     /// Waits until the lease is valid. Returns false if that takes too long.
     pub async fn valid_within(&self, limit: Duration) -> bool {
         let mut ends = self.end.subscribe();

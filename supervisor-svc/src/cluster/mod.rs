@@ -7,6 +7,7 @@
 mod forward;
 mod lease;
 mod members;
+mod metrics;
 mod peers;
 mod relay;
 mod request_id;
@@ -42,7 +43,7 @@ use troupe_proto::{
 
 pub use self::peers::PeerConnector;
 pub(crate) use self::{forward::Forwarding, relay::RunnerRelay};
-use self::{lease::Lease, members::Observer, peers::Peers};
+use self::{lease::Lease, members::Observer, metrics::Metrics, peers::Peers};
 use crate::{
     domain::ids::SessionId,
     engine::{Directory, Failure},
@@ -109,6 +110,7 @@ struct Shared {
     state: Mutex<MemberState>,
     /// The methods that change data, by their full paths.
     changing: HashSet<&'static str>,
+    metrics: Metrics,
 }
 
 impl Cluster {
@@ -122,7 +124,7 @@ impl Cluster {
         methods: &'static [Row],
     ) -> Self {
         let changing = methods.iter().filter(|row| row.effect == Effect::Changes);
-        Self {
+        let cluster = Self {
             shared: Arc::new(Shared {
                 directory,
                 hub,
@@ -132,8 +134,11 @@ impl Cluster {
                 members: watch::Sender::new(Arc::from([])),
                 state: Mutex::new(MemberState::Active),
                 changing: changing.map(|row| row.method).collect(),
+                metrics: Metrics::new(),
             }),
-        }
+        };
+        metrics::observe(&cluster);
+        cluster
     }
 
     /// Joins the cluster. `url` is that of the listener.
@@ -205,6 +210,7 @@ impl Cluster {
                     let name = others.iter().find(|other| other.id == member);
                     let name = name.map_or("", |other| other.info.name.as_str());
                     tracing::warn!(name, %member, "a supervisor no longer beats; the others take its sessions over");
+                    self.shared.metrics.removed();
                     observer.forget(member);
                     observed.gone.push(member);
                 }
@@ -360,6 +366,7 @@ impl Cluster {
     /// [`Failure::Elsewhere`] if this supervisor does not own the session; otherwise the store's error.
     pub async fn hand_over(&self, session: SessionId, to: MemberId) -> Result<(), Failure> {
         self.shared.directory.hand_over(session, to).await?;
+        self.shared.metrics.handed_over();
         // The new owner activates the session with the first call. Later calls and its next deadline would do so too.
         if let Err(status) = self.read(to, session).await {
             tracing::warn!(%session, %to, %status, "a session that was handed over is not active yet");

@@ -16,6 +16,7 @@ use troupe_tests::{
     admin::Admin,
     agents::settled,
     client::endpoint,
+    postgres_server::Database,
     process::{Home, Up, service, terminate},
     tree::Tree,
     within,
@@ -42,12 +43,17 @@ async fn exchange(address: &str, method_and_path: &str, headers: &str, body: &st
     answer
 }
 
-/// The names in the table of the documentation.
-fn documented() -> BTreeSet<String> {
+/// The names in the tables of the documentation: those of every service, and those of a member of a cluster.
+fn documented() -> (BTreeSet<String>, BTreeSet<String>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/monitoring.md");
     let text = fs::read_to_string(path).unwrap();
-    let table = text.split("## Metrics").nth(1).expect("a section on metrics");
-    let table = table.split("\n## ").next().unwrap();
+    let section = text.split("## Metrics").nth(1).expect("a section on metrics");
+    let section = section.split("\n## ").next().unwrap();
+    let (all, members) = section.split_once("also exports:").expect("a table of members");
+    (names(all), names(members))
+}
+
+fn names(table: &str) -> BTreeSet<String> {
     let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
     rows.map(|row| row.split(['`', '{']).next().unwrap().to_owned())
         .collect()
@@ -79,7 +85,8 @@ fn every_metric_that_rules_and_panels_name_exists() {
         let text = fs::read_to_string(directory.join(name)).unwrap();
         let named = named_in(&text);
         assert!(named.len() > 5, "{name} names too few: {named:?}");
-        let unknown: Vec<_> = named.difference(&documented()).cloned().collect();
+        let (all, members) = documented();
+        let unknown: Vec<_> = named.difference(&(&all | &members)).cloned().collect();
         assert!(unknown.is_empty(), "{name} names what is not measured: {unknown:?}");
     }
 }
@@ -168,7 +175,7 @@ async fn admin_port_serves_health_and_metrics() {
         .into_iter()
         .partition(|name| name.starts_with("process_"));
     assert!(process.contains("process_resident_memory_bytes"), "{process:?}");
-    let mut expected = documented();
+    let (mut expected, _) = documented();
     assert!(expected.remove("process_cpu_seconds_total"));
     assert!(expected.remove(EXPIRY), "{EXPIRY} is documented");
     assert_eq!(measured, expected, "{answer}");
@@ -197,6 +204,41 @@ async fn admin_port_serves_health_and_metrics() {
         assert!(has(line), "{line}\n{answer}");
     }
     assert!(!answer.contains(&first), "no ids, which are unbounded");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn member_exports_the_metrics_of_its_cluster() {
+    let (home, database) = (Home::default(), Database::create());
+    let url = database.url();
+    let (mut command, ready) = service(&home, "supervisor");
+    command.args([
+        "--store",
+        &url,
+        "--registry-url",
+        "http://127.0.0.1:1",
+        "--admin-listen",
+        "127.0.0.1:0",
+    ]);
+    let _process = command.spawn().unwrap();
+    within("a service that serves", ready.address()).await;
+    let ready = fs::read_to_string(home.path().join("supervisor.json")).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    let admin = ready["admin"].as_str().unwrap();
+    let joined = "\ntroupe_members{state=\"active\"} 1\n";
+    within("a member", async {
+        while !get(admin, "/metrics").await.contains(joined) {}
+    })
+    .await;
+    let answer = get(admin, "/metrics").await;
+    let (_, members) = documented();
+    assert!(measured(&answer).is_superset(&members), "{answer}");
+    for line in [
+        "troupe_members{state=\"leaving\"} 0",
+        "troupe_members_removed_total 0",
+        "troupe_calls_forwarded_total{result=\"lost\"} 0",
+    ] {
+        assert!(answer.lines().any(|other| other.starts_with(line)), "{line}\n{answer}");
+    }
 }
 
 /// Writes the certificate of a server that ends with that year's beginning, and its key.

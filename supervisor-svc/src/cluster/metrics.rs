@@ -1,0 +1,99 @@
+//! Metrics of the cluster.
+
+use opentelemetry::{KeyValue, metrics::Counter};
+use supervisor_log::store::MemberState;
+use svc_kit::instruments::{counter, meter};
+
+use super::Cluster;
+
+/// What this supervisor did as a member.
+pub(super) struct Metrics {
+    removed: Counter<u64>,
+    handed_over: Counter<u64>,
+    forwarded: Counter<u64>,
+}
+
+/// The end of a forwarded call.
+#[derive(Clone, Copy)]
+pub(super) enum Forwarded {
+    Answered,
+    /// The other supervisor does not own the session either.
+    NotOwner,
+    NotReached,
+    Lost,
+}
+
+impl Forwarded {
+    const ALL: [Self; 4] = [Self::Answered, Self::NotOwner, Self::NotReached, Self::Lost];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::NotOwner => "not_owner",
+            Self::NotReached => "not_reached",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+impl Metrics {
+    pub fn new() -> Self {
+        let new = Self {
+            removed: counter(
+                "troupe.members.removed",
+                "Supervisors that no longer beat and that this one removed",
+            ),
+            handed_over: counter(
+                "troupe.sessions.handed.over",
+                "Sessions that this supervisor gave to another one",
+            ),
+            forwarded: meter()
+                .u64_counter("troupe.calls.forwarded")
+                .with_description("Calls that this supervisor sent to the owner of their session, by how they ended")
+                .build(),
+        };
+        for end in Forwarded::ALL {
+            new.count_forwarded(end, 0);
+        }
+        new
+    }
+
+    pub fn removed(&self) {
+        self.removed.add(1, &[]);
+    }
+
+    pub fn handed_over(&self) {
+        self.handed_over.add(1, &[]);
+    }
+
+    pub fn forwarded(&self, end: Forwarded) {
+        self.count_forwarded(end, 1);
+    }
+
+    fn count_forwarded(&self, end: Forwarded, count: u64) {
+        self.forwarded.add(count, &[KeyValue::new("result", end.as_str())]);
+    }
+}
+
+/// Registers gauges that are computed whenever the metrics are read.
+pub(super) fn observe(cluster: &Cluster) {
+    let counted = cluster.clone();
+    meter()
+        .u64_observable_gauge("troupe.members")
+        .with_description("Supervisors in the cluster, by whether they take over sessions")
+        .with_callback(move |gauge| {
+            let members = counted.members();
+            for (state, name) in [(MemberState::Active, "active"), (MemberState::Leaving, "leaving")] {
+                let count = members.iter().filter(|member| member.last.state == state).count();
+                gauge.observe(count as u64, &[KeyValue::new("state", name)]);
+            }
+        })
+        .build();
+    let held = cluster.clone();
+    meter()
+        .f64_observable_gauge("troupe.lease.left")
+        .with_unit("s")
+        .with_description("How long this supervisor may answer from its memory without another beat")
+        .with_callback(move |gauge| gauge.observe(held.shared.lease.left().as_secs_f64(), &[]))
+        .build();
+}
