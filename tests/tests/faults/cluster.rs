@@ -85,7 +85,7 @@ impl Members {
     /// Starts a member again after its end.
     pub async fn restart(&mut self, index: usize) {
         let (url, name) = (self.url(), format!("member-{index}"));
-        let arguments = ["--store", url.as_str(), "--member-name", name.as_str()];
+        let arguments = ["--store", &url, "--member-name", &name, "--max-threads", "1000"];
         let address = self.addresses[index].map_or_else(|| String::from("127.0.0.1:0"), |at| at.to_string());
         let service = self.grounds[index].start_at(&address, &arguments).await;
         self.addresses[index] = Some(service.address());
