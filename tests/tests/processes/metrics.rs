@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
-use svc_kit::admin::{LIVENESS, READINESS};
+use svc_kit::{
+    admin::{LIVENESS, READINESS},
+    auth::Effect,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -88,6 +91,28 @@ fn every_metric_that_rules_and_panels_name_exists() {
         let (all, members) = documented();
         let unknown: Vec<_> = named.difference(&(&all | &members)).cloned().collect();
         assert!(unknown.is_empty(), "{name} names what is not measured: {unknown:?}");
+    }
+}
+
+#[test]
+fn objective_is_about_the_methods_that_change_data() {
+    const SERVICE: &str = "troupe[.]supervisor[.]v1[.]AgentSupervisorService/(";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/chart/monitoring/alerts.yaml");
+    let text = fs::read_to_string(path).unwrap();
+    let filters: BTreeSet<_> = text
+        .split(SERVICE)
+        .skip(1)
+        .map(|rest| rest.split(").*").next().unwrap())
+        .collect();
+    let [verbs] = Vec::from_iter(filters)[..] else {
+        panic!("one filter for all rules")
+    };
+    for row in supervisor_svc::AUTHORITY {
+        let Some(method) = row.method.strip_prefix("/troupe.supervisor.v1.AgentSupervisorService/") else {
+            continue;
+        };
+        let is_counted = verbs.split('|').any(|verb| method.starts_with(verb));
+        assert_eq!(is_counted, row.effect == Effect::Changes, "{method}");
     }
 }
 
