@@ -79,7 +79,7 @@ def container_that_may_write_its_root(find):
 def volume_for_several_pods(find):
     """another pod may have its volume"""
     find("StatefulSet", "troupe-supervisor")["spec"]["volumeClaimTemplates"][0]["spec"]["accessModes"] = [
-        "ReadWriteOnce"
+        "ReadWriteMany"
     ]
 
 

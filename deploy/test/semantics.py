@@ -53,7 +53,7 @@ class Workload:
         self.labels = self.spec["template"]["metadata"]["labels"]
         self.pod = self.spec["template"]["spec"]
         self.main = self.pod["containers"][0]
-        self.containers = self.pod["containers"]
+        self.containers = [*self.pod.get("initContainers", []), *self.pod["containers"]]
         self.claims = [claim["metadata"]["name"] for claim in self.spec.get("volumeClaimTemplates", [])]
 
     def ports(self):
@@ -282,7 +282,8 @@ def check_security(manifests):
     for workload in manifests.workloads():
         pod, where = workload.pod, name_of(workload.thing)
         context = pod["securityContext"]
-        if not (context.get("runAsNonRoot") and context.get("runAsUser")):
+        # Without a user id the cluster chooses one.
+        if not context.get("runAsNonRoot") or context.get("runAsUser") == 0:
             yield f"{where} may run as root"
         if context.get("seccompProfile", {}).get("type") != "RuntimeDefault":
             yield f"{where} has no seccomp profile"
@@ -293,7 +294,10 @@ def check_security(manifests):
         if any(pod.get(key) for key in ("hostNetwork", "hostPID", "hostIPC")) or "hostPath" in str(pod.get("volumes")):
             yield f"{where} shares something with its node"
         for one in workload.containers:
-            context = one.get("securityContext", {})
+            context = dict(one.get("securityContext", {}))
+            if pod.get("hostUsers") is False:
+                # Harmless in a user namespace.
+                context.pop("procMount", None)
             if context != {
                 "allowPrivilegeEscalation": False,
                 "readOnlyRootFilesystem": True,
@@ -311,8 +315,8 @@ def check_writer(manifests):
             continue
         if workload.replicas > 1:
             yield f"{name_of(workload.thing)} has {workload.replicas} replicas"
-        for claim in workload.spec["volumeClaimTemplates"]:
-            if claim["spec"]["accessModes"] != ["ReadWriteOncePod"]:
+        for claim in workload.spec.get("volumeClaimTemplates", []):
+            if claim["spec"]["accessModes"] not in (["ReadWriteOncePod"], ["ReadWriteOnce"]):
                 yield f"{name_of(workload.thing)}: another pod may have its volume"
         service = manifests.get("Service", workload.spec["serviceName"])
         if service is None or service["spec"].get("clusterIP") != "None":

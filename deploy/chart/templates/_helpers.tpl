@@ -22,10 +22,24 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{- /* The image of a component: its own, or that of all. Takes a dict of root and component. */}}
 {{- define "troupe.image" -}}
 {{- $digest := "" }}
-{{- with .Values.image.digest }}{{ $digest = printf "@%s" . }}{{ end -}}
-{{ printf "%s:%s%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) $digest | quote }}
+{{- with .root.Values.image.digest }}{{ $digest = printf "@%s" . }}{{ end -}}
+{{- $common := printf "%s:%s%s" .root.Values.image.repository (.root.Values.image.tag | default .root.Chart.AppVersion) $digest -}}
+{{ (index .root.Values .component).image | default $common | quote }}
+{{- end }}
+
+{{- /* The type of a component's Service, and the annotations of that. */}}
+{{- define "troupe.serviceType" -}}
+{{- with .serviceType }}
+type: {{ . }}
+{{- end }}
+{{- end }}
+{{- define "troupe.serviceAnnotations" -}}
+{{- with .serviceAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- /* The ServiceAccount of a component: the one that is named; or one of the chart's own, where it is known by that; or
@@ -78,7 +92,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 
 {{- /* What all pods have in common, and where those of a component run. None of them talks to the API server, but for keys,
-       with a token of a volume of its own. Takes a dict of root and component. */}}
+       with a token of a volume of its own. Takes a dict of root, component, and bare for a pod that is not the component's
+       own. */}}
 {{- define "troupe.pod" -}}
 {{- $own := index .root.Values .component -}}
 automountServiceAccountToken: false
@@ -89,9 +104,11 @@ serviceAccountName: {{ quote . }}
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
+  {{- if not .root.Values.randomUserIds }}
   runAsUser: 65532
   runAsGroup: 65532
   fsGroup: 65532
+  {{- end }}
   # Without this the kubelet walks through the whole volume at each start.
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: {type: RuntimeDefault}
@@ -113,14 +130,30 @@ priorityClassName: {{ quote . }}
 {{- with $own.runtimeClassName }}
 runtimeClassName: {{ quote . }}
 {{- end }}
+{{- if eq (get $own "hostUsers" | toString) "false" }}
+hostUsers: false
+{{- end }}
+{{- if not .bare }}
+{{- with $own.initContainers }}
+initContainers: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- end }}
 
-{{- /* What all containers have in common: the restricted profile, and a root file system that nobody writes. */}}
+{{- /* What all containers have in common: the restricted profile, and a root file system that nobody writes. Takes a dict of
+       root and component. */}}
 {{- define "troupe.container" -}}
+{{- $own := index .root.Values .component -}}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
+  {{- with get $own "procMount" }}
+  procMount: {{ . }}
+  {{- end }}
+{{- with $own.envFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- /* The labels and annotations of a component's pods. Takes a dict of root, component, and annotations of the chart. */}}
@@ -142,9 +175,12 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- if or (gt (int $values.replicas) 1) (get $values "autoscaled") }}yes{{ end }}
 {{- end }}
 
-{{- /* Several pods of a component are on several nodes, as far as there are. Takes a dict of root and component. */}}
+{{- /* Several pods of a component are on several nodes, as far as there are, unless the values say otherwise. Takes a dict of root and component. */}}
 {{- define "troupe.spread" -}}
-{{- if include "troupe.several" . -}}
+{{- $constraints := (index .root.Values .component).topologySpreadConstraints }}
+{{- if $constraints -}}
+topologySpreadConstraints: {{- toYaml $constraints | nindent 2 }}
+{{- else if include "troupe.several" . -}}
 topologySpreadConstraints:
   - topologyKey: kubernetes.io/hostname
     maxSkew: 1
