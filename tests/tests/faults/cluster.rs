@@ -3,6 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -18,7 +22,7 @@ use troupe_proto::{
     supervisor::v1::{
         CreateSessionRequest, DrainMemberRequest, GetSessionRequest, ListMembersRequest, ListSessionsRequest,
         MemberState, MoveSessionRequest, OnLimit, SpawnAgentRequest, StatusKind, TurnOutcome, WaitAgentsRequest,
-        WatchSessionsRequest, event::Kind as EventKind,
+        WatchSessionsRequest, event::Kind as EventKind, watch_threads_response::Message,
     },
 };
 use troupe_tests::{
@@ -258,6 +262,30 @@ async fn sessions_of_killed_member_are_taken_over() {
     assert!(threads(&tree).await.is_superset(&acknowledged));
 }
 
+/// Watches a session, and resumes the watch when its stream ends, until it has seen the event `end`. The events have
+/// consecutive sequences.
+async fn watch_until(tree: Tree, end: Arc<AtomicU64>) {
+    let mut position = tree.head().await;
+    loop {
+        let mut watch = tree.watch_after(position).await;
+        loop {
+            match watch.next().await {
+                Ok(Some(message)) => {
+                    if let Some(Message::Event(event)) = message.message {
+                        assert_eq!(event.sequence, position + 1, "a gap in a watch");
+                        position = event.sequence;
+                    }
+                }
+                Err(status) if is_lost(&status) => break,
+                other => panic!("{other:?}"),
+            }
+            if position >= end.load(Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rolling_restart_fails_no_call() {
     const MEMBERS: usize = 3;
@@ -270,11 +298,15 @@ async fn rolling_restart_fails_no_call() {
     }
     for restarted in 0..MEMBERS {
         let stop = CancellationToken::new();
-        let mut writers = JoinSet::new();
+        let (mut writers, mut watchers) = (JoinSet::new(), JoinSet::new());
+        let mut ends = Vec::new();
         for (number, tree) in trees.iter().enumerate() {
             // The member that restarts has clients too, but a client of a stopped process needs another address.
             let through = (restarted + 1 + number % (MEMBERS - 1)) % MEMBERS;
             let (tree, stop) = (tree.by(members.client(through)), stop.clone());
+            let end = Arc::new(AtomicU64::new(u64::MAX));
+            watchers.spawn(watch_until(tree.clone(), Arc::clone(&end)));
+            ends.push((tree.clone(), end));
             writers.spawn(async move {
                 let mut acknowledged = Vec::new();
                 while !stop.is_cancelled() {
@@ -293,6 +325,14 @@ async fn rolling_restart_fails_no_call() {
             let found = threads(&tree).await;
             assert!(acknowledged.iter().all(|thread| found.contains(thread)));
             assert_whole(&tree.log().await);
+        }
+        for (tree, end) in ends {
+            end.store(tree.head().await, Ordering::Release);
+            // The watcher may already have seen the end, and waits for another event.
+            spawn(&tree, format!("{restarted}-last")).await.unwrap();
+        }
+        while let Some(watched) = within("the end of the watches", watchers.join_next()).await {
+            watched.unwrap();
         }
     }
 }
