@@ -12,7 +12,7 @@ use std::{
 
 use tokio::{
     task::JoinSet,
-    time::{Instant, interval},
+    time::{Instant, interval, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Status};
@@ -342,6 +342,7 @@ fn is_lost(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
 }
 
+/// `TROUPE_CLUSTER_FREEZE` sets how many seconds the member stays frozen after the other one has taken its session over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frozen_member_never_answers_with_stale_state() {
     let members = Members::start(2).await;
@@ -349,6 +350,7 @@ async fn frozen_member_never_answers_with_stale_state() {
     let tree = Tree::open(members.client(0), CreateSessionRequest::default()).await;
     let (frozen, living) = (tree.clone(), tree.by(members.client(1)));
     spawn(&frozen, String::from("before")).await.unwrap();
+    let mut watch = frozen.watch_after(frozen.head().await).await;
     members.member(0).freeze();
     let get = || GetSessionRequest {
         session_id: tree.session.clone(),
@@ -360,6 +362,7 @@ async fn frozen_member_never_answers_with_stale_state() {
     let thread = spawn(&living, String::from("during")).await.unwrap();
     let sequence = living.head().await;
     assert_eq!(members.owner(&tree.session), "member-1");
+    sleep(Duration::from_secs(given("TROUPE_CLUSTER_FREEZE", 0))).await;
     members.member(0).thaw();
     // The member was removed. It ends, or answers with an error until then.
     match within("an answer of the frozen member", asked).await.unwrap() {
@@ -370,6 +373,24 @@ async fn frozen_member_never_answers_with_stale_state() {
     match client.get_session(get()).await {
         Ok(answer) => assert!(answer.into_inner().session.unwrap().sequence >= sequence, "stale"),
         Err(status) => assert!(is_lost(&status), "{status}"),
+    }
+    if let Ok(listed) = client.list_sessions(ListSessionsRequest::default()).await {
+        let listed = listed.into_inner().sessions;
+        assert!(listed.iter().all(|session| session.sequence >= sequence), "stale");
+    }
+    // The watch goes on without a gap, or ends with an error.
+    let mut position = watch.position();
+    while position < sequence {
+        match watch.next().await {
+            Ok(Some(message)) => {
+                if let Some(Message::Event(event)) = message.message {
+                    assert_eq!(event.sequence, position + 1, "a gap in a watch");
+                    position = event.sequence;
+                }
+            }
+            Err(status) if is_lost(&status) => break,
+            other => panic!("{other:?}"),
+        }
     }
     assert!(threads(&living).await.contains(&thread));
     assert_whole(&living.log().await);
