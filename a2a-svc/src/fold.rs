@@ -96,7 +96,7 @@ pub(crate) struct Turn {
 pub(crate) struct Descendant {
     pub(crate) parent: String,
     pub(crate) role: String,
-    /// Of its last turn.
+    /// The state of its last turn.
     pub(crate) state: TaskState,
 }
 
@@ -202,8 +202,8 @@ pub(crate) struct Fold {
     question: Option<String>,
     /// Why the budget is spent.
     budget: Option<String>,
-    /// What keeps the agent from working, with the reason.
-    obstacles: BTreeMap<ConditionKind, String>,
+    /// What keeps the agent from working. The reasons are the operator's: they can name runners.
+    obstacles: BTreeSet<ConditionKind>,
     /// The number of the last input.
     last_input: u32,
 }
@@ -306,7 +306,7 @@ impl Fold {
                 ConditionKind::BudgetExhausted => self.budget = changed.active.then(|| changed.reason.clone()),
                 kind @ (ConditionKind::Stalled | ConditionKind::Unreachable) => {
                     match changed.active {
-                        true => self.obstacles.insert(kind, changed.reason.clone()),
+                        true => self.obstacles.insert(kind),
                         false => self.obstacles.remove(&kind),
                     };
                     self.show_obstacles(at);
@@ -491,7 +491,7 @@ impl Fold {
         let (message, conditions) = match state {
             TaskState::Submitted | TaskState::Working => (
                 message.or_else(|| self.obstacle()),
-                self.obstacles.keys().copied().collect(),
+                self.obstacles.iter().copied().collect(),
             ),
             _ => (message, Vec::new()),
         };
@@ -506,15 +506,11 @@ impl Fold {
     }
 
     fn obstacle(&self) -> Option<Text> {
-        let reasons: Vec<_> = self
-            .obstacles
-            .iter()
-            .map(|(kind, reason)| match reason.is_empty() {
-                true => condition_name(*kind),
-                false => reason.as_str(),
-            })
-            .collect();
-        (!reasons.is_empty()).then(|| Text::short(reasons.join("; ")))
+        let text = match self.obstacles.first()? {
+            ConditionKind::Unreachable => "the machine of the agent is not reachable",
+            _ => "the agent makes no progress",
+        };
+        Some(Text::short(text))
     }
 
     fn push(&mut self, at: At, change: Change) {
@@ -713,14 +709,17 @@ mod tests {
             Kind::ConditionChanged(ConditionChanged {
                 kind: ConditionKind::Unreachable.into(),
                 active,
-                reason: String::from("the runner is away"),
+                reason: String::from("runner r-1 is away"),
             })
         };
         log.add(condition(true));
         let standing = log.fold.task(1).unwrap().standing();
         assert_eq!(standing.state, TaskState::Working);
         assert_eq!(standing.conditions, [ConditionKind::Unreachable]);
-        assert_eq!(standing.message.unwrap().inline, "the runner is away");
+        assert_eq!(
+            standing.message.unwrap().inline,
+            "the machine of the agent is not reachable"
+        );
         log.add(condition(false));
         let standing = log.fold.task(1).unwrap().standing();
         assert_eq!((standing.message, standing.conditions), (None, Vec::new()));
