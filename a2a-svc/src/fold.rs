@@ -202,7 +202,7 @@ pub(crate) struct Fold {
     question: Option<String>,
     /// Why the budget is spent.
     budget: Option<String>,
-    /// What keeps the agent from working. The reasons are the operator's: they can name runners.
+    /// Conditions under which the agent makes no progress. Callers do not see their reasons, which can name runners.
     obstacles: BTreeSet<ConditionKind>,
     /// The number of the last input.
     last_input: u32,
@@ -443,7 +443,7 @@ impl Fold {
         }
     }
 
-    /// Shows what keeps the agent from working, in the message of the status.
+    /// Shows the present conditions in the status of the open task.
     fn show_obstacles(&mut self, at: At) {
         if let Some(state @ (TaskState::Submitted | TaskState::Working)) =
             self.open_task().map(|task| task.standing().state)
@@ -709,7 +709,7 @@ mod tests {
             Kind::ConditionChanged(ConditionChanged {
                 kind: ConditionKind::Unreachable.into(),
                 active,
-                reason: String::from("runner r-1 is away"),
+                reason: String::from("runner r-1 is not reachable"),
             })
         };
         log.add(condition(true));

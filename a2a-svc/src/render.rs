@@ -27,7 +27,7 @@ const SEQUENCE_KEY: &str = "troupe/sequence";
 const TURNS_KEY: &str = "troupe/turns";
 /// The key of the threads below the agent in metadata.
 const TREE_KEY: &str = "troupe/tree";
-/// The key of what keeps the agent from working in metadata.
+/// The key of the agent's conditions in metadata.
 const CONDITIONS_KEY: &str = "troupe/conditions";
 /// Maximum size of a text or an artifact in a task, in bytes.
 pub(crate) const MAX_INLINE_BYTES: usize = 1024 * 1024;

@@ -57,7 +57,7 @@ pub enum Principal {
         /// The name that logs show.
         name: String,
     },
-    /// A caller of exported agents, known to the A2A port only. The supervisor and the registry accept none of its calls.
+    /// A caller of exported agents, known to the A2A port only. The supervisor and the registry reject its calls.
     Caller {
         /// The name in the configuration of the A2A port.
         name: String,

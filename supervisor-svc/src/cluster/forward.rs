@@ -124,6 +124,8 @@ struct Call {
 /// The result of a forwarded call.
 enum Sent {
     Answered(Response<Body>),
+    /// The peer does not own the session either.
+    NotOwner(Response<Body>),
     /// The peer was not reached. The call had no effect.
     NotReached,
     /// The connection was lost. The call may have had an effect.
@@ -131,10 +133,10 @@ enum Sent {
 }
 
 impl Sent {
-    fn end(&self) -> metrics::Forwarded {
+    const fn end(&self) -> metrics::Forwarded {
         match self {
-            Self::Answered(answer) if Elsewhere::of(answer).is_some() => metrics::Forwarded::NotOwner,
             Self::Answered(_) => metrics::Forwarded::Answered,
+            Self::NotOwner(_) => metrics::Forwarded::NotOwner,
             Self::NotReached => metrics::Forwarded::NotReached,
             Self::Lost(_) => metrics::Forwarded::Lost,
         }
@@ -198,8 +200,8 @@ impl Call {
                 let sent = self.send(cluster, owner).await;
                 cluster.shared.metrics.forwarded(sent.end());
                 match sent {
-                    Sent::Answered(answer) if Elsewhere::of(&answer).is_none() => return answer,
-                    Sent::Answered(answer) => response = answer,
+                    Sent::Answered(answer) => return answer,
+                    Sent::NotOwner(answer) => response = answer,
                     Sent::NotReached => {}
                     Sent::Lost(_) if self.can_be_repeated(cluster) => end += begun.elapsed(),
                     Sent::Lost(cause) => return outcome_unknown(&cause).into_http(),
@@ -263,6 +265,7 @@ impl Call {
             () = cluster.member_is_gone(owner) => return Sent::Lost(String::from("it was removed from the cluster")),
         };
         match sent {
+            Ok(response) if Elsewhere::of(&response).is_some() => Sent::NotOwner(response),
             Ok(response) => Sent::Answered(response),
             Err(error) if was_not_reached(&error) => Sent::NotReached,
             Err(error) => Sent::Lost(error.to_string()),

@@ -6,7 +6,7 @@ use svc_kit::instruments::{counter, meter};
 
 use super::Cluster;
 
-/// What this supervisor did as a member.
+/// Counters of the actions of this member.
 pub(super) struct Metrics {
     removed: Counter<u64>,
     handed_over: Counter<u64>,

@@ -32,6 +32,7 @@ use troupe_tests::{
     runner::{Attempt, Runner, ended, hello},
     service::{Ground, Service},
     tree::{Spawned, Tree, kind},
+    watch::Watch,
     within,
 };
 
@@ -262,23 +263,28 @@ async fn sessions_of_killed_member_are_taken_over() {
     assert!(threads(&tree).await.is_superset(&acknowledged));
 }
 
+/// Reads a message of a watch, whose events have consecutive sequences. Returns false if the stream was lost.
+async fn follow(watch: &mut Watch, position: &mut u64) -> bool {
+    match watch.next().await {
+        Ok(Some(message)) => {
+            if let Some(Message::Event(event)) = message.message {
+                assert_eq!(event.sequence, *position + 1, "a gap in a watch");
+                *position = event.sequence;
+            }
+            true
+        }
+        Err(status) if is_lost(&status) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Watches a session, and resumes the watch when its stream ends, until it has seen the event `end`. The events have
 /// consecutive sequences.
 async fn watch_until(tree: Tree, end: Arc<AtomicU64>) {
     let mut position = tree.head().await;
     loop {
         let mut watch = tree.watch_after(position).await;
-        loop {
-            match watch.next().await {
-                Ok(Some(message)) => {
-                    if let Some(Message::Event(event)) = message.message {
-                        assert_eq!(event.sequence, position + 1, "a gap in a watch");
-                        position = event.sequence;
-                    }
-                }
-                Err(status) if is_lost(&status) => break,
-                other => panic!("{other:?}"),
-            }
+        while follow(&mut watch, &mut position).await {
             if position >= end.load(Ordering::Acquire) {
                 return;
             }
@@ -378,20 +384,9 @@ async fn frozen_member_never_answers_with_stale_state() {
         let listed = listed.into_inner().sessions;
         assert!(listed.iter().all(|session| session.sequence >= sequence), "stale");
     }
-    // The watch goes on without a gap, or ends with an error.
+    // The watch continues without a gap, or ends with an error.
     let mut position = watch.position();
-    while position < sequence {
-        match watch.next().await {
-            Ok(Some(message)) => {
-                if let Some(Message::Event(event)) = message.message {
-                    assert_eq!(event.sequence, position + 1, "a gap in a watch");
-                    position = event.sequence;
-                }
-            }
-            Err(status) if is_lost(&status) => break,
-            other => panic!("{other:?}"),
-        }
-    }
+    while position < sequence && follow(&mut watch, &mut position).await {}
     assert!(threads(&living).await.contains(&thread));
     assert_whole(&living.log().await);
 }

@@ -207,7 +207,7 @@ async fn writes_until_takeover_are_in_the_session() {
     assert_eq!(takeover.end().await.thread_note, "written meanwhile");
 }
 
-/// The loading of a session goes on when the callers that wait for it give up.
+/// A session is loaded to the end even if all callers that wait for it give up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn impatient_callers_do_not_restart_a_takeover() {
     let takeover = Takeover::begin(UpkeepLimits::default()).await;
