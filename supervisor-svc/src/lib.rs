@@ -37,7 +37,7 @@ pub use self::{
     options::SessionOptions,
     prices::PriceList,
     projections::{watch::WatchLimits, webhooks::WebhookLimits},
-    registry_client::RegistryClient,
+    registry_client::{LookUp, RegistryClient},
     rpc::{AUTHORITY, WaitLimits},
     service::{Config, OpenError, RunError, SERVICES, Supervisor, Surroundings},
     store_options::StoreOptions,

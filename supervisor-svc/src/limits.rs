@@ -33,7 +33,9 @@ use crate::{
         },
         webhooks::WebhookLimits,
     },
-    registry_client::{ANSWER_WITHIN, CONNECTIONS, PING_ANSWER, PING_EVERY, TRANSFER_WITHIN},
+    registry_client::{
+        ANSWER_WITHIN, CONNECTIONS, LOOK_UP_EVERY, MAX_REGISTRIES, PING_ANSWER, PING_EVERY, TRANSFER_WITHIN,
+    },
     results::{MAX_EXPANDED, MAX_REPAIRS, RESULT_BYTES, SCHEMA_BYTES},
     rpc::{
         WaitLimits,
@@ -213,7 +215,9 @@ fn registry() -> Vec<Limit> {
     vec![
         Limit::time(REGISTRY, "response of the registry", ANSWER_WITHIN),
         Limit::time(REGISTRY, "the transfer of a workspace", TRANSFER_WITHIN),
-        Limit::count(REGISTRY, "connections to the registry", CONNECTIONS),
+        Limit::count(REGISTRY, "connections to a registry", CONNECTIONS),
+        Limit::count(REGISTRY, "registries, which are addresses of one name", MAX_REGISTRIES),
+        Limit::time(REGISTRY, "interval of look-ups of the registry's name", LOOK_UP_EVERY),
         Limit::time(
             REGISTRY,
             "silence on a connection to the registry before a ping",

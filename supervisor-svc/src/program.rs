@@ -35,7 +35,7 @@ pub struct Options {
         default_value = "127.0.0.1:50052"
     )]
     supervisor_listen: String,
-    /// URL of the registry
+    /// URL of the registry, or of several: each address of the host is one
     #[arg(
         long,
         env = "TROUPE_REGISTRY_URL",

@@ -12,7 +12,13 @@ mod resolutions;
 mod singleflight;
 pub mod workspace;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use opentelemetry::metrics::Counter;
 use svc_kit::{
@@ -24,6 +30,7 @@ use svc_kit::{
     traces::Traced,
 };
 use tokio::{
+    net::lookup_host,
     sync::{Mutex, MutexGuard},
     time::{sleep, timeout},
 };
@@ -43,7 +50,8 @@ use troupe_proto::{
     },
 };
 
-pub(crate) use self::pool::CONNECTIONS;
+pub use self::pool::LookUp;
+pub(crate) use self::pool::{CONNECTIONS, LOOK_UP_EVERY, MAX_REGISTRIES};
 use self::{
     circuit::Circuit,
     pool::{Lease, Pool},
@@ -53,7 +61,10 @@ use self::{
     workspace::StoredWorkspace,
 };
 use crate::clock::Clock;
-use troupe_client::tls::{self, ClientFiles};
+use troupe_client::{
+    host::bare_host,
+    tls::{self, ClientFiles},
+};
 
 /// Maximum time for a response, even if the caller's deadline is later.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -79,6 +90,30 @@ const PAGE_SIZE: i32 = 2_000;
 const MAX_PAGES: usize = 64;
 
 type Client = AgentRegistryServiceClient<Traced>;
+
+/// A question about templates.
+trait Question: Clone {
+    /// The digest of the bundle that has the templates, or empty.
+    fn workspace_digest(&self) -> &str;
+}
+
+macro_rules! questions {
+    ($($request:ident),*) => {
+        $(impl Question for $request {
+            fn workspace_digest(&self) -> &str {
+                &self.workspace_digest
+            }
+        })*
+    };
+}
+
+questions!(
+    ResolveSpawnRequest,
+    ListAgentsRequest,
+    RouteAgentRequest,
+    DescribeSpawnToolRequest,
+    GetWorkspaceRequest
+);
 
 /// The registry, as the supervisor sees it.
 #[derive(Clone, Debug)]
@@ -122,8 +157,8 @@ impl Unresolved {
 }
 
 impl RegistryClient {
-    /// A client of the registry at `url`, `tls` for one over TLS. It connects when it is first needed, and again when a
-    /// connection is lost.
+    /// A client of the registry at `url`, or of the registries at the addresses of its host, `tls` for one over TLS. It
+    /// connects when it is first needed, and again when a connection is lost. Must be called in a tokio runtime.
     ///
     /// # Errors
     /// If `url` is no URL.
@@ -133,13 +168,14 @@ impl RegistryClient {
         tls: &ClientFiles,
         clock: Clock,
     ) -> Result<Self, tonic::transport::Error> {
-        let endpoint = Endpoint::from_shared(url.to_owned())?
-            .connect_timeout(CONNECT_WITHIN)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PING_ANSWER)
-            .keep_alive_while_idle(true);
-        Ok(Self::over(tls::channels(&endpoint, tls), url.to_owned(), token, clock))
+        let endpoint = endpoint(url.to_owned())?;
+        let client = Self::over(tls::channels(&endpoint, tls), url.to_owned(), token, clock);
+        if let Some(name) = HostName::of(&endpoint) {
+            let (tls, host) = (tls.clone(), name.host.clone());
+            let channel = move |address| tls::channel_to(&at(&endpoint, address), &tls, &host);
+            tokio::spawn(client.pool.follow(name, channel));
+        }
+        Ok(client)
     }
 
     /// A client over channels of the caller's making; `url` only names the registry in logs and errors.
@@ -160,6 +196,11 @@ impl RegistryClient {
                 "Questions that the registry did not answer",
             ),
         }
+    }
+
+    /// Uses the addresses of a name as registries, over channels that `channel` returns.
+    pub async fn look_up(&self, name: &impl LookUp, channel: impl Fn(SocketAddr) -> Channel) {
+        self.pool.refresh(name, channel).await;
     }
 
     /// Returns a client for the requests of a session that stores this bundle. If the registry does not hold the
@@ -188,11 +229,8 @@ impl RegistryClient {
             let mut client = client.max_decoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
             client.get_workspace(request).await
         };
-        let place = self.pool.lease(None);
-        let answer = self
-            .attempt(&place, &question, TRANSFER_WITHIN, deadline, trace, &get)
-            .await;
-        answer.map(|answer| answer.files).map_err(|status| self.judge(status))
+        let answer = self.ask(&question, TRANSFER_WITHIN, deadline, trace, get).await?;
+        Ok(answer.files)
     }
 
     /// Resolves a spawn with a request that is sent after this call. Under load, identical concurrent spawns share one
@@ -219,9 +257,13 @@ impl RegistryClient {
         let known = self.resolutions.get(&question);
         question.known_etag = known.as_ref().map(|known| known.etag.clone()).unwrap_or_default();
         let ResolveSpawnResponse { resolved, etag } = self
-            .ask(&question, deadline, trace, |mut client, request| async move {
-                client.resolve_spawn(request).await
-            })
+            .ask(
+                &question,
+                ANSWER_WITHIN,
+                deadline,
+                trace,
+                |mut client, request| async move { client.resolve_spawn(request).await },
+            )
             .await?;
         match (resolved, known) {
             (None, Some(known)) if known.etag == etag => Ok(known.resolution),
@@ -255,9 +297,13 @@ impl RegistryClient {
         request.page_size = PAGE_SIZE;
         for _ in 0..MAX_PAGES {
             let page = self
-                .ask(&request, deadline, trace, |mut client, request| async move {
-                    client.list_agents(request).await
-                })
+                .ask(
+                    &request,
+                    ANSWER_WITHIN,
+                    deadline,
+                    trace,
+                    |mut client, request| async move { client.list_agents(request).await },
+                )
                 .await?;
             agents.extend(page.agents);
             if page.next_page_token.is_empty() {
@@ -278,9 +324,13 @@ impl RegistryClient {
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<RouteAgentResponse, Unresolved> {
-        self.ask(&request, deadline, trace, |mut client, request| async move {
-            client.route_agent(request).await
-        })
+        self.ask(
+            &request,
+            ANSWER_WITHIN,
+            deadline,
+            trace,
+            |mut client, request| async move { client.route_agent(request).await },
+        )
         .await
     }
 
@@ -295,9 +345,13 @@ impl RegistryClient {
         trace: &TraceParent,
     ) -> Result<Vec<ToolDescription>, Unresolved> {
         let answer = self
-            .ask(&request, deadline, trace, |mut client, request| async move {
-                client.describe_spawn_tool(request).await
-            })
+            .ask(
+                &request,
+                ANSWER_WITHIN,
+                deadline,
+                trace,
+                |mut client, request| async move { client.describe_spawn_tool(request).await },
+            )
             .await?;
         Ok(answer.tools)
     }
@@ -305,21 +359,38 @@ impl RegistryClient {
     async fn ask<Q, A, F, R>(
         &self,
         question: &Q,
+        within: Duration,
         deadline: Option<Deadline>,
         trace: &TraceParent,
         call: F,
     ) -> Result<A, Unresolved>
     where
-        Q: Clone,
+        Q: Question,
         F: Fn(Client, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        let place = self.pool.lease(None);
-        let answer = self.question(&place, question, deadline, trace, &call).await;
+        let place = self.pool.lease(question.workspace_digest());
+        let answer = self.question(&place, question, within, deadline, trace, &call).await;
         match (answer, &self.stored_workspace) {
             (Err(status), Some(stored_workspace)) if is_unknown_workspace(&status) => {
-                // Over the same connection, behind which is the same registry. Boxed since it is rare, and large.
+                // To the same registry. Boxed since it is rare, and large.
                 Box::pin(self.bring_back_and_ask(stored_workspace, &place, question, deadline, trace, &call)).await
+            }
+            (Err(status), None) if is_unknown_workspace(&status) => {
+                let mut answer = Err(status);
+                // The uploader may have reached any registry.
+                for other in self.pool.others(&place) {
+                    match Box::pin(self.question(&other, question, within, deadline, trace, &call)).await {
+                        Err(status) if is_unknown_workspace(&status) => {}
+                        // This registry may be the one that has the bundle.
+                        Err(status) if reason_of(&status).is_none() => answer = Err(status),
+                        known => {
+                            answer = known;
+                            break;
+                        }
+                    }
+                }
+                answer.map_err(|status| self.judge(status))
             }
             (answer, _) => answer.map_err(|status| self.judge(status)),
         }
@@ -328,25 +399,30 @@ impl RegistryClient {
     async fn bring_back_and_ask<Q, A, F, R>(
         &self,
         stored_workspace: &StoredWorkspace,
-        place: &Lease<'_>,
+        place: &Lease,
         question: &Q,
         deadline: Option<Deadline>,
         trace: &TraceParent,
         call: &F,
     ) -> Result<A, Unresolved>
     where
-        Q: Clone,
+        Q: Question,
         F: Fn(Client, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
         let _turn = self.turn(deadline).await?;
         // The previous holder of the lock may have uploaded the same bundle.
-        match self.question(place, question, deadline, trace, call).await {
+        match self
+            .question(place, question, ANSWER_WITHIN, deadline, trace, call)
+            .await
+        {
             Err(status) if is_unknown_workspace(&status) => {}
             answer => return answer.map_err(|status| self.judge(status)),
         }
         self.bring_back(stored_workspace, place, deadline, trace).await?;
-        let answer = self.question(place, question, deadline, trace, call).await;
+        let answer = self
+            .question(place, question, ANSWER_WITHIN, deadline, trace, call)
+            .await;
         answer.map_err(|status| {
             // The workspace was dropped again. The caller can only retry.
             if is_unknown_workspace(&status) {
@@ -360,7 +436,7 @@ impl RegistryClient {
     async fn bring_back(
         &self,
         stored_workspace: &StoredWorkspace,
-        place: &Lease<'_>,
+        place: &Lease,
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<(), Unresolved> {
@@ -407,23 +483,22 @@ impl RegistryClient {
     /// Asks, where it makes sense.
     async fn question<Q, A, F, R>(
         &self,
-        place: &Lease<'_>,
+        place: &Lease,
         question: &Q,
+        within: Duration,
         deadline: Option<Deadline>,
         trace: &TraceParent,
         call: &F,
     ) -> Result<A, Status>
     where
-        Q: Clone,
+        Q: Question,
         F: Fn(Client, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
         let Some(passage) = self.circuit.enter() else {
             return Err(self.unavailable("it has not answered for a while").into());
         };
-        let answer = self
-            .attempt(place, question, ANSWER_WITHIN, deadline, trace, call)
-            .await;
+        let answer = self.attempt(place, question, within, deadline, trace, call).await;
         match &answer {
             Err(status) if reason_of(status).is_none() => {
                 // An expired deadline of the caller says nothing about the registry.
@@ -440,7 +515,7 @@ impl RegistryClient {
     /// over the first one, which is reconnected.
     async fn attempt<Q, A, F, R>(
         &self,
-        place: &Lease<'_>,
+        place: &Lease,
         question: &Q,
         within: Duration,
         deadline: Option<Deadline>,
@@ -452,10 +527,10 @@ impl RegistryClient {
         F: Fn(Client, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        let attempt = |place: &Lease<'_>| call(place.client(), self.request(question.clone(), within, deadline, trace));
+        let attempt = |place: &Lease| call(place.client(), self.request(question.clone(), within, deadline, trace));
         let mut answer = attempt(place).await;
         if answer.as_ref().is_err_and(lost::in_transport) {
-            answer = attempt(&self.pool.lease(Some(place))).await;
+            answer = attempt(&self.pool.lease_after(place)).await;
         }
         // If a registry shut down, the second connection may have ended with the first. The first is reconnected by
         // now.
@@ -529,6 +604,47 @@ impl RegistryClient {
     }
 }
 
+/// The host of an endpoint, which is a name.
+#[derive(Debug)]
+struct HostName {
+    host: String,
+    port: u16,
+}
+
+impl HostName {
+    /// Returns `None` if the host is an address.
+    fn of(endpoint: &Endpoint) -> Option<Self> {
+        let uri = endpoint.uri();
+        let host = bare_host(uri.host()?);
+        let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+        host.parse::<IpAddr>().is_err().then(|| Self {
+            host: host.to_owned(),
+            port: uri.port_u16().unwrap_or(default_port),
+        })
+    }
+}
+
+impl LookUp for HostName {
+    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        Ok(lookup_host((self.host.as_str(), self.port)).await?.collect())
+    }
+}
+
+fn endpoint(url: String) -> Result<Endpoint, tonic::transport::Error> {
+    Ok(Endpoint::from_shared(url)?
+        .connect_timeout(CONNECT_WITHIN)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_ANSWER)
+        .keep_alive_while_idle(true))
+}
+
+/// Returns the endpoint at one of the addresses of its host. Its requests still name the host.
+fn at(named: &Endpoint, address: SocketAddr) -> Endpoint {
+    let scheme = named.uri().scheme_str().unwrap_or("http");
+    endpoint(format!("{scheme}://{address}")).map_or_else(|_| named.clone(), |at| at.origin(named.uri().clone()))
+}
+
 fn is_unknown_workspace(status: &Status) -> bool {
     reason_of(status) == Some(Reason::WorkspaceUnknown)
 }
@@ -569,7 +685,7 @@ mod tests {
                 "the connection is lost".into(),
             )))
         };
-        let place = registry.pool.lease(None);
+        let place = registry.pool.lease("");
         let answer = registry
             .attempt(&place, &(), ANSWER_WITHIN, deadline, &TraceParent::root(), &lose)
             .await;

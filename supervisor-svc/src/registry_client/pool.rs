@@ -1,27 +1,63 @@
-//! Connection pool for the registry. A request uses the connection with the fewest requests in flight. A light load
-//! uses one connection, and a heavy load is spread over the registries behind a Kubernetes Service, which balances
-//! connections. A request whose connection is lost is repeated over another connection.
+//! Connections to the registries, which are the addresses of one name. A request uses the connection with the fewest
+//! requests in flight. A light load uses one connection, and a heavy load is spread over all of them. A request about an
+//! uploaded bundle uses the registry that rendezvous hashing of the bundle's digest selects, so that each bundle has to
+//! be in one registry only, and supervisors agree on it. A request whose connection is lost is repeated over another
+//! connection, to another registry if there is one.
+//!
+//! A name with one address, like that of a Kubernetes Service, counts as one registry. It is looked up for each
+//! connection, and the Service balances the connections.
 
 use std::{
-    array, ptr,
+    array,
+    cmp::Reverse,
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
+    net::SocketAddr,
     sync::{
-        Arc,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use svc_kit::traces::Traced;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tonic::transport::Channel;
 use troupe_proto::{MAX_MESSAGE_BYTES, registry::v1::agent_registry_service_client::AgentRegistryServiceClient};
 
 use super::Client;
 
-/// Maximum number of connections. Each is opened when it is first needed.
+/// Maximum number of connections to a registry. Each is opened when it is first needed.
 pub(crate) const CONNECTIONS: usize = 4;
 
-/// The connections. Every clone has the same.
+/// Maximum number of registries. Further addresses are ignored.
+pub(crate) const MAX_REGISTRIES: usize = 16;
+
+/// Interval of the look-ups of the registry's name, and the maximum time of one.
+pub(crate) const LOOK_UP_EVERY: Duration = Duration::from_secs(5);
+
+/// The registries. Every clone has the same.
 #[derive(Clone, Debug)]
-pub(super) struct Pool(Arc<[Connection; CONNECTIONS]>);
+pub(super) struct Pool(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// The only registry, unless the name has several addresses.
+    by_name: Arc<Registry>,
+    /// Never empty.
+    current: RwLock<Registries>,
+}
+
+type Registries = Arc<[Arc<Registry>]>;
+
+/// The connections to a registry.
+#[derive(Debug)]
+struct Registry {
+    /// `None` if the name has only one address, which is looked up for each connection.
+    address: Option<SocketAddr>,
+    connections: [Connection; CONNECTIONS],
+}
 
 #[derive(Debug)]
 struct Connection {
@@ -42,70 +78,319 @@ impl Connection {
     }
 }
 
-impl Pool {
-    pub fn of(channel: impl Fn() -> Channel) -> Self {
-        Self(Arc::new(array::from_fn(|_| Connection::over(channel()))))
+impl Registry {
+    fn new(address: Option<SocketAddr>, channel: impl Fn() -> Channel) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            connections: array::from_fn(|_| Connection::over(channel())),
+        })
     }
 
-    /// A place on the connection that carries the fewest questions, but not on the one of `lost`.
-    pub fn lease(&self, lost: Option<&Lease<'_>>) -> Lease<'_> {
-        let others = self
-            .0
-            .iter()
-            .filter(|connection| lost.is_none_or(|lost| !ptr::eq(*connection, lost.0)));
-        let connection = others
-            .min_by_key(|connection| connection.questions.load(Ordering::Relaxed))
-            .unwrap_or(&self.0[0]);
-        connection.questions.fetch_add(1, Ordering::Relaxed);
-        Lease(connection)
+    /// The registry with the highest weight is responsible for a bundle.
+    fn weight(&self, workspace_digest: &str) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.address, workspace_digest).hash(&mut hasher);
+        hasher.finish()
     }
+}
+
+impl Pool {
+    /// A pool of one registry, over channels that `channel` returns.
+    pub fn of(channel: impl Fn() -> Channel) -> Self {
+        let by_name = Registry::new(None, channel);
+        Self(Arc::new(Inner {
+            current: RwLock::new(Arc::new([Arc::clone(&by_name)])),
+            by_name,
+        }))
+    }
+
+    /// Looks the name up now and every [`LOOK_UP_EVERY`] until the pool is dropped. See [`Self::refresh`].
+    pub fn follow<L, C>(&self, look_up: L, channel: C) -> impl Future<Output = ()> + Send + use<L, C>
+    where
+        L: LookUp,
+        C: Fn(SocketAddr) -> Channel + Send + Sync,
+    {
+        let pool = Arc::downgrade(&self.0);
+        async move {
+            let mut ticks = interval(LOOK_UP_EVERY);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let Some(pool) = pool.upgrade() else { return };
+                Self(pool).refresh(&look_up, &channel).await;
+            }
+        }
+    }
+
+    /// Looks the name up. Several addresses are several registries, with channels that `channel` returns. Connections
+    /// to addresses that remain are kept.
+    pub async fn refresh(&self, look_up: &impl LookUp, channel: impl Fn(SocketAddr) -> Channel) {
+        let addresses = match timeout(LOOK_UP_EVERY, look_up.addresses()).await {
+            Ok(Ok(addresses)) => of_one_family(addresses),
+            Ok(Err(error)) => return tracing::debug!(%error, "the registry's name could not be looked up"),
+            Err(_) => return tracing::debug!("the look-up of the registry's name took too long"),
+        };
+        let before = self.registries();
+        let now: Registries = if addresses.len() < 2 {
+            Arc::new([Arc::clone(&self.0.by_name)])
+        } else {
+            let registry = |address| {
+                let known = before.iter().find(|registry| registry.address == Some(address));
+                known.map_or_else(|| Registry::new(Some(address), || channel(address)), Arc::clone)
+            };
+            addresses.into_iter().map(registry).collect()
+        };
+        if now.iter().map(Arc::as_ptr).ne(before.iter().map(Arc::as_ptr)) {
+            tracing::info!(
+                registries = now.len(),
+                "the addresses of the registry's name have changed"
+            );
+            *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = now;
+        }
+    }
+
+    fn registries(&self) -> Registries {
+        Arc::clone(&self.0.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A place on the connection that carries the fewest questions. A question about a bundle, whose digest is not
+    /// empty, goes to the registry that is responsible for the bundle.
+    pub fn lease(&self, workspace_digest: &str) -> Lease {
+        self.lease_except(workspace_digest.to_owned(), None)
+    }
+
+    /// A place for the same question on another connection, to another registry if there is one.
+    pub fn lease_after(&self, lost: &Lease) -> Lease {
+        self.lease_except(lost.workspace_digest.clone(), Some(lost))
+    }
+
+    fn lease_except(&self, workspace_digest: String, lost: Option<&Lease>) -> Lease {
+        let registries = self.registries();
+        let candidates = registries
+            .iter()
+            .filter(|registry| registries.len() == 1 || lost.is_none_or(|lost| !Arc::ptr_eq(registry, &lost.registry)));
+        let responsible = (!workspace_digest.is_empty())
+            .then(|| {
+                candidates
+                    .clone()
+                    .max_by_key(|registry| registry.weight(&workspace_digest))
+            })
+            .flatten();
+        let (registry, connection) = candidates
+            .filter(|registry| responsible.is_none_or(|responsible| Arc::ptr_eq(registry, responsible)))
+            .flat_map(|registry| (0..CONNECTIONS).map(move |connection| (registry, connection)))
+            .filter(|(registry, connection)| lost.is_none_or(|lost| !lost.is_on(registry, *connection)))
+            .min_by_key(|(registry, connection)| registry.connections[*connection].questions.load(Ordering::Relaxed))
+            .unwrap_or((&registries[0], 0));
+        Lease::new(Arc::clone(registry), connection, workspace_digest)
+    }
+
+    /// A place for the same question at each of the other registries. The next to be responsible is the first.
+    pub fn others(&self, lease: &Lease) -> Vec<Lease> {
+        let registries = self.registries();
+        let mut others: Vec<_> = registries
+            .iter()
+            .filter(|registry| !Arc::ptr_eq(registry, &lease.registry))
+            .collect();
+        others.sort_by_key(|registry| Reverse(registry.weight(&lease.workspace_digest)));
+        others
+            .into_iter()
+            .map(|registry| Lease::new(Arc::clone(registry), 0, lease.workspace_digest.clone()))
+            .collect()
+    }
+}
+
+/// Returns addresses of one family in order: a host with an address of each family is one registry.
+fn of_one_family(addresses: Vec<SocketAddr>) -> BTreeSet<SocketAddr> {
+    let is_ipv4 = addresses.iter().any(SocketAddr::is_ipv4);
+    addresses
+        .into_iter()
+        .filter(|address| address.is_ipv4() == is_ipv4)
+        .take(MAX_REGISTRIES)
+        .collect()
+}
+
+/// The look-up of the registry's name.
+pub trait LookUp: Send + Sync {
+    /// Returns the addresses, in any order.
+    fn addresses(&self) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
 }
 
 /// A place on a connection for one question, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Lease<'a>(&'a Connection);
+pub(super) struct Lease {
+    registry: Arc<Registry>,
+    connection: usize,
+    /// The bundle that the question is about, or empty.
+    workspace_digest: String,
+}
 
-impl Lease<'_> {
+impl Lease {
+    fn new(registry: Arc<Registry>, connection: usize, workspace_digest: String) -> Self {
+        registry.connections[connection]
+            .questions
+            .fetch_add(1, Ordering::Relaxed);
+        Self {
+            registry,
+            connection,
+            workspace_digest,
+        }
+    }
+
+    fn is_on(&self, registry: &Arc<Registry>, connection: usize) -> bool {
+        Arc::ptr_eq(&self.registry, registry) && self.connection == connection
+    }
+
     pub fn client(&self) -> Client {
-        self.0.client.clone()
+        self.registry.connections[self.connection].client.clone()
     }
 }
 
-impl Drop for Lease<'_> {
+impl Drop for Lease {
     fn drop(&mut self) {
-        self.0.questions.fetch_sub(1, Ordering::Relaxed);
+        self.registry.connections[self.connection]
+            .questions
+            .fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::{collections::HashMap, sync::Mutex};
+
+    use tokio::time::sleep;
     use tonic::transport::Endpoint;
 
     use super::*;
 
+    fn channel() -> Channel {
+        Endpoint::from_static("http://127.0.0.1:1").connect_lazy()
+    }
+
+    /// A name whose addresses a test sets.
+    #[derive(Clone, Default)]
+    struct Name(Arc<Mutex<Vec<SocketAddr>>>);
+
+    impl Name {
+        fn set(&self, hosts: impl IntoIterator<Item = u8>) {
+            let addresses = hosts.into_iter().map(|host| SocketAddr::from(([10, 0, 0, host], 1)));
+            *self.0.lock().unwrap() = addresses.collect();
+        }
+    }
+
+    impl LookUp for Name {
+        async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+            Ok(self.0.lock().unwrap().clone())
+        }
+    }
+
+    async fn following(name: &Name) -> Pool {
+        let pool = Pool::of(channel);
+        pool.refresh(name, |_| channel()).await;
+        pool
+    }
+
     #[tokio::test]
     async fn request_uses_least_loaded_connection() {
-        let pool = Pool::of(|| Endpoint::from_static("http://127.0.0.1:1").connect_lazy());
-        let takes = |lease: &Lease<'_>| pool.0.iter().position(|connection| ptr::eq(connection, lease.0));
-        assert_eq!(takes(&pool.lease(None)), Some(0));
-        assert_eq!(takes(&pool.lease(None)), Some(0), "one at a time need one");
+        let pool = Pool::of(channel);
+        assert_eq!(pool.lease("").connection, 0);
+        assert_eq!(pool.lease("").connection, 0, "one at a time need one");
 
-        let mut leases: Vec<_> = (0..2 * CONNECTIONS).map(|_| pool.lease(None)).collect();
+        let mut leases: Vec<_> = (0..2 * CONNECTIONS).map(|_| pool.lease("")).collect();
         for (number, lease) in leases.iter().enumerate() {
-            assert_eq!(takes(lease), Some(number % CONNECTIONS));
+            assert_eq!(lease.connection, number % CONNECTIONS);
         }
         drop(leases.swap_remove(2));
-        assert_eq!(takes(&pool.lease(None)), Some(2));
-        assert_eq!(takes(&pool.lease(None)), Some(2));
+        assert_eq!(pool.lease("").connection, 2);
+        assert_eq!(pool.lease("").connection, 2);
     }
 
     #[tokio::test]
     async fn retry_uses_another_connection() {
-        let pool = Pool::of(|| Endpoint::from_static("http://127.0.0.1:1").connect_lazy());
-        let busy: Vec<_> = (1..CONNECTIONS).map(|_| pool.lease(None)).collect();
-        let lost = pool.lease(None);
-        let again = pool.lease(Some(&lost));
-        assert!(!ptr::eq(lost.0, again.0));
+        let pool = Pool::of(channel);
+        let busy: Vec<_> = (1..CONNECTIONS).map(|_| pool.lease("")).collect();
+        let lost = pool.lease("");
+        assert_ne!(lost.connection, pool.lease_after(&lost).connection);
         drop(busy);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn registries_are_the_addresses_of_the_name() {
+        let name = Name::default();
+        name.set([1, 2, 3]);
+        let pool = Pool::of(channel);
+        let task = tokio::spawn(pool.follow(name.clone(), |_| channel()));
+        sleep(LOOK_UP_EVERY / 2).await;
+        let before = pool.registries();
+        assert_eq!(before.len(), 3);
+
+        name.set([4, 3, 2]);
+        sleep(LOOK_UP_EVERY).await;
+        let after = pool.registries();
+        assert_eq!(after.len(), 3);
+        assert!(
+            Arc::ptr_eq(&before[1], &after[0]),
+            "the connections to a registry that remains are kept"
+        );
+
+        name.set([5]);
+        sleep(LOOK_UP_EVERY).await;
+        let addresses: Vec<_> = pool.registries().iter().map(|registry| registry.address).collect();
+        assert_eq!(addresses, [None], "a single address is looked up for each connection");
+
+        name.set(0..100);
+        sleep(LOOK_UP_EVERY).await;
+        assert_eq!(pool.registries().len(), MAX_REGISTRIES);
+
+        drop(pool);
+        task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn each_bundle_has_a_registry_and_few_move() {
+        let name = Name::default();
+        name.set([1, 2, 3]);
+        let pool = following(&name).await;
+        let digests: Vec<_> = (0..300).map(|number| format!("{number:064x}")).collect();
+        let places = |pool: &Pool| -> Vec<_> {
+            let place = |digest: &String| pool.lease(digest).registry.address;
+            digests.iter().map(place).collect()
+        };
+        let three = places(&pool);
+        assert_eq!(three, places(&following(&name).await), "supervisors agree");
+        let mut counts = HashMap::new();
+        for place in &three {
+            *counts.entry(*place).or_insert(0) += 1;
+        }
+        assert!(
+            counts.len() == 3 && counts.values().all(|count| *count > 50),
+            "{counts:?}"
+        );
+
+        name.set([1, 2, 3, 4]);
+        let four = places(&following(&name).await);
+        let moved = three.iter().zip(&four).filter(|(before, after)| before != after);
+        assert!(moved.clone().count() < 150, "{}", moved.count());
+    }
+
+    #[tokio::test]
+    async fn lost_registry_is_replaced_by_the_next() {
+        let name = Name::default();
+        name.set([1, 2, 3]);
+        let pool = following(&name).await;
+        let lease = pool.lease("digest");
+        let others = pool.others(&lease);
+        assert_eq!(others.len(), 2);
+        let next = pool.lease_after(&lease);
+        assert_eq!(next.registry.address, others[0].registry.address);
+        let lease = pool.lease("");
+        assert_ne!(pool.lease_after(&lease).registry.address, lease.registry.address);
+    }
+
+    #[test]
+    fn host_with_addresses_of_two_families_is_one_registry() {
+        let local = ["127.0.0.1:1", "[::1]:1"].map(|address| address.parse().unwrap());
+        assert_eq!(of_one_family(local.to_vec()).len(), 1);
     }
 }

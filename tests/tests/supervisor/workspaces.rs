@@ -1,7 +1,21 @@
 //! Sessions with uploaded templates: the supervisor keeps the bundles and uploads them again to a registry that has
 //! lost them, without visible effects.
 
-use tonic::{Code, Status};
+use std::{io, net::SocketAddr, path::Path, sync::Arc};
+
+use supervisor_log::store::MemoryStore;
+use supervisor_svc::{Config, LookUp, PeerConnector, RegistryClient, Supervisor, Surroundings, clock::Clock};
+use svc_kit::{
+    auth::{Authenticator, Trust},
+    serve::ServeLimits,
+    shutdown::Shutdown,
+};
+use tokio::net::TcpListener;
+use tonic::{
+    Code, Status,
+    transport::{Channel, Endpoint},
+};
+use troupe_client::tls::ClientFiles;
 use troupe_proto::{
     MAX_WORKSPACE_MESSAGE_BYTES,
     common::v1::Scope,
@@ -10,6 +24,7 @@ use troupe_proto::{
     supervisor::v1::{CreateSessionRequest, DescribeToolsRequest, ListSessionsRequest, ListSpawnableAgentsRequest},
 };
 use troupe_tests::{
+    client,
     pair::{OPERATOR, Pair, RUNNER, SERVICE, VIEWER},
     refusal::refused,
     tree::Tree,
@@ -117,6 +132,76 @@ async fn lost_bundle_is_uploaded_again() {
     let tree = tree.by(pair.operator());
     tree.spawn("clerk").await;
     assert_eq!(get(&pair, OPERATOR, &digest).await.unwrap(), files);
+}
+
+/// A name with these addresses.
+struct Name(Vec<SocketAddr>);
+
+impl LookUp for Name {
+    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Starts a supervisor over the registries of these pairs, which runs as long as the test.
+async fn over_registries_of(pairs: &[Pair], keys: &Path) -> client::Supervisor {
+    let name = Name(pairs.iter().map(Pair::registry_at).collect());
+    let channel = |at: SocketAddr| -> Channel { Endpoint::from_shared(format!("http://{at}")).unwrap().connect_lazy() };
+    let (token, clock) = (Some(SERVICE.parse().unwrap()), Clock::system());
+    let registry = RegistryClient::over(|| channel(name.0[0]), String::from("registries"), token, clock.clone());
+    registry.look_up(&name, channel).await;
+    let surroundings = Surroundings {
+        store: Arc::new(MemoryStore::new()),
+        registry,
+        peers: PeerConnector::new(ClientFiles::default(), None),
+        clock,
+    };
+    let config = Config::new(keys.to_owned(), String::new());
+    let supervisor = Supervisor::over(surroundings, config).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let authenticator = Authenticator::new().trust(Trust::Loopback);
+    let serving = supervisor.serve(listener, authenticator, ServeLimits::default(), Shutdown::new());
+    tokio::spawn(async move { serving.await.unwrap() });
+    client::supervisor(address, None)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bundles_are_found_while_several_registries_restart() {
+    let mut pairs = [Pair::start().await, Pair::start().await, Pair::start().await];
+    let keys = tempfile::tempdir().unwrap();
+    let supervisor = over_registries_of(&pairs, keys.path()).await;
+
+    // The registry that a bundle was uploaded to is rarely the one that its digest selects.
+    let mut trees = Vec::new();
+    for number in 0..6 {
+        let digest = put(
+            &pairs[number % 3],
+            vec![role("clerk", &format!("You are number {number}."))],
+        )
+        .await;
+        trees.push(Tree::open(supervisor.clone(), over(&digest)).await);
+    }
+    for round in 0..4 {
+        pairs[round % 3].stop_registry().await;
+        for tree in &trees {
+            tree.spawn("clerk").await;
+        }
+        pairs[round % 3].start_registry().await;
+        for tree in &trees {
+            tree.spawn("clerk").await;
+        }
+    }
+
+    // A bundle that no session stores is gone with its registry. Its uploader is told so, and can upload it again.
+    let digest = put(&pairs[1], vec![role("scribe", "You write.")]).await;
+    pairs[1].stop_registry().await;
+    refused(
+        supervisor.clone().create_session(over(&digest)).await,
+        Code::FailedPrecondition,
+        Reason::WorkspaceUnknown,
+        "upload it with PutWorkspace",
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
