@@ -57,7 +57,7 @@ def probe_of_another_port(find):
 
 
 def grace_shorter_than_the_drain(find):
-    """the grace is not longer than preStop (0 s), drain (60 s)"""
+    """the grace is not longer than preStop (0 s), drain (600 s)"""
     pod(find("Deployment", "troupe-runner"))["terminationGracePeriodSeconds"] = 30
 
 

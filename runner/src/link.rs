@@ -31,8 +31,10 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
 /// detected.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_ANSWER: Duration = Duration::from_secs(10);
-/// The default lease if the welcome names none, and the bounds of the heartbeat interval.
+/// The lease if the welcome names none, and the longest: the wire format permits values that are outside of the clock's range.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+/// The bounds of the heartbeat interval.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(50);
 const LONGEST_HEARTBEAT: Duration = Duration::from_secs(60);
 
@@ -110,6 +112,8 @@ pub(crate) struct Link {
     pub(crate) outgoing: mpsc::Sender<AttachRequest>,
     pub(crate) incoming: Streaming<AttachResponse>,
     pub(crate) heartbeat: Interval,
+    /// How long the supervisor waits for this runner after the stream has ended. Then it settles or places its threads.
+    pub(crate) lease: Duration,
 }
 
 impl Link {
@@ -150,24 +154,29 @@ impl Link {
         let Some(attach_response::Message::Welcome(welcome)) = first.message else {
             return Err(LinkError::NoWelcome);
         };
-        let mut heartbeat = interval(heartbeat_interval(&welcome));
+        let lease = lease(&welcome);
+        let mut heartbeat = interval(heartbeat_interval(lease));
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let link = Self {
             outgoing,
             incoming,
             heartbeat,
+            lease,
         };
         Ok((link, welcome))
     }
 }
 
-/// Returns a third of the lease.
-fn heartbeat_interval(welcome: &RunnerWelcome) -> Duration {
-    let lease = welcome
+fn lease(welcome: &RunnerWelcome) -> Duration {
+    welcome
         .lease
         .and_then(|lease| Duration::try_from(lease).ok())
         .filter(|lease| !lease.is_zero())
-        .unwrap_or(DEFAULT_LEASE);
+        .map_or(DEFAULT_LEASE, |lease| lease.min(LONGEST_LEASE))
+}
+
+/// Returns a third of the lease.
+fn heartbeat_interval(lease: Duration) -> Duration {
     (lease / 3).clamp(SHORTEST_HEARTBEAT, LONGEST_HEARTBEAT)
 }
 
@@ -197,13 +206,19 @@ mod tests {
 
     #[test]
     fn heartbeat_interval_is_a_third_of_lease() {
-        let welcome = |seconds| RunnerWelcome {
-            lease: Some(prost_types::Duration { seconds, nanos: 0 }),
-            ..Default::default()
+        let interval = |seconds| {
+            heartbeat_interval(lease(&RunnerWelcome {
+                lease: Some(prost_types::Duration { seconds, nanos: 0 }),
+                ..Default::default()
+            }))
         };
-        assert_eq!(heartbeat_interval(&welcome(9)), Duration::from_secs(3));
-        assert_eq!(heartbeat_interval(&welcome(0)), Duration::from_secs(10));
-        assert_eq!(heartbeat_interval(&RunnerWelcome::default()), Duration::from_secs(10));
+        assert_eq!(interval(9), Duration::from_secs(3));
+        assert_eq!(interval(0), Duration::from_secs(10));
+        assert_eq!(interval(i64::MAX), LONGEST_HEARTBEAT);
+        assert_eq!(
+            heartbeat_interval(lease(&RunnerWelcome::default())),
+            Duration::from_secs(10)
+        );
     }
 
     #[test]

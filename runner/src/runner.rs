@@ -1,11 +1,11 @@
 //! The runner's main loop: attach, serve the stream until it is lost, attach again. Events of threads are processed at
 //! all times, attached or not. While the runner drains, the loop continues.
 
-use std::{convert::Infallible, pin::pin, time::Duration};
+use std::{convert::Infallible, future::pending, pin::pin, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -33,6 +33,8 @@ pub(crate) struct Runner {
     was_attached: bool,
     drain_limit: Duration,
     stop_grace: Duration,
+    /// The lease of the last stream.
+    lease: Duration,
     ready: watch::Sender<bool>,
 }
 
@@ -56,6 +58,7 @@ impl Runner {
             was_attached: false,
             drain_limit: timing.drain_limit,
             stop_grace: timing.stop_grace,
+            lease: Duration::ZERO,
             ready,
         })
     }
@@ -71,7 +74,8 @@ impl Runner {
     }
 
     /// Keeps the runner attached until `end`, beginning with the open stream if one exists. Returns the stream that is
-    /// open then.
+    /// open then. A runner that drains does not wait for a supervisor longer than its lease: by then its threads are
+    /// settled or placed elsewhere.
     async fn attach_until(
         &mut self,
         mut link: Option<Link>,
@@ -79,11 +83,14 @@ impl Runner {
     ) -> (Option<Link>, Result<(), RunnerError>) {
         let mut end = pin!(end);
         let mut backoff = Backoff::new();
+        let mut away_since = Instant::now();
         loop {
+            let lease_end = self.state.is_draining().then(|| away_since + self.lease);
             let opened = match link.take() {
                 Some(link) => Ok(link),
                 None => tokio::select! {
                     () = &mut end => return (None, Ok(())),
+                    () = at(lease_end) => return (None, Ok(())),
                     opened = self.open() => opened,
                 },
             };
@@ -96,6 +103,7 @@ impl Runner {
                         stream_end = self.serve(&mut link) => Some(stream_end),
                     };
                     self.ready.send_replace(false);
+                    away_since = Instant::now();
                     match stream_end {
                         None => return (Some(link), Ok(())),
                         Some(StreamEnd::GoAway(reason)) => info!(reason, "the supervisor sends its runners away"),
@@ -112,8 +120,10 @@ impl Runner {
                     warn!(error = &error as &dyn std::error::Error, "not attached");
                 }
             }
+            let lease_end = self.state.is_draining().then(|| away_since + self.lease);
             tokio::select! {
                 () = &mut end => return (None, Ok(())),
+                () = at(lease_end) => return (None, Ok(())),
                 () = sleep(backoff.next_delay()) => {}
                 never = handle_events(&mut self.state, &mut self.events) => match never {},
             }
@@ -129,19 +139,26 @@ impl Runner {
         let (link, welcome) = opened?;
         info!("attached to the supervisor");
         self.was_attached = true;
+        self.lease = link.lease;
         self.state.welcome(&welcome);
         Ok(link)
     }
 
     /// Drains the runner: takes no more threads and lets running turns finish, while the supervisor stops idle programs.
     /// Turns that exceed the drain limit are interrupted and reported. Returns the open stream once no thread is left and
-    /// every report is acknowledged, at the latest after the drain limit plus twice the programs' grace period.
+    /// every report is acknowledged, at the latest after the drain limit plus twice the programs' grace period. Without a
+    /// supervisor it ends after the lease.
     async fn drain(&mut self, link: Option<Link>) -> Option<Link> {
         let drained = self.state.drain();
         // A rejection has no effect any more, because the runner is stopping.
+        let begun = Instant::now();
         let end = timeout(self.drain_limit, drained.clone().cancelled_owned());
         let (link, _) = self.attach_until(link, async { drop(end.await) }).await;
         if drained.is_cancelled() {
+            return link;
+        }
+        if begun.elapsed() < self.drain_limit {
+            warn!("no supervisor has accepted this draining runner for its lease; the programs are stopped");
             return link;
         }
         info!("turns that have not ended in time are interrupted");
@@ -210,13 +227,21 @@ impl Runner {
     }
 }
 
+/// Waits until that time, or forever.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
+    }
+}
+
 /// Processes events of the threads while no stream is open.
 async fn handle_events(state: &mut RunnerState, events: &mut mpsc::Receiver<(Attempt, ThreadEvent)>) -> Infallible {
     loop {
         match events.recv().await {
             Some((attempt, event)) => state.handle_event(&attempt, event),
             // The runner state itself holds a sender.
-            None => std::future::pending().await,
+            None => pending().await,
         }
     }
 }

@@ -76,6 +76,20 @@ async fn draining_is_announced_on_every_stream() {
 }
 
 #[tokio::test]
+async fn draining_runner_without_supervisor_ends_after_lease() {
+    let runner = runner(STUBBORN).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
+    supervisor.start(start()).await;
+    supervisor.output("stubborn").await;
+    let ids = ["parent", "child"].map(|who| runner.file(who));
+    runner.ask_to_end();
+    supervisor.draining().await;
+    drop(supervisor);
+    runner.over().await.unwrap();
+    all_gone(&ids).await;
+}
+
+#[tokio::test]
 async fn thread_over_drain_timeout_is_stopped() {
     let runner = TestRunner::with(STUBBORN, |config| {
         config.timing.drain_limit = Duration::from_millis(200);
