@@ -313,7 +313,10 @@ impl Actor {
                     self.lost_reports.entry(*thread).or_insert((*generation, *sequence));
                 }
                 let failure = match error {
-                    AppendError::Fenced { .. } => Failure::moved(self.session.id),
+                    AppendError::Fenced { .. } => {
+                        self.shared.fenced.add(1, &[]);
+                        Failure::moved(self.session.id)
+                    }
                     other => other.into(),
                 };
                 pending.fail(&failure);

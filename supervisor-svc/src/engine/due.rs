@@ -68,6 +68,7 @@ impl Directory {
                     if after.is_none() || activated > 0 {
                         tracing::info!(sessions = activated, "sessions that were due are awake");
                     }
+                    self.shared().not_activated.record(failed as u64, &[]);
                     if failed == 0 {
                         after = Some(AT_WORK);
                     }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use opentelemetry::metrics::{Counter, Gauge};
 use supervisor_log::store::EventStore;
+use svc_kit::instruments::{counter, meter};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -48,6 +50,10 @@ pub(super) struct Shared {
     pub due: Notify,
     /// Notified when sessions have lost their owner.
     pub orphans: Notify,
+    /// The number of writes that were refused because the session has another owner.
+    pub fenced: Counter<u64>,
+    /// The number of due sessions that could not be activated at the last attempt.
+    pub not_activated: Gauge<u64>,
 }
 
 impl Shared {
@@ -60,6 +66,14 @@ impl Shared {
             outcome_unknown: CancellationToken::new(),
             due: Notify::new(),
             orphans: Notify::new(),
+            fenced: counter(
+                "troupe.log.fenced",
+                "Writes that were refused because another supervisor owns the session",
+            ),
+            not_activated: meter()
+                .u64_gauge("troupe.sessions.not.activated")
+                .with_description("Sessions that are due and could not be activated at the last attempt")
+                .build(),
         }
     }
 }

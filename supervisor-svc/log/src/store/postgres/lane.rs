@@ -15,7 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use opentelemetry::metrics::Histogram;
+use opentelemetry::metrics::{Counter, Histogram};
+use svc_kit::instruments::counter;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Error as SqlError;
 use uuid::Uuid;
@@ -74,6 +75,10 @@ pub(super) struct Lane {
     inbox: Inbox<Job>,
     shared: Arc<Shared>,
     commits: Histogram<f64>,
+    /// The number of repeated attempts to commit a group.
+    retries: Counter<u64>,
+    /// The number of commits whose outcome was unknown.
+    settled: Counter<u64>,
 }
 
 impl Lane {
@@ -99,6 +104,11 @@ impl Lane {
             inbox,
             shared,
             commits: commit_durations(),
+            retries: counter("troupe.log.retries", "Repeated attempts to commit writes"),
+            settled: counter(
+                "troupe.log.settled",
+                "Commits whose outcome was unknown until the database was asked",
+            ),
         })
     }
 
@@ -171,6 +181,7 @@ impl Lane {
             }
             let refusal = match self.attempt(jobs).await {
                 Attempt::Retry(_) if begun.elapsed() < RETRY_TIMEOUT => {
+                    self.retries.add(1, &[]);
                     sleep(pause).await;
                     pause = LONGEST_PAUSE.min(pause * 2);
                     continue;
@@ -226,7 +237,9 @@ impl Lane {
         };
         drop(connection);
         tracing::warn!(error, "the outcome of a commit is unknown; asking the database");
-        self.settle(number, error).await
+        let attempt = self.settle(number, error).await;
+        self.settled.add(1, &[]);
+        attempt
     }
 
     /// Handles the error of a statement. The transaction was not committed.
