@@ -13,6 +13,7 @@ TOOLS = pathlib.Path(
     or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "troupe-tools"
 )
 HELM = TOOLS / "bin" / "helm"
+KUBE_SCORE = TOOLS / "bin" / "kube-score"
 # The minors that are supported: Chart.yaml has the first, the schemas of deploy/test/install have the last.
 OLDEST, NEWEST = "1.30.0", "1.37.0"
 

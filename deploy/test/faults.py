@@ -105,7 +105,7 @@ def unknown_token(find):
 
 
 def call_to_missing_service(find):
-    """calls https://registry:50051, where no Service is"""
+    """calls https://registry-headless:50051, where no Service is"""
     arguments = pod(find("StatefulSet", "troupe-supervisor"))["containers"][0]["args"]
     arguments[:] = [argument.replace("troupe-registry", "registry") for argument in arguments]
 

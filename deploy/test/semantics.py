@@ -128,8 +128,9 @@ def check_selectors(manifests):
                 yield f"{name_of(workload.thing)} spreads the pods of something else"
     for thing in manifests.of("Service", "PodDisruptionBudget", "NetworkPolicy"):
         wanted = selector_of(thing)
-        if not wanted or len(manifests.selected(wanted)) != 1:
-            yield f"{name_of(thing)} does not select the pods of exactly one workload"
+        found = {workload.labels["app.kubernetes.io/component"] for workload in manifests.selected(wanted)}
+        if not wanted or len(found) != 1:
+            yield f"{name_of(thing)} does not select the pods of exactly one component"
 
 
 def check_ports(manifests):
@@ -466,7 +467,7 @@ def check_identities(manifests):
 
 
 def check_callers(manifests):
-    """The A2A port has the token of each caller next to its configuration."""
+    """The A2A port has the token of each caller next to its configuration, or the authority of the caller's certificate."""
     for workload in manifests.workloads():
         path = dict(named_files(workload)).get("--a2a-config", "")
         there = set(projected_files(workload))
@@ -474,14 +475,16 @@ def check_callers(manifests):
             if path.startswith(f"{directory}/") and "configMap" in source:
                 config = json.loads(manifests.get("ConfigMap", source["configMap"]["name"])["data"]["a2a.yaml"])
                 for caller in config["callers"]:
-                    if f"{directory}/{caller['token_file']}" not in there:
+                    has_certificate = "token_file" not in caller and "--tls-client-ca" in dict(named_files(workload))
+                    if not has_certificate and f"{directory}/{caller.get('token_file')}" not in there:
                         yield f"{name_of(workload.thing)}: the token of {caller['name']} is not mounted"
 
 
 def check_accounts(manifests):
     """A token for the API server is there for the keys alone, and no account is two."""
     known = [workload for workload in manifests.workloads() if list(account_tokens(workload))]
-    accounts = [workload.pod["serviceAccountName"] for workload in known]
+    component = "app.kubernetes.io/component"
+    accounts = [account for account, _ in {(workload.pod["serviceAccountName"], workload.labels[component]) for workload in known}]
     for account in sorted({account for account in accounts if accounts.count(account) > 1}):
         yield f"several are known by the ServiceAccount {account}"
     for account in manifests.of("ServiceAccount"):

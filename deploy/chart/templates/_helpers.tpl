@@ -6,12 +6,15 @@
 {{- end }}
 
 {{- /* What selects the pods of a component, and the labels that they have in any case: one with a version would restart them
-       for nothing. Takes a dict of root and component. Never changes: selectors are immutable. A release may be called
-       true, and a label is a text. */}}
+       for nothing. Takes a dict of root, component, and pool for one of the runners' pools. Never changes: selectors are
+       immutable. A release may be called true, and a label is a text. */}}
 {{- define "troupe.selector" -}}
 app.kubernetes.io/name: troupe
 app.kubernetes.io/instance: {{ toYaml .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
+{{- with .pool }}
+troupe.dev/pool: {{ quote . }}
+{{- end }}
 {{- end }}
 
 {{- define "troupe.labels" -}}
@@ -175,6 +178,25 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- if or (gt (int $values.replicas) 1) (get $values "autoscaled") }}yes{{ end }}
 {{- end }}
 
+{{- /* How many pods of a workload may be away at a time. Only where there are several: with one replica a budget would block the
+       draining of its node for ever. Takes a dict of root, component, pool and the workload's name. */}}
+{{- define "troupe.budget" }}
+{{- if include "troupe.several" . }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .name }}
+  labels: {{- include "troupe.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  # A pod that is broken anyway does not block the draining of a node.
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels: {{- include "troupe.selector" . | nindent 6 }}
+{{- end }}
+{{- end }}
+
 {{- /* Several pods of a component are on several nodes, as far as there are, unless the values say otherwise. Takes a dict of root and component. */}}
 {{- define "troupe.spread" -}}
 {{- $constraints := (index .root.Values .component).topologySpreadConstraints }}
@@ -222,9 +244,18 @@ topologySpreadConstraints:
 {{- define "troupe.runnerAdmin" -}}9053{{- end }}
 {{- define "troupe.a2aAdmin" -}}9054{{- end }}
 
+{{- /* Whether any pool has runners. Empty: none has. */}}
+{{- define "troupe.runners" -}}
+{{- $runners := .Values.runner.replicas }}
+{{- range .Values.runner.pools }}
+{{- $runners = or $runners (get . "replicas") }}
+{{- end }}
+{{- if $runners }}yes{{ end }}
+{{- end }}
+
 {{- /* The components that have metrics on it: all that have pods. */}}
 {{- define "troupe.measured" -}}
-registry supervisor{{ if .Values.runner.replicas }} runner{{ end }}{{ if .Values.a2a.enabled }} a2a{{ end }}
+registry supervisor{{ if include "troupe.runners" . }} runner{{ end }}{{ if .Values.a2a.enabled }} a2a{{ end }}
 {{- end }}
 
 {{- /* The probes. They ask the admin port, since the kubelet's speak no TLS. Takes a dict of service and port; an empty
