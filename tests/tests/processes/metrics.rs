@@ -229,6 +229,9 @@ async fn admin_port_serves_health_and_metrics() {
         assert!(has(line), "{line}\n{answer}");
     }
     assert!(!answer.contains(&first), "no ids, which are unbounded");
+    let of_tokens = |line: &&str| line.starts_with("gen_ai_client_token_usage_count{");
+    let tokens = answer.lines().find(of_tokens).expect("a turn used tokens");
+    assert!(tokens.contains("gen_ai_agent_name=\"worker\""), "{tokens}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

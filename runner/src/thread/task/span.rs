@@ -56,7 +56,7 @@ struct TurnMetrics {
 pub(super) struct TurnSpan {
     span: WorkSpan,
     asked: Option<TraceParent>,
-    /// The attributes of the metrics: operation, provider and model.
+    /// The attributes of the metrics: operation, role, provider and model.
     labels: Vec<KeyValue>,
     /// By the program's id of the call.
     calls: BTreeMap<String, WorkSpan>,
@@ -66,7 +66,10 @@ impl TurnSpan {
     pub(super) fn begin(turn: &Turn, launch: &LaunchSpec, role: &Role) -> Self {
         let asked = TraceParent::parse(&turn.traceparent);
         let agent = &launch.resolved.agent_type;
-        let mut labels = vec![KeyValue::new("gen_ai.operation.name", "invoke_agent")];
+        let mut labels = vec![
+            KeyValue::new("gen_ai.operation.name", "invoke_agent"),
+            KeyValue::new("gen_ai.agent.name", agent.clone()),
+        ];
         let known = [
             ("gen_ai.provider.name", &launch.resolved.provider),
             ("gen_ai.request.model", &launch.resolved.model),
@@ -75,7 +78,6 @@ impl TurnSpan {
             labels.push(KeyValue::new(name, value.clone()));
         }
         let mut attributes = vec![
-            KeyValue::new("gen_ai.agent.name", agent.clone()),
             KeyValue::new("gen_ai.agent.id", launch.attempt.thread_id.clone()),
             KeyValue::new("gen_ai.conversation.id", launch.session_id.clone()),
             KeyValue::new("troupe.turn", i64::from(turn.turn)),
