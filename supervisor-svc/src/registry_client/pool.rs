@@ -200,14 +200,15 @@ impl Pool {
     }
 }
 
-/// Returns addresses of one family in order: a host with an address of each family is one registry.
+/// Returns addresses of one family: a host with an address of each family is one registry. Answers of a name server come in
+/// any order, and the result does not depend on it.
 fn of_one_family(addresses: Vec<SocketAddr>) -> BTreeSet<SocketAddr> {
     let is_ipv4 = addresses.iter().any(SocketAddr::is_ipv4);
-    addresses
+    let sorted: BTreeSet<_> = addresses
         .into_iter()
         .filter(|address| address.is_ipv4() == is_ipv4)
-        .take(MAX_REGISTRIES)
-        .collect()
+        .collect();
+    sorted.into_iter().take(MAX_REGISTRIES).collect()
 }
 
 /// The look-up of the registry's name.
