@@ -22,7 +22,7 @@ use svc_kit::identity::{Forwarded, Principal, principal_of};
 use tokio::{
     sync::mpsc,
     task::JoinSet,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{Instant, MissedTickBehavior, interval, timeout},
 };
 use tokio_stream::{StreamMap, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
@@ -123,6 +123,8 @@ impl RunnerRelay {
             stopped: HashMap::new(),
             looking: JoinSet::new(),
             pending: BTreeSet::new(),
+            heard: Instant::now(),
+            lease: self.gate.lease(),
         };
         let lease = own.welcome.lease;
         let mut verdicts = BTreeMap::new();
@@ -236,6 +238,9 @@ struct Relay {
     looking: JoinSet<(MemberId, Result<(), Status>)>,
     /// The members of these calls.
     pending: BTreeSet<MemberId>,
+    /// The time of the runner's last message.
+    heard: Instant,
+    lease: Duration,
 }
 
 /// Why the runner must attach again.
@@ -272,19 +277,23 @@ impl Relay {
                         let _ = outbox.send(Err(status)).await;
                         return;
                     }
-                    Some(Ok(request)) => self.take(request).await,
+                    Some(Ok(request)) => {
+                        self.heard = Instant::now();
+                        self.take(request).await
+                    }
                 },
                 Some((member, response)) = self.responses.next() => match response {
                     Some(Ok(response)) => self.deliver(member, response, &outbox).await,
                     Some(Err(status)) => {
                         tracing::warn!(%member, %status, "the relay of a runner to a member has ended");
-                        self.lose(member)
+                        self.end(member)
                     }
-                    None => self.lose(member),
+                    None => self.end(member),
                 },
                 Some(Ok((member, reached))) = self.looking.join_next() => {
                     self.pending.remove(&member);
                     match reached {
+                        Ok(()) if self.is_silent() => Ok(()),
                         Ok(()) => Err(REACHED),
                         Err(status) => {
                             tracing::debug!(%member, %status, "a runner is not relayed to a member");
@@ -308,11 +317,30 @@ impl Relay {
                     .await;
                 return;
             }
+            if self.links.is_empty() {
+                return;
+            }
         }
     }
 
-    /// Calls members without a stream.
+    /// Drops the link to a member that has ended it. A member ends the link of a runner that was silent for a lease. The
+    /// other links stay: each member counts the lease from the last message that it received, and would count it from the
+    /// end of the link otherwise.
+    fn end(&mut self, member: MemberId) -> Result<(), Reattach> {
+        let ended = self.lose(member);
+        if self.is_silent() { Ok(()) } else { ended }
+    }
+
+    /// Returns whether the runner has said nothing for too long: it sends a heartbeat in each third of its lease.
+    fn is_silent(&self) -> bool {
+        self.heard.elapsed() >= self.lease / 2
+    }
+
+    /// Calls members without a stream. A silent runner would not attach again.
     fn look(&mut self) {
+        if self.is_silent() {
+            return;
+        }
         for member in self.cluster.others() {
             let is_missing = member.last.state == MemberState::Active && !self.links.contains_key(&member.id);
             if is_missing && self.pending.insert(member.id) {
@@ -336,6 +364,10 @@ impl Relay {
 
     /// Passes a message of the runner on.
     async fn take(&mut self, request: pb::AttachRequest) -> Result<(), Reattach> {
+        // The runner was silent for so long that its link to this supervisor has ended.
+        if !self.links.contains_key(&self.own) {
+            return Err(LOST);
+        }
         let Some(message) = &request.message else {
             // A newer runner says something; this supervisor counts it.
             return self.send(self.own, request).await;

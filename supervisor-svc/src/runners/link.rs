@@ -125,6 +125,11 @@ pub struct RunnerGate {
 }
 
 impl RunnerGate {
+    /// Returns how long a silent runner keeps its attempts.
+    pub const fn lease(&self) -> Duration {
+        self.hub.lease()
+    }
+
     /// Creates a gate to the sessions of `directory`. The gate closes when `draining` is cancelled.
     #[must_use]
     pub fn new(
