@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 _ENTERED = "MINIKUBELET_ENTERED"
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -83,6 +84,11 @@ def remove_root(root):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
                 select.select([handle], [], [])  # readable when it has ended
                 os.close(handle)
+    # The kernel may release the files of a process a moment after its end, and nothing tells when.
+    for _ in range(50):
+        if subprocess.run(["umount", "--recursive", root], capture_output=True).returncode == 0:
+            return
+        time.sleep(0.1)
     subprocess.run(["umount", "--recursive", root], check=True)
 
 
