@@ -44,6 +44,17 @@ enum StreamEnd {
     GoAway(String),
 }
 
+/// The reason why the runner is not kept attached any more.
+#[expect(clippy::large_enum_variant, reason = "a value exists only while it is returned")]
+enum AttachEnd {
+    /// The caller asked for it. Has the stream that is open.
+    Asked(Option<Link>),
+    /// The supervisor rejected the runner before it ever accepted it.
+    Refused(RunnerError),
+    /// The runner drains, and no supervisor accepted it within its lease.
+    LeaseOver,
+}
+
 impl Runner {
     pub(crate) fn new(config: RunnerConfig) -> Result<Self, RunnerError> {
         config.check()?;
@@ -65,7 +76,11 @@ impl Runner {
 
     pub(crate) async fn run(mut self, shutdown: &CancellationToken) -> Result<Ended, RunnerError> {
         self.state.prepare().await;
-        let (link, outcome) = self.attach_until(None, shutdown.cancelled()).await;
+        let (link, outcome) = match self.attach_until(None, shutdown.cancelled()).await {
+            AttachEnd::Asked(link) => (link, Ok(())),
+            AttachEnd::Refused(error) => (None, Err(error)),
+            AttachEnd::LeaseOver => (None, Ok(())),
+        };
         let link = self.drain(link).await;
         self.finish_draining(link).await;
         outcome.map(|()| Ended {
@@ -73,60 +88,63 @@ impl Runner {
         })
     }
 
-    /// Keeps the runner attached until `end`, beginning with the open stream if one exists. Returns the stream that is
-    /// open then. A runner that drains does not wait for a supervisor longer than its lease: by then its threads are
-    /// settled or placed elsewhere.
-    async fn attach_until(
-        &mut self,
-        mut link: Option<Link>,
-        end: impl Future<Output = ()>,
-    ) -> (Option<Link>, Result<(), RunnerError>) {
+    /// Keeps the runner attached until `end`, beginning with the open stream if one exists. A draining runner does not
+    /// wait longer than its lease for a supervisor: its threads are settled or placed elsewhere by then.
+    async fn attach_until(&mut self, mut link: Option<Link>, end: impl Future<Output = ()>) -> AttachEnd {
         let mut end = pin!(end);
         let mut backoff = Backoff::new();
-        let mut away_since = Instant::now();
+        let mut delay = Duration::ZERO;
         loop {
-            let lease_end = self.state.is_draining().then(|| away_since + self.lease);
-            let opened = match link.take() {
-                Some(link) => Ok(link),
+            let lease_end = self.state.is_draining().then(|| Instant::now() + self.lease);
+            let mut open = match link.take() {
+                Some(open) => open,
                 None => tokio::select! {
-                    () = &mut end => return (None, Ok(())),
-                    () = at(lease_end) => return (None, Ok(())),
-                    opened = self.open() => opened,
+                    () = &mut end => return AttachEnd::Asked(None),
+                    () = at(lease_end) => return AttachEnd::LeaseOver,
+                    attached = self.attach(delay, &mut backoff) => match attached {
+                        Ok(open) => open,
+                        Err(refused) => return AttachEnd::Refused(refused),
+                    },
                 },
             };
-            match opened {
-                Ok(mut link) => {
-                    self.ready.send_replace(!self.state.is_draining());
-                    let since = Instant::now();
-                    let stream_end = tokio::select! {
-                        () = &mut end => None,
-                        stream_end = self.serve(&mut link) => Some(stream_end),
-                    };
-                    self.ready.send_replace(false);
-                    away_since = Instant::now();
-                    match stream_end {
-                        None => return (Some(link), Ok(())),
-                        Some(StreamEnd::GoAway(reason)) => info!(reason, "the supervisor sends its runners away"),
-                        Some(StreamEnd::Lost(error)) => warn!(%error, "the stream is lost"),
-                    }
-                    if since.elapsed() >= Backoff::steady_after() {
-                        backoff.reset();
-                    }
-                }
-                Err(error) => {
-                    if let Some(refused) = error.final_refusal().filter(|_| !self.was_attached) {
-                        return (None, Err(refused));
-                    }
-                    warn!(error = &error as &dyn std::error::Error, "not attached");
-                }
+            self.ready.send_replace(!self.state.is_draining());
+            let since = Instant::now();
+            let stream_end = tokio::select! {
+                () = &mut end => None,
+                stream_end = self.serve(&mut open) => Some(stream_end),
+            };
+            self.ready.send_replace(false);
+            match stream_end {
+                None => return AttachEnd::Asked(Some(open)),
+                Some(StreamEnd::GoAway(reason)) => info!(reason, "the supervisor sends its runners away"),
+                Some(StreamEnd::Lost(error)) => warn!(%error, "the stream is lost"),
             }
-            let lease_end = self.state.is_draining().then(|| away_since + self.lease);
+            if since.elapsed() >= Backoff::steady_after() {
+                backoff.reset();
+            }
+            delay = backoff.next_delay();
+        }
+    }
+
+    /// Attaches after a delay, and tries again until it succeeds.
+    ///
+    /// # Errors
+    /// The supervisor rejects the runner, and never accepted it before.
+    async fn attach(&mut self, mut delay: Duration, backoff: &mut Backoff) -> Result<Link, RunnerError> {
+        loop {
             tokio::select! {
-                () = &mut end => return (None, Ok(())),
-                () = at(lease_end) => return (None, Ok(())),
-                () = sleep(backoff.next_delay()) => {}
+                () = sleep(delay) => {}
                 never = handle_events(&mut self.state, &mut self.events) => match never {},
             }
+            let error = match self.open().await {
+                Ok(link) => return Ok(link),
+                Err(error) => error,
+            };
+            if let Some(refused) = error.final_refusal().filter(|_| !self.was_attached) {
+                return Err(refused);
+            }
+            warn!(error = &error as &dyn std::error::Error, "not attached");
+            delay = backoff.next_delay();
         }
     }
 
@@ -150,22 +168,26 @@ impl Runner {
     /// supervisor it ends after the lease.
     async fn drain(&mut self, link: Option<Link>) -> Option<Link> {
         let drained = self.state.drain();
-        // A rejection has no effect any more, because the runner is stopping.
-        let begun = Instant::now();
         let end = timeout(self.drain_limit, drained.clone().cancelled_owned());
-        let (link, _) = self.attach_until(link, async { drop(end.await) }).await;
+        let link = match self.attach_until(link, async { drop(end.await) }).await {
+            AttachEnd::Asked(link) => link,
+            // A rejection has no effect any more, because the runner is stopping.
+            AttachEnd::Refused(_) => None,
+            AttachEnd::LeaseOver => {
+                warn!("no supervisor accepted this draining runner within its lease; stopping the programs");
+                return None;
+            }
+        };
         if drained.is_cancelled() {
-            return link;
-        }
-        if begun.elapsed() < self.drain_limit {
-            warn!("no supervisor has accepted this draining runner for its lease; the programs are stopped");
             return link;
         }
         info!("turns that have not ended in time are interrupted");
         self.state.interrupt_all(self.stop_grace);
         let end = timeout(self.stop_grace * 2, drained.cancelled_owned());
-        let (link, _) = self.attach_until(link, async { drop(end.await) }).await;
-        link
+        match self.attach_until(link, async { drop(end.await) }).await {
+            AttachEnd::Asked(link) => link,
+            AttachEnd::Refused(_) | AttachEnd::LeaseOver => None,
+        }
     }
 
     async fn serve(&mut self, link: &mut Link) -> StreamEnd {

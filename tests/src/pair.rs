@@ -246,6 +246,15 @@ impl Pair {
         client::runners(self.supervisor_at(), Some(token))
     }
 
+    /// Returns a client of the runner service of each supervisor, with a token.
+    #[must_use]
+    pub fn runners_of_each(&self, token: &str) -> Vec<client::Runners> {
+        let running = self.supervisors.running.iter();
+        running
+            .map(|running| client::runners(running.address, Some(token)))
+            .collect()
+    }
+
     /// Returns a client of the registry with a token.
     #[must_use]
     pub fn registry(&self, token: &str) -> client::Registry {

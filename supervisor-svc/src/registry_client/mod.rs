@@ -382,7 +382,7 @@ impl RegistryClient {
                 for other in self.pool.others(&place) {
                     match Box::pin(self.question(&other, question, within, deadline, trace, &call)).await {
                         Err(status) if is_unknown_workspace(&status) => {}
-                        // This registry may be the one that has the bundle.
+                        // This registry did not answer, and may have the bundle.
                         Err(status) if reason_of(&status).is_none() => answer = Err(status),
                         known => {
                             answer = known;

@@ -165,38 +165,40 @@ impl Pool {
     }
 
     fn lease_except(&self, workspace_digest: String, lost: Option<&Lease>) -> Lease {
-        let registries = self.registries();
-        let candidates = registries
-            .iter()
-            .filter(|registry| registries.len() == 1 || lost.is_none_or(|lost| !Arc::ptr_eq(registry, &lost.registry)));
-        let responsible = (!workspace_digest.is_empty())
-            .then(|| {
-                candidates
-                    .clone()
-                    .max_by_key(|registry| registry.weight(&workspace_digest))
-            })
-            .flatten();
+        let mut candidates = self.ranked(&workspace_digest);
+        if let Some(lost) = lost
+            && candidates.len() > 1
+        {
+            candidates.retain(|registry| !Arc::ptr_eq(registry, &lost.registry));
+        }
+        if !workspace_digest.is_empty() {
+            candidates.truncate(1);
+        }
         let (registry, connection) = candidates
-            .filter(|registry| responsible.is_none_or(|responsible| Arc::ptr_eq(registry, responsible)))
+            .iter()
             .flat_map(|registry| (0..CONNECTIONS).map(move |connection| (registry, connection)))
             .filter(|(registry, connection)| lost.is_none_or(|lost| !lost.is_on(registry, *connection)))
             .min_by_key(|(registry, connection)| registry.connections[*connection].questions.load(Ordering::Relaxed))
-            .unwrap_or((&registries[0], 0));
+            .unwrap_or((&self.0.by_name, 0));
         Lease::new(Arc::clone(registry), connection, workspace_digest)
     }
 
-    /// A place for the same question at each of the other registries. The next to be responsible is the first.
+    /// A place for the same question at each of the other registries, in the order of their responsibility.
     pub fn others(&self, lease: &Lease) -> Vec<Lease> {
-        let registries = self.registries();
-        let mut others: Vec<_> = registries
-            .iter()
-            .filter(|registry| !Arc::ptr_eq(registry, &lease.registry))
-            .collect();
-        others.sort_by_key(|registry| Reverse(registry.weight(&lease.workspace_digest)));
-        others
+        self.ranked(&lease.workspace_digest)
             .into_iter()
-            .map(|registry| Lease::new(Arc::clone(registry), 0, lease.workspace_digest.clone()))
+            .filter(|registry| !Arc::ptr_eq(registry, &lease.registry))
+            .map(|registry| Lease::new(registry, 0, lease.workspace_digest.clone()))
             .collect()
+    }
+
+    /// Returns the registries, for a bundle in the order of their responsibility.
+    fn ranked(&self, workspace_digest: &str) -> Vec<Arc<Registry>> {
+        let mut registries = self.registries().to_vec();
+        if !workspace_digest.is_empty() {
+            registries.sort_by_cached_key(|registry| Reverse(registry.weight(workspace_digest)));
+        }
+        registries
     }
 }
 

@@ -125,11 +125,6 @@ pub struct RunnerGate {
 }
 
 impl RunnerGate {
-    /// Returns how long a silent runner keeps its attempts.
-    pub const fn lease(&self) -> Duration {
-        self.hub.lease()
-    }
-
     /// Creates a gate to the sessions of `directory`. The gate closes when `draining` is cancelled.
     #[must_use]
     pub fn new(
@@ -154,6 +149,11 @@ impl RunnerGate {
             ),
             draining,
         }
+    }
+
+    /// Returns how long a silent runner keeps its attempts.
+    pub const fn lease(&self) -> Duration {
+        self.hub.lease()
     }
 
     /// Returns the present price of a thread's model, if it is known.

@@ -172,7 +172,7 @@ async fn bundles_are_found_while_several_registries_restart() {
     let keys = tempfile::tempdir().unwrap();
     let supervisor = over_registries_of(&pairs, keys.path()).await;
 
-    // The registry that a bundle was uploaded to is rarely the one that its digest selects.
+    // Uploads go to the registries in turn, and digests select registries at random.
     let mut trees = Vec::new();
     for number in 0..6 {
         let digest = put(
@@ -193,7 +193,7 @@ async fn bundles_are_found_while_several_registries_restart() {
         }
     }
 
-    // A bundle that no session stores is gone with its registry. Its uploader is told so, and can upload it again.
+    // No session stores this bundle, so it is lost with its registry. The client has to upload it again.
     let digest = put(&pairs[1], vec![role("scribe", "You write.")]).await;
     pairs[1].stop_registry().await;
     refused(

@@ -107,7 +107,7 @@ impl Lane {
             retries: counter("troupe.log.retries", "Repeated attempts to commit writes"),
             settled: counter(
                 "troupe.log.settled",
-                "Commits whose outcome was unknown until the database was asked",
+                "Commits with an unknown outcome, which a query of the database found",
             ),
         })
     }
