@@ -1,6 +1,6 @@
 //! Confinement of programs by the operating system. Bubblewrap gives a program a view of the file system in which only
 //! the permitted paths are writable, and a process namespace that ends together with everything that the program
-//! started.
+//! started. Where it does not work, Landlock can deny access to the other paths ([`crate::allowed_paths`]).
 
 use std::{
     ffi::OsString,
@@ -10,11 +10,12 @@ use std::{
 };
 
 use tokio::sync::OnceCell;
-use tracing::warn;
+use tracing::{info, warn};
 use troupe_proto::common::v1::Sandbox;
 
 use crate::{
     agent::{LaunchSpec, StartFailure},
+    allowed_paths::{self, AllowedPaths},
     child::ProcessSpec,
     env::{Environment, plain},
     placeholders::Placeholders,
@@ -32,20 +33,57 @@ const TRIAL: Limits = Limits {
     output: 4 * 1024,
 };
 
-/// Whether bubblewrap works here; tried once.
-static WORKS: OnceCell<bool> = OnceCell::const_new();
+/// The mechanism that confines programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Means {
+    Bubblewrap,
+    Landlock,
+    Nothing,
+}
+
+/// The means of this machine. It is found once.
+static MEANS: OnceCell<Means> = OnceCell::const_new();
+
+/// Returns the means of this machine. `may_use_landlock` counts in the first call, which tries them.
+pub(crate) async fn means(may_use_landlock: bool) -> Means {
+    *MEANS.get_or_init(|| find_means(may_use_landlock)).await
+}
 
 /// Whether programs can be confined on this machine.
 pub(crate) async fn is_possible() -> bool {
-    *WORKS.get_or_init(try_out).await
+    means(false).await != Means::Nothing
 }
 
 /// Returns whether it is already known that programs can be confined.
 pub(crate) fn is_known() -> bool {
-    WORKS.get().copied().unwrap_or_default()
+    MEANS.get().is_some_and(|means| *means != Means::Nothing)
 }
 
-async fn try_out() -> bool {
+async fn find_means(may_use_landlock: bool) -> Means {
+    let Err(why) = try_bubblewrap().await else {
+        return Means::Bubblewrap;
+    };
+    let refused = "read-only threads are refused to programs that a sandbox would confine";
+    if !may_use_landlock {
+        warn!(why, "bubblewrap does not work here: {refused}");
+        return Means::Nothing;
+    }
+    match allowed_paths::hindrance() {
+        None => {
+            info!(why, "bubblewrap does not work here: Landlock confines programs");
+            Means::Landlock
+        }
+        Some(why_not) => {
+            warn!(
+                why,
+                why_not, "neither bubblewrap nor Landlock of Linux 6.2 works here: {refused}"
+            );
+            Means::Nothing
+        }
+    }
+}
+
+async fn try_bubblewrap() -> Result<(), String> {
     let view = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
     let rest = ["--unshare-pid", "--die-with-parent", "--", "true"];
     let trial = ProcessSpec {
@@ -54,21 +92,15 @@ async fn try_out() -> bool {
         directory: "/".into(),
         environment: plain(|name| std::env::var_os(name)),
         starts: Vec::new(),
+        allowed: None,
     };
-    let Err(why) = subprocess::output_of("a trial of it", trial, TRIAL).await else {
-        return true;
-    };
-    warn!(
-        why,
-        "bubblewrap does not work here: read-only threads are refused to programs that it would confine"
-    );
-    false
+    subprocess::output_of("a trial of it", trial, TRIAL).await.map(drop)
 }
 
 /// The confinement of a thread's program. The rule is the same for every kind: the whole program runs in the view.
 #[derive(Debug)]
 pub(crate) struct Confinement {
-    is_confined: bool,
+    means: Means,
     /// Whether the program confines its commands itself.
     has_own_sandbox: bool,
     /// The sandbox of the view. In PLANNING mode it is READ_ONLY, and a layer makes docs/ writable.
@@ -94,7 +126,7 @@ impl Confinement {
         let sandbox = launch.resolved.sandbox();
         let directory = launch.directory();
         let mut confinement = Self {
-            is_confined: is_possible().await,
+            means: means(false).await,
             has_own_sandbox: kind == CODEX,
             sandbox,
             hidden: launch.hidden.clone(),
@@ -104,8 +136,10 @@ impl Confinement {
             identity: project::identity(directory).await,
             placeholders: Placeholders::default(),
         };
-        if !confinement.is_confined {
-            match sandbox {
+        match confinement.means {
+            Means::Bubblewrap => confinement.build_view(launch, kind).await?,
+            Means::Landlock => confinement.list_paths(launch),
+            Means::Nothing => match sandbox {
                 Sandbox::FullAccess => {}
                 // The program's own sandbox confines its commands and patches.
                 _ if confinement.has_own_sandbox => {}
@@ -117,48 +151,73 @@ impl Confinement {
                         "without bubblewrap it cannot be kept from writing",
                     ));
                 }
-            }
-            return Ok(confinement);
+            },
         }
+        Ok(confinement)
+    }
+
+    /// Adds the layers over the workspace for bubblewrap.
+    async fn build_view(&mut self, launch: &LaunchSpec, kind: &str) -> Result<(), StartFailure> {
+        let directory = launch.directory();
         let protection = match &launch.docs_directory {
             Some(docs) => {
-                confinement.sandbox = Sandbox::ReadOnly;
+                self.sandbox = Sandbox::ReadOnly;
                 Some(Protection::of_docs(docs))
             }
-            None if sandbox == Sandbox::WorkspaceWrite => Some(Protection::of(directory).await),
+            None if self.sandbox == Sandbox::WorkspaceWrite => Some(Protection::of(directory).await),
             None => None,
         };
         if let Some(protection) = protection {
             let mounts = protection.mounts.into_iter();
-            confinement.layers.extend(mounts.map(|(access, path)| match access {
+            self.layers.extend(mounts.map(|(access, path)| match access {
                 Access::Write => Layer::Bind(path),
                 Access::Read => Layer::ReadOnly(path),
             }));
-            confinement.git = protection.git;
-            confinement.gaps = protection.gaps;
-            confinement.placeholders = protection.placeholders;
+            self.git = protection.git;
+            self.gaps = protection.gaps;
+            self.placeholders = protection.placeholders;
         }
         let obeyed = project::found(kind, directory);
         if !obeyed.is_empty() {
             let masks = Masks::for_scratch(&launch.scratch)
                 .map_err(|error| StartFailure::no_program(format!("its view cannot be prepared: {error}")))?;
-            confinement
-                .layers
-                .extend(obeyed.into_iter().map(|path| masks.over(path)));
+            self.layers.extend(obeyed.into_iter().map(|path| masks.over(path)));
         }
-        Ok(confinement)
+        Ok(())
     }
 
-    /// Whether bubblewrap confines the program.
-    pub(crate) const fn is_confined(&self) -> bool {
-        self.is_confined
+    /// Adds the paths outside of its own directories that the program may write with Landlock, and what Landlock cannot
+    /// protect.
+    fn list_paths(&mut self, launch: &LaunchSpec) {
+        if let Some(docs) = &launch.docs_directory {
+            self.sandbox = Sandbox::ReadOnly;
+            // The directory has to exist, and the templates in it are writable like the rest of it.
+            let protection = Protection::of_docs(docs);
+            self.placeholders = protection.placeholders;
+            self.layers.push(Layer::Bind(docs.clone()));
+            self.gaps
+                .push("without bubblewrap its agent can change the roles in the docs directory".to_owned());
+        } else if self.sandbox == Sandbox::WorkspaceWrite {
+            self.git = project::written_by_commits(launch.directory());
+            self.layers.extend(self.git.iter().cloned().map(Layer::Bind));
+            self.gaps.push(
+                "without bubblewrap its agent can change the roles, hooks and program settings of its directory"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// Returns the means that confines the program. Only bubblewrap hides settings of the project that would start
+    /// something, and gives the program a private `/tmp`.
+    pub(crate) const fn means(&self) -> Means {
+        self.means
     }
 
     /// Returns the program in its view. `own` are directories and files that stay writable in any case. `login` is the
     /// file of a person's login, which is hidden from every other program.
     pub(crate) fn confine(&self, mut process: ProcessSpec, own: &[&Path], login: Option<&Path>) -> ProcessSpec {
         process.environment.extend(self.identity.iter().cloned());
-        if !self.is_confined {
+        if self.means == Means::Nothing {
             return process;
         }
         let login = login.and_then(|login| fs::canonicalize(login).ok()).map(|login| {
@@ -242,6 +301,70 @@ pub(crate) fn confined(process: ProcessSpec, sandbox: Sandbox, own: &[&Path], hi
 }
 
 fn viewed(process: ProcessSpec, sandbox: Sandbox, own: &[Layer], hidden: &[PathBuf], layers: &[Layer]) -> ProcessSpec {
+    let directory = match sandbox {
+        Sandbox::FullAccess | Sandbox::WorkspaceWrite => Layer::Bind(process.directory.clone()),
+        Sandbox::ReadOnly | Sandbox::Unspecified => Layer::ReadOnly(process.directory.clone()),
+    };
+    // A layer must not reveal hidden paths.
+    let is_seen = |layer: &&Layer| {
+        let mut around = hidden.iter().filter(|path| layer.path().starts_with(path));
+        around.all(|path| process.directory.starts_with(path))
+    };
+    let layers: Vec<Layer> = std::iter::once(directory)
+        .chain(layers.iter().filter(is_seen).cloned())
+        .chain(own.iter().cloned())
+        .collect();
+    match MEANS.get() {
+        Some(Means::Landlock) => with_allowed_paths(process, sandbox, layers, hidden),
+        Some(Means::Bubblewrap | Means::Nothing) | None => in_view(process, sandbox, layers, own, hidden),
+    }
+}
+
+/// Returns the program with the list of the paths that it may access. A read-only layer only makes a path readable: it
+/// cannot protect a path in a writable directory.
+fn with_allowed_paths(
+    mut process: ProcessSpec,
+    sandbox: Sandbox,
+    layers: Vec<Layer>,
+    hidden: &[PathBuf],
+) -> ProcessSpec {
+    let mut allowed = match sandbox {
+        Sandbox::FullAccess => AllowedPaths::writing(hidden),
+        Sandbox::WorkspaceWrite | Sandbox::ReadOnly | Sandbox::Unspecified => AllowedPaths::reading(hidden),
+    };
+    let variable = |name| {
+        let mut known = process.environment.iter().rev().filter(|(known, _)| known == name);
+        known.next().map(|(_, value)| PathBuf::from(value))
+    };
+    // Bubblewrap puts an empty directory in place of a hidden one. Here a program needs another home.
+    if let (Some(home), Some(own)) = (variable("HOME"), variable("TMPDIR"))
+        && hidden.iter().any(|path| home.starts_with(path))
+        && !layers.iter().any(|layer| home.starts_with(layer.path()))
+    {
+        process.environment.push(("HOME".to_owned(), own.into()));
+    }
+    for layer in layers {
+        match layer {
+            Layer::Bind(path) => allowed.allow(Access::Write, &path, hidden),
+            Layer::ReadOnly(path) => allowed.allow(Access::Read, &path, hidden),
+            // Nothing hides a path in a readable directory.
+            Layer::Nothing(_) | Layer::Instead { .. } => {}
+        }
+    }
+    for path in &process.starts {
+        allowed.allow(Access::Read, path, hidden);
+    }
+    process.allowed = Some(allowed);
+    process
+}
+
+fn in_view(
+    process: ProcessSpec,
+    sandbox: Sandbox,
+    layers: Vec<Layer>,
+    own: &[Layer],
+    hidden: &[PathBuf],
+) -> ProcessSpec {
     let mut view = View::default();
     match sandbox {
         Sandbox::FullAccess => {
@@ -260,21 +383,10 @@ fn viewed(process: ProcessSpec, sandbox: Sandbox, own: &[Layer], hidden: &[PathB
         }
     }
     view.args.extend(["--proc", "/proc"].map(OsString::from));
-    let directory = match sandbox {
-        Sandbox::FullAccess | Sandbox::WorkspaceWrite => Layer::Bind(process.directory.clone()),
-        Sandbox::ReadOnly | Sandbox::Unspecified => Layer::ReadOnly(process.directory.clone()),
-    };
-    // A layer must not reveal hidden paths.
-    let is_seen = |layer: &&Layer| {
-        let mut around = hidden.iter().filter(|path| layer.path().starts_with(path));
-        around.all(|path| process.directory.starts_with(path))
-    };
-    let layers = layers.iter().filter(is_seen).cloned();
     // A mount reveals hidden paths below it. Therefore paths within a hidden one are mounted after it, and all others,
     // which may contain a hidden path, are mounted before it.
-    let (put_back, first): (Vec<_>, Vec<_>) = std::iter::once(directory)
-        .chain(layers)
-        .chain(own.iter().cloned())
+    let (put_back, first): (Vec<_>, Vec<_>) = layers
+        .into_iter()
         .partition(|layer| hidden.iter().any(|path| layer.path().starts_with(path)));
     for layer in first {
         view.add(layer);
@@ -379,6 +491,7 @@ mod tests {
             directory: "/w".into(),
             environment: Vec::new(),
             starts: vec!["/tmp/shim".into()],
+            allowed: None,
         }
     }
 
@@ -411,6 +524,22 @@ mod tests {
     }
 
     #[test]
+    fn hidden_home_is_replaced_with_landlock() {
+        let home_of = |layers: &[Layer]| {
+            let mut process = process();
+            for (name, value) in [("HOME", "/scratch"), ("TMPDIR", "/scratch/t1")] {
+                process.environment.push((name.to_owned(), value.into()));
+            }
+            let listed = with_allowed_paths(process, Sandbox::ReadOnly, layers.to_vec(), &["/scratch".into()]);
+            assert!(listed.allowed.is_some());
+            let homes = listed.environment.into_iter().rfind(|(name, _)| name == "HOME");
+            homes.unwrap().1
+        };
+        assert_eq!(home_of(&[]), "/scratch/t1");
+        assert_eq!(home_of(&[Layer::Bind("/scratch".into())]), "/scratch");
+    }
+
+    #[test]
     fn login_in_hidden_directory_is_mounted_read_only() {
         let directory = tempfile::tempdir().unwrap();
         let home = fs::canonicalize(directory.path()).unwrap();
@@ -419,7 +548,7 @@ mod tests {
         for (has_own_sandbox, how) in [(false, "--ro-bind"), (true, "--bind")] {
             for hidden in [home.clone(), login.clone()] {
                 let confinement = Confinement {
-                    is_confined: true,
+                    means: Means::Bubblewrap,
                     has_own_sandbox,
                     sandbox: Sandbox::WorkspaceWrite,
                     hidden: vec![hidden],

@@ -145,8 +145,14 @@ fn rows() -> Vec<Row> {
             "its tools and commands write in `docs/` only, not in `docs/templates`, also with FULL_ACCESS; without bubblewrap, \
              commands are denied except in READ_ONLY threads",
         ),
+        Row::same(
+            "With Landlock instead of bubblewrap",
+            "the same writes and hidden paths, `/tmp` included. Not protected, POLICY_GAP: roles, hooks and program settings in \
+             its workspace, and `docs/templates` in PLANNING mode. A project with settings that start programs is refused by \
+             OpenCode and Gemini CLI. No process namespace",
+        ),
         Row::of(
-            "Without bubblewrap",
+            "Without both",
             [
                 "its own sandbox holds commands and patches; nothing is hidden",
                 "READ_ONLY is refused; POLICY_GAP for WORKSPACE_WRITE",

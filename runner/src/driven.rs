@@ -362,6 +362,7 @@ mod tests {
             directory: "/".into(),
             environment: vec![("PATH".to_owned(), path)],
             starts: Vec::new(),
+            allowed: None,
         };
         let (child, output) = Child::start(process, MAX_LINE_BYTES).unwrap();
         let program = Program::new(&child, output);

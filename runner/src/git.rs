@@ -44,6 +44,7 @@ pub(crate) fn process<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator
         directory: directory.to_owned(),
         environment,
         starts: Vec::new(),
+        allowed: None,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     claude::ClaudeKind,
     codex::CodexKind,
     config::RunnerConfig,
-    confinement,
+    confinement::{self, Means},
     process::ProcessKind,
     programs::{ModelChoice, Program, ProgramKind, Programs},
 };
@@ -58,10 +58,11 @@ impl Kinds {
             ProgramKind::Claude(_) | ProgramKind::Codex(_) | ProgramKind::Acp(_) => true,
             ProgramKind::A2a(_) => false,
         };
-        if !has_secrets && !self.programs.all().iter().any(is_confined) {
+        let is_needed = has_secrets || self.programs.landlock || self.programs.all().iter().any(is_confined);
+        if !is_needed {
             return;
         }
-        if !confinement::is_possible().await && has_secrets {
+        if confinement::means(self.programs.landlock).await == Means::Nothing && has_secrets {
             warn!(
                 "programs and commands of agents can read what is to be hidden from them, such as the operator's token"
             );

@@ -17,6 +17,7 @@
 mod a2a;
 mod acp;
 mod agent;
+mod allowed_paths;
 mod backoff;
 mod bearer;
 mod child;

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     child::ProcessSpec,
-    confinement,
+    confinement::{self, Means},
     env::plain,
     programs::{AgentProgram, ProcessProgram, Profile, Program, ProgramKind, Programs, is_base_url},
     subprocess::{self, Limits},
@@ -129,6 +129,8 @@ pub struct ProgramReport {
 pub enum SandboxReport {
     /// Bubblewrap, which works here.
     Bubblewrap,
+    /// Landlock, because bubblewrap does not work here.
+    Landlock,
     /// The program's own sandbox.
     Own,
     /// Nothing: the program is not to be confined.
@@ -145,6 +147,7 @@ impl SandboxReport {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Bubblewrap => "bubblewrap",
+            Self::Landlock => "Landlock",
             Self::Own => "its own",
             Self::Nothing => "none",
             Self::Remote => "another machine",
@@ -211,19 +214,19 @@ pub fn find(programs: &Programs) -> Result<(), MissingProgram> {
 pub async fn check(programs: &Programs, home: &Path) -> Vec<Result<ProgramReport, MissingProgram>> {
     let mut checks = JoinSet::new();
     for (place, program) in programs.all().iter().enumerate() {
-        let (program, home) = (program.clone(), home.to_owned());
-        checks.spawn(async move { (place, check_one(&program, &home).await) });
+        let (program, landlock, home) = (program.clone(), programs.landlock, home.to_owned());
+        checks.spawn(async move { (place, check_one(&program, landlock, &home).await) });
     }
     let mut reports = checks.join_all().await;
     reports.sort_by_key(|(place, _)| *place);
     reports.into_iter().map(|(_, report)| report).collect()
 }
 
-async fn check_one(program: &Program, home: &Path) -> Result<ProgramReport, MissingProgram> {
+async fn check_one(program: &Program, may_use_landlock: bool, home: &Path) -> Result<ProgramReport, MissingProgram> {
     let path = path_of(program)?;
     let name = name(program);
     let mut warnings = Vec::new();
-    let sandbox = sandbox_of(program, &mut warnings).await;
+    let sandbox = sandbox_of(program, may_use_landlock, &mut warnings).await;
     let mut report = ProgramReport {
         name,
         path,
@@ -299,15 +302,17 @@ fn path_of(program: &Program) -> Result<Option<PathBuf>, MissingProgram> {
     })
 }
 
-async fn sandbox_of(program: &Program, warnings: &mut Vec<Warning>) -> SandboxReport {
+async fn sandbox_of(program: &Program, may_use_landlock: bool, warnings: &mut Vec<Warning>) -> SandboxReport {
     match &program.kind {
         ProgramKind::Codex(_) => return SandboxReport::Own,
         ProgramKind::Process(process) if !process.confine => return SandboxReport::Nothing,
         ProgramKind::A2a(_) => return SandboxReport::Remote,
         ProgramKind::Process(_) | ProgramKind::Claude(_) | ProgramKind::Acp(_) => {}
     }
-    if confinement::is_possible().await {
-        return SandboxReport::Bubblewrap;
+    match confinement::means(may_use_landlock).await {
+        Means::Bubblewrap => return SandboxReport::Bubblewrap,
+        Means::Landlock => return SandboxReport::Landlock,
+        Means::Nothing => {}
     }
     warnings.push(Warning {
         problem: format!("bubblewrap does not work here, so nothing confines {}", name(program)),
@@ -329,6 +334,7 @@ async fn version_of(agent: &AgentProgram, home: &Path) -> Result<String, String>
         directory: home.to_owned(),
         environment,
         starts: Vec::new(),
+        allowed: None,
     };
     let output = subprocess::output_of("it", process, VERSION).await?;
     version_in(&String::from_utf8_lossy(&output)).ok_or_else(|| "it printed no version".to_owned())

@@ -65,6 +65,8 @@ pub struct Programs {
     /// Paths that only threads with full access may read. A path that starts with `~/` is in the home of the runner's
     /// user.
     pub hidden: Vec<String>,
+    /// Whether Landlock confines programs where bubblewrap does not work.
+    pub landlock: bool,
 }
 
 /// The default of `hidden` in a `runner.yaml`: credentials of the runner's user, and sockets by which a program
@@ -416,9 +418,10 @@ impl Programs {
             });
         }
         let programs: Self = programs.collect::<Result<Vec<_>, _>>()?.into();
-        Ok(match file.hidden {
-            Some(hidden) => Self { hidden, ..programs },
-            None => programs,
+        Ok(Self {
+            hidden: file.hidden.unwrap_or(programs.hidden),
+            landlock: file.landlock,
+            ..programs
         })
     }
 
@@ -458,6 +461,7 @@ impl From<Vec<Program>> for Programs {
         Self {
             programs,
             hidden: HIDDEN.iter().map(|&path| path.to_owned()).collect(),
+            landlock: false,
         }
     }
 }
@@ -590,6 +594,8 @@ struct File {
     #[serde(default)]
     programs: Vec<Entry>,
     hidden: Option<Vec<String>>,
+    #[serde(default)]
+    landlock: bool,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]

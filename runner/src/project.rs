@@ -235,6 +235,21 @@ impl Protection {
     }
 }
 
+/// The directories of git that a commit writes, without the hooks and settings of the repository. In the workspace itself,
+/// git is not protected from the agent.
+pub(crate) fn written_by_commits(directory: &Path) -> Vec<PathBuf> {
+    let mut levels = directory.ancestors();
+    let repository = levels.find_map(|level| Repository::of(&level.join(".git")));
+    let Some(Repository { common, worktree }) = repository else {
+        return Vec::new();
+    };
+    if common.starts_with(directory) {
+        return vec![common];
+    }
+    let shared = ["objects", "refs", "logs"].map(|name| common.join(name));
+    shared.into_iter().chain(worktree).collect()
+}
+
 /// The handling of a path that does not exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Absent {

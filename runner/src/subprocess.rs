@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use crate::{
+    allowed_paths::{self, AllowedPaths},
     child::ProcessSpec,
     group::{Group, describe},
     text::keep_end,
@@ -74,7 +75,7 @@ pub(crate) async fn run(process: ProcessSpec, limits: Limits) -> io::Result<Subp
         .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true);
-    let mut running = Running::start(&mut command, limits.output)?;
+    let mut running = Running::start(&mut command, process.allowed.as_ref(), limits.output)?;
     let ending = running.end(limits.time).await;
     let [stdout, stderr] = running.output().await;
     Ok(SubprocessOutput { ending, stdout, stderr })
@@ -116,8 +117,8 @@ struct Running {
 }
 
 impl Running {
-    fn start(command: &mut Command, kept: usize) -> io::Result<Self> {
-        let mut child = command.spawn()?;
+    fn start(command: &mut Command, allowed: Option<&AllowedPaths>, kept: usize) -> io::Result<Self> {
+        let mut child = allowed_paths::spawn(command, allowed)?;
         let (Some(group), Some(stdout), Some(stderr)) = (Group::of(&child), child.stdout.take(), child.stderr.take())
         else {
             return Err(io::Error::other("the process has no id or no pipes"));
@@ -240,6 +241,7 @@ mod tests {
             directory: "/".into(),
             environment: vec![("PATH".to_owned(), path)],
             starts: Vec::new(),
+            allowed: None,
         }
     }
 

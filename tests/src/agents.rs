@@ -321,12 +321,19 @@ impl Lab {
 
     /// A runner as a process of its own, by that id.
     pub fn runner(&self, id: &str) -> Child {
+        self.runner_command(id).spawn().unwrap()
+    }
+
+    /// The command of a runner by that id.
+    #[must_use]
+    pub fn runner_command(&self, id: &str) -> Command {
         let log = File::options()
             .create(true)
             .append(true)
             .open(self.directory.join("run.log"))
             .unwrap();
-        command(&self.directory)
+        let mut command = command(&self.directory);
+        command
             .args(["run", "--runner-id", id, "--programs", "runner.yaml", "--supervisor"])
             .arg(format!("http://{}", self.supervisor))
             .arg("--state")
@@ -334,9 +341,8 @@ impl Lab {
             .arg("--scratch")
             .arg(self.directory.join("t"))
             .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap()
+            .stderr(log);
+        command
     }
 
     /// Writes a role for a program, with more lines of frontmatter.

@@ -87,6 +87,9 @@ pub(crate) struct Args {
     /// Assert that the program enforces read-only access for read-only threads
     #[arg(long)]
     holds_read_only: bool,
+    /// Confine programs with Landlock where bubblewrap does not work, such as in restricted pods
+    #[arg(long)]
+    landlock: bool,
     /// Agent program and its arguments; must be the last flag
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     program: Vec<String>,
@@ -196,7 +199,8 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
         .into(),
         None => args.programs.unwrap_or_default().programs()?,
     };
-    let programs = programs::all_found(programs)?;
+    let mut programs = programs::all_found(programs)?;
+    programs.landlock |= args.landlock;
     let data_dir = context.data_dir()?;
     let state = args.state.unwrap_or_else(|| programs::state_in(&data_dir));
     let runner_id = args.runner_id.unwrap_or_else(default_runner_id);

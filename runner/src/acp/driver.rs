@@ -900,6 +900,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
             directory: "/".into(),
             environment: Vec::new(),
             starts: Vec::new(),
+            allowed: None,
         };
         let (child, output) = Child::start(process, driven::MAX_LINE_BYTES).unwrap();
         let driver = Driver::new(Program::new(&child, output), opening());

@@ -34,7 +34,7 @@ use self::{
 use crate::{
     agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
     child::{Child, ProcessSpec},
-    confinement::{self, Confinement},
+    confinement::{self, Confinement, Means},
     driven::{self, Driven, Program},
     env::{Environment, is_plain_id},
     home::{self, remove, unlinked},
@@ -73,7 +73,7 @@ impl AcpKind {
         let access = launch.resolved.sandbox();
         let mut confinement = Confinement::of(launch, profile.kind()).await?;
         if let (false, Some(found)) = (
-            confinement.is_confined(),
+            confinement.means() == Means::Bubblewrap,
             project::found(profile.kind(), launch.directory()).first(),
         ) {
             return Err(StartFailure::not_enforceable(format!(
@@ -245,6 +245,7 @@ impl AcpKind {
                 .map(PathBuf::from)
                 .filter(|shim| shim.is_absolute())
                 .collect(),
+            allowed: None,
         };
         Ok((process, uses_endpoint, tuned))
     }

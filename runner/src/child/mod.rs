@@ -32,6 +32,7 @@ use self::lines::BoundedLines;
 pub(crate) use self::lines::Line;
 use crate::{
     agent::{InputError, StartFailure, StopOrder, Stopped},
+    allowed_paths::{self, AllowedPaths},
     env::Environment,
     group::{Group, describe},
     placeholders::Placeholders,
@@ -59,6 +60,8 @@ pub(crate) struct ProcessSpec {
     pub(crate) environment: Environment,
     /// Programs that it starts itself. They must stay visible even if other paths are hidden.
     pub(crate) starts: Vec<PathBuf>,
+    /// The paths that it may access. `None`: Landlock does not restrict it.
+    pub(crate) allowed: Option<AllowedPaths>,
 }
 
 /// What a child does.
@@ -151,7 +154,8 @@ impl Child {
     }
 
     fn spawn(process: ProcessSpec, longest_line: usize) -> io::Result<(Self, ChildOutput)> {
-        let mut child = Command::new(&process.command)
+        let mut command = Command::new(&process.command);
+        command
             .args(&process.args)
             .current_dir(&process.directory)
             .env_clear()
@@ -160,8 +164,8 @@ impl Child {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
+            .kill_on_drop(true);
+        let mut child = allowed_paths::spawn(&mut command, process.allowed.as_ref())?;
         let (Some(group), Some(stdin), Some(stdout), Some(stderr)) = (
             Group::of(&child),
             child.stdin.take(),

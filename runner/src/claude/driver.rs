@@ -439,6 +439,7 @@ mod tests {
             directory: "/".into(),
             environment: Vec::new(),
             starts: Vec::new(),
+            allowed: None,
         };
         let (child, output) = Child::start(process, driven::MAX_LINE_BYTES).unwrap();
         let mut driver = Driver::new(Program::new(&child, output), Vec::new(), Vec::new());

@@ -94,6 +94,7 @@ impl ClaudeKind {
             directory: launch.directory().to_owned(),
             environment,
             starts: Vec::new(),
+            allowed: None,
         };
         let mut gaps: Vec<String> = policy::gap_of_withheld(&settings::withheld(&policy, access))
             .into_iter()
@@ -221,6 +222,7 @@ fn with_credentials(process: ProcessSpec, credentials: &[Credential], scratch: &
         directory: process.directory,
         environment,
         starts: Vec::new(),
+        allowed: process.allowed,
     })
 }
 
@@ -260,6 +262,7 @@ mod tests {
             directory: "/".into(),
             environment,
             starts: Vec::new(),
+            allowed: None,
         };
         let process = with_credentials(process, &credentials, scratch.path()).unwrap();
         let limits = Limits {

@@ -44,6 +44,8 @@ pub(super) struct Opening {
     pub(super) directory: PathBuf,
     /// `None`: the permissions in `config` apply.
     pub(super) sandbox: Option<&'static str>,
+    /// The policy of each turn if something else confines Codex.
+    pub(super) external_sandbox: Option<Value>,
     pub(super) instructions: String,
     pub(super) tools: Vec<ToolDescription>,
     /// Whether it is to continue a conversation.
@@ -238,6 +240,9 @@ impl Driver {
         let mut params = json!({"threadId": thread, "input": Self::input_of(turn)});
         if let Some(effort) = &self.opening.effort {
             params["effort"] = effort.as_str().into();
+        }
+        if let Some(policy) = &self.opening.external_sandbox {
+            params["sandboxPolicy"] = policy.clone();
         }
         Ok(self.call("turn/start", params).await?.map(|answer| {
             self.turn = answer["turn"]["id"].as_str().map(str::to_owned);

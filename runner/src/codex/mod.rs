@@ -24,7 +24,7 @@ use self::driver::{Driver, Opening};
 use crate::{
     agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
     child::{Child, ProcessSpec},
-    confinement::Confinement,
+    confinement::{Confinement, Means},
     driven::{self, Driven, Program},
     env::Environment,
     home,
@@ -94,7 +94,9 @@ impl CodexKind {
         settings::widen(&mut config, &confinement);
         // Codex's sandbox for WORKSPACE_WRITE does not start in a read-only project.
         let docs = launch.docs_directory.as_deref();
-        let docs = docs.filter(|_| access == Sandbox::WorkspaceWrite);
+        let is_by_landlock = confinement.means() == Means::Landlock;
+        let external_sandbox = is_by_landlock.then(|| settings::external_sandbox(&config, access));
+        let docs = docs.filter(|_| access == Sandbox::WorkspaceWrite && !is_by_landlock);
         let has_permissions = docs.is_some();
         if let Some(docs) = docs {
             settings::permit_docs(&mut config, docs);
@@ -135,6 +137,7 @@ impl CodexKind {
                 .filter(|command| command.is_absolute())
                 .into_iter()
                 .collect(),
+            allowed: None,
         };
         let process = confinement.confine(
             process,
@@ -151,6 +154,7 @@ impl CodexKind {
             effort: effort.map(str::to_owned),
             directory: launch.directory().to_owned(),
             sandbox: (!has_permissions).then(|| settings::sandbox(access)),
+            external_sandbox: external_sandbox.flatten(),
             instructions: launch.instructions.clone(),
             tools,
             had_turns: launch.had_turns,
@@ -217,6 +221,7 @@ impl CodexKind {
             directory: scratch.to_owned(),
             environment: environment.clone(),
             starts: Vec::new(),
+            allowed: None,
         };
         let catalog = subprocess::output_of(&name, process, CATALOG).await?;
         serde_json::from_slice(&catalog).map_err(|error| format!("its catalogue of models: {error}"))
@@ -248,6 +253,7 @@ pub(crate) async fn converse(
         effort: None,
         directory,
         sandbox: Some(settings::sandbox(Sandbox::ReadOnly)),
+        external_sandbox: None,
         instructions: String::new(),
         tools: offered,
         had_turns: false,

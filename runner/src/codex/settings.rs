@@ -6,7 +6,14 @@ use serde_json::{Map, Value, json};
 use tool_policy::{NativeTools, Policy};
 use troupe_proto::{common::v1::Sandbox, supervisor::v1::ToolDescription};
 
-use crate::{confinement::Confinement, hook, programs::AgentProgram, project, tool_line::WorkspaceTool, tools::schema};
+use crate::{
+    confinement::{Confinement, Means},
+    hook,
+    programs::AgentProgram,
+    project,
+    tool_line::WorkspaceTool,
+    tools::schema,
+};
 
 /// The name under which Codex has our tools.
 pub(super) const NAMESPACE: &str = "troupe";
@@ -143,12 +150,26 @@ pub(super) fn use_base_url(config: &mut Map<String, Value>, program: &AgentProgr
 /// Lets commands write to the paths that Codex's confinement allows: the directories of git that a commit needs, which
 /// Codex's own sandbox would protect entirely, and the private `/tmp`.
 pub(super) fn widen(config: &mut Map<String, Value>, confinement: &Confinement) {
-    if !confinement.is_confined() {
+    if confinement.means() != Means::Bubblewrap {
         return;
     }
     let roots: Vec<_> = confinement.git.iter().map(|path| path.to_string_lossy()).collect();
     let own = json!({"writable_roots": roots, "exclude_slash_tmp": false});
     merge(config, "sandbox_workspace_write", own);
+}
+
+/// Returns the sandbox policy of a program that Landlock confines. Codex's own sandbox would need namespaces; of it, only the
+/// network of commands is still restricted.
+pub(super) fn external_sandbox(config: &Map<String, Value>, access: Sandbox) -> Option<Value> {
+    let network = match access {
+        Sandbox::FullAccess => return None,
+        Sandbox::WorkspaceWrite => config
+            .get("sandbox_workspace_write")
+            .is_some_and(|settings| settings["network_access"] == true),
+        Sandbox::ReadOnly | Sandbox::Unspecified => false,
+    };
+    let network = if network { "enabled" } else { "restricted" };
+    Some(json!({"type": "externalSandbox", "networkAccess": network}))
 }
 
 /// Permits commands and patches to write in the docs directory only. These permissions replace Codex's sandbox setting.

@@ -56,6 +56,7 @@ impl ProcessKind {
             directory: launch.directory().to_owned(),
             environment,
             starts: Vec::new(),
+            allowed: None,
         };
         let process = match launch.resolved.sandbox() {
             Sandbox::ReadOnly if !self.program.enforces.read_only => {

@@ -30,6 +30,7 @@ pub(super) fn shell(cmd: &str, directory: PathBuf, environment: Environment) -> 
         directory,
         environment,
         starts: Vec::new(),
+        allowed: None,
     }
 }
 

@@ -332,6 +332,7 @@ async fn run(
         directory: directory.to_owned(),
         environment,
         starts: Vec::new(),
+        allowed: None,
     };
     let limits = Limits {
         time: TIME,

@@ -16,7 +16,7 @@ use crate::{
 
 /// The most supervisors.
 const MEMBERS: usize = 3;
-/// Sessions with spawns at the same time, and spawns of each in a round.
+/// Sessions with spawns at the same time for each supervisor, and spawns of each.
 const SESSIONS: usize = 32;
 const SPAWNS: usize = 60;
 
@@ -48,8 +48,8 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         title: "Several supervisors",
         how: format!(
             "Supervisors over one PostgreSQL server on the same machine and disk, reached over a Unix socket, without \
-             standbys. Spawns: {SESSIONS} sessions at a time with {SPAWNS} spawns each, whose calls reach each supervisor in \
-             turn, so that of three supervisors two forward; the processor time is that of the supervisors. Calls: one caller, \
+             standbys. Spawns: {SESSIONS} sessions for each supervisor at a time with {SPAWNS} spawns each, whose calls reach \
+             each supervisor in turn, so that of three supervisors two forward; the processor time is that of the supervisors. Calls: one caller, \
              {} calls, to the owner of the session and to another supervisor in turn. Moves: MoveSession from one \
              supervisor to the next.",
             plan.calls
@@ -81,7 +81,8 @@ async fn start(server: &Server, registry: &Served, count: usize) -> Vec<Served> 
 async fn cost(members: &[Served]) -> f64 {
     let spent = || -> Duration { members.iter().filter_map(Served::processor_time).sum() };
     let mut trees = Vec::new();
-    for index in 0..SESSIONS {
+    let sessions = SESSIONS * members.len();
+    for index in 0..sessions {
         let client = client::supervisor(members[index % members.len()].address, None);
         let tree = Tree::open(client, CreateSessionRequest::default()).await;
         let through: Vec<Tree> = members
@@ -103,7 +104,7 @@ async fn cost(members: &[Served]) -> f64 {
         });
     }
     spawning.join_all().await;
-    let thousands = (SESSIONS * SPAWNS) as f64 / 1e3;
+    let thousands = (sessions * SPAWNS) as f64 / 1e3;
     (spent() - before).as_secs_f64() / thousands
 }
 

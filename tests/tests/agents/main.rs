@@ -31,6 +31,7 @@ use troupe_tests::{
 };
 
 mod confinement;
+mod landlock;
 mod mcp;
 mod planning;
 mod programs;
