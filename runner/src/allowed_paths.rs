@@ -11,10 +11,6 @@ use std::{
     thread,
 };
 
-use landlock::{
-    ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
-    RulesetError, Scope, path_beneath_rules,
-};
 use tokio::{
     process::{Child, Command},
     runtime::Handle,
@@ -22,11 +18,6 @@ use tokio::{
 
 use crate::project::Access;
 
-/// The oldest version that keeps a program from truncating files: that of Linux 6.2.
-const REQUIRED: ABI = ABI::V3;
-/// The newest known version. Its additions are used if the kernel has them: no signals to other processes, for example
-/// (Linux 6.12).
-const WANTED: ABI = ABI::V10;
 /// Directories that agents share with other programs. Their content is not for agents.
 const SHARED: &[&str] = &["/dev", "/tmp", "/var/tmp"];
 /// The devices of [`SHARED`] that every program needs.
@@ -75,9 +66,25 @@ impl AllowedPaths {
         };
         list.extend(all_below(path, hidden));
     }
+}
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    use landlock::{
+        ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
+        RulesetError, Scope, path_beneath_rules,
+    };
+
+    use super::AllowedPaths;
+
+    /// The oldest version that keeps a program from truncating files: that of Linux 6.2.
+    const REQUIRED: ABI = ABI::V3;
+    /// The newest known version. Its additions are used if the kernel has them: no signals to other processes, for example
+    /// (Linux 6.12).
+    const WANTED: ABI = ABI::V10;
 
     /// Restricts this thread, and the processes that it starts from now on.
-    fn restrict_thread(&self) -> Result<(), RulesetError> {
+    pub(super) fn restrict_thread(allowed: &AllowedPaths) -> Result<(), RulesetError> {
         Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(AccessFs::from_all(REQUIRED))?
@@ -86,16 +93,25 @@ impl AllowedPaths {
             .scope(Scope::from_all(WANTED))?
             .create()?
             // A path that does not exist is not accessible later either.
-            .add_rules(path_beneath_rules(&self.read, AccessFs::from_read(WANTED)))?
-            .add_rules(path_beneath_rules(&self.write, AccessFs::from_all(WANTED)))?
+            .add_rules(path_beneath_rules(&allowed.read, AccessFs::from_read(WANTED)))?
+            .add_rules(path_beneath_rules(&allowed.write, AccessFs::from_all(WANTED)))?
             .restrict_self()?;
         Ok(())
     }
 }
 
+#[cfg(not(target_os = "linux"))]
+mod kernel {
+    use super::AllowedPaths;
+
+    pub(super) fn restrict_thread(_: &AllowedPaths) -> Result<(), &'static str> {
+        Err("Landlock is a part of Linux")
+    }
+}
+
 /// Returns why Landlock does not work here. `None`: it works.
 pub(crate) fn hindrance() -> Option<String> {
-    let trial = on_own_thread(|| AllowedPaths::default().restrict_thread().map_err(io::Error::other));
+    let trial = on_own_thread(|| kernel::restrict_thread(&AllowedPaths::default()).map_err(io::Error::other));
     trial.err().map(|error| error.to_string())
 }
 
@@ -107,7 +123,7 @@ pub(crate) fn spawn(command: &mut Command, allowed: Option<&AllowedPaths>) -> io
     let runtime = Handle::current();
     on_own_thread(|| {
         let _runtime = runtime.enter();
-        allowed.restrict_thread().map_err(io::Error::other)?;
+        kernel::restrict_thread(allowed).map_err(io::Error::other)?;
         command.spawn()
     })
 }
