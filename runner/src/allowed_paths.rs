@@ -16,8 +16,6 @@ use tokio::{
     runtime::Handle,
 };
 
-use crate::project::Access;
-
 /// Directories that agents share with other programs. Their content is not for agents.
 const SHARED: &[&str] = &["/dev", "/tmp", "/var/tmp"];
 /// The devices of [`SHARED`] that every program needs.
@@ -58,13 +56,14 @@ impl AllowedPaths {
         }
     }
 
-    /// Adds a path, without the hidden paths below it. It may be below a hidden path itself.
-    pub(crate) fn allow(&mut self, access: Access, path: &Path, hidden: &[PathBuf]) {
-        let list = match access {
-            Access::Read => &mut self.read,
-            Access::Write => &mut self.write,
-        };
-        list.extend(all_below(path, hidden));
+    /// Adds a path to read, without the hidden paths below it. It may be below a hidden path itself.
+    pub(crate) fn read(&mut self, path: &Path, hidden: &[PathBuf]) {
+        self.read.extend(all_below(path, hidden));
+    }
+
+    /// Adds a path to write, as [`Self::read`] does.
+    pub(crate) fn write(&mut self, path: &Path, hidden: &[PathBuf]) {
+        self.write.extend(all_below(path, hidden));
     }
 }
 
@@ -206,8 +205,8 @@ mod tests {
         }
         symlink(root.join("secrets"), root.join("link")).unwrap();
         let mut allowed = AllowedPaths::reading(&[root.join("link"), root.join("own")]);
-        allowed.allow(Access::Read, &root.join("seen"), &[]);
-        allowed.allow(Access::Write, &root.join("own"), &[]);
+        allowed.read(&root.join("seen"), &[]);
+        allowed.write(&root.join("own"), &[]);
         let root = root.display();
         for (script, succeeds) in [
             (format!("cat {root}/seen/file"), true),
@@ -242,13 +241,13 @@ mod tests {
         let mut writing = AllowedPaths::writing(&[format!("{root}/secrets").into()]);
         assert!(shell(&format!("echo x > {root}/seen/file"), &writing).await.0);
         assert!(!shell(&format!("cat {root}/secrets/file"), &writing).await.0);
-        writing.allow(Access::Read, format!("{root}/secrets/file").as_ref(), &[]);
+        writing.read(format!("{root}/secrets/file").as_ref(), &[]);
         assert!(shell(&format!("cat {root}/secrets/file"), &writing).await.0);
 
         // A directory with a hidden one.
         let hidden = [format!("{root}/secrets").into()];
         let mut around = AllowedPaths::reading(&hidden);
-        around.allow(Access::Write, directory.path(), &hidden);
+        around.write(directory.path(), &hidden);
         assert!(shell(&format!("echo x > {root}/seen/new"), &around).await.0);
         for script in [
             format!("cat {root}/secrets/file"),

@@ -345,14 +345,14 @@ fn with_allowed_paths(
     }
     for layer in layers {
         match layer {
-            Layer::Bind(path) => allowed.allow(Access::Write, &path, hidden),
-            Layer::ReadOnly(path) => allowed.allow(Access::Read, &path, hidden),
+            Layer::Bind(path) => allowed.write(&path, hidden),
+            Layer::ReadOnly(path) => allowed.read(&path, hidden),
             // Nothing hides a path in a readable directory.
             Layer::Nothing(_) | Layer::Instead { .. } => {}
         }
     }
     for path in &process.starts {
-        allowed.allow(Access::Read, path, hidden);
+        allowed.read(path, hidden);
     }
     process.allowed = Some(allowed);
     process
