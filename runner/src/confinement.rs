@@ -44,14 +44,18 @@ pub(crate) enum Means {
 /// The means of this machine. It is found once.
 static MEANS: OnceCell<Means> = OnceCell::const_new();
 
-/// Returns the means of this machine. `may_use_landlock` counts in the first call, which tries them.
-pub(crate) async fn means(may_use_landlock: bool) -> Means {
-    *MEANS.get_or_init(|| find_means(may_use_landlock)).await
+/// Finds the means of this machine. Landlock is one of them only if the first call allows it.
+pub(crate) async fn find(may_use_landlock: bool) -> Means {
+    *MEANS.get_or_init(|| try_means(may_use_landlock)).await
+}
+
+async fn means() -> Means {
+    find(false).await
 }
 
 /// Whether programs can be confined on this machine.
 pub(crate) async fn is_possible() -> bool {
-    means(false).await != Means::Nothing
+    means().await != Means::Nothing
 }
 
 /// Returns whether it is already known that programs can be confined.
@@ -59,7 +63,7 @@ pub(crate) fn is_known() -> bool {
     MEANS.get().is_some_and(|means| *means != Means::Nothing)
 }
 
-async fn find_means(may_use_landlock: bool) -> Means {
+async fn try_means(may_use_landlock: bool) -> Means {
     let Err(why) = try_bubblewrap().await else {
         return Means::Bubblewrap;
     };
@@ -126,7 +130,7 @@ impl Confinement {
         let sandbox = launch.resolved.sandbox();
         let directory = launch.directory();
         let mut confinement = Self {
-            means: means(false).await,
+            means: means().await,
             has_own_sandbox: kind == CODEX,
             sandbox,
             hidden: launch.hidden.clone(),

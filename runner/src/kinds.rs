@@ -62,7 +62,7 @@ impl Kinds {
         if !is_needed {
             return;
         }
-        if confinement::means(self.programs.landlock).await == Means::Nothing && has_secrets {
+        if confinement::find(self.programs.landlock).await == Means::Nothing && has_secrets {
             warn!(
                 "programs and commands of agents can read what is to be hidden from them, such as the operator's token"
             );

@@ -309,14 +309,15 @@ async fn sandbox_of(program: &Program, may_use_landlock: bool, warnings: &mut Ve
         ProgramKind::A2a(_) => return SandboxReport::Remote,
         ProgramKind::Process(_) | ProgramKind::Claude(_) | ProgramKind::Acp(_) => {}
     }
-    match confinement::means(may_use_landlock).await {
+    match confinement::find(may_use_landlock).await {
         Means::Bubblewrap => return SandboxReport::Bubblewrap,
         Means::Landlock => return SandboxReport::Landlock,
         Means::Nothing => {}
     }
     warnings.push(Warning {
         problem: format!("bubblewrap does not work here, so nothing confines {}", name(program)),
-        remedy: "install bubblewrap (bwrap) and allow unprivileged user namespaces; read-only threads are refused without it"
+        remedy: "install bubblewrap (bwrap) and allow unprivileged user namespaces, or set `landlock` in a runner.yaml; read-only \
+                 threads are refused without both"
             .to_owned(),
     });
     SandboxReport::Unavailable

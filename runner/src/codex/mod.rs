@@ -95,7 +95,11 @@ impl CodexKind {
         // Codex's sandbox for WORKSPACE_WRITE does not start in a read-only project.
         let docs = launch.docs_directory.as_deref();
         let is_by_landlock = confinement.means() == Means::Landlock;
-        let external_sandbox = is_by_landlock.then(|| settings::external_sandbox(&config, access));
+        let external_sandbox = if is_by_landlock {
+            settings::external_sandbox(&config, access)
+        } else {
+            None
+        };
         let docs = docs.filter(|_| access == Sandbox::WorkspaceWrite && !is_by_landlock);
         let has_permissions = docs.is_some();
         if let Some(docs) = docs {
@@ -154,7 +158,7 @@ impl CodexKind {
             effort: effort.map(str::to_owned),
             directory: launch.directory().to_owned(),
             sandbox: (!has_permissions).then(|| settings::sandbox(access)),
-            external_sandbox: external_sandbox.flatten(),
+            external_sandbox,
             instructions: launch.instructions.clone(),
             tools,
             had_turns: launch.had_turns,
