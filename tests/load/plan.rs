@@ -37,6 +37,8 @@ pub(crate) struct Plan {
     pub(crate) histories: &'static [usize],
     /// Turns of each of these threads; each turn is five events.
     pub(crate) turns: usize,
+    /// Requests that a session remembers.
+    pub(crate) requests: usize,
     /// Sessions that are counted in memory, and that leave it.
     pub(crate) sessions: usize,
     /// Settled threads that are counted in memory, after a tenth as many. A session may have 10,000 open threads.
@@ -73,6 +75,7 @@ impl Plan {
         entries: 100_000,
         histories: &[10, 100, 1_000],
         turns: 20,
+        requests: 50_000,
         sessions: 5_000,
         settled: 9_000,
         templates: 2_000,
@@ -100,6 +103,7 @@ impl Plan {
         entries: 400,
         histories: &[1, 2],
         turns: 2,
+        requests: 20,
         sessions: 10,
         settled: 10,
         templates: 20,

@@ -1,7 +1,8 @@
 //! Forwards a call to the supervisor that owns its session.
 //!
-//! A call is first made here. If its session is elsewhere, the handler fails with [`Failure::Elsewhere`] before it has
-//! an effect, and the same bytes are sent to the owner. No table of methods and fields is needed.
+//! A call is made here, unless its request names a session that another supervisor is known to own. If the session turns out
+//! to be elsewhere, the handler fails with [`Failure::Elsewhere`] before it has an effect. The same bytes are then sent to
+//! the owner, which checks the call and its ownership itself.
 
 use std::{
     convert::Infallible,
@@ -28,7 +29,10 @@ use tonic::{Code, Status, body::Body, codegen::Service, server::NamedService};
 use troupe_proto::{MAX_MESSAGE_BYTES, fault::Fault, reason::Reason};
 use uuid::Uuid;
 
-use super::{Cluster, metrics, request_id::has_request_id};
+use super::{
+    Cluster, metrics,
+    request_field::{self, Field},
+};
 use crate::{convert::status::ELSEWHERE, domain::ids::SessionId};
 
 /// How long a call is tried again while its session moves. Time in a handler does not count: a call that has waited for an
@@ -125,7 +129,7 @@ struct Call {
 enum Sent {
     Answered(Response<Body>),
     /// The peer does not own the session either.
-    NotOwner(Response<Body>),
+    NotOwner,
     /// The peer was not reached. The call had no effect.
     NotReached,
     /// The connection was lost. The call may have had an effect.
@@ -136,7 +140,7 @@ impl Sent {
     const fn end(&self) -> metrics::Forwarded {
         match self {
             Self::Answered(_) => metrics::Forwarded::Answered,
-            Self::NotOwner(_) => metrics::Forwarded::NotOwner,
+            Self::NotOwner => metrics::Forwarded::NotOwner,
             Self::NotReached => metrics::Forwarded::NotReached,
             Self::Lost(_) => metrics::Forwarded::Lost,
         }
@@ -173,6 +177,11 @@ impl Call {
     {
         let caller_deadline = self.extensions.get::<Deadline>().copied();
         let mut end = Instant::now() + RETRY_WITHIN;
+        if let Some((session, owner)) = self.known_owner(cluster)
+            && let Some(answer) = self.forward(cluster, session, owner, &mut end).await
+        {
+            return answer;
+        }
         let is_forwarded = self.extensions.get::<Forwarded>().is_some();
         let mut is_first = true;
         let mut pauses = PAUSES.into_iter().chain(std::iter::repeat(PAUSES[PAUSES.len() - 1]));
@@ -195,18 +204,10 @@ impl Call {
                 continue;
             }
             let is_leaving = || cluster.other_for(elsewhere.session).filter(|_| cluster.is_leaving());
-            if let Some(owner) = elsewhere.owner.or_else(is_leaving) {
-                let begun = Instant::now();
-                let sent = self.send(cluster, owner).await;
-                cluster.shared.metrics.forwarded(sent.end());
-                match sent {
-                    Sent::Answered(answer) => return answer,
-                    Sent::NotOwner(answer) => response = answer,
-                    Sent::NotReached => {}
-                    Sent::Lost(_) if self.can_be_repeated(cluster) => end += begun.elapsed(),
-                    Sent::Lost(cause) => return outcome_unknown(&cause).into_http(),
-                }
-                cluster.shared.directory.forget_place(elsewhere.session);
+            if let Some(owner) = elsewhere.owner.or_else(is_leaving)
+                && let Some(answer) = self.forward(cluster, elsewhere.session, owner, &mut end).await
+            {
+                return answer;
             }
             let pause = pauses.next().unwrap_or_default();
             let is_too_late = caller_deadline.is_some_and(|deadline| deadline.remaining() <= pause);
@@ -224,10 +225,43 @@ impl Call {
         }
     }
 
+    /// Returns the session that the request names, and the other supervisor that is known to own it. A call that was forwarded
+    /// has none: it is not forwarded again.
+    fn known_owner(&self, cluster: &Cluster) -> Option<(SessionId, MemberId)> {
+        if self.extensions.get::<Forwarded>().is_some() {
+            return None;
+        }
+        let session = request_field::find(Field::SessionId, self.uri.path(), &self.message)?;
+        let session = session.parse().ok()?;
+        Some((session, cluster.shared.directory.place(session)?))
+    }
+
+    /// Makes the call at the owner of its session. Returns `None` if the call is to be made once more; a lost call moves
+    /// `end`, because its time in the handler does not count.
+    async fn forward(
+        &self,
+        cluster: &Cluster,
+        session: SessionId,
+        owner: MemberId,
+        end: &mut Instant,
+    ) -> Option<Response<Body>> {
+        let begun = Instant::now();
+        let sent = self.send(cluster, owner).await;
+        cluster.shared.metrics.forwarded(sent.end());
+        match sent {
+            Sent::Answered(answer) => return Some(answer),
+            Sent::NotOwner | Sent::NotReached => {}
+            Sent::Lost(_) if self.can_be_repeated(cluster) => *end += begun.elapsed(),
+            Sent::Lost(cause) => return Some(outcome_unknown(&cause).into_http()),
+        }
+        cluster.shared.directory.forget_place(session);
+        None
+    }
+
     /// Returns whether the call may be made again after its answer was lost.
     fn can_be_repeated(&self, cluster: &Cluster) -> bool {
         let method = self.uri.path();
-        !cluster.changes_data(method) || has_request_id(method, &self.message)
+        !cluster.changes_data(method) || request_field::find(Field::RequestId, method, &self.message).is_some()
     }
 
     /// Returns the request once more.
@@ -265,7 +299,7 @@ impl Call {
             () = cluster.member_is_gone(owner) => return Sent::Lost(String::from("it was removed from the cluster")),
         };
         match sent {
-            Ok(response) if Elsewhere::of(&response).is_some() => Sent::NotOwner(response),
+            Ok(response) if Elsewhere::of(&response).is_some() => Sent::NotOwner,
             Ok(response) => Sent::Answered(response),
             Err(error) if was_not_reached(&error) => Sent::NotReached,
             Err(error) => Sent::Lost(error.to_string()),

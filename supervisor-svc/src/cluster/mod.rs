@@ -10,7 +10,7 @@ mod members;
 mod metrics;
 mod peers;
 mod relay;
-mod request_id;
+mod request_field;
 
 use std::{
     collections::HashSet,

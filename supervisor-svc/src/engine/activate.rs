@@ -1,4 +1,5 @@
-//! Loading of a session: take ownership, restore the snapshot, fold the rest of the log and restore the request log.
+//! Loading of a session: take ownership, restore the snapshot, fold the rest of the log and restore the first
+//! requests of the request log.
 
 use futures::TryFutureExt as _;
 use supervisor_log::{
@@ -7,7 +8,10 @@ use supervisor_log::{
 };
 use tokio::task::{spawn_blocking, yield_now};
 
-use super::{error::Failure, requests::Requests};
+use super::{
+    error::Failure,
+    requests::{self, Page},
+};
 use crate::domain::{
     evolve,
     ids::{Epoch, Sequence, SessionId},
@@ -24,7 +28,8 @@ const FIRST_PAGE: usize = 128;
 pub(super) struct Loaded {
     pub session: Session,
     pub epoch: Epoch,
-    pub requests: Requests,
+    /// The first page of the remembered requests.
+    pub requests: Page,
     /// The sequence of the store's readable snapshot; zero without a snapshot.
     pub snapshot: Sequence,
     /// The size of the stored content, in bytes.
@@ -66,7 +71,7 @@ pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded
     // because the claim is a later commit.
     let ((session, snapshot), requests, head) = tokio::try_join!(
         catch_up(store, id, early),
-        requests(store, id),
+        requests::page(store, id, None).map_err(Failure::from),
         store.head(id).map_err(Failure::from)
     )?;
     let head = head.ok_or(Failure::SessionNotFound(id))?;
@@ -144,20 +149,6 @@ async fn fold_from(
     }
     let session = fold_page(id, session, &page).await?;
     session.ok_or(Failure::SessionNotFound(id))
-}
-
-/// Reads the session's remembered requests.
-async fn requests(store: &dyn EventStore, id: SessionId) -> Result<Requests, Failure> {
-    let mut requests = Requests::default();
-    let mut after = None;
-    loop {
-        let page = store.requests(id, after, MAX_PAGE).await?;
-        page.iter().for_each(|record| requests.restore(record));
-        after = match page.last() {
-            Some(last) if page.len() == MAX_PAGE => Some(last.key()),
-            Some(_) | None => return Ok(requests),
-        };
-    }
 }
 
 /// Folds these records into the session. Stays on this thread for cache locality, but yields to other tasks in between.

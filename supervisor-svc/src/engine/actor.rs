@@ -24,7 +24,7 @@ use super::{
     message::{Done, Origin, Remember},
     passivate::Upkeep,
     quota::ContentQuota,
-    requests::Requests,
+    requests::{Page, Requests, StoredRequests},
     shared::Shared,
     stored_contents::StoredContents,
 };
@@ -102,6 +102,11 @@ impl Actor {
         let (published, state) = watch::channel(Arc::clone(&session));
         let (commits, _) = broadcast::channel(commit::CAPACITY);
         let (leaving, is_leaving) = watch::channel(false);
+        let Page { records, next } = loaded.requests;
+        let stored = StoredRequests::new(Arc::clone(&config.store), session.id, next.is_none());
+        let stored = Arc::new(stored);
+        let mut requests = Requests::default();
+        requests.restore(&records);
         let handle = Handle {
             id: session.id,
             control: control_sender,
@@ -109,6 +114,7 @@ impl Actor {
             state,
             commits: commits.downgrade(),
             clock: SessionClock::of(&config.clock, session.updated),
+            requests: Arc::clone(&stored),
             leaving: is_leaving,
             pin: Arc::default(),
         };
@@ -126,7 +132,7 @@ impl Actor {
             handle: handle.clone(),
             session,
             epoch: loaded.epoch,
-            requests: loaded.requests,
+            requests,
             control,
             spawns,
             published,
@@ -144,6 +150,9 @@ impl Actor {
         };
         actor.postpone_passivation();
         tokio::spawn(actor.run());
+        if let Some(next) = next {
+            tokio::spawn(stored.restore(next, handle.control()));
+        }
         handle
     }
 
@@ -250,9 +259,25 @@ impl Actor {
                     Some(failure) => {
                         let _ = request.reply.send(Err(failure));
                     }
-                    None => builder.take(*request, &self.requests, &self.stored, &mut self.rates),
+                    None => {
+                        self.requests.restore(&request.earlier);
+                        builder.take(*request, &self.requests, &self.stored, &mut self.rates);
+                    }
                 },
-                Message::Begin { remember, reply } => self.begin(remember, reply),
+                Message::Begin {
+                    remember,
+                    earlier,
+                    reply,
+                } => {
+                    self.requests.restore(&earlier);
+                    self.begin(remember, reply);
+                }
+                Message::Restore(page) => {
+                    self.requests.restore(&page.records);
+                    if page.next.is_none() {
+                        self.handle.requests.set_restored();
+                    }
+                }
                 Message::Abandon(key) => self.end(&key),
                 Message::Wake => self.notify_all(|subscription, active, commands| subscription.woken(active, commands)),
                 Message::Waiting { id, wait } => {
@@ -580,7 +605,11 @@ impl Actor {
                 Message::Request(request) => drop(request.reply.send(Err(moved()))),
                 Message::Begin { reply, .. } => drop(reply.send(Err(moved()))),
                 Message::HandOver(_, reply) | Message::Delete(reply) => drop(reply.send(Err(moved()))),
-                Message::Abandon(_) | Message::Wake | Message::Waiting { .. } | Message::WaitOver(_) => {}
+                Message::Restore(_)
+                | Message::Abandon(_)
+                | Message::Wake
+                | Message::Waiting { .. }
+                | Message::WaitOver(_) => {}
             }
         }
     }
@@ -674,6 +703,7 @@ fn own_request(command: Command, contents: Vec<store::Content>) -> Request {
         contents,
         origin: Origin::service(),
         remember: None,
+        earlier: None,
         reply,
     }
 }

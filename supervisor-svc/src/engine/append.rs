@@ -136,6 +136,7 @@ impl AppendBuilder {
             remember,
             contents,
             reply,
+            earlier: _,
         } = request;
         let (known, contents): (Vec<_>, Vec<_>) = contents.into_iter().partition(|content| stored.has(content.digest));
         self.stored.extend(known.into_iter().map(|content| content.digest));

@@ -20,7 +20,7 @@ use super::{
     message::{Origin, Remember},
     passivate,
     quota::ContentQuota,
-    requests::Requests,
+    requests::Page,
     shared::{EngineConfig, Shared},
 };
 use crate::{
@@ -167,7 +167,7 @@ impl Directory {
                     let loaded = Loaded {
                         session,
                         epoch,
-                        requests: Requests::default(),
+                        requests: Page::default(),
                         snapshot: Sequence::ZERO,
                         content_bytes,
                     };
@@ -290,6 +290,12 @@ impl Directory {
         self.shared.places.leave();
     }
 
+    /// Returns the other supervisor that owns a session, if it is known. It may be out of date.
+    #[must_use]
+    pub fn place(&self, id: SessionId) -> Option<MemberId> {
+        self.shared.places.owner(id)
+    }
+
     /// Forgets which supervisor owns a session, so that the next look-up asks the log.
     pub fn forget_place(&self, id: SessionId) {
         self.shared.places.forget(id);
@@ -304,6 +310,7 @@ impl Directory {
     /// Loads a session in a separate task: callers whose deadlines are shorter than the loading would otherwise begin it
     /// over and over, and it would never end.
     async fn start(&self, id: SessionId) -> Result<Handle, Failure> {
+        self.may_load(id)?;
         let directory = self.clone();
         let started = tokio::spawn(async move {
             let look_up = directory.shared.actors.look_up(id);
@@ -312,17 +319,22 @@ impl Directory {
         started.await.unwrap_or_else(|_| Err(Failure::moved(id)))
     }
 
-    async fn load(&self, id: SessionId) -> Result<Handle, Failure> {
-        let places = &self.shared.places;
-        let owner = places.owner(id);
-        if owner.is_some() || places.is_leaving() {
+    /// Checks that no other supervisor is known to own a session, and that this one does not leave.
+    fn may_load(&self, id: SessionId) -> Result<(), Failure> {
+        let owner = self.place(id);
+        if owner.is_some() || self.shared.places.is_leaving() {
             return Err(Failure::Elsewhere { session: id, owner });
         }
+        Ok(())
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Handle, Failure> {
+        self.may_load(id)?;
         match activate::load(self.store().as_ref(), id).await {
             Ok(loaded) => Ok(Actor::start(&self.shared, loaded)),
             Err(failure) => {
                 if let Failure::Elsewhere { owner: Some(owner), .. } = failure {
-                    places.put(id, owner);
+                    self.shared.places.put(id, owner);
                 }
                 Err(failure)
             }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use supervisor_log::store::{Content, MemberId, RequestKey};
+use supervisor_log::store::{Content, MemberId, RequestKey, RequestRecord};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::{
     commit::Commit,
     error::Failure,
     message::{Done, Origin, Remember},
+    requests::{Page, StoredRequests},
 };
 use crate::{
     clock::SessionClock,
@@ -33,6 +34,7 @@ pub struct Handle {
     /// The actor owns the feed, so it ends with the actor and not with the last handle.
     pub(super) commits: broadcast::WeakSender<Arc<Commit>>,
     pub(super) clock: SessionClock,
+    pub(super) requests: Arc<StoredRequests>,
     /// Whether the session is being given to another supervisor, which may write before this one learns the outcome.
     pub(super) leaving: watch::Receiver<bool>,
     /// Shared by all handles to one actor. Dropped after the other fields: when it is unshared, all messages were sent.
@@ -48,6 +50,8 @@ pub(super) struct Request {
     pub origin: Origin,
     /// The key by which a retry is recognised.
     pub remember: Option<Remember>,
+    /// The stored request with this key, if the actor may not have it yet.
+    pub earlier: Option<RequestRecord>,
     /// Content that the command's events will refer to.
     pub contents: Vec<Content>,
     /// The reply channel. The command is executed even if the receiver was dropped.
@@ -62,8 +66,12 @@ pub(super) enum Message {
     /// Asks whether a request was made before. Answered when an equal request in flight has ended.
     Begin {
         remember: Remember,
+        /// The stored request with this key, if the actor may not have it yet.
+        earlier: Option<RequestRecord>,
         reply: oneshot::Sender<Result<Begun, Failure>>,
     },
+    /// Restores stored requests.
+    Restore(Page),
     /// Ends a begun request without a command.
     Abandon(RequestKey),
     /// A task of a subscription has ended.
@@ -193,7 +201,7 @@ impl Handle {
     /// are executed in this order and share appends.
     ///
     /// # Errors
-    /// [`Failure::Elsewhere`].
+    /// [`Failure::Elsewhere`], or the store's error.
     pub async fn submit(
         &self,
         command: Command,
@@ -236,11 +244,13 @@ impl Handle {
             | Command::AutoTurn { .. }
             | Command::Tick => &self.control,
         };
+        let earlier = self.requests.find(remember.as_ref()).await?;
         let (reply, answer) = oneshot::channel();
         let request = Request {
             command,
             origin,
             remember,
+            earlier,
             contents,
             reply,
         };
@@ -281,14 +291,20 @@ impl Handle {
     /// command; other requests are recognised by the command itself.
     ///
     /// # Errors
-    /// [`Rejection::RequestIdReused`](crate::domain::rejection::Rejection::RequestIdReused) and [`Failure::Elsewhere`].
+    /// [`Rejection::RequestIdReused`](crate::domain::rejection::Rejection::RequestIdReused), [`Failure::Elsewhere`], or the
+    /// store's error.
     pub async fn begin(&self, remember: Option<Remember>) -> Result<Begun, Failure> {
         let Some(remember) = remember else {
             return Ok(Begun::New(InFlight::new(self, None)));
         };
+        let earlier = self.requests.find(Some(&remember)).await?;
         let (reply, answer) = oneshot::channel();
         self.control
-            .send(Message::Begin { remember, reply })
+            .send(Message::Begin {
+                remember,
+                earlier,
+                reply,
+            })
             .await
             .map_err(|_| Failure::moved(self.id))?;
         answer.await.map_err(|_| Failure::moved(self.id))?

@@ -1,21 +1,38 @@
 //! The request log: a retry gets the result of the first call. Only successes are remembered, for 24 hours.
+//!
+//! A session can remember so many requests that reading them would delay its activation by seconds. Only the first page is
+//! read then, and the others in the background; until that is done, each request is looked up in the store.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use prost::Message as _;
-use supervisor_log::store::{RequestHash, RequestKey, RequestRecord, limits::MAX_OUTCOME_BYTES};
-use tokio::sync::oneshot;
+use supervisor_log::store::{
+    EventStore, ReadError, RequestHash, RequestKey, RequestRecord,
+    limits::{MAX_OUTCOME_BYTES, MAX_PAGE},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::sleep,
+};
 use troupe_proto::store::v1 as pb;
 use uuid::Uuid;
 
 use super::{
     error::Failure,
-    handle::Begun,
+    handle::{Begun, Message},
     message::{Outcome, Remember},
 };
 use crate::domain::{
-    ids::{InputNumber, ThreadId},
+    ids::{InputNumber, SessionId, ThreadId},
     rejection::Rejection,
     settings::Limits,
     status::StatusKind,
@@ -35,6 +52,102 @@ type Waiter = (Remember, oneshot::Sender<Result<Begun, Failure>>);
 /// The number of requests below which expired ones are not removed.
 const FEW: usize = 1_024;
 
+/// Pause after a failed read of the requests.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The requests that a session remembers in its store.
+pub(super) struct StoredRequests {
+    store: Arc<dyn EventStore>,
+    session: SessionId,
+    /// Whether the actor has all of them in memory. Set by the actor only.
+    are_restored: AtomicBool,
+}
+
+impl fmt::Debug for StoredRequests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredRequests").finish_non_exhaustive()
+    }
+}
+
+/// A page of stored requests.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub records: Vec<RequestRecord>,
+    /// The key after which the next page begins; `None` after the last page.
+    pub next: Option<RequestKey>,
+}
+
+impl StoredRequests {
+    /// The requests of a session. `restored` says whether the actor begins with all of them.
+    pub fn new(store: Arc<dyn EventStore>, session: SessionId, restored: bool) -> Self {
+        Self {
+            store,
+            session,
+            are_restored: AtomicBool::new(restored),
+        }
+    }
+
+    /// Returns the stored request with this key, unless the actor has all stored requests.
+    ///
+    /// # Errors
+    /// The store's error.
+    pub async fn find(&self, remember: Option<&Remember>) -> Result<Option<RequestRecord>, Failure> {
+        let Some(remember) = remember.filter(|_| !self.are_restored.load(Ordering::Acquire)) else {
+            return Ok(None);
+        };
+        Ok(self.store.request(self.session, remember.key.clone()).await?)
+    }
+
+    /// Notes that the actor has all stored requests.
+    pub fn set_restored(&self) {
+        self.are_restored.store(true, Ordering::Release);
+    }
+
+    /// Reads the pages after a key and sends them to the actor, until the last page or the end of the actor.
+    pub async fn restore(self: Arc<Self>, mut after: RequestKey, control: mpsc::Sender<Message>) {
+        loop {
+            let page = tokio::select! {
+                page = page(self.store.as_ref(), self.session, Some(after.clone())) => page,
+                () = control.closed() => return,
+            };
+            match page {
+                Ok(page) => {
+                    let next = page.next.clone();
+                    let sent = control.send(Message::Restore(page)).await;
+                    match next {
+                        Some(next) if sent.is_ok() => after = next,
+                        Some(_) | None => return,
+                    }
+                }
+                Err(ReadError::Engine(error)) => {
+                    tracing::info!(session = %self.session, %error, "the requests of a session are read again soon");
+                    sleep(RETRY_AFTER).await;
+                }
+                // The others can still be looked up.
+                Err(error) => {
+                    tracing::warn!(session = %self.session, %error, "not all requests of a session can be read");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Reads a page of stored requests.
+///
+/// # Errors
+/// See [`EventStore::requests`].
+pub(super) async fn page(
+    store: &dyn EventStore,
+    session: SessionId,
+    after: Option<RequestKey>,
+) -> Result<Page, ReadError> {
+    let records = store.requests(session, after, MAX_PAGE).await?;
+    let last = records.last().filter(|_| records.len() == MAX_PAGE);
+    let next = last.map(RequestRecord::key);
+    Ok(Page { records, next })
+}
+
 /// The requests of one session.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
@@ -45,10 +158,13 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Restores requests from the store.
-    pub fn restore(&mut self, record: &RequestRecord) {
-        self.done
-            .insert(record.key(), (record.hash, decode(&record.outcome), record.expires));
+    /// Restores requests from the store. What is in memory is newer.
+    pub fn restore<'record>(&mut self, records: impl IntoIterator<Item = &'record RequestRecord>) {
+        for record in records {
+            self.done
+                .entry(record.key())
+                .or_insert_with(|| (record.hash, decode(&record.outcome), record.expires));
+        }
     }
 
     /// Returns the outcome of the same request, if it was made before.

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use troupe_proto::supervisor::v1::{CreateSessionRequest, GetSessionRequest};
+use tokio::task::JoinSet;
+use troupe_proto::supervisor::v1::{CreateSessionRequest, GetSessionRequest, SetThreadNoteRequest};
 use troupe_tests::{UNKNOWN, client, tree::Tree};
 
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
     plan::Plan,
     samples::{median, millis},
     served::{Served, Upkeep},
+    session::WRITERS,
     turns::{self, Worker},
 };
 
@@ -23,12 +25,14 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     for threads in plan.histories {
         figures.extend(measure(plan, *threads).await);
     }
+    figures.push(remembering(plan).await);
     Chapter {
         title: "Bringing sessions back",
         how: format!(
             "Sessions with {:?} threads of {} turns each, which a runner without programs played. From GetSession, the \
              first call about the session, to its answer: after a SIGKILL, with no snapshot, and from a snapshot of \
-             all of it. Medians of {} starts and of {} openings.",
+             all of it. The requests that the last session remembers are notes of one thread. Medians of {} starts and of \
+             {} openings.",
             plan.histories,
             plan.turns,
             plan.rounds,
@@ -80,6 +84,41 @@ async fn measure(plan: Plan, threads: usize) -> Vec<Figure> {
         )
         .at_most(5.0),
     ]
+}
+
+/// Opens a session that remembers many requests.
+async fn remembering(plan: Plan) -> Figure {
+    let registry = Served::registry(None).await;
+    let mut supervisor = Served::supervisor(registry.address, Upkeep::Never).await;
+    let client = client::supervisor(supervisor.address, None);
+    let tree = Tree::open(client.clone(), CreateSessionRequest::default()).await;
+    let mut writing = JoinSet::new();
+    for writer in 0..WRITERS {
+        let (mut client, thread) = (client.clone(), tree.root.clone());
+        let share = (writer..plan.requests).step_by(WRITERS);
+        writing.spawn(async move {
+            for number in share {
+                let request = SetThreadNoteRequest {
+                    request_id: number.to_string(),
+                    thread_id: thread.clone(),
+                    thread_note: format!("note {number}"),
+                    ..SetThreadNoteRequest::default()
+                };
+                client.set_thread_note(request).await.unwrap();
+            }
+        });
+    }
+    writing.join_all().await;
+    supervisor = supervisor.again(registry.address, Upkeep::AtOnce).await;
+    let mut opened = Vec::new();
+    for _ in 0..=OPENED {
+        opened.push(open(&supervisor, &tree).await);
+        supervisor.at_rest().await;
+    }
+    // The first one replayed the log.
+    let opened = median(&opened[1..]);
+    let name = format!("{} remembered requests, from a snapshot", plan.requests);
+    Figure::new(name, millis(opened), "ms").at_most(20.0)
 }
 
 /// Returns the duration of the session's first call. The connection is open before, and the service is up.

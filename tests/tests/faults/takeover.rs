@@ -21,7 +21,7 @@ use supervisor_core::{
 use supervisor_log::store::{
     AppendError, Batch, Claim, Created, Creation, CreationKey, CursorKey, DatabaseInfo, Due, EventStore, Evidence,
     Head, LongText, MarkKind, MemoryStore, NewEntry, PendingEntries, ReadError, RequestKey, RequestRecord,
-    SessionEntry, Snapshot, StoredEntry, StoredRecord, TranscriptQuery, WriteError,
+    SessionEntry, Snapshot, StoredEntry, StoredRecord, TranscriptQuery, WriteError, limits::MAX_PAGE,
 };
 use supervisor_svc::{Config, PeerConnector, RegistryClient, Supervisor, Surroundings, UpkeepLimits, clock::Clock};
 use svc_kit::{
@@ -33,7 +33,11 @@ use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tonic::Request;
 use troupe_client::tls::ClientFiles;
-use troupe_proto::supervisor::v1::{CreateSessionRequest, GetSessionRequest, Thread};
+use troupe_proto::{
+    fault::reason_of,
+    reason::Reason,
+    supervisor::v1::{CreateSessionRequest, GetSessionRequest, SetThreadNoteRequest, Thread},
+};
 use troupe_tests::{client, tree::Tree, within};
 use uuid::Uuid;
 
@@ -46,6 +50,10 @@ struct Gated {
     read_to_end: watch::Sender<bool>,
     /// How often a session was claimed.
     claims: AtomicUsize,
+    /// Whether more than the first page of the remembered requests is let through.
+    may_restore: watch::Sender<bool>,
+    /// How often a remembered request was looked up.
+    look_ups: AtomicUsize,
 }
 
 impl Gated {
@@ -55,6 +63,8 @@ impl Gated {
             may_claim: watch::Sender::new(false),
             read_to_end: watch::Sender::new(false),
             claims: AtomicUsize::new(0),
+            may_restore: watch::Sender::new(false),
+            look_ups: AtomicUsize::new(0),
         })
     }
 
@@ -104,6 +114,25 @@ impl EventStore for Gated {
         })
     }
 
+    fn request(&self, session: SessionId, key: RequestKey) -> BoxFuture<'_, Result<Option<RequestRecord>, ReadError>> {
+        self.look_ups.fetch_add(1, Ordering::AcqRel);
+        self.store.request(session, key)
+    }
+
+    fn requests(
+        &self,
+        session: SessionId,
+        after: Option<RequestKey>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<RequestRecord>, ReadError>> {
+        Box::pin(async move {
+            if after.is_some() {
+                self.may_restore.subscribe().wait_for(|may| *may).await.unwrap();
+            }
+            self.store.requests(session, after, limit).await
+        })
+    }
+
     as_it_is! {
         fn create(key: Option<CreationKey>, batch: Batch) -> Result<Created, AppendError>;
         fn append(batch: Batch) -> Result<(), AppendError>;
@@ -121,10 +150,6 @@ impl EventStore for Gated {
         ) -> Result<Vec<StoredRecord>, ReadError>;
         fn content(session: SessionId, digest: Digest) -> Result<Option<Bytes>, ReadError>;
         fn snapshot(session: SessionId) -> Result<Option<Snapshot>, ReadError>;
-        fn request(session: SessionId, key: RequestKey) -> Result<Option<RequestRecord>, ReadError>;
-        fn requests(
-            session: SessionId, after: Option<RequestKey>, limit: usize
-        ) -> Result<Vec<RequestRecord>, ReadError>;
         fn creation(creator: String, request_id: String) -> Result<Option<Creation>, ReadError>;
         fn session_of(thread: ThreadId) -> Result<Option<SessionId>, ReadError>;
         fn sessions(after: Option<SessionId>, limit: usize) -> Result<Vec<SessionId>, ReadError>;
@@ -241,4 +266,57 @@ async fn so_is_what_is_compacted_until_then() {
     takeover.tree.compact_beyond(read).await;
     let root = takeover.tree.thread(&takeover.tree.root).await;
     assert_eq!(takeover.end().await.thread_note, root.thread_note);
+}
+
+/// The next owner answers before it has read what the session remembers, and recognises every retry all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retries_are_recognised_while_requests_are_restored() {
+    let takeover = Takeover::begin(UpkeepLimits::default()).await;
+    let (mut present, mut next) = (takeover.tree.client(), takeover.next.clone());
+    let (gated, root) = (Arc::clone(&takeover.gated), takeover.tree.root.clone());
+    let note = |request_id: &str, text: &str| SetThreadNoteRequest {
+        request_id: request_id.to_owned(),
+        thread_id: root.clone(),
+        thread_note: text.to_owned(),
+        ..SetThreadNoteRequest::default()
+    };
+    // One more than a page. Pages are in the order of the keys.
+    for number in 0..=MAX_PAGE {
+        let call = present.set_thread_note(note(&format!("{number:05}"), "a note"));
+        within("the answer to a note", call).await.unwrap();
+    }
+    let last = format!("{MAX_PAGE:05}");
+    takeover.tree.note(&root, "the present one").await;
+    assert_eq!(takeover.end().await.thread_note, "the present one");
+
+    for id in ["00000", &last] {
+        let retried = next.set_thread_note(note(id, "a note")).await.unwrap().into_inner();
+        assert_eq!(retried.thread.unwrap().thread_note, "the present one", "{id}");
+        let reused = next.set_thread_note(note(id, "another note")).await.unwrap_err();
+        assert_eq!(reason_of(&reused), Some(Reason::RequestIdReused), "{id}");
+    }
+    let new = next
+        .set_thread_note(note("new", "a new one"))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(new.thread.unwrap().thread_note, "a new one");
+    assert!(gated.look_ups.load(Ordering::Acquire) > 0);
+
+    gated.may_restore.send_replace(true);
+    within("the last look-up", async {
+        let mut before = 0;
+        for number in 0.. {
+            let made = gated.look_ups.load(Ordering::Acquire);
+            if made == before {
+                return;
+            }
+            before = made;
+            let id = format!("restored-{number}");
+            next.set_thread_note(note(&id, "a later one")).await.unwrap();
+        }
+    })
+    .await;
+    let retried = next.set_thread_note(note(&last, "a note")).await.unwrap().into_inner();
+    assert_eq!(retried.thread.unwrap().thread_note, "a later one");
 }
