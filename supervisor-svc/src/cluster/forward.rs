@@ -1,8 +1,8 @@
 //! Forwards a call to the supervisor that owns its session.
 //!
-//! A call is made here, unless its request names a session that another supervisor is known to own. If the session turns out
-//! to be elsewhere, the handler fails with [`Failure::Elsewhere`] before it has an effect. The same bytes are then sent to
-//! the owner, which checks the call and its ownership itself.
+//! If this supervisor knows the owner of the session that a request names, the call goes to that owner. Any other call is
+//! made here. If its session turns out to be elsewhere, the handler fails with [`Failure::Elsewhere`] before it has an
+//! effect, and the same bytes are sent to the owner. The owner checks the call and its ownership itself.
 
 use std::{
     convert::Infallible,
@@ -225,8 +225,8 @@ impl Call {
         }
     }
 
-    /// Returns the session that the request names, and the other supervisor that is known to own it. A call that was forwarded
-    /// has none: it is not forwarded again.
+    /// Returns the session that the request names and its owner, if this supervisor knows another one as the owner. A call
+    /// that was forwarded is not forwarded again.
     fn known_owner(&self, cluster: &Cluster) -> Option<(SessionId, MemberId)> {
         if self.extensions.get::<Forwarded>().is_some() {
             return None;

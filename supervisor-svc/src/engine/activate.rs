@@ -10,7 +10,7 @@ use tokio::task::{spawn_blocking, yield_now};
 
 use super::{
     error::Failure,
-    requests::{self, Page},
+    stored_requests::{self, Page},
 };
 use crate::domain::{
     evolve,
@@ -71,7 +71,7 @@ pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded
     // because the claim is a later commit.
     let ((session, snapshot), requests, head) = tokio::try_join!(
         catch_up(store, id, early),
-        requests::page(store, id, None).map_err(Failure::from),
+        stored_requests::page(store, id, None).map_err(Failure::from),
         store.head(id).map_err(Failure::from)
     )?;
     let head = head.ok_or(Failure::SessionNotFound(id))?;

@@ -24,9 +24,10 @@ use super::{
     message::{Done, Origin, Remember},
     passivate::Upkeep,
     quota::ContentQuota,
-    requests::{Page, Requests, StoredRequests},
+    requests::{self, Requests},
     shared::Shared,
     stored_contents::StoredContents,
+    stored_requests::{Page, StoredRequests},
 };
 use crate::{
     clock::SessionClock,
@@ -151,7 +152,7 @@ impl Actor {
         actor.postpone_passivation();
         tokio::spawn(actor.run());
         if let Some(next) = next {
-            tokio::spawn(stored.restore(next, handle.control()));
+            tokio::spawn(requests::restore(stored, next, handle.control()));
         }
         handle
     }

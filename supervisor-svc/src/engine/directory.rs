@@ -20,8 +20,8 @@ use super::{
     message::{Origin, Remember},
     passivate,
     quota::ContentQuota,
-    requests::Page,
     shared::{EngineConfig, Shared},
+    stored_requests::Page,
 };
 use crate::{
     clock::Clock,
@@ -319,7 +319,7 @@ impl Directory {
         started.await.unwrap_or_else(|_| Err(Failure::moved(id)))
     }
 
-    /// Checks that no other supervisor is known to own a session, and that this one does not leave.
+    /// Checks that this supervisor knows no other owner of a session, and that it does not leave.
     fn may_load(&self, id: SessionId) -> Result<(), Failure> {
         let owner = self.place(id);
         if owner.is_some() || self.shared.places.is_leaving() {

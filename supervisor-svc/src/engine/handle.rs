@@ -9,7 +9,7 @@ use super::{
     commit::Commit,
     error::Failure,
     message::{Done, Origin, Remember},
-    requests::{Page, StoredRequests},
+    stored_requests::{Page, StoredRequests},
 };
 use crate::{
     clock::SessionClock,

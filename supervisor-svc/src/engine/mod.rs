@@ -28,6 +28,7 @@ mod quota;
 mod requests;
 mod shared;
 mod stored_contents;
+mod stored_requests;
 mod table;
 mod tail;
 

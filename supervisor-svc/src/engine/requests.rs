@@ -3,22 +3,11 @@
 //! A session can remember so many requests that reading them would delay its activation by seconds. Only the first page is
 //! read then, and the others in the background; until that is done, each request is looked up in the store.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use prost::Message as _;
-use supervisor_log::store::{
-    EventStore, ReadError, RequestHash, RequestKey, RequestRecord,
-    limits::{MAX_OUTCOME_BYTES, MAX_PAGE},
-};
+use supervisor_log::store::{ReadError, RequestHash, RequestKey, RequestRecord, limits::MAX_OUTCOME_BYTES};
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
@@ -30,9 +19,10 @@ use super::{
     error::Failure,
     handle::{Begun, Message},
     message::{Outcome, Remember},
+    stored_requests::StoredRequests,
 };
 use crate::domain::{
-    ids::{InputNumber, SessionId, ThreadId},
+    ids::{InputNumber, ThreadId},
     rejection::Rejection,
     settings::Limits,
     status::StatusKind,
@@ -55,99 +45,6 @@ const FEW: usize = 1_024;
 /// Pause after a failed read of the requests.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The requests that a session remembers in its store.
-pub(super) struct StoredRequests {
-    store: Arc<dyn EventStore>,
-    session: SessionId,
-    /// Whether the actor has all of them in memory. Set by the actor only.
-    are_restored: AtomicBool,
-}
-
-impl fmt::Debug for StoredRequests {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoredRequests").finish_non_exhaustive()
-    }
-}
-
-/// A page of stored requests.
-#[derive(Debug, Default)]
-pub(super) struct Page {
-    pub records: Vec<RequestRecord>,
-    /// The key after which the next page begins; `None` after the last page.
-    pub next: Option<RequestKey>,
-}
-
-impl StoredRequests {
-    /// The requests of a session. `restored` says whether the actor begins with all of them.
-    pub fn new(store: Arc<dyn EventStore>, session: SessionId, restored: bool) -> Self {
-        Self {
-            store,
-            session,
-            are_restored: AtomicBool::new(restored),
-        }
-    }
-
-    /// Returns the stored request with this key, unless the actor has all stored requests.
-    ///
-    /// # Errors
-    /// The store's error.
-    pub async fn find(&self, remember: Option<&Remember>) -> Result<Option<RequestRecord>, Failure> {
-        let Some(remember) = remember.filter(|_| !self.are_restored.load(Ordering::Acquire)) else {
-            return Ok(None);
-        };
-        Ok(self.store.request(self.session, remember.key.clone()).await?)
-    }
-
-    /// Notes that the actor has all stored requests.
-    pub fn set_restored(&self) {
-        self.are_restored.store(true, Ordering::Release);
-    }
-
-    /// Reads the pages after a key and sends them to the actor, until the last page or the end of the actor.
-    pub async fn restore(self: Arc<Self>, mut after: RequestKey, control: mpsc::Sender<Message>) {
-        loop {
-            let page = tokio::select! {
-                page = page(self.store.as_ref(), self.session, Some(after.clone())) => page,
-                () = control.closed() => return,
-            };
-            match page {
-                Ok(page) => {
-                    let next = page.next.clone();
-                    let sent = control.send(Message::Restore(page)).await;
-                    match next {
-                        Some(next) if sent.is_ok() => after = next,
-                        Some(_) | None => return,
-                    }
-                }
-                Err(ReadError::Engine(error)) => {
-                    tracing::info!(session = %self.session, %error, "the requests of a session are read again soon");
-                    sleep(RETRY_AFTER).await;
-                }
-                // The others can still be looked up.
-                Err(error) => {
-                    tracing::warn!(session = %self.session, %error, "not all requests of a session can be read");
-                    return;
-                }
-            }
-        }
-    }
-}
-
-/// Reads a page of stored requests.
-///
-/// # Errors
-/// See [`EventStore::requests`].
-pub(super) async fn page(
-    store: &dyn EventStore,
-    session: SessionId,
-    after: Option<RequestKey>,
-) -> Result<Page, ReadError> {
-    let records = store.requests(session, after, MAX_PAGE).await?;
-    let last = records.last().filter(|_| records.len() == MAX_PAGE);
-    let next = last.map(RequestRecord::key);
-    Ok(Page { records, next })
-}
-
 /// The requests of one session.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
@@ -158,7 +55,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Restores requests from the store. What is in memory is newer.
+    /// Restores requests from the store. The ones in memory are newer.
     pub fn restore<'record>(&mut self, records: impl IntoIterator<Item = &'record RequestRecord>) {
         for record in records {
             self.done
@@ -201,6 +98,36 @@ impl Requests {
             self.remembered = self.done.len();
         }
         self.done.insert(key, (hash, outcome, now.plus(REQUESTS_REMEMBERED)));
+    }
+}
+
+/// Sends the stored requests after a key to the actor, page by page, until the last page or the end of the actor.
+pub(super) async fn restore(stored: Arc<StoredRequests>, mut after: RequestKey, control: mpsc::Sender<Message>) {
+    let session = stored.session();
+    loop {
+        let page = tokio::select! {
+            page = stored.page_after(after.clone()) => page,
+            () = control.closed() => return,
+        };
+        match page {
+            Ok(page) => {
+                let next = page.next.clone();
+                let sent = control.send(Message::Restore(page)).await;
+                match next {
+                    Some(next) if sent.is_ok() => after = next,
+                    Some(_) | None => return,
+                }
+            }
+            Err(ReadError::Engine(error)) => {
+                tracing::info!(%session, %error, "the requests of a session are read again soon");
+                sleep(RETRY_AFTER).await;
+            }
+            // The others can still be looked up.
+            Err(error) => {
+                tracing::warn!(%session, %error, "not all requests of a session can be read");
+                return;
+            }
+        }
     }
 }
 

@@ -268,7 +268,7 @@ async fn so_is_what_is_compacted_until_then() {
     assert_eq!(takeover.end().await.thread_note, root.thread_note);
 }
 
-/// The next owner answers before it has read what the session remembers, and recognises every retry all the same.
+/// The next owner answers before it has read all remembered requests, and still recognises every retry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retries_are_recognised_while_requests_are_restored() {
     let takeover = Takeover::begin(UpkeepLimits::default()).await;
