@@ -197,7 +197,9 @@ impl Call {
             };
             if is_forwarded {
                 // The other member has newer information than this one. If not, it tries again.
-                cluster.shared.directory.forget_place(elsewhere.session);
+                if let Some(owner) = elsewhere.owner {
+                    cluster.shared.directory.forget_place(elsewhere.session, owner);
+                }
                 if !std::mem::take(&mut is_first) {
                     return response;
                 }
@@ -225,19 +227,25 @@ impl Call {
         }
     }
 
-    /// Returns the session that the request names and its owner, if this supervisor knows another one as the owner. A call
-    /// that was forwarded is not forwarded again.
+    /// Returns the session of the call, which is that of a thread or the one that the request names, and its owner, if
+    /// this supervisor knows another one as the owner. A call that was forwarded is not forwarded again.
     fn known_owner(&self, cluster: &Cluster) -> Option<(SessionId, MemberId)> {
         if self.extensions.get::<Forwarded>().is_some() {
             return None;
         }
-        let session = request_field::find(Field::SessionId, self.uri.path(), &self.message)?;
-        let session = session.parse().ok()?;
+        let session = match self.extensions.get::<Principal>()?.thread() {
+            // A thread is told nothing about other sessions, even if its request names one.
+            Some(thread) => SessionId::from_uuid(thread.session),
+            None => {
+                let named = request_field::find(Field::SessionId, self.uri.path(), &self.message)?;
+                named.parse().ok()?
+            }
+        };
         Some((session, cluster.shared.directory.place(session)?))
     }
 
-    /// Makes the call at the owner of its session. Returns `None` if the call is to be made once more; a lost call moves
-    /// `end`, because its time in the handler does not count.
+    /// Makes the call at the owner of its session. Returns `None` if the call is to be made once more. The time of the call
+    /// in a handler moves `end`, because it does not count.
     async fn forward(
         &self,
         cluster: &Cluster,
@@ -250,11 +258,12 @@ impl Call {
         cluster.shared.metrics.forwarded(sent.end());
         match sent {
             Sent::Answered(answer) => return Some(answer),
-            Sent::NotOwner | Sent::NotReached => {}
+            Sent::NotReached => {}
+            Sent::NotOwner => *end += begun.elapsed(),
             Sent::Lost(_) if self.can_be_repeated(cluster) => *end += begun.elapsed(),
             Sent::Lost(cause) => return Some(outcome_unknown(&cause).into_http()),
         }
-        cluster.shared.directory.forget_place(session);
+        cluster.shared.directory.forget_place(session, owner);
         None
     }
 

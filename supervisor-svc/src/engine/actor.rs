@@ -104,7 +104,8 @@ impl Actor {
         let (commits, _) = broadcast::channel(commit::CAPACITY);
         let (leaving, is_leaving) = watch::channel(false);
         let Page { records, next } = loaded.requests;
-        let stored = StoredRequests::new(Arc::clone(&config.store), session.id, next.is_none());
+        let turns = Arc::clone(&shared.restores);
+        let stored = StoredRequests::new(Arc::clone(&config.store), session.id, next.is_none(), turns);
         let stored = Arc::new(stored);
         let mut requests = Requests::default();
         requests.restore(&records);
@@ -261,7 +262,7 @@ impl Actor {
                         let _ = request.reply.send(Err(failure));
                     }
                     None => {
-                        self.requests.restore(&request.earlier);
+                        self.requests.restore(request.earlier.as_deref());
                         builder.take(*request, &self.requests, &self.stored, &mut self.rates);
                     }
                 },
@@ -270,7 +271,7 @@ impl Actor {
                     earlier,
                     reply,
                 } => {
-                    self.requests.restore(&earlier);
+                    self.requests.restore(earlier.as_deref());
                     self.begin(remember, reply);
                 }
                 Message::Restore(page) => {

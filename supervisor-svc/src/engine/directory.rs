@@ -296,9 +296,9 @@ impl Directory {
         self.shared.places.owner(id)
     }
 
-    /// Forgets which supervisor owns a session, so that the next look-up asks the log.
-    pub fn forget_place(&self, id: SessionId) {
-        self.shared.places.forget(id);
+    /// Forgets that a supervisor owns a session, so that the next look-up asks the log.
+    pub fn forget_place(&self, id: SessionId, owner: MemberId) {
+        self.shared.places.forget(id, owner);
     }
 
     /// Activates the sessions of members that have been removed, as far as they are due.
@@ -310,7 +310,11 @@ impl Directory {
     /// Loads a session in a separate task: callers whose deadlines are shorter than the loading would otherwise begin it
     /// over and over, and it would never end.
     async fn start(&self, id: SessionId) -> Result<Handle, Failure> {
-        self.may_load(id)?;
+        // A supervisor that leaves still waits for a load that has begun: it hands the session over afterwards.
+        if let Some(owner) = self.place(id) {
+            let owner = Some(owner);
+            return Err(Failure::Elsewhere { session: id, owner });
+        }
         let directory = self.clone();
         let started = tokio::spawn(async move {
             let look_up = directory.shared.actors.look_up(id);
@@ -319,17 +323,11 @@ impl Directory {
         started.await.unwrap_or_else(|_| Err(Failure::moved(id)))
     }
 
-    /// Checks that this supervisor knows no other owner of a session, and that it does not leave.
-    fn may_load(&self, id: SessionId) -> Result<(), Failure> {
+    async fn load(&self, id: SessionId) -> Result<Handle, Failure> {
         let owner = self.place(id);
         if owner.is_some() || self.shared.places.is_leaving() {
             return Err(Failure::Elsewhere { session: id, owner });
         }
-        Ok(())
-    }
-
-    async fn load(&self, id: SessionId) -> Result<Handle, Failure> {
-        self.may_load(id)?;
         match activate::load(self.store().as_ref(), id).await {
             Ok(loaded) => Ok(Actor::start(&self.shared, loaded)),
             Err(failure) => {

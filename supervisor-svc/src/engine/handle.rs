@@ -51,7 +51,7 @@ pub(super) struct Request {
     /// The key by which a retry is recognised.
     pub remember: Option<Remember>,
     /// The stored request with this key, if the actor may not have it yet.
-    pub earlier: Option<RequestRecord>,
+    pub earlier: Option<Box<RequestRecord>>,
     /// Content that the command's events will refer to.
     pub contents: Vec<Content>,
     /// The reply channel. The command is executed even if the receiver was dropped.
@@ -67,7 +67,7 @@ pub(super) enum Message {
     Begin {
         remember: Remember,
         /// The stored request with this key, if the actor may not have it yet.
-        earlier: Option<RequestRecord>,
+        earlier: Option<Box<RequestRecord>>,
         reply: oneshot::Sender<Result<Begun, Failure>>,
     },
     /// Restores stored requests.
@@ -209,6 +209,18 @@ impl Handle {
         remember: Option<Remember>,
         contents: Vec<Content>,
     ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Failure> {
+        let earlier = self.requests.find(remember.as_ref()).await?;
+        self.enqueue(command, origin, remember, earlier, contents).await
+    }
+
+    async fn enqueue(
+        &self,
+        command: Command,
+        origin: Origin,
+        remember: Option<Remember>,
+        earlier: Option<Box<RequestRecord>>,
+        contents: Vec<Content>,
+    ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Failure> {
         let class = match &command {
             Command::Spawn(_) | Command::FailSpawn { .. } => &self.spawns,
             Command::SendInput { .. }
@@ -244,7 +256,6 @@ impl Handle {
             | Command::AutoTurn { .. }
             | Command::Tick => &self.control,
         };
-        let earlier = self.requests.find(remember.as_ref()).await?;
         let (reply, answer) = oneshot::channel();
         let request = Request {
             command,
@@ -341,7 +352,9 @@ impl InFlight {
     /// See [`Handle::execute`].
     pub async fn execute(self, command: Command, origin: Origin, contents: Vec<Content>) -> Result<Done, Failure> {
         let remember = self.remember.clone();
-        self.handle.execute(command, origin, remember, contents).await
+        // The actor knows since the beginning of the request that there is no earlier one.
+        let answer = self.handle.enqueue(command, origin, remember, None, contents).await?;
+        answer.await.map_err(|_| Failure::Gone)?
     }
 
     /// Executes a command that does not complete the request, so that a retry begins again.

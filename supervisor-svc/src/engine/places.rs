@@ -40,9 +40,12 @@ impl Places {
         owners.insert(session, owner);
     }
 
-    /// Forgets the owner of a session.
-    pub fn forget(&self, session: SessionId) {
-        self.lock().remove(&session);
+    /// Forgets this owner of a session. A later one stays known.
+    pub fn forget(&self, session: SessionId, owner: MemberId) {
+        let mut owners = self.lock();
+        if owners.get(&session) == Some(&owner) {
+            owners.remove(&session);
+        }
     }
 
     /// Forgets what these supervisors own.

@@ -119,7 +119,7 @@ pub(super) async fn restore(stored: Arc<StoredRequests>, mut after: RequestKey, 
                 }
             }
             Err(ReadError::Engine(error)) => {
-                tracing::info!(%session, %error, "the requests of a session are read again soon");
+                tracing::debug!(%session, %error, "the requests of a session are read again soon");
                 sleep(RETRY_AFTER).await;
             }
             // The others can still be looked up.

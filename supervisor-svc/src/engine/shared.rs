@@ -6,7 +6,7 @@ use bytes::Bytes;
 use opentelemetry::metrics::{Counter, Gauge};
 use supervisor_log::store::EventStore;
 use svc_kit::instruments::{counter, meter};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{deletions::Deletions, feed::Feed, passivate::UpkeepLimits, places::Places, table::ActorTable};
@@ -15,6 +15,9 @@ use crate::{
     domain::{rules::rate::EventRate, state::session::Session},
     prices::PriceList,
 };
+
+/// The maximum number of sessions that restore their requests concurrently: half of the store's readers.
+const RESTORES: usize = 2;
 
 /// The dependencies and limits of the engine.
 pub struct EngineConfig {
@@ -50,6 +53,8 @@ pub(super) struct Shared {
     pub due: Notify,
     /// Notified when sessions have lost their owner.
     pub orphans: Notify,
+    /// Turns of the sessions that restore their requests. They leave readers of the store to callers that wait.
+    pub restores: Arc<Semaphore>,
     /// The number of writes that were refused because the session has another owner.
     pub fenced: Counter<u64>,
     /// The number of due sessions that could not be activated at the last attempt.
@@ -66,6 +71,7 @@ impl Shared {
             outcome_unknown: CancellationToken::new(),
             due: Notify::new(),
             orphans: Notify::new(),
+            restores: Arc::new(Semaphore::new(RESTORES)),
             fenced: counter(
                 "troupe.log.fenced",
                 "Writes that were refused because another supervisor owns the session",

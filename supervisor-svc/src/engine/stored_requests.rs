@@ -10,6 +10,8 @@ use std::{
 
 use supervisor_log::store::{EventStore, ReadError, RequestKey, RequestRecord, limits::MAX_PAGE};
 
+use tokio::sync::Semaphore;
+
 use super::{error::Failure, message::Remember};
 use crate::domain::ids::SessionId;
 
@@ -19,6 +21,7 @@ pub(super) struct StoredRequests {
     session: SessionId,
     /// Whether the actor has all of them in memory. Set by the actor only.
     are_restored: AtomicBool,
+    turns: Arc<Semaphore>,
 }
 
 impl fmt::Debug for StoredRequests {
@@ -36,12 +39,14 @@ pub(super) struct Page {
 }
 
 impl StoredRequests {
-    /// The requests of a session. `restored` says whether the actor begins with all of them.
-    pub fn new(store: Arc<dyn EventStore>, session: SessionId, restored: bool) -> Self {
+    /// The requests of a session. `restored` says whether the actor begins with all of them; otherwise each page of the
+    /// others needs one of the `turns`.
+    pub fn new(store: Arc<dyn EventStore>, session: SessionId, restored: bool, turns: Arc<Semaphore>) -> Self {
         Self {
             store,
             session,
             are_restored: AtomicBool::new(restored),
+            turns,
         }
     }
 
@@ -49,11 +54,12 @@ impl StoredRequests {
     ///
     /// # Errors
     /// The store's error.
-    pub async fn find(&self, remember: Option<&Remember>) -> Result<Option<RequestRecord>, Failure> {
+    pub async fn find(&self, remember: Option<&Remember>) -> Result<Option<Box<RequestRecord>>, Failure> {
         let Some(remember) = remember.filter(|_| !self.are_restored.load(Ordering::Acquire)) else {
             return Ok(None);
         };
-        Ok(self.store.request(self.session, remember.key.clone()).await?)
+        let found = self.store.request(self.session, remember.key.clone()).await?;
+        Ok(found.map(Box::new))
     }
 
     /// Returns the session's id.
@@ -61,11 +67,13 @@ impl StoredRequests {
         self.session
     }
 
-    /// Reads the page after a key.
+    /// Reads the page after a key, when it is this session's turn.
     ///
     /// # Errors
     /// See [`EventStore::requests`].
     pub async fn page_after(&self, after: RequestKey) -> Result<Page, ReadError> {
+        // The semaphore is never closed.
+        let _turn = self.turns.acquire().await;
         page(self.store.as_ref(), self.session, Some(after)).await
     }
 

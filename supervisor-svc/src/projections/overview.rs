@@ -174,15 +174,15 @@ impl Overview {
         end: Instant,
     ) -> Result<pb::Session, Failure> {
         loop {
-            if let (Some(cluster), Some(owner)) = (&self.cluster, owner) {
-                match cluster.read(owner, session).await {
+            if let (Some(cluster), Some(known)) = (&self.cluster, owner) {
+                match cluster.read(known, session).await {
                     Ok(session) => return Ok(session),
                     Err(status) if status.code() == Code::NotFound => return Err(Failure::SessionNotFound(session)),
                     Err(status) => tracing::debug!(%session, %status, "the owner of a session does not answer"),
                 }
+                // The session may be moving, or its owner may have ended.
+                self.directory.forget_place(session, known);
             }
-            // The session may be moving, or its owner may have ended.
-            self.directory.forget_place(session);
             match self.directory.session(session).await {
                 Ok(handle) => return Ok(convert::thread::session(&handle.state())),
                 Err(Failure::Elsewhere { owner: next, .. }) if Instant::now() < end => owner = next,

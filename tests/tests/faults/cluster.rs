@@ -20,12 +20,13 @@ use troupe_proto::{
     fault::reason_of,
     reason::Reason,
     supervisor::v1::{
-        CreateSessionRequest, DrainMemberRequest, GetSessionRequest, ListMembersRequest, ListSessionsRequest,
+        CreateSessionRequest, DrainMemberRequest, GetSessionRequest, ListMembersRequest, ListSessionsRequest, Member,
         MemberState, MoveSessionRequest, OnLimit, SpawnAgentRequest, StatusKind, TurnOutcome, WaitAgentsRequest,
         WatchSessionsRequest, event::Kind as EventKind, watch_threads_response::Message,
     },
 };
 use troupe_tests::{
+    UNKNOWN,
     client::{self, Runners},
     events::assert_whole,
     postgres_server::{Address, Database, Server},
@@ -239,6 +240,22 @@ async fn every_member_serves_every_session() {
             .unwrap();
         assert_eq!(listed.sequence, other.now().await.sequence, "by member {index}");
     }
+
+    // A thread learns nothing about another session, even at a member that knows its owner.
+    threads(&tree.by(members.client(1))).await;
+    let elsewhere = GetSessionRequest {
+        session_id: tree.session,
+    };
+    let unknown = GetSessionRequest {
+        session_id: UNKNOWN.to_owned(),
+    };
+    let mut stranger = client::supervisor(members.member(1).address(), Some(&other.root_token));
+    let refused = stranger.get_session(elsewhere).await.unwrap_err();
+    let not_found = stranger.get_session(unknown).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (not_found.code(), not_found.message())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -488,6 +505,62 @@ async fn sessions_move_and_members_drain() {
     by.close(&awaited).await;
     within("the end of the wait", waiting).await.unwrap().unwrap();
     assert_whole(&by.log().await);
+}
+
+/// A member that drains waits for a session that it is loading, and hands it over too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn draining_member_hands_over_what_it_loads() {
+    const LOCK: &str = "BEGIN; LOCK TABLE requests IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(600)";
+    const WAITING: &str = "SELECT count(*) FROM pg_stat_activity \
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    const UNLOCK: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+        WHERE datname = current_database() AND query LIKE 'BEGIN; LOCK%'";
+    const LOCKED: &str = "SELECT count(*) FROM pg_locks JOIN pg_class ON pg_class.oid = relation \
+        WHERE relname = 'requests' AND mode = 'AccessExclusiveLock' AND granted";
+    let members = Arc::new(Members::start(3).await);
+    members.know_each_other().await;
+    let tree = Tree::open(members.client(0), CreateSessionRequest::default()).await;
+    let until = async |sql: &str| {
+        within(sql, async {
+            while members.query(sql).trim() == "0" {
+                sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+    };
+    // It ends with an error when it is terminated.
+    let locker = Arc::clone(&members);
+    let locked = tokio::task::spawn_blocking(move || locker.query(LOCK));
+    until(LOCKED).await;
+    let to = MoveSessionRequest {
+        session_id: tree.session.clone(),
+        name: String::from("member-1"),
+    };
+    let mut client = members.client(0);
+    let moving = tokio::spawn(async move { client.move_session(to).await });
+    until(WAITING).await;
+
+    let mut client = members.client(2);
+    let name = String::from("member-1");
+    let drain = DrainMemberRequest { name };
+    let draining = tokio::spawn(async move { client.drain_member(drain).await });
+    let mut client = members.client(2);
+    within("the member that leaves", async {
+        loop {
+            let listed = client.list_members(ListMembersRequest {}).await.unwrap().into_inner();
+            let leaving = |member: &Member| member.state() == MemberState::Leaving;
+            if listed.members.iter().any(leaving) {
+                return;
+            }
+        }
+    })
+    .await;
+    members.query(UNLOCK);
+    locked.await.unwrap_err();
+    moving.await.unwrap().unwrap();
+    assert_eq!(draining.await.unwrap().unwrap().into_inner().sessions, 1);
+    assert_ne!(members.owner(&tree.session), "member-1");
+    tree.now().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
