@@ -227,14 +227,14 @@ impl Call {
         }
     }
 
-    /// Returns the session of the call, which is that of a thread or the one that the request names, and its owner, if
-    /// this supervisor knows another one as the owner. A call that was forwarded is not forwarded again.
+    /// Returns the session of the call and its owner, if this supervisor knows another one as the owner. The session is that
+    /// of the calling thread, or else the session in the request. A call that was forwarded is not forwarded again.
     fn known_owner(&self, cluster: &Cluster) -> Option<(SessionId, MemberId)> {
         if self.extensions.get::<Forwarded>().is_some() {
             return None;
         }
         let session = match self.extensions.get::<Principal>()?.thread() {
-            // A thread is told nothing about other sessions, even if its request names one.
+            // A thread must learn nothing about other sessions, even if its request names one.
             Some(thread) => SessionId::from_uuid(thread.session),
             None => {
                 let named = request_field::find(Field::SessionId, self.uri.path(), &self.message)?;
