@@ -71,7 +71,7 @@ impl Site {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = Server::builder().add_service(registry.service_until(draining.clone()));
-        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))));
         let client = AgentRegistryServiceClient::connect(format!("http://{address}"))
             .await
             .unwrap();
