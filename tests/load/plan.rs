@@ -39,6 +39,10 @@ pub(crate) struct Plan {
     pub(crate) turns: usize,
     /// Requests that a session remembers.
     pub(crate) requests: usize,
+    /// Sessions of each of several supervisors that spawn at the same time, and spawns of each.
+    pub(crate) cluster: (usize, usize),
+    /// Moves of a session between supervisors.
+    pub(crate) moves: usize,
     /// Sessions that are counted in memory, and that leave it.
     pub(crate) sessions: usize,
     /// Settled threads that are counted in memory, after a tenth as many. A session may have 10,000 open threads.
@@ -76,6 +80,8 @@ impl Plan {
         histories: &[10, 100, 1_000],
         turns: 20,
         requests: 50_000,
+        cluster: (32, 60),
+        moves: 100,
         sessions: 5_000,
         settled: 9_000,
         templates: 2_000,
@@ -104,6 +110,8 @@ impl Plan {
         histories: &[1, 2],
         turns: 2,
         requests: 20,
+        cluster: (2, 4),
+        moves: 4,
         sessions: 10,
         settled: 10,
         templates: 20,

@@ -16,9 +16,6 @@ use crate::{
 
 /// The most supervisors.
 const MEMBERS: usize = 3;
-/// Sessions with spawns at the same time for each supervisor, and spawns of each.
-const SESSIONS: usize = 32;
-const SPAWNS: usize = 60;
 
 pub(crate) async fn run(plan: Plan) -> Chapter {
     let server = Server::start(&[]);
@@ -29,7 +26,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         let members = start(&server, &registry, count).await;
         let mut costs = Vec::new();
         for _ in 0..plan.rounds {
-            costs.push(cost(&members).await);
+            costs.push(cost(plan, &members).await);
         }
         let cost = median(&costs);
         let figure = Figure::new(
@@ -45,14 +42,15 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         alone = alone.or(Some(cost));
         if count == MEMBERS {
             figures.extend(forwarding(plan, &members).await);
-            figures.push(moves(&members).await);
+            figures.push(moves(plan, &members).await);
         }
     }
+    let (sessions, spawns) = plan.cluster;
     Chapter {
         title: "Several supervisors",
         how: format!(
             "Supervisors over one PostgreSQL server on the same machine and disk, reached over a Unix socket, without \
-             standbys. Spawns: {SESSIONS} sessions for each supervisor at a time with {SPAWNS} spawns each, whose calls reach \
+             standbys. Spawns: {sessions} sessions for each supervisor at a time with {spawns} spawns each, whose calls reach \
              each supervisor in turn, so that of three supervisors two forward; the processor time is that of the supervisors, the median of {} \
              rounds. Calls: one caller, {} calls, to the owner of the session and to another supervisor in turn. Moves: \
              MoveSession from one supervisor to the next.",
@@ -82,10 +80,11 @@ async fn start(server: &Server, registry: &Served, count: usize) -> Vec<Served> 
 }
 
 /// Returns the processor seconds of 1,000 spawns.
-async fn cost(members: &[Served]) -> f64 {
+async fn cost(plan: Plan, members: &[Served]) -> f64 {
+    let (sessions, spawns) = plan.cluster;
     let spent = || -> Duration { members.iter().filter_map(Served::processor_time).sum() };
     let mut trees = Vec::new();
-    let sessions = SESSIONS * members.len();
+    let sessions = sessions * members.len();
     for index in 0..sessions {
         let client = client::supervisor(members[index % members.len()].address, None);
         let tree = Tree::open(client, CreateSessionRequest::default()).await;
@@ -102,13 +101,13 @@ async fn cost(members: &[Served]) -> f64 {
     let mut spawning = JoinSet::new();
     for through in trees {
         spawning.spawn(async move {
-            for number in 0..SPAWNS {
+            for number in 0..spawns {
                 through[number % through.len()].spawn("worker").await;
             }
         });
     }
     spawning.join_all().await;
-    let thousands = (sessions * SPAWNS) as f64 / 1e3;
+    let thousands = (sessions * spawns) as f64 / 1e3;
     (spent() - before).as_secs_f64() / thousands
 }
 
@@ -152,8 +151,7 @@ async fn forwarding(plan: Plan, members: &[Served]) -> Vec<Figure> {
 }
 
 /// Moves a session around.
-async fn moves(members: &[Served]) -> Figure {
-    const MOVES: usize = 100;
+async fn moves(plan: Plan, members: &[Served]) -> Figure {
     let client = client::supervisor(members[0].address, None);
     let tree = Tree::open(client.clone(), CreateSessionRequest::default()).await;
     let listed = client.clone().list_members(ListMembersRequest {}).await.unwrap();
@@ -164,7 +162,7 @@ async fn moves(members: &[Served]) -> Figure {
         .map(|member| member.name)
         .collect();
     let mut durations = Vec::new();
-    for number in 0..MOVES {
+    for number in 0..plan.moves {
         let request = MoveSessionRequest {
             session_id: tree.session.clone(),
             name: names[number % names.len()].clone(),

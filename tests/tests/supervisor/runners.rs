@@ -274,7 +274,7 @@ async fn input_that_steers_is_given_to_the_running_turn() {
 /// A last word is for a turn that begins, and what was sent after it must not be read before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steering_input_does_not_overtake_an_override() {
-    let pair = Pair::start().await;
+    let mut pair = Pair::start().await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
     let worker = tree.spawn("worker").await.id;
@@ -296,6 +296,8 @@ async fn steering_input_does_not_overtake_an_override() {
     let turn = runner.turn_of(&attempt).await;
     let places: Vec<_> = ["one", "two", "three"].map(|text| task(&turn).find(text)).into();
     assert!(places.is_sorted() && places[0].is_some(), "{places:?}");
+    // The stream ends.
+    pair.restart().await;
     for message in runner.ended().await {
         if let FromSupervisor::DeliverInput(input) = message {
             assert!(!matches!(input.delivery, Some(Delivery::Running(_))), "{input:?}");
