@@ -311,8 +311,8 @@ impl Directory {
     /// over and over, and it would never end.
     async fn start(&self, id: SessionId) -> Result<Handle, Failure> {
         // A supervisor that leaves still waits for a load that has begun: it hands the session over afterwards.
-        if let Some(owner) = self.place(id) {
-            let owner = Some(owner);
+        let owner = self.place(id);
+        if owner.is_some() {
             return Err(Failure::Elsewhere { session: id, owner });
         }
         let directory = self.clone();

@@ -213,6 +213,7 @@ impl Handle {
         self.enqueue(command, origin, remember, earlier, contents).await
     }
 
+    /// Puts a command into the mailbox, with the stored request that has its key.
     async fn enqueue(
         &self,
         command: Command,

@@ -9,7 +9,6 @@ use std::{
 };
 
 use supervisor_log::store::{EventStore, ReadError, RequestKey, RequestRecord, limits::MAX_PAGE};
-
 use tokio::sync::Semaphore;
 
 use super::{error::Failure, message::Remember};
@@ -21,6 +20,7 @@ pub(super) struct StoredRequests {
     session: SessionId,
     /// Whether the actor has all of them in memory. Set by the actor only.
     are_restored: AtomicBool,
+    /// What the sessions of a process share so that only a few of them read pages in the background.
     turns: Arc<Semaphore>,
 }
 

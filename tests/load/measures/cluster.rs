@@ -51,8 +51,8 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         how: format!(
             "Supervisors over one PostgreSQL server on the same machine and disk, reached over a Unix socket, without \
              standbys. Spawns: {sessions} sessions for each supervisor at a time with {spawns} spawns each, whose calls reach \
-             each supervisor in turn, so that of three supervisors two forward; the processor time is that of the supervisors, the median of {} \
-             rounds. Calls: one caller, {} calls, to the owner of the session and to another supervisor in turn. Moves: \
+             each supervisor in turn, so that of three supervisors two forward; the processor time is that of the \
+             supervisors, the median of {} rounds. Calls: one caller, {} calls, to the owner of the session and to another supervisor in turn. Moves: \
              MoveSession from one supervisor to the next.",
             plan.rounds, plan.calls
         ),

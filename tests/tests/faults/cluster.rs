@@ -510,7 +510,7 @@ async fn sessions_move_and_members_drain() {
 /// A member that drains waits for a session that it is loading, and hands it over too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_member_hands_over_what_it_loads() {
-    const LOCK: &str = "BEGIN; LOCK TABLE requests IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(600)";
+    const LOCK: &str = "BEGIN; LOCK TABLE requests IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(60)";
     const WAITING: &str = "SELECT count(*) FROM pg_stat_activity \
         WHERE datname = current_database() AND wait_event_type = 'Lock'";
     const UNLOCK: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -528,7 +528,7 @@ async fn draining_member_hands_over_what_it_loads() {
         })
         .await;
     };
-    // It ends with an error when it is terminated.
+    // It ends with an error when it is terminated, and by itself if the test fails before.
     let locker = Arc::clone(&members);
     let locked = tokio::task::spawn_blocking(move || locker.query(LOCK));
     until(LOCKED).await;
