@@ -8,6 +8,10 @@ use tokio::time::Instant;
 /// How long a member may not beat before it is removed.
 pub(super) const DEAD_AFTER: Duration = Duration::from_secs(4);
 
+/// How long it usually takes at most until a member that died is removed: its last beat may be recent, and a beat of the
+/// observer may come late.
+pub(super) const REMOVED_WITHIN: Duration = Duration::from_secs(7);
+
 /// The longest time between two own beats that counts as continuous observation.
 const LONGEST_GAP: Duration = Duration::from_secs(2);
 

@@ -32,7 +32,7 @@ use svc_kit::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
 };
 use tonic::{Code, Request, Status, Streaming, metadata::MetadataMap, transport::Channel};
 use troupe_proto::{
@@ -219,6 +219,8 @@ impl Cluster {
             }
         }
         if !observed.gone.is_empty() {
+            let present = members.iter().filter(|member| !observed.gone.contains(&member.id));
+            self.set_members(present.cloned().collect());
             self.shared.peers.forget(&observed.gone);
             self.shared.directory.members_are_gone(&observed.gone);
         }
@@ -417,17 +419,29 @@ impl Cluster {
         *request.metadata_mut() = MetadataMap::from_headers(headers);
     }
 
-    /// Follows the changes of sessions at the other members. The stream ends when the set of members has changed, or when
-    /// a member does not answer: changes may then be missing.
+    /// Follows the changes of sessions at the other members. Waits until a member that does not answer is removed. The
+    /// stream ends when the set of members has changed, or when a member does not answer: changes may then be missing.
+    ///
+    /// # Errors
+    /// UNAVAILABLE if a member does not answer and is not removed either.
     pub async fn changes_elsewhere(&self) -> Result<BoxStream<'static, SessionId>, Status> {
-        let others = self.others();
-        let watches = others.iter().map(|member| self.watch(member.id));
-        let watches = try_join_all(watches).await.map_err(|status| {
-            tracing::debug!(%status, "a watch of sessions cannot follow another supervisor");
-            let text = "another supervisor does not answer; watch the sessions again";
-            let fault = Fault::new(Code::Unavailable, Reason::SessionMoving, text);
-            Status::from(fault.retry_after(BEAT_EVERY))
-        })?;
+        let mut beats = self.shared.members.subscribe();
+        let give_up = Instant::now() + members::REMOVED_WITHIN;
+        let (others, watches) = loop {
+            let others = self.others();
+            let watches = others.iter().map(|member| self.watch(member.id));
+            match try_join_all(watches).await {
+                Ok(watches) => break (others, watches),
+                Err(status) => {
+                    tracing::debug!(%status, "a watch of sessions cannot follow another supervisor");
+                    if timeout_at(give_up, beats.changed()).await.is_err() {
+                        let text = "another supervisor does not answer; watch the sessions again";
+                        let fault = Fault::new(Code::Unavailable, Reason::SessionMoving, text);
+                        return Err(fault.retry_after(BEAT_EVERY).into());
+                    }
+                }
+            }
+        };
         // The end of one watch ends all.
         let ids =
             |watch: Streaming<pb::WatchSessionsResponse>| watch.map(changed_session).chain(stream::once(ready(None)));

@@ -585,6 +585,17 @@ async fn watch_of_sessions_shows_changes_at_other_members() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watch_of_sessions_waits_until_a_killed_member_is_removed() {
+    let mut members = Members::start(2).await;
+    members.know_each_other().await;
+    members.take(1).kill().await;
+    let mut client = members.client(0);
+    let watch = client.watch_sessions(WatchSessionsRequest::default()).await.unwrap();
+    let first = within("the watch", watch.into_inner().message()).await;
+    assert!(first.unwrap().unwrap().synced);
+}
+
 /// A runner whose programs survive the end of its stream, as those of `troupe run` do.
 struct MovingRunner {
     runner: Option<Runner>,
