@@ -527,6 +527,8 @@ fn runner_yaml(url: &str) -> Value {
             "profile": "opencode",
             "models": ["standin/*"],
             "command": program(OPENCODE),
+            // A turn needs no registry of packages.
+            "environment": {"npm_config_registry": "http://127.0.0.1:9"},
             "settings": {
                 "enabled_providers": ["standin"],
                 "small_model": "standin/m1",

@@ -48,6 +48,8 @@ use crate::{
 const SYSTEM_PROMPT: &str = "system.md";
 const POLICY: &str = "policy.toml";
 const USAGE_PLUGIN: &str = "usage.js";
+const OPENCODE_PACKAGES: &str = ".config/opencode/package-lock.json";
+const OPENCODE_MODULES: &str = ".config/opencode/node_modules";
 const GEMINI_SETTINGS: &str = ".gemini/settings.json";
 const RECORD: &str = "session.json";
 /// The variable with OpenCode's configuration.
@@ -198,6 +200,9 @@ impl AcpKind {
                     StartFailure::no_program(format!("the plugin that tells its usage cannot be written: {error}"))
                 })?;
                 settings::add_plugin(&mut config, &plugin);
+                has_packages(home).map_err(|error| {
+                    StartFailure::no_program(format!("the list of its packages cannot be written: {error}"))
+                })?;
                 set(OPENCODE_CONFIG, config.to_string().into());
                 // The program listens on a local port, and without a password every local process could use its
                 // sessions.
@@ -387,6 +392,13 @@ fn prepare_home(profile: Profile, home: &Path, login: Option<&Path>) -> io::Resu
         remove(&unlinked(home, name)?)?;
     }
     home::prepare(home, login, profile.login())
+}
+
+/// Tells OpenCode that its package for authors of plugins is installed. Otherwise it would install the package from npm
+/// at each start, and delay the first turn until npm answers. The plugin of the runner does not use the package.
+fn has_packages(home: &Path) -> io::Result<()> {
+    write(home, OPENCODE_PACKAGES, settings::OPENCODE_PACKAGES)?;
+    fs::create_dir_all(home.join(OPENCODE_MODULES))
 }
 
 /// Writes a file in the program's home, and verifies its content.

@@ -346,6 +346,9 @@ pub(super) const USAGE_PLUGIN: &str = r#"export const TroupeUsage = async () => 
 })
 "#;
 
+/// The installed packages in OpenCode's own directory, in npm's format.
+pub(super) const OPENCODE_PACKAGES: &str = r#"{"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}"#;
+
 /// Makes OpenCode load a plugin, in addition to the plugins of the operator's settings.
 pub(super) fn add_plugin(config: &mut Value, path: &Path) {
     let mut url = "file://".to_owned();
