@@ -76,6 +76,12 @@ def container_that_may_write_its_root(find):
     pod(find("Deployment", "troupe-registry"))["containers"][0]["securityContext"].pop("readOnlyRootFilesystem")
 
 
+def credential_for_agents(find):
+    """agents can read the credential of their runner"""
+    runner, agents = pod(find("Deployment", "troupe-runner"))["containers"]
+    agents["volumeMounts"] = [*agents["volumeMounts"], runner["volumeMounts"][0]]
+
+
 def volume_for_several_pods(find):
     """another pod may have its volume"""
     find("StatefulSet", "troupe-supervisor")["spec"]["volumeClaimTemplates"][0]["spec"]["accessModes"] = [

@@ -278,6 +278,10 @@ def check_monitors(manifests):
                     yield f"the policy of {name} keeps Prometheus out"
 
 
+# The volumes with what authenticates a runner.
+RUNNER_CREDENTIALS = {"tokens", "client", "identity"}
+
+
 def check_security(manifests):
     """The restricted profile, and what we hold to besides."""
     for workload in manifests.workloads():
@@ -296,6 +300,9 @@ def check_security(manifests):
             yield f"{where} shares something with its node"
         for one in workload.containers:
             context = dict(one.get("securityContext", {}))
+            # The programs of a runner have another user than the runner.
+            if context.pop("runAsUser", None) == 0:
+                yield f"{where}: {one['name']} runs as root"
             if pod.get("hostUsers") is False:
                 # Harmless in a user namespace.
                 context.pop("procMount", None)
@@ -305,6 +312,9 @@ def check_security(manifests):
                 "capabilities": {"drop": ["ALL"]},
             }:
                 yield f"{where}: {one['name']} is not restricted"
+            mounted = {mount["name"] for mount in one.get("volumeMounts", [])}
+            if one["name"] == "agents" and mounted & RUNNER_CREDENTIALS:
+                yield f"{where}: agents can read the credential of their runner"
             if any("hostPort" in port for port in one.get("ports", [])):
                 yield f"{where}: {one['name']} takes a port of its node"
 
@@ -420,7 +430,8 @@ def named_files(workload):
     """The files that flags name: flag and path."""
     for argument in workload.arguments():
         flag, _, value = argument.partition("=")
-        if value.startswith("/run/") and not flag.endswith("-dir"):
+        # The launcher creates its socket.
+        if value.startswith("/run/") and not flag.endswith("-dir") and flag != "--launcher":
             yield flag, value
 
 

@@ -33,8 +33,8 @@ const DEVICES: &[&str] = &[
 /// The paths that a program may access, each with everything below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AllowedPaths {
-    read: Vec<PathBuf>,
-    write: Vec<PathBuf>,
+    pub(crate) read: Vec<PathBuf>,
+    pub(crate) write: Vec<PathBuf>,
 }
 
 impl AllowedPaths {

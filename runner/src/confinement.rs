@@ -16,9 +16,9 @@ use troupe_proto::common::v1::Sandbox;
 use crate::{
     agent::{LaunchSpec, StartFailure},
     allowed_paths::{self, AllowedPaths},
-    child::ProcessSpec,
     env::{Environment, plain},
     placeholders::Placeholders,
+    process_spec::ProcessSpec,
     project::{self, Access, Protection},
     subprocess::{self, Limits},
 };

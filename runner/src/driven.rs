@@ -352,7 +352,7 @@ pub(crate) fn flat(answered: Answered) -> Result<Value, String> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::child::ProcessSpec;
+    use crate::process_spec::ProcessSpec;
 
     fn started(script: &str) -> (Child, Program) {
         let path = std::env::var_os("PATH").unwrap_or_default();

@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    child::ProcessSpec,
     env::plain,
+    process_spec::ProcessSpec,
     subprocess::{self, Limits},
 };
 

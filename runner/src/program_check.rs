@@ -13,9 +13,9 @@ use svc_kit::paths;
 use tokio::task::JoinSet;
 
 use crate::{
-    child::ProcessSpec,
     confinement::{self, Means},
     env::plain,
+    process_spec::ProcessSpec,
     programs::{AgentProgram, ProcessProgram, Profile, Program, ProgramKind, Programs, is_base_url},
     subprocess::{self, Limits},
 };

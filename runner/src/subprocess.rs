@@ -11,15 +11,14 @@ use std::{
 use rustix::process::Signal;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
-    process::{Child, Command},
+    process::Child,
     task::JoinSet,
     time::timeout,
 };
 
 use crate::{
-    allowed_paths::{self, AllowedPaths},
-    child::ProcessSpec,
     group::{Group, describe},
+    process_spec::{self, ProcessSpec},
     text::keep_end,
 };
 
@@ -64,18 +63,7 @@ pub(crate) struct OutputTail {
 ///
 /// It cannot be started.
 pub(crate) async fn run(process: ProcessSpec, limits: Limits) -> io::Result<SubprocessOutput> {
-    let mut command = Command::new(process.command);
-    command
-        .args(process.args)
-        .current_dir(process.directory)
-        .env_clear()
-        .envs(process.environment)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
-    let mut running = Running::start(&mut command, process.allowed.as_ref(), limits.output)?;
+    let mut running = Running::start(process, limits.output)?;
     let ending = running.end(limits.time).await;
     let [stdout, stderr] = running.output().await;
     Ok(SubprocessOutput { ending, stdout, stderr })
@@ -117,8 +105,8 @@ struct Running {
 }
 
 impl Running {
-    fn start(command: &mut Command, allowed: Option<&AllowedPaths>, kept: usize) -> io::Result<Self> {
-        let mut child = allowed_paths::spawn(command, allowed)?;
+    fn start(process: ProcessSpec, kept: usize) -> io::Result<Self> {
+        let mut child = process_spec::start(process, Stdio::null())?;
         let (Some(group), Some(stdout), Some(stderr)) = (Group::of(&child), child.stdout.take(), child.stderr.take())
         else {
             return Err(io::Error::other("the process has no id or no pipes"));

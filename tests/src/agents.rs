@@ -9,7 +9,10 @@ use std::{
     fs::{self, File},
     io::{self, Write as _},
     net::SocketAddr,
-    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{PermissionsExt as _, chown},
+    },
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -36,11 +39,38 @@ pub const CLAUDE: &str = "claude";
 pub const OPENCODE: &str = "opencode";
 /// As [`CODEX`].
 pub const GEMINI: &str = "gemini";
+/// The user of a launcher and its programs. Tests run as root.
+pub const LAUNCHER_USER: u32 = 65_532;
 /// The credentials that the programs are given. Only the stand-in is to see them.
 pub const KEY: &str = "sk-of-the-stand-in";
 
 /// Interval of checks for changes that cause no notification: a file, the end of a process.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Starts a launcher in the place of a container. The arguments: a home, which is hidden; the launcher's user and socket; and
+/// the directories that stay visible, of which the second has `troupe`.
+const CONTAINER: &str = r#"
+home=$1 user=$2 socket=$3
+shift 3
+mount -t proc proc /proc
+aside=$(mktemp -d /run/container.XXXXXX)
+mount -t tmpfs tmpfs "$aside"
+number=0
+for path in "$@"; do
+  number=$((number + 1))
+  mkdir "$aside/$number"
+  mount --rbind "$path" "$aside/$number"
+done
+mount -t tmpfs -o mode=755 tmpfs "$home"
+number=0
+for path in "$@"; do
+  number=$((number + 1))
+  case $path in "$home"/*) mkdir -p "$path" && mount --rbind "$aside/$number" "$path" ;; esac
+done
+# The kernel forgets the signal for the death of a parent when the user changes, so the first process stays this one.
+setpriv --reuid "$user" --regid 0 --clear-groups --no-new-privs --bounding-set -all "$2/troupe" launcher "$socket" &
+wait
+"#;
 
 /// Whether the tests with real programs are to run. Says loudly if they are not.
 #[must_use]
@@ -343,6 +373,57 @@ impl Lab {
             .stdout(Stdio::null())
             .stderr(log);
         command
+    }
+
+    /// Starts a launcher as a container would: with the user 65532, a process table of its own, and only the programs,
+    /// the workspace and the directories of threads below the home of this user. Returns it with its socket.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start. It needs root.
+    pub async fn launcher(&self) -> (Child, PathBuf) {
+        let socket = self.directory.join("launcher/socket");
+        fs::create_dir(self.directory.join("launcher")).unwrap();
+        for shared in ["launcher", "s", "t"] {
+            let path = self.directory.join(shared);
+            fs::create_dir_all(&path).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o2770)).unwrap();
+        }
+        // The group of this user, which is root, may enter.
+        fs::set_permissions(&self.directory, fs::Permissions::from_mode(0o750)).unwrap();
+        for owned in ["w", "w/.git"] {
+            chown(self.directory.join(owned), Some(LAUNCHER_USER), None).unwrap();
+        }
+        let home = PathBuf::from(env::var_os("HOME").unwrap());
+        let programs = program(CODEX).ancestors().nth(2).unwrap().to_owned();
+        let troupe = troupe().parent().unwrap().to_owned();
+        let mut command = Command::new("unshare");
+        command
+            .args([
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--",
+                "sh",
+                "-euc",
+                CONTAINER,
+                "sh",
+            ])
+            .arg(&home)
+            .arg(LAUNCHER_USER.to_string())
+            .arg(&socket)
+            .args([programs, troupe, self.directory.clone()])
+            .env_clear()
+            .env("PATH", env::var_os("PATH").unwrap_or_default())
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(self.directory.join("launcher.log")).unwrap())
+            .kill_on_drop(true);
+        let launcher = command.spawn().unwrap();
+        until("the launcher's socket", async || socket.exists().then_some(())).await;
+        (launcher, socket)
     }
 
     /// Writes a role for a program, with more lines of frontmatter.

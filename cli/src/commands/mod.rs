@@ -18,6 +18,7 @@ pub(crate) mod edges;
 pub(crate) mod export;
 pub(crate) mod handoff;
 pub(crate) mod hook;
+pub(crate) mod launcher;
 pub(crate) mod lint;
 pub(crate) mod logs;
 pub(crate) mod mail;
@@ -149,6 +150,12 @@ pub(crate) enum Command {
     /// Ask the runner whether a tool call is allowed
     #[command(hide = true)]
     Hook(hook::Args),
+    /// Start the programs of a runner in this container
+    #[command(hide = true)]
+    Launcher(launcher::Args),
+    /// Start a program by a launcher
+    #[command(hide = true)]
+    Launch(launcher::LaunchArgs),
 }
 
 /// The outcome of a command that was tried without a runtime.
@@ -161,7 +168,10 @@ pub(crate) enum Outcome {
 
 /// Returns whether the command runs a runner in its process, and thus has agent programs as children.
 pub(crate) const fn runs_programs(command: &Command) -> bool {
-    matches!(command, Command::Run(_) | Command::Up(_) | Command::Demo(_))
+    matches!(
+        command,
+        Command::Run(_) | Command::Up(_) | Command::Demo(_) | Command::Launcher(_)
+    )
 }
 
 /// Returns whether the command connects to the services that the flags or the context select. The others use no service
@@ -180,6 +190,8 @@ pub(crate) const fn connects(command: &Command) -> bool {
             | Command::Store(_)
             | Command::SampleAgent(_)
             | Command::Hook(_)
+            | Command::Launcher(_)
+            | Command::Launch(_)
     )
 }
 
@@ -189,6 +201,7 @@ pub(crate) fn without_runtime(command: Command) -> Outcome {
     match command {
         Command::SampleAgent(args) => Outcome::Done(sample_agent::run(&args)),
         Command::Hook(args) => Outcome::Done(hook::run(&args)),
+        Command::Launch(args) => Outcome::Done(launcher::launch(args)),
         other => Outcome::Async(Box::new(other)),
     }
 }
@@ -241,7 +254,8 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::Completion(args) => completion::run(&args),
         Command::Doctor(args) => Box::pin(doctor::run(args, context)).await,
         Command::Store(args) => Box::pin(store::run(args, context)).await,
-        Command::SampleAgent(_) | Command::Hook(_) | Command::Man(_) => Ok(()),
+        Command::Launcher(args) => Box::pin(launcher::run(args)).await,
+        Command::SampleAgent(_) | Command::Hook(_) | Command::Launch(_) | Command::Man(_) => Ok(()),
     }
 }
 

@@ -26,7 +26,7 @@ use troupe_client::{
     Service,
     token::{Origin, Token},
 };
-use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, program_check::ProgramReport};
+use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, launcher, program_check::ProgramReport};
 
 use crate::{
     context::Context,
@@ -90,6 +90,9 @@ pub(crate) struct Args {
     /// Confine programs with Landlock where bubblewrap does not work, such as in restricted pods
     #[arg(long)]
     landlock: bool,
+    /// Socket of a launcher, which starts all programs in another container: see `troupe launcher`
+    #[arg(long, value_name = "SOCKET")]
+    launcher: Option<PathBuf>,
     /// Agent program and its arguments; must be the last flag
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     program: Vec<String>,
@@ -106,6 +109,11 @@ fn parse_label(text: &str) -> std::result::Result<(String, String), String> {
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     pair::init_logging("info")?;
     let options = args.admin.clone();
+    if let Some(socket) = &args.launcher {
+        launcher::start_programs_at(socket, programs::own()?.into())
+            .await
+            .map_err(Error::of)?;
+    }
     let config = config(args, context)?;
     report_programs(&config, context.ui.clone());
     let is_read_here = options.admin_listen.is_some();

@@ -144,18 +144,23 @@ initContainers: {{- toYaml . | nindent 2 }}
 {{- end }}
 
 {{- /* What all containers have in common: the restricted profile, and a root file system that nobody writes. Takes a dict of
-       root and component. */}}
+       root and component, a user other than that of the pod, and bare for a container without the component's variables. */}}
 {{- define "troupe.container" -}}
 {{- $own := index .root.Values .component -}}
 securityContext:
+  {{- with .user }}
+  runAsUser: {{ . }}
+  {{- end }}
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
   {{- with get $own "procMount" }}
   procMount: {{ . }}
   {{- end }}
+{{- if not .bare }}
 {{- with $own.envFrom }}
 envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 {{- end }}
 

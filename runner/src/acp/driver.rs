@@ -865,8 +865,9 @@ mod tests {
     use super::*;
     use crate::{
         agent::Agent as _,
-        child::{Child, FakeChild, ProcessSpec},
+        child::{Child, FakeChild},
         driven::{self, Driven},
+        process_spec::ProcessSpec,
         prompt::PreparedTurn,
     };
 

@@ -33,12 +33,13 @@ use self::{
 };
 use crate::{
     agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
-    child::{Child, ProcessSpec},
+    child::Child,
     confinement::{self, Confinement, Means},
     driven::{self, Driven, Program},
     env::{Environment, is_plain_id},
     home::{self, remove, unlinked},
     policy,
+    process_spec::ProcessSpec,
     programs::{AcpProgram, AgentProgram, ModelChoice, Profile},
     project,
     provider_access::{self, GEMINI_ENDPOINT, ProviderAccess},

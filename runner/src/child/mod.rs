@@ -8,9 +8,7 @@ mod fake_child;
 mod lines;
 
 use std::{
-    ffi::OsString,
     io,
-    path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -19,7 +17,7 @@ use std::{
 use rustix::process::Signal;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    process::{self, ChildStderr, ChildStdin, ChildStdout, Command},
+    process::{self, ChildStderr, ChildStdin, ChildStdout},
     sync::{mpsc, watch},
     task::JoinHandle,
     time::timeout,
@@ -32,10 +30,9 @@ use self::lines::BoundedLines;
 pub(crate) use self::lines::Line;
 use crate::{
     agent::{InputError, StartFailure, StopOrder, Stopped},
-    allowed_paths::{self, AllowedPaths},
-    env::Environment,
     group::{Group, describe},
     placeholders::Placeholders,
+    process_spec::{self, ProcessSpec},
     text::clean,
 };
 
@@ -47,22 +44,6 @@ const LINE_CAPACITY: usize = 32;
 const STDERR_TAIL_BYTES: usize = 4 * 1024;
 /// Maximum time that a process may run after it closed its output, and that its output may stay open after its end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// How a child is started.
-#[derive(Clone, Debug)]
-pub(crate) struct ProcessSpec {
-    /// The program: a path, or a name that is looked up in PATH.
-    pub(crate) command: PathBuf,
-    pub(crate) args: Vec<OsString>,
-    /// Where it works.
-    pub(crate) directory: PathBuf,
-    /// All of its environment.
-    pub(crate) environment: Environment,
-    /// Programs that it starts itself. They must stay visible even if other paths are hidden.
-    pub(crate) starts: Vec<PathBuf>,
-    /// The paths that it may access. `None`: Landlock does not restrict it.
-    pub(crate) allowed: Option<AllowedPaths>,
-}
 
 /// What a child does.
 #[derive(Debug)]
@@ -154,18 +135,7 @@ impl Child {
     }
 
     fn spawn(process: ProcessSpec, longest_line: usize) -> io::Result<(Self, ChildOutput)> {
-        let mut command = Command::new(&process.command);
-        command
-            .args(&process.args)
-            .current_dir(&process.directory)
-            .env_clear()
-            .envs(process.environment)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
-        let mut child = allowed_paths::spawn(&mut command, process.allowed.as_ref())?;
+        let mut child = process_spec::start(process, Stdio::piped())?;
         let (Some(group), Some(stdin), Some(stdout), Some(stderr)) = (
             Group::of(&child),
             child.stdin.take(),

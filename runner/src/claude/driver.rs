@@ -427,8 +427,9 @@ fn control_response(request: &str, response: &Value) -> Value {
 mod tests {
     use super::*;
     use crate::{
-        child::{Child, FakeChild, ProcessSpec},
+        child::{Child, FakeChild},
         driven,
+        process_spec::ProcessSpec,
     };
 
     #[tokio::test]

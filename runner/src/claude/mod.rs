@@ -24,11 +24,12 @@ use self::{
 };
 use crate::{
     agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
-    child::{Child, ProcessSpec},
+    child::Child,
     confinement::{self, Confinement},
     driven::{self, Driven, Program},
     env::Environment,
-    home, policy,
+    home, launcher, policy,
+    process_spec::ProcessSpec,
     programs::{AgentProgram, ModelChoice},
     provider_access::ProviderAccess,
 };
@@ -204,7 +205,7 @@ fn with_credentials(process: ProcessSpec, credentials: &[Credential], scratch: &
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
-            .mode(0o600)
+            .mode(launcher::secret_file_mode())
             .open(&path)?;
         file.write_all(credential.as_bytes())?;
         environment.push(((*variable).to_owned(), descriptor.to_string().into()));

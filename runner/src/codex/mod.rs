@@ -23,13 +23,14 @@ use troupe_proto::{common::v1::Sandbox, supervisor::v1::RunnerKind};
 use self::driver::{Driver, Opening};
 use crate::{
     agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
-    child::{Child, ProcessSpec},
+    child::Child,
     confinement::{Confinement, Means},
     driven::{self, Driven, Program},
     env::Environment,
     home,
     hook::{self, HookServer},
     policy,
+    process_spec::ProcessSpec,
     programs::{AgentProgram, ModelChoice},
     provider_access::{self, ProviderAccess},
     subprocess::{self, Limits},

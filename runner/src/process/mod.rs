@@ -14,9 +14,10 @@ use crate::{
     agent::{
         Agent, AgentEvent, AgentKind, Boxed, InputError, InterruptMethod, LaunchSpec, StartFailure, StopOrder, Stopped,
     },
-    child::{Child, ChildEvent, ChildOutput, Line, ProcessSpec},
+    child::{Child, ChildEvent, ChildOutput, Line},
     confinement::{self, SecretMasks},
     env::{add, environment},
+    process_spec::ProcessSpec,
     programs::{Enforcement, ModelChoice, ProcessProgram},
     prompt::PreparedTurn,
     tools::{ToolAnswer, ToolFailure},

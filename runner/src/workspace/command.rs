@@ -6,9 +6,9 @@ use serde_json::json;
 use troupe_proto::reason::Reason;
 
 use crate::{
-    child::ProcessSpec,
     env::Environment,
     group::describe,
+    process_spec::ProcessSpec,
     subprocess::{self, Limits, SubprocessExit, SubprocessOutput},
     text::one_line,
     tool_line::{CALL_IN_OUTPUT, holds_call},

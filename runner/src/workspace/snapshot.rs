@@ -20,8 +20,8 @@ use troupe_proto::common::v1::Sandbox;
 use super::changes::MAX_DIFF_BYTES;
 use crate::{
     agent::LaunchSpec,
-    child::ProcessSpec,
     env::plain,
+    process_spec::ProcessSpec,
     subprocess::{self, Limits},
 };
 

@@ -1,6 +1,10 @@
 //! The four real programs where bubblewrap does not work and Landlock confines them, as in restricted pods.
 
-use std::{env, fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    env, fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::Path,
+};
 
 use serde_json::{Value, json};
 use tokio::process::Child;
@@ -9,7 +13,7 @@ use troupe_proto::{
     supervisor::v1::{CreateSessionRequest, StatusKind},
 };
 use troupe_tests::{
-    agents::{CLAUDE, CODEX, GEMINI, Lab, OPENCODE, are_wanted, message, settled, spawn},
+    agents::{CLAUDE, CODEX, GEMINI, LAUNCHER_USER, Lab, OPENCODE, are_wanted, message, settled, spawn},
     tree::{Tree, kind},
 };
 
@@ -19,7 +23,7 @@ const ALL: [&str; 4] = [CODEX, CLAUDE, OPENCODE, GEMINI];
 const SECRET: &str = "secret-of-the-user";
 
 /// Starts a runner with Landlock. Its bubblewrap fails.
-fn runner(lab: &Lab) -> Child {
+fn runner(lab: &Lab, arguments: &[&Path]) -> Child {
     let bin = lab.home().join("bin");
     fs::create_dir(&bin).unwrap();
     fs::write(bin.join("bwrap"), "#!/bin/sh\necho 'no namespaces here' >&2\nexit 1\n").unwrap();
@@ -28,6 +32,7 @@ fn runner(lab: &Lab) -> Child {
     let path = env::join_paths([bin].into_iter().chain(env::split_paths(&path))).unwrap();
     lab.runner_command("landlock")
         .args(["--landlock", "--data-dir", "d"])
+        .args(arguments)
         .env("PATH", path)
         .spawn()
         .unwrap()
@@ -59,7 +64,26 @@ async fn programs_are_confined_without_namespaces() {
         return;
     }
     let lab = Lab::without_runner(Path::new(UNDER)).await;
-    let _runner = runner(&lab);
+    let _runner = runner(&lab, &[]);
+    are_confined(&lab).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn programs_of_a_launcher_are_confined() {
+    if !are_wanted("the launcher") {
+        return;
+    }
+    let lab = Lab::without_runner(Path::new(UNDER)).await;
+    let (_launcher, socket) = lab.launcher().await;
+    let _runner = runner(&lab, &[Path::new("--launcher"), &socket]);
+    are_confined(&lab).await;
+    for program in ALL {
+        let written = lab.project().join(format!("{program}.txt"));
+        assert_eq!(fs::metadata(written).unwrap().uid(), LAUNCHER_USER, "{program}");
+    }
+}
+
+async fn are_confined(lab: &Lab) {
     let (project, home) = (lab.project(), lab.home());
     fs::create_dir_all(home.join(".ssh")).unwrap();
     for path in [home.join(".ssh/id"), project.join("../d/runner.token")] {
@@ -82,7 +106,7 @@ async fn programs_are_confined_without_namespaces() {
         let written = ["by-command.txt", "by-tool.txt"].map(|name| project.join(name));
         let steps = json!([
             {"shell": format!("echo x > {}", written[0].display())},
-            writes(program, &lab, "by-tool.txt"),
+            writes(program, lab, "by-tool.txt"),
             {"text": "done"},
         ]);
         run(&implementation, &reader, &steps).await;
@@ -103,7 +127,7 @@ async fn programs_are_confined_without_namespaces() {
             {"text": "done"},
         ]);
         run(&implementation, program, &steps).await;
-        let said = fs::read_to_string(project.join(&report)).unwrap_or_default() + &results(&lab, program).join("; ");
+        let said = fs::read_to_string(project.join(&report)).unwrap_or_default() + &results(lab, program).join("; ");
         assert_eq!(
             fs::read_to_string(&inside).unwrap_or_default().trim(),
             program,
@@ -123,7 +147,7 @@ async fn programs_are_confined_without_namespaces() {
         let steps = json!([attempt(program, &[&plan, &code, &outside], "docs/report"), {"text": "done"}]);
         run(&planning, program, &steps).await;
         let said =
-            fs::read_to_string(project.join("docs/report")).unwrap_or_default() + &results(&lab, program).join("; ");
+            fs::read_to_string(project.join("docs/report")).unwrap_or_default() + &results(lab, program).join("; ");
         assert_eq!(fs::read_to_string(&plan).unwrap_or_default().trim(), program, "{said}");
         assert!(
             !code.exists() && !outside.exists(),

@@ -5,6 +5,7 @@ mod audit;
 mod backups;
 mod desktop_notifications;
 mod export;
+mod launcher;
 mod mcp;
 mod metrics;
 mod pair_process;

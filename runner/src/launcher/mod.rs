@@ -1,0 +1,118 @@
+//! A launcher starts the programs of a runner in another container, under another user id. Programs then share neither
+//! files nor processes with the runner and its credential.
+//!
+//! The runner starts [`run`] in place of a program. That process sends an [`Order`] to the launcher's socket, with its own
+//! standard input, output and error. The launcher starts the program with them. Afterwards the connection carries signals in
+//! one direction, and the program's end in the other. When the connection closes, the launcher kills the program. The runner
+//! keeps another connection, without an order: until it closes, the launcher does not end.
+//!
+//! A launcher refuses callers of its own user: they are agents, which could otherwise start a program without their own
+//! restrictions. The directories of threads are shared through a group.
+
+mod order;
+mod server;
+mod stand_in;
+
+use std::{
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use rustix::fs::Mode;
+use tokio::{
+    net::UnixStream,
+    time::{Instant, sleep},
+};
+
+pub use self::{order::Restriction, server::serve, stand_in::run};
+use crate::allowed_paths::AllowedPaths;
+
+/// The runner and its programs have different users in one group. New files are accessible to this group only.
+const SHARED_WITH_GROUP: Mode = Mode::from_raw_mode(0o007);
+/// How long a runner waits for its launcher, which starts at the same time.
+const STARTS_WITHIN: Duration = Duration::from_mins(1);
+/// Time between two attempts to connect.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The launcher that starts the programs of this process.
+#[derive(Debug)]
+struct Launcher {
+    /// The command line program, which stands in for the programs.
+    troupe: OsString,
+    socket: PathBuf,
+    /// Keeps the launcher from ending before this process does.
+    _connection: UnixStream,
+}
+
+static LAUNCHER: OnceLock<Launcher> = OnceLock::new();
+
+/// Lets the launcher at that socket start all programs of this process from now on. `troupe` is the command line program.
+/// Waits until the launcher answers.
+///
+/// # Errors
+///
+/// Nothing listens at the socket within a minute.
+pub async fn start_programs_at(socket: &Path, troupe: OsString) -> io::Result<()> {
+    let connection = connect(socket, STARTS_WITHIN).await?;
+    share_files();
+    // The first launcher stays.
+    let _ = LAUNCHER.set(Launcher {
+        troupe,
+        socket: socket.to_owned(),
+        _connection: connection,
+    });
+    Ok(())
+}
+
+/// Makes new files accessible to the group, and to no other user.
+fn share_files() {
+    rustix::process::umask(SHARED_WITH_GROUP);
+}
+
+/// Returns the mode of a file with a secret that a program reads.
+pub(crate) fn secret_file_mode() -> u32 {
+    match LAUNCHER.get() {
+        Some(_) => 0o660,
+        None => 0o600,
+    }
+}
+
+/// Returns the program to start in place of another one, with its arguments, and the paths that Landlock permits it.
+pub(crate) fn stand_in(
+    program: PathBuf,
+    args: Vec<OsString>,
+    allowed: Option<AllowedPaths>,
+) -> (PathBuf, Vec<OsString>, Option<AllowedPaths>) {
+    let Some(launcher) = LAUNCHER.get() else {
+        return (program, args, allowed);
+    };
+    let mut line: Vec<OsString> = vec!["launch".into(), "--socket".into(), launcher.socket.clone().into()];
+    if let Some(AllowedPaths { read, write }) = allowed {
+        line.push("--restricted".into());
+        line.extend(read.into_iter().flat_map(|path| ["--read".into(), path.into()]));
+        line.extend(write.into_iter().flat_map(|path| ["--write".into(), path.into()]));
+    }
+    line.extend(["--".into(), program.into()]);
+    line.extend(args);
+    (launcher.troupe.clone().into(), line, None)
+}
+
+/// Connects to a launcher, which may not listen yet.
+async fn connect(socket: &Path, within: Duration) -> io::Result<UnixStream> {
+    let give_up = Instant::now() + within;
+    loop {
+        match UnixStream::connect(socket).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) if Instant::now() >= give_up => {
+                return Err(io::Error::other(format!(
+                    "no launcher listens at {}: {error}; `troupe launcher SOCKET` starts one",
+                    socket.display()
+                )));
+            }
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
+}

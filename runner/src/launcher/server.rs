@@ -1,0 +1,154 @@
+//! The launcher: starts the programs that runners order.
+
+use std::{convert::Infallible, fs, io, os::fd::OwnedFd, path::Path, process::ExitStatus, time::Duration};
+
+use rustix::process::Signal;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{UnixListener, UnixStream},
+    process::{Child, Command},
+    task::spawn_blocking,
+    time::sleep,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{info, warn};
+
+use super::{
+    order::{self, End, Order},
+    share_files,
+};
+use crate::{allowed_paths, group::Group};
+
+/// Time for a caller to send its order.
+const ORDERED_WITHIN: Duration = Duration::from_secs(10);
+/// Delay after a failed accept: the process may have no free descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Starts the programs that are ordered at a socket. Replaces a socket that an earlier launcher left. After `shutdown` it
+/// continues until its runner has ended, because a container receives the signal at the same time as that of the runner.
+///
+/// # Errors
+///
+/// The socket cannot be created.
+pub async fn serve(socket: &Path, shutdown: CancellationToken) -> io::Result<()> {
+    share_files();
+    match fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(socket)?;
+    info!(socket = %socket.display(), "starting programs for runners");
+    let orders = TaskTracker::new();
+    orders.close();
+    let none_left = async {
+        shutdown.cancelled().await;
+        orders.wait().await;
+    };
+    tokio::select! {
+        never = accept(&listener, &orders) => match never {},
+        () = none_left => Ok(()),
+    }
+}
+
+async fn accept(listener: &UnixListener, orders: &TaskTracker) -> Infallible {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                orders.spawn(async move {
+                    if let Err(error) = serve_order(stream).await {
+                        warn!(%error, "an order was not carried out");
+                    }
+                });
+            }
+            Err(error) => {
+                warn!(%error, "a connection was not accepted");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_order(stream: UnixStream) -> io::Result<()> {
+    let caller = stream.peer_cred()?.uid();
+    // A runner keeps a connection without an order for as long as it runs.
+    stream.readable().await?;
+    let stream = stream.into_std()?;
+    let (stream, received) = spawn_blocking(move || {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(ORDERED_WITHIN))?;
+        let received = order::receive(&stream);
+        stream.set_nonblocking(true)?;
+        Ok::<_, io::Error>((stream, received))
+    })
+    .await
+    .map_err(io::Error::other)??;
+    let mut stream = UnixStream::from_std(stream)?;
+    let (order, streams) = match received {
+        Ok(received) => received,
+        // The runner has ended.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let name = order.command.clone();
+    let end = if caller == rustix::process::getuid().as_raw() {
+        warn!(user = caller, program = %name.display(), "a caller with the user of the programs was refused");
+        End::NotStarted(format!(
+            "the launcher and its programs have the user id {caller}; a runner needs another one"
+        ))
+    } else {
+        match start(order, streams) {
+            Ok((child, group)) => End::Exited(attend(child, &group, &mut stream).await?),
+            Err(error) => End::NotStarted(format!("cannot start {}: {error}", name.display())),
+        }
+    };
+    stream.write_all(&serde_json::to_vec(&end)?).await
+}
+
+fn start(order: Order, [stdin, stdout, stderr]: [OwnedFd; 3]) -> io::Result<(Child, Group)> {
+    let mut command = Command::new(order.command);
+    command
+        .args(order.args)
+        .current_dir(order.directory)
+        .env_clear()
+        .envs(order.environment)
+        .stdin(stdin)
+        .stdout(stdout)
+        .stderr(stderr)
+        .process_group(0)
+        .kill_on_drop(true);
+    let allowed = order.restriction.map(order::Restriction::allowed_paths);
+    let child = allowed_paths::spawn(&mut command, allowed.as_ref())?;
+    let group = Group::of(&child).ok_or_else(|| io::Error::other("the process has no id"))?;
+    Ok((child, group))
+}
+
+/// Passes signals on until the program has ended, and kills its whole group then. Returns its exit status.
+async fn attend(mut child: Child, group: &Group, stream: &mut UnixStream) -> io::Result<u8> {
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status,
+            number = stream.read_i32() => match number {
+                Ok(number) => {
+                    if let Some(signal) = Signal::from_named_raw(number) {
+                        group.signal(signal);
+                    }
+                }
+                // The process that stands in for the program was killed.
+                Err(_) => {
+                    group.signal(Signal::KILL);
+                    break child.wait().await;
+                }
+            }
+        }
+    };
+    group.leader_reaped();
+    status.map(exit_status)
+}
+
+fn exit_status(status: ExitStatus) -> u8 {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    let of_signal = || status.signal().map(|signal| 128 + signal);
+    let code = status.code().or_else(of_signal);
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,44 @@
+//! Starts the processes of a runner.
+
+use std::{ffi::OsString, io, path::PathBuf, process::Stdio};
+
+use tokio::process::{Child, Command};
+
+use crate::{
+    allowed_paths::{self, AllowedPaths},
+    env::Environment,
+    launcher,
+};
+
+/// A process to start.
+#[derive(Clone, Debug)]
+pub(crate) struct ProcessSpec {
+    /// The program: a path, or a name that is looked up in PATH.
+    pub(crate) command: PathBuf,
+    pub(crate) args: Vec<OsString>,
+    /// Where it works.
+    pub(crate) directory: PathBuf,
+    /// All of its environment.
+    pub(crate) environment: Environment,
+    /// Programs that it starts itself. They must stay visible even if other paths are hidden.
+    pub(crate) starts: Vec<PathBuf>,
+    /// The paths that it may access. `None`: Landlock does not restrict it.
+    pub(crate) allowed: Option<AllowedPaths>,
+}
+
+/// Starts a process in a process group of its own, with pipes for its output. It is killed when it is dropped.
+pub(crate) fn start(process: ProcessSpec, input: Stdio) -> io::Result<Child> {
+    let (program, args, allowed) = launcher::stand_in(process.command, process.args, process.allowed);
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .current_dir(process.directory)
+        .env_clear()
+        .envs(process.environment)
+        .stdin(input)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    allowed_paths::spawn(&mut command, allowed.as_ref())
+}

@@ -1,0 +1,232 @@
+//! `troupe launcher`: programs with another user than their runner.
+
+use std::{
+    env, fs,
+    io::{self, Write as _},
+    os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+};
+
+use rustix::process::{Pid, Signal, getuid, kill_process};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
+    process::{Child, Command},
+    time::sleep,
+};
+use troupe_tests::{agents::LAUNCHER_USER, process::troupe, within};
+
+struct Launcher {
+    process: Child,
+    directory: TempDir,
+}
+
+impl Launcher {
+    /// Starts a launcher with another user. `None`: the tests do not run as root.
+    async fn start() -> Option<Self> {
+        if !getuid().is_root() {
+            let _ = writeln!(io::stderr(), "NOT RUN: programs of another user need root");
+            assert!(env::var_os("TROUPE_CI_STRICT").is_none(), "this test needs root");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o770)).unwrap();
+        let socket = directory.path().join("socket");
+        let process = Command::new("setpriv")
+            .args(["--reuid", &LAUNCHER_USER.to_string(), "--regid", "0", "--clear-groups"])
+            .arg(troupe())
+            .arg("launcher")
+            .arg(&socket)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let launcher = Self { process, directory };
+        within("the socket", async {
+            while !launcher.socket().exists() {
+                sleep(troupe_tests::agents::LOOK_EVERY).await;
+            }
+        })
+        .await;
+        Some(launcher)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    /// The process that stands in for a shell.
+    fn shell(&self, script: &str) -> Command {
+        launch(&self.socket(), script)
+    }
+
+    async fn run(&self, script: &str) -> Output {
+        self.shell(script).output().await.unwrap()
+    }
+}
+
+fn launch(socket: &Path, script: &str) -> Command {
+    let mut command = Command::new(troupe());
+    command
+        .args(["launch", "--socket"])
+        .arg(socket)
+        .args(["--", "/bin/sh", "-c", script])
+        .current_dir(socket.parent().unwrap())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+fn signal(running: &Child, signal: Signal) {
+    let id = running.id().and_then(|id| i32::try_from(id).ok());
+    kill_process(id.and_then(Pid::from_raw).unwrap(), signal).unwrap();
+}
+
+fn text(output: &[u8]) -> &str {
+    std::str::from_utf8(output).unwrap().trim()
+}
+
+#[tokio::test]
+async fn launched_program_has_streams_environment_and_user_of_its_own() {
+    let Some(launcher) = Launcher::start().await else {
+        return;
+    };
+    let token = launcher.directory.path().join("token");
+    fs::write(&token, "secret").unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+
+    let mut running = launcher
+        .shell("read line; echo \"$line $GIVEN $(id -u)\"; echo complaint >&2; touch made; cat token; exit 7")
+        .env("GIVEN", "variable")
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = running.stdin.take().unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut input, b"line\n")
+        .await
+        .unwrap();
+    let output = within("the end", running.wait_with_output()).await.unwrap();
+    assert_eq!(text(&output.stdout), format!("line variable {LAUNCHER_USER}"));
+    assert!(text(&output.stderr).starts_with("complaint"), "{output:?}");
+    assert_eq!(output.status.code(), Some(7));
+    let made = fs::metadata(launcher.directory.path().join("made")).unwrap();
+    assert_eq!(made.permissions().mode() & 0o777, 0o660, "the group shares it");
+
+    let output = launcher.run("kill -9 $$").await;
+    assert_eq!(output.status.code(), Some(128 + 9));
+    let missing = Command::new(troupe())
+        .args(["launch", "--socket"])
+        .arg(launcher.socket())
+        .args(["--", "/no/such/program"])
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(
+        text(&missing.stderr).contains("cannot start /no/such/program"),
+        "{missing:?}"
+    );
+}
+
+#[tokio::test]
+async fn signals_and_ends_are_passed_on() {
+    let Some(mut launcher) = Launcher::start().await else {
+        return;
+    };
+    // Says its process id, and then ends only by a signal.
+    let lasting = "echo $$; while :; do sleep 0.01; done";
+    let started = async |script: &str| {
+        let mut running = launcher.shell(script).spawn().unwrap();
+        let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+        let id = within("its id", lines.next_line()).await.unwrap().unwrap();
+        (running, PathBuf::from("/proc").join(id))
+    };
+
+    let (mut running, _) = started(&format!("trap 'exit 5' TERM; {lasting}")).await;
+    signal(&running, Signal::TERM);
+    assert_eq!(within("the end", running.wait()).await.unwrap().code(), Some(5));
+
+    let (mut running, place) = started(&format!("trap '' TERM; {lasting}")).await;
+    signal(&running, Signal::KILL);
+    assert_eq!(within("the end", running.wait()).await.unwrap().signal(), Some(9));
+    within("the end of the program", async {
+        while place.exists() {
+            sleep(troupe_tests::agents::LOOK_EVERY).await;
+        }
+    })
+    .await;
+
+    // The runner is told to end at the same time, and decides when its programs do.
+    let (mut running, place) = started(lasting).await;
+    signal(&launcher.process, Signal::TERM);
+    assert_eq!(
+        text(&launcher.run("echo started during the end").await.stdout),
+        "started during the end"
+    );
+    launcher.process.start_kill().unwrap();
+    assert_eq!(within("the end", running.wait()).await.unwrap().code(), Some(1));
+    // A container ends with its first process. Here the program stays.
+    let id = place.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
+    let mut complaint = String::new();
+    running
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut complaint)
+        .await
+        .unwrap();
+    assert!(complaint.contains("the launcher ended"), "{complaint}");
+}
+
+#[tokio::test]
+async fn launcher_ends_after_its_last_program() {
+    let Some(mut launcher) = Launcher::start().await else {
+        return;
+    };
+    let mut running = launcher
+        .shell("echo started; read line")
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+    within("the start", lines.next_line()).await.unwrap().unwrap();
+    signal(&launcher.process, Signal::TERM);
+    drop(running.stdin.take());
+    assert_eq!(within("the end", running.wait()).await.unwrap().code(), Some(1));
+    assert!(within("the end", launcher.process.wait()).await.unwrap().success());
+}
+
+#[tokio::test]
+async fn launcher_refuses_its_own_user() {
+    let Some(launcher) = Launcher::start().await else {
+        return;
+    };
+    let escape = format!(
+        "{} launch --socket {} -- /bin/sh -c 'echo escaped'",
+        troupe().display(),
+        launcher.socket().display()
+    );
+    let output = launcher.run(&escape).await;
+    assert_eq!(text(&output.stdout), "");
+    let refusal = format!("the launcher and its programs have the user id {LAUNCHER_USER}; a runner needs another one");
+    assert!(text(&output.stderr).contains(&refusal), "{output:?}");
+}
+
+#[tokio::test]
+async fn order_that_makes_no_sense_starts_nothing() {
+    let Some(launcher) = Launcher::start().await else {
+        return;
+    };
+    for bytes in [&b""[..], b"\0\0", &[0xff; 64], b"\0\0\0\x02{}"] {
+        let mut stream = std::os::unix::net::UnixStream::connect(launcher.socket()).unwrap();
+        stream.write_all(bytes).unwrap();
+        drop(stream);
+    }
+    let output = launcher.run("echo it still works").await;
+    assert_eq!(text(&output.stdout), "it still works");
+}
