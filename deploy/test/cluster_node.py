@@ -101,10 +101,13 @@ class Cluster(ControlPlane):
         command = [PLACE / "ctr", f"--address={SOCKET}", "--namespace=k8s.io", "images", "import", archive]
         _run(*command, environment=self.environment)
 
-    def add_volume(self, name, size, mode):
-        """A volume of the default storage class with that access mode, in a directory of the node."""
+    def add_volume(self, name, size, mode, directory=None):
+        """A volume of the default storage class with that access mode, in a directory of the node: a new one, or another view
+        of an existing one."""
         path = self.directory / "volumes" / name
         path.mkdir(parents=True)
+        if directory:
+            mount("--bind", directory, path)
         here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NAME]}
         volume = {
             "apiVersion": "v1",
