@@ -14,6 +14,7 @@ TOOLS = pathlib.Path(
 )
 HELM = TOOLS / "bin" / "helm"
 KUBE_SCORE = TOOLS / "bin" / "kube-score"
+CHECKOV = TOOLS / "checkov" / "bin" / "checkov"
 # The minors that are supported: Chart.yaml has the first, the schemas of deploy/test/install have the last.
 OLDEST, NEWEST = "1.30.0", "1.37.0"
 

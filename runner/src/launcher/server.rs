@@ -53,13 +53,12 @@ pub async fn serve(socket: &Path, shutdown: CancellationToken) -> io::Result<()>
 async fn accept(listener: &UnixListener, orders: &TaskTracker) -> Infallible {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                orders.spawn(async move {
-                    if let Err(error) = serve_order(stream).await {
-                        warn!(%error, "an order was not carried out");
-                    }
-                });
-            }
+            Ok((stream, _)) => match stream.peer_cred() {
+                // Not counted: agents cannot keep the launcher from ending.
+                Ok(caller) if caller.uid() == own_user() => drop(tokio::spawn(report(refuse(stream)))),
+                Ok(_) => drop(orders.spawn(report(serve_order(stream)))),
+                Err(error) => warn!(%error, "a caller is not known"),
+            },
             Err(error) => {
                 warn!(%error, "a connection was not accepted");
                 sleep(PAUSE).await;
@@ -68,40 +67,59 @@ async fn accept(listener: &UnixListener, orders: &TaskTracker) -> Infallible {
     }
 }
 
+async fn report(served: impl Future<Output = io::Result<()>>) {
+    if let Err(error) = served.await {
+        warn!(%error, "an order was not carried out");
+    }
+}
+
+fn own_user() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
+async fn refuse(stream: UnixStream) -> io::Result<()> {
+    let Some((mut stream, order, _)) = receive(stream).await? else {
+        return Ok(());
+    };
+    let user = own_user();
+    warn!(user, program = %order.command.display(), "a caller with the user of the programs was refused");
+    let why = format!("the launcher and its programs have the user id {user}; a runner needs another one");
+    answer(&mut stream, &End::NotStarted(why)).await
+}
+
 async fn serve_order(stream: UnixStream) -> io::Result<()> {
-    let caller = stream.peer_cred()?.uid();
+    let Some((mut stream, order, streams)) = receive(stream).await? else {
+        return Ok(());
+    };
+    let name = order.command.clone();
+    let end = match start(order, streams) {
+        Ok((child, group)) => End::Exited(attend(child, &group, &mut stream).await?),
+        Err(error) => End::NotStarted(format!("cannot start {}: {error}", name.display())),
+    };
+    answer(&mut stream, &end).await
+}
+
+/// Receives an order. `None`: the caller has closed the connection without an order.
+async fn receive(stream: UnixStream) -> io::Result<Option<(UnixStream, Order, [OwnedFd; 3])>> {
     // A runner keeps a connection without an order for as long as it runs.
     stream.readable().await?;
     let stream = stream.into_std()?;
-    let (stream, received) = spawn_blocking(move || {
+    let receiving = spawn_blocking(move || {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(ORDERED_WITHIN))?;
         let received = order::receive(&stream);
         stream.set_nonblocking(true)?;
-        Ok::<_, io::Error>((stream, received))
-    })
-    .await
-    .map_err(io::Error::other)??;
-    let mut stream = UnixStream::from_std(stream)?;
-    let (order, streams) = match received {
-        Ok(received) => received,
-        // The runner has ended.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let name = order.command.clone();
-    let end = if caller == rustix::process::getuid().as_raw() {
-        warn!(user = caller, program = %name.display(), "a caller with the user of the programs was refused");
-        End::NotStarted(format!(
-            "the launcher and its programs have the user id {caller}; a runner needs another one"
-        ))
-    } else {
-        match start(order, streams) {
-            Ok((child, group)) => End::Exited(attend(child, &group, &mut stream).await?),
-            Err(error) => End::NotStarted(format!("cannot start {}: {error}", name.display())),
-        }
-    };
-    stream.write_all(&serde_json::to_vec(&end)?).await
+        received.map(|(order, streams)| (stream, order, streams))
+    });
+    match receiving.await.map_err(io::Error::other)? {
+        Ok((stream, order, streams)) => Ok(Some((UnixStream::from_std(stream)?, order, streams))),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn answer(stream: &mut UnixStream, end: &End) -> io::Result<()> {
+    stream.write_all(&serde_json::to_vec(end)?).await
 }
 
 fn start(order: Order, [stdin, stdout, stderr]: [OwnedFd; 3]) -> io::Result<(Child, Group)> {

@@ -1,7 +1,9 @@
 //! `troupe launcher`: programs with another user than their runner.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     io::{self, Write as _},
     os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
@@ -33,14 +35,10 @@ impl Launcher {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o770)).unwrap();
         let socket = directory.path().join("socket");
-        let process = Command::new("setpriv")
-            .args(["--reuid", &LAUNCHER_USER.to_string(), "--regid", "0", "--clear-groups"])
-            .arg(troupe())
+        let process = as_agent(troupe())
             .arg("launcher")
             .arg(&socket)
-            .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .kill_on_drop(true)
             .spawn()
             .unwrap();
         let launcher = Self { process, directory };
@@ -65,6 +63,18 @@ impl Launcher {
     async fn run(&self, script: &str) -> Output {
         self.shell(script).output().await.unwrap()
     }
+}
+
+/// Returns a program with the user of the launcher.
+fn as_agent(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", &LAUNCHER_USER.to_string(), "--regid", "0", "--clear-groups"])
+        .arg(program)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    command
 }
 
 fn launch(socket: &Path, script: &str) -> Command {
@@ -195,6 +205,15 @@ async fn launcher_ends_after_its_last_program() {
         .unwrap();
     let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
     within("the start", lines.next_line()).await.unwrap().unwrap();
+    // What an agent leaves behind does not keep it.
+    let hold = r#"socket(S, PF_UNIX, SOCK_STREAM, 0); connect(S, sockaddr_un($ARGV[0])) or die; print "\n"; close STDOUT; sleep 60"#;
+    let mut held = as_agent("perl")
+        .args(["-MSocket", "-e", hold])
+        .arg(launcher.socket())
+        .spawn()
+        .unwrap();
+    let mut connected = BufReader::new(held.stdout.take().unwrap()).lines();
+    within("the connection", connected.next_line()).await.unwrap().unwrap();
     signal(&launcher.process, Signal::TERM);
     drop(running.stdin.take());
     assert_eq!(within("the end", running.wait()).await.unwrap().code(), Some(1));
