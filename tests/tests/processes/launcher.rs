@@ -170,7 +170,7 @@ async fn signals_and_ends_are_passed_on() {
     })
     .await;
 
-    // The runner is told to end at the same time, and decides when its programs do.
+    // The container of the runner receives the signal too, and the runner decides when its programs end.
     let (mut running, place) = started(lasting).await;
     signal(&launcher.process, Signal::TERM);
     assert_eq!(
