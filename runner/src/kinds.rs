@@ -64,7 +64,8 @@ impl Kinds {
         }
         if confinement::find(self.programs.landlock).await == Means::Nothing && has_secrets {
             warn!(
-                "programs and commands of agents can read what is to be hidden from them, such as the operator's token"
+                "programs and commands of agents can read what is to be hidden from them: the directories of other threads, and \
+                 without a launcher the token of the runner"
             );
         }
     }

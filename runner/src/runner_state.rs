@@ -25,6 +25,7 @@ use crate::{
     config::RunnerConfig,
     env::{is_plain_id, prune, scratch_of, state_of},
     kinds::Kinds,
+    launcher,
     outbox::{Attempt, Numbered, Outbox},
     prompt,
     questions::Questions,
@@ -117,7 +118,7 @@ impl RunnerState {
 
     /// Determines the restrictions that the programs can enforce. Must complete before the first hello.
     pub(crate) async fn prepare(&self) {
-        self.kinds.prepare(!self.config.hidden.is_empty()).await;
+        self.kinds.prepare(self.has_secrets()).await;
         prune(&self.config.state).await;
     }
 
@@ -276,7 +277,7 @@ impl RunnerState {
                 state: state_of(&self.config.state, &attempt.thread_id),
                 had_turns: false,
                 hidden: self.hidden(sandbox),
-                has_secrets: !self.config.hidden.is_empty(),
+                has_secrets: self.has_secrets(),
                 attempt: attempt.clone(),
             },
             first_turn: start.turn,
@@ -294,6 +295,12 @@ impl RunnerState {
             state: State::Live(handle),
         };
         self.threads.insert(attempt.thread_id, held);
+    }
+
+    /// Returns whether files have to be hidden even from programs without restrictions. With a launcher these are the
+    /// directories of other threads only.
+    fn has_secrets(&self) -> bool {
+        !self.config.hidden.is_empty() || launcher::is_used()
     }
 
     /// Returns the paths that are hidden from the programs of one thread: the operator's directories, the state of

@@ -47,11 +47,12 @@ pub const KEY: &str = "sk-of-the-stand-in";
 /// Interval of checks for changes that cause no notification: a file, the end of a process.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Starts a launcher in the place of a container. The arguments: a home, which is hidden; the launcher's user and socket; and
-/// the directories that stay visible, of which the second has `troupe`.
+/// Starts a launcher in the place of a container. The arguments: the launcher's user and socket, and the directories that it
+/// has, of which the second has `troupe`. Directories around them that its user may not enter are replaced.
 const CONTAINER: &str = r#"
-home=$1 user=$2 socket=$3
-shift 3
+user=$1 socket=$2
+shift 2
+as_user() { setpriv --reuid "$user" --regid 0 --clear-groups --no-new-privs --bounding-set -all "$@"; }
 mount -t proc proc /proc
 aside=$(mktemp -d /run/container.XXXXXX)
 mount -t tmpfs tmpfs "$aside"
@@ -61,14 +62,21 @@ for path in "$@"; do
   mkdir "$aside/$number"
   mount --rbind "$path" "$aside/$number"
 done
-mount -t tmpfs -o mode=755 tmpfs "$home"
 number=0
 for path in "$@"; do
   number=$((number + 1))
-  case $path in "$home"/*) mkdir -p "$path" && mount --rbind "$aside/$number" "$path" ;; esac
+  if as_user test -x "$path"; then continue; fi
+  closed= at=$path
+  while [ "$at" != / ]; do
+    if [ -e "$at" ] && ! as_user test -x "$at"; then closed=$at; fi
+    at=$(dirname "$at")
+  done
+  if [ -n "$closed" ]; then mount -t tmpfs -o mode=755 tmpfs "$closed"; fi
+  mkdir -p "$path"
+  mount --rbind "$aside/$number" "$path"
 done
 # The kernel forgets the signal for the death of a parent when the user changes, so the first process stays this one.
-setpriv --reuid "$user" --regid 0 --clear-groups --no-new-privs --bounding-set -all "$2/troupe" launcher "$socket" &
+as_user "$2/troupe" launcher "$socket" &
 wait
 "#;
 
@@ -375,8 +383,8 @@ impl Lab {
         command
     }
 
-    /// Starts a launcher as a container would: with the user 65532, a process table of its own, and only the programs,
-    /// the workspace and the directories of threads below the home of this user. Returns it with its socket.
+    /// Starts a launcher as a container would: with another user and a process table of its own. It has the programs, the
+    /// workspace and the directories of threads, but not the home of this user. Returns it with its socket.
     ///
     /// # Panics
     ///
@@ -391,10 +399,11 @@ impl Lab {
         }
         // The group of this user, which is root, may enter.
         fs::set_permissions(&self.directory, fs::Permissions::from_mode(0o750)).unwrap();
+        // The container of a launcher does not have the data directory.
+        fs::set_permissions(self.directory.join("d"), fs::Permissions::from_mode(0o700)).unwrap();
         for owned in ["w", "w/.git"] {
             chown(self.directory.join(owned), Some(LAUNCHER_USER), None).unwrap();
         }
-        let home = PathBuf::from(env::var_os("HOME").unwrap());
         let programs = program(CODEX).ancestors().nth(2).unwrap().to_owned();
         let troupe = troupe().parent().unwrap().to_owned();
         let mut command = Command::new("unshare");
@@ -410,7 +419,6 @@ impl Lab {
                 CONTAINER,
                 "sh",
             ])
-            .arg(&home)
             .arg(LAUNCHER_USER.to_string())
             .arg(&socket)
             .args([programs, troupe, self.directory.clone()])

@@ -110,7 +110,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     pair::init_logging("info")?;
     let options = args.admin.clone();
     if let Some(socket) = &args.launcher {
-        launcher::start_programs_at(socket, programs::own()?.into())
+        launcher::start_programs_at(&absolute(socket), programs::own()?.into())
             .await
             .map_err(Error::of)?;
     }
@@ -213,22 +213,13 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     let state = args.state.unwrap_or_else(|| programs::state_in(&data_dir));
     let runner_id = args.runner_id.unwrap_or_else(default_runner_id);
     let scratch = args.scratch.unwrap_or_else(|| env::temp_dir().join("troupe-runner"));
-    let mut config = RunnerConfig::new(runner_id, address.uri().to_string(), programs, scratch);
-    config.state = state;
-    let secrets: Vec<PathBuf> = [&context.global.token_file, &context.global.tls.client_key]
-        .into_iter()
-        .flatten()
-        .map(|path| absolute(path))
-        .collect();
-    let data_dir = absolute(&data_dir);
-    let is_exposed = |path: &&PathBuf| !path.starts_with(&data_dir) && kept_in(path).is_none();
-    for path in secrets.iter().filter(is_exposed) {
-        context.ui.note(format!(
-            "agents that run while {} is replaced can read the new one; keep it in a directory of its own",
-            path.display()
-        ));
+    // Programs have other working directories.
+    let mut config = RunnerConfig::new(runner_id, address.uri().to_string(), programs, absolute(&scratch));
+    config.state = absolute(&state);
+    // The container of a launcher does not have these files.
+    if args.launcher.is_none() {
+        config.hidden = secrets(context, &data_dir);
     }
-    config.hidden = hidden(data_dir, secrets);
     config.worktrees = args.worktrees.worktrees;
     config.hook = programs::hook()?;
     config.tls = context.global.tls.files();
@@ -238,6 +229,24 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     config.session_id = args.session;
     config.timing.drain_limit = args.drain;
     Ok(config)
+}
+
+/// Returns the paths to hide from agents. Notes files that cannot be hidden while they are replaced.
+fn secrets(context: &Context, data_dir: &Path) -> Vec<PathBuf> {
+    let secrets: Vec<PathBuf> = [&context.global.token_file, &context.global.tls.client_key]
+        .into_iter()
+        .flatten()
+        .map(|path| absolute(path))
+        .collect();
+    let data_dir = absolute(data_dir);
+    let is_exposed = |path: &&PathBuf| !path.starts_with(&data_dir) && kept_in(path).is_none();
+    for path in secrets.iter().filter(is_exposed) {
+        context.ui.note(format!(
+            "agents that run while {} is replaced can read the new one; keep it in a directory of its own",
+            path.display()
+        ));
+    }
+    hidden(data_dir, secrets)
 }
 
 /// Returns the paths to hide from agents: the files that would authenticate an agent as a runner or an operator. For

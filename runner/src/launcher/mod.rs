@@ -26,6 +26,7 @@ use tokio::{
     net::UnixStream,
     time::{Instant, sleep},
 };
+use tracing::warn;
 
 pub use self::{order::Restriction, server::serve, stand_in::run};
 use crate::allowed_paths::AllowedPaths;
@@ -43,8 +44,6 @@ struct Launcher {
     /// The command line program, which stands in for the programs.
     troupe: OsString,
     socket: PathBuf,
-    /// Keeps the launcher from ending before this process does.
-    _connection: UnixStream,
 }
 
 static LAUNCHER: OnceLock<Launcher> = OnceLock::new();
@@ -62,9 +61,27 @@ pub async fn start_programs_at(socket: &Path, troupe: OsString) -> io::Result<()
     let _ = LAUNCHER.set(Launcher {
         troupe,
         socket: socket.to_owned(),
-        _connection: connection,
     });
+    tokio::spawn(stay_connected(connection, socket.to_owned()));
     Ok(())
+}
+
+/// Keeps the launcher from ending before this process does. The container of a launcher that ended starts another one.
+async fn stay_connected(mut connection: UnixStream, socket: PathBuf) {
+    loop {
+        // The launcher sends nothing.
+        let _ = connection.readable().await;
+        warn!(socket = %socket.display(), "the launcher ended, and its programs with it");
+        match connect(&socket, STARTS_WITHIN).await {
+            Ok(next) => connection = next,
+            Err(error) => warn!(%error, "programs cannot start"),
+        }
+    }
+}
+
+/// Returns whether a launcher starts the programs of this process.
+pub(crate) fn is_used() -> bool {
+    LAUNCHER.get().is_some()
 }
 
 /// Makes new files accessible to the group, and to no other user.
@@ -74,10 +91,7 @@ fn share_files() {
 
 /// Returns the mode of a file with a secret that a program reads.
 pub(crate) fn secret_file_mode() -> u32 {
-    match LAUNCHER.get() {
-        Some(_) => 0o660,
-        None => 0o600,
-    }
+    if is_used() { 0o660 } else { 0o600 }
 }
 
 /// Returns the program to start in place of another one, with its arguments, and the paths that Landlock permits it.

@@ -14,10 +14,17 @@ use rustix::process::{Pid, Signal, getuid, kill_process};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
+    net::UnixStream,
     process::{Child, Command},
     time::sleep,
 };
-use troupe_tests::{agents::LAUNCHER_USER, process::troupe, within};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, StatusKind};
+use troupe_tests::{
+    agents::{LAUNCHER_USER, LOOK_EVERY, settled},
+    process::{Home, Up, troupe},
+    tree::{Tree, kind},
+    within,
+};
 
 struct Launcher {
     process: Child,
@@ -34,21 +41,30 @@ impl Launcher {
         }
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o770)).unwrap();
-        let socket = directory.path().join("socket");
-        let process = as_agent(troupe())
-            .arg("launcher")
-            .arg(&socket)
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let launcher = Self { process, directory };
+        // The other user may have no access to the directory where it was built. A process of its own copies it: with the file
+        // open for writing in this one, a program that another test starts would keep it from being executed.
+        let copied = Command::new("cp").arg(troupe()).arg(directory.path()).status().await;
+        assert!(copied.unwrap().success());
+        let process = Self::spawn(directory.path()).await;
+        Some(Self { process, directory })
+    }
+
+    async fn spawn(directory: &Path) -> Child {
+        let socket = directory.join("socket");
+        let mut command = as_agent(directory.join("troupe"));
+        command.arg("launcher").arg(&socket).stderr(Stdio::null());
+        let process = command.spawn().unwrap();
         within("the socket", async {
-            while !launcher.socket().exists() {
-                sleep(troupe_tests::agents::LOOK_EVERY).await;
+            while UnixStream::connect(&socket).await.is_err() {
+                sleep(LOOK_EVERY).await;
             }
         })
         .await;
-        Some(launcher)
+        process
+    }
+
+    fn troupe(&self) -> PathBuf {
+        self.directory.path().join("troupe")
     }
 
     fn socket(&self) -> PathBuf {
@@ -165,7 +181,7 @@ async fn signals_and_ends_are_passed_on() {
     assert_eq!(within("the end", running.wait()).await.unwrap().signal(), Some(9));
     within("the end of the program", async {
         while place.exists() {
-            sleep(troupe_tests::agents::LOOK_EVERY).await;
+            sleep(LOOK_EVERY).await;
         }
     })
     .await;
@@ -227,7 +243,7 @@ async fn launcher_refuses_its_own_user() {
     };
     let escape = format!(
         "{} launch --socket {} -- /bin/sh -c 'echo escaped'",
-        troupe().display(),
+        launcher.troupe().display(),
         launcher.socket().display()
     );
     let output = launcher.run(&escape).await;
@@ -248,4 +264,48 @@ async fn order_that_makes_no_sense_starts_nothing() {
     }
     let output = launcher.run("echo it still works").await;
     assert_eq!(text(&output.stdout), "it still works");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runner_continues_with_another_launcher() {
+    let Some(mut launcher) = Launcher::start().await else {
+        return;
+    };
+    let home = Home::default();
+    let up = Up::start(&home).await;
+    let mut runner = Command::new(launcher.troupe());
+    runner
+        .args(["run", "--launcher"])
+        .arg(launcher.socket())
+        .args(["--supervisor", &format!("http://{}", up.supervisor)])
+        .args(["--scratch", "scratch", "--state", "state"])
+        .env_clear()
+        .env("HOME", home.path())
+        .current_dir(launcher.directory.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    let runner = runner.spawn().unwrap();
+    let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
+    let work = async || {
+        let request = SpawnAgentRequest {
+            message: Some(String::from("Hello.")),
+            ..tree.request("worker")
+        };
+        let thread = tree.try_spawn(request).await.unwrap().thread.unwrap();
+        let ended = settled(&tree, &thread.thread_id).await;
+        assert_eq!(kind(&ended), StatusKind::Completed, "{ended:?}");
+    };
+    work().await;
+
+    launcher.process.kill().await.unwrap();
+    launcher.process = Launcher::spawn(launcher.directory.path()).await;
+    work().await;
+
+    // It waits for the runner, which is connected again.
+    signal(&launcher.process, Signal::TERM);
+    work().await;
+    signal(&runner, Signal::TERM);
+    assert!(within("the end", launcher.process.wait()).await.unwrap().success());
 }
