@@ -1,7 +1,7 @@
 //! A launcher starts the programs of a runner in another container, under another user id. Programs then share neither
 //! files nor processes with the runner and its credential.
 //!
-//! The runner starts [`run`] in place of a program. That process sends an [`Order`] to the launcher's socket, with its own
+//! The runner starts [`run`] in place of a program. That process sends an order to the launcher's socket, with its own
 //! standard input, output and error. The launcher starts the program with them. Afterwards the connection carries signals in
 //! one direction, and the program's end in the other. When the connection closes, the launcher kills the program. The runner
 //! keeps another connection, without an order: until it closes, the launcher does not end.
