@@ -120,7 +120,7 @@ pub(crate) struct LaunchSpec {
     pub(crate) had_turns: bool,
     /// Directories that are hidden from agents, except for the agent's own paths.
     pub(crate) hidden: Vec<PathBuf>,
-    /// Whether they have to be hidden even from programs without restrictions.
+    /// Whether these directories are hidden even from programs without restrictions.
     pub(crate) has_secrets: bool,
 }
 

@@ -201,7 +201,7 @@ impl AcpKind {
                     StartFailure::no_program(format!("the plugin that tells its usage cannot be written: {error}"))
                 })?;
                 settings::add_plugin(&mut config, &plugin);
-                has_packages(home).map_err(|error| {
+                write_packages(home).map_err(|error| {
                     StartFailure::no_program(format!("the list of its packages cannot be written: {error}"))
                 })?;
                 set(OPENCODE_CONFIG, config.to_string().into());
@@ -397,7 +397,7 @@ fn prepare_home(profile: Profile, home: &Path, login: Option<&Path>) -> io::Resu
 
 /// Tells OpenCode that its package for authors of plugins is installed. Otherwise it would install the package from npm
 /// at each start, and delay the first turn until npm answers. The plugin of the runner does not use the package.
-fn has_packages(home: &Path) -> io::Result<()> {
+fn write_packages(home: &Path) -> io::Result<()> {
     write(home, OPENCODE_PACKAGES, settings::OPENCODE_PACKAGES)?;
     fs::create_dir_all(home.join(OPENCODE_MODULES))
 }

@@ -434,7 +434,8 @@ impl Cluster {
                 Ok(watches) => break (others, watches),
                 Err(status) => {
                     tracing::debug!(%status, "a watch of sessions cannot follow another supervisor");
-                    if timeout_at(give_up, beats.changed()).await.is_err() {
+                    // A beat during the calls is a change that does not wait.
+                    if Instant::now() >= give_up || timeout_at(give_up, beats.changed()).await.is_err() {
                         let text = "another supervisor does not answer; watch the sessions again";
                         let fault = Fault::new(Code::Unavailable, Reason::SessionMoving, text);
                         return Err(fault.retry_after(BEAT_EVERY).into());

@@ -11,6 +11,7 @@ use std::{
 };
 
 use tokio::{
+    net::TcpListener,
     task::JoinSet,
     time::{Instant, interval, sleep},
 };
@@ -154,7 +155,11 @@ impl Members {
 
     /// Waits until each member knows the others.
     pub async fn know_each_other(&self) {
-        let count = self.services.iter().flatten().count();
+        self.know(self.services.iter().flatten().count()).await;
+    }
+
+    /// Waits until so many members know each other.
+    async fn know(&self, count: usize) {
         let mut polls = interval(Duration::from_millis(50));
         within("the members", async {
             while self.query("SELECT count(*) FROM members WHERE beats > 2").trim() != count.to_string() {
@@ -594,6 +599,32 @@ async fn watch_of_sessions_waits_until_a_killed_member_is_removed() {
     let watch = client.watch_sessions(WatchSessionsRequest::default()).await.unwrap();
     let first = within("the watch", watch.into_inner().message()).await;
     assert!(first.unwrap().unwrap().synced);
+}
+
+/// A member that beats but does not answer the others is not removed. The watch ends with an error that says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watch_of_sessions_ends_if_a_member_does_not_answer() {
+    let members = Members::start(1).await;
+    // Connections are established, and nothing answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", silent.local_addr().unwrap());
+    let ground = Ground::new().await;
+    let url = members.url();
+    let arguments = [
+        "--store",
+        &url,
+        "--member-name",
+        "silent",
+        "--cluster-address",
+        &address,
+    ];
+    let _other = ground.start_at("127.0.0.1:0", &arguments).await;
+    members.know(2).await;
+    let mut client = members.client(0);
+    let watch = client.watch_sessions(WatchSessionsRequest::default()).await.unwrap();
+    let refused = within("the end", watch.into_inner().message()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert_eq!(reason_of(&refused), Some(Reason::SessionMoving));
 }
 
 /// A runner whose programs survive the end of its stream, as those of `troupe run` do.
