@@ -4,7 +4,8 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-/// Every file of the API; `console`, which `troupe console` serves to its page; and `store`, the format of stored records.
+/// Every file of the API; `cluster`, which supervisors serve to each other; `console`, which `troupe console` serves to its
+/// page; and `store`, the format of stored records.
 const FILES: &[&str] = &[
     "troupe/common/v1/common.proto",
     "troupe/registry/v1/registry.proto",
@@ -15,12 +16,13 @@ const FILES: &[&str] = &[
     "troupe/supervisor/v1/transcript.proto",
     "troupe/supervisor/v1/supervisor.proto",
     "troupe/supervisor/v1/runner.proto",
+    "troupe/cluster/v1/cluster.proto",
     "troupe/console/v1/console.proto",
     "troupe/store/v1/record.proto",
 ];
 
-/// The package of the console's stream. The descriptors of the API do not have it, because no service serves it.
-const CONSOLE: &str = "troupe.console.v1";
+/// Packages that clients of the services do not see. The descriptors of the API do not have them.
+const INTERNAL: &[&str] = &["troupe.cluster.v1", "troupe.console.v1"];
 
 /// Fields that are boxed because they are much larger than the messages around them, or rarely set. Unboxed, they would
 /// enlarge every decoded event and every thread of a snapshot.
@@ -53,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let mut described = descriptors.clone();
-    described.file.retain(|file| file.package() != CONSOLE);
+    described.file.retain(|file| !INTERNAL.contains(&file.package()));
     // Reflection serves names and types; comments would only make the binary larger.
     let mut served = described.clone();
     for file in &mut served.file {

@@ -52,6 +52,21 @@ pub mod supervisor {
     }
 }
 
+/// Calls between supervisors that share a log. Not part of the API.
+pub mod cluster {
+    /// Package `troupe.cluster.v1`.
+    #[allow(
+        missing_docs,
+        clippy::all,
+        clippy::unwrap_used,
+        unreachable_pub,
+        unused_qualifications
+    )]
+    pub mod v1 {
+        tonic::include_proto!("troupe.cluster.v1");
+    }
+}
+
 /// The stream of the web console. `troupe console` serves it to its page; not part of the API.
 pub mod console {
     /// Package `troupe.console.v1`.

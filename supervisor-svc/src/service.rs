@@ -31,6 +31,7 @@ use tonic::{service::Routes, transport::server::Connected};
 use troupe_client::tls::ClientFiles;
 use troupe_proto::{
     MAX_MESSAGE_BYTES,
+    cluster::v1::member_service_server::MemberServiceServer,
     supervisor::v1::{
         agent_supervisor_service_server::{AgentSupervisorServiceServer, SERVICE_NAME as AGENTS},
         thread_runner_service_server::{SERVICE_NAME as RUNNERS, ThreadRunnerServiceServer},
@@ -40,7 +41,7 @@ use troupe_proto::{
 use crate::{
     backups::{self, BackupSettings, Backups},
     clock::Clock,
-    cluster::{Cluster, ClusterSettings, Forwarding, PeerConnector, RunnerRelay},
+    cluster::{Cluster, ClusterSettings, Forwarding, MemberGate, PeerConnector, RunnerRelay},
     domain::{
         rules::rate::EventRate,
         settings::{Limits, StallRule},
@@ -558,7 +559,7 @@ impl Supervisor {
             self.watches.output.clone(),
             self.decisions.clone(),
             self.transcripts.clone(),
-            draining,
+            draining.clone(),
         );
         let agents = Arc::new(agents);
         let agents = MethodOverride::new(
@@ -567,11 +568,15 @@ impl Supervisor {
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
             WatchMethod::new(agents),
         );
-        let routes = Routes::new(Forwarding::new(agents, self.cluster.clone())).add_service(
+        let mut routes = Routes::new(Forwarding::new(agents.clone(), self.cluster.clone())).add_service(
             ThreadRunnerServiceServer::new(RunnerRelay::new(runners, self.cluster.clone()))
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );
+        if let Some(cluster) = &self.cluster {
+            let members = MemberGate::new(agents, cluster.clone(), draining);
+            routes = routes.add_service(MemberServiceServer::new(members));
+        }
         Serving::new(routes, SERVICES.to_vec())
     }
 }

@@ -18,7 +18,12 @@ use tonic::{Code, Status, body::Body};
 use tower::{Layer, Service};
 use troupe_proto::{fault::Fault, reason::Reason};
 
-use crate::{auth::quote, identity::Principal, peer::Peer, stream_limits};
+use crate::{
+    auth::quote,
+    identity::{Forwarded, Principal},
+    peer::Peer,
+    stream_limits,
+};
 
 /// The minimum arrival rate of a large message. Each part of this size extends the deadline by one second.
 pub(crate) const BYTES_PER_SECOND: usize = 64 * 1024;
@@ -96,7 +101,9 @@ where
         let is_known = request.extensions().get::<Principal>().is_some();
         let peer = request.extensions().get::<Peer>();
         let call = peer.map(|peer| peer.usage.begin(is_known));
-        let request = if self.layer.streaming.contains(&*method) {
+        // The member of a cluster that forwards a call has bounded the time of its request.
+        let is_forwarded = request.extensions().get::<Forwarded>().is_some();
+        let request = if is_forwarded || self.layer.streaming.contains(&*method) {
             request
         } else {
             let (begun, within) = (Instant::now(), self.layer.within);

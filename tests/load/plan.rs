@@ -80,7 +80,7 @@ impl Plan {
         histories: &[10, 100, 1_000],
         turns: 20,
         requests: 50_000,
-        cluster: (32, 60),
+        cluster: (256, 15),
         moves: 100,
         sessions: 5_000,
         settled: 9_000,

@@ -7,6 +7,7 @@
 use std::{
     convert::Infallible,
     error::Error as _,
+    future::ready,
     io::ErrorKind,
     pin::Pin,
     str::FromStr as _,
@@ -15,7 +16,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use http::{Extensions, HeaderMap, Method, Request, Response, Uri, Version};
+use http::{Extensions, HeaderMap, Method, Request, Response, Uri, Version, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use supervisor_log::store::MemberId;
@@ -23,14 +24,22 @@ use svc_kit::{
     deadline::{self, Deadline},
     encoded::ResponseFuture,
     identity::{Forwarded, Principal},
+    trace_context::TraceParent,
 };
 use tokio::time::{Instant, sleep};
-use tonic::{Code, Status, body::Body, codegen::Service, server::NamedService};
-use troupe_proto::{MAX_MESSAGE_BYTES, fault::Fault, reason::Reason};
+use tonic::{Code, Status, body::Body, codegen::Service, metadata::GRPC_CONTENT_TYPE, server::NamedService};
+use troupe_proto::{
+    MAX_MESSAGE_BYTES,
+    cluster::v1::{ForwardRequest, ForwardResponse},
+    fault::Fault,
+    reason::Reason,
+};
 use uuid::Uuid;
 
 use super::{
-    Cluster, metrics,
+    Cluster,
+    link::{LinkError, from_pairs},
+    metrics,
     request_field::{self, Field},
 };
 use crate::{convert::status::ELSEWHERE, domain::ids::SessionId};
@@ -50,6 +59,9 @@ const PAUSES: [Duration; 5] = [
 
 /// How long a call waits for a valid lease.
 const LEASE_WITHIN: Duration = Duration::from_secs(2);
+
+/// The longest body of a call that shares a stream, in bytes. A longer one would delay the others.
+const SHORT_BYTES: usize = 64 * 1024;
 
 /// The length of a message's header in gRPC.
 const PREFIX: usize = 5;
@@ -116,13 +128,13 @@ impl Elsewhere {
 }
 
 /// A call whose request has been read.
-struct Call {
-    method: Method,
-    uri: Uri,
-    version: Version,
-    headers: HeaderMap,
-    extensions: Extensions,
-    message: Bytes,
+pub(super) struct Call {
+    pub method: Method,
+    pub uri: Uri,
+    pub version: Version,
+    pub headers: HeaderMap,
+    pub extensions: Extensions,
+    pub message: Bytes,
 }
 
 /// The result of a forwarded call.
@@ -137,6 +149,13 @@ enum Sent {
 }
 
 impl Sent {
+    fn new(response: Response<Body>) -> Self {
+        match Elsewhere::of(&response) {
+            Some(_) => Self::NotOwner,
+            None => Self::Answered(response),
+        }
+    }
+
     const fn end(&self) -> metrics::Forwarded {
         match self {
             Self::Answered(_) => metrics::Forwarded::Answered,
@@ -171,7 +190,7 @@ impl Call {
     }
 
     /// Makes the call here, or at the owner of its session.
-    async fn make<S>(self, mut service: S, cluster: &Cluster) -> Response<Body>
+    pub async fn make<S>(self, mut service: S, cluster: &Cluster) -> Response<Body>
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
     {
@@ -284,10 +303,53 @@ impl Call {
         request
     }
 
-    /// Sends the call to a peer.
+    /// Sends the call to a peer. Short calls share a stream; any other call has its own.
     async fn send(&self, cluster: &Cluster, owner: MemberId) -> Sent {
-        let caller = self.extensions.get::<Principal>();
-        let (Some(mut channel), Some(caller)) = (cluster.channel(owner), caller) else {
+        let Some(caller) = self.extensions.get::<Principal>() else {
+            return Sent::NotReached;
+        };
+        let sending = async {
+            // The first byte says whether the message is compressed.
+            let is_plain = self.message.first() == Some(&0);
+            if is_plain && self.message.len() <= SHORT_BYTES && cluster.is_short(self.uri.path()) {
+                self.send_on_link(cluster, owner, caller).await
+            } else {
+                self.send_alone(cluster, owner, caller).await
+            }
+        };
+        tokio::select! {
+            sent = sending => sent,
+            () = cluster.member_is_gone(owner) => Sent::Lost(String::from("it was removed from the cluster")),
+        }
+    }
+
+    async fn send_on_link(&self, cluster: &Cluster, owner: MemberId, caller: &Principal) -> Sent {
+        let Some(link) = cluster.link(owner) else {
+            return Sent::NotReached;
+        };
+        let deadline = self.extensions.get::<Deadline>();
+        let trace = self.extensions.get::<TraceParent>();
+        let answer = link.call(ForwardRequest {
+            call: 0,
+            method: self.uri.path().to_owned(),
+            principal: caller.to_header().to_str().unwrap_or_default().to_owned(),
+            timeout_millis: deadline
+                .map(|deadline| u64::try_from(deadline.remaining().as_millis()).unwrap_or(u64::MAX)),
+            trace: trace.map(|trace| trace.as_str().to_owned()).unwrap_or_default(),
+            body: self.message.clone(),
+        });
+        match answer.await {
+            Ok(answer) => match response(answer) {
+                Some(response) => Sent::new(response),
+                None => Sent::Lost(String::from("its answer is malformed")),
+            },
+            Err(LinkError::NotReached) => Sent::NotReached,
+            Err(LinkError::Lost(cause)) => Sent::Lost(cause),
+        }
+    }
+
+    async fn send_alone(&self, cluster: &Cluster, owner: MemberId, caller: &Principal) -> Sent {
+        let Some(mut channel) = cluster.channel(owner) else {
             return Sent::NotReached;
         };
         let mut request = Request::new(Body::new(Full::new(self.message.clone())));
@@ -303,13 +365,8 @@ impl Call {
             std::future::poll_fn(|context| channel.poll_ready(context)).await?;
             channel.call(request).await
         };
-        let sent = tokio::select! {
-            sent = sending => sent,
-            () = cluster.member_is_gone(owner) => return Sent::Lost(String::from("it was removed from the cluster")),
-        };
-        match sent {
-            Ok(response) if Elsewhere::of(&response).is_some() => Sent::NotOwner,
-            Ok(response) => Sent::Answered(response),
+        match sending.await {
+            Ok(response) => Sent::new(response),
             Err(error) if was_not_reached(&error) => Sent::NotReached,
             Err(error) => Sent::Lost(error.to_string()),
         }
@@ -330,6 +387,17 @@ impl Call {
             })
         })
     }
+}
+
+/// Returns the response in an answer. Returns `None` if it is malformed.
+fn response(answer: ForwardResponse) -> Option<Response<Body>> {
+    let headers = from_pairs(answer.headers)?;
+    let trailers = from_pairs(answer.trailers)?;
+    let body = Full::new(answer.body).with_trailers(ready((!trailers.is_empty()).then_some(Ok(trailers))));
+    let mut response = Response::new(Body::new(body));
+    *response.headers_mut() = headers;
+    response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
+    Some(response)
 }
 
 /// Returns whether the error is that of a connection attempt.

@@ -6,6 +6,8 @@
 
 mod forward;
 mod lease;
+mod link;
+mod member_service;
 mod members;
 mod metrics;
 mod peers;
@@ -42,8 +44,8 @@ use troupe_proto::{
 };
 
 pub use self::peers::PeerConnector;
-pub(crate) use self::{forward::Forwarding, relay::RunnerRelay};
-use self::{lease::Lease, members::Observer, metrics::Metrics, peers::Peers};
+pub(crate) use self::{forward::Forwarding, member_service::MemberGate, relay::RunnerRelay};
+use self::{lease::Lease, link::Link, members::Observer, metrics::Metrics, peers::Peers};
 use crate::{
     domain::ids::SessionId,
     engine::{Directory, Failure},
@@ -110,6 +112,8 @@ struct Shared {
     state: Mutex<MemberState>,
     /// The methods that change data, by their full paths.
     changing: HashSet<&'static str>,
+    /// The methods with one request and one response that do not wait, by their full paths.
+    short: HashSet<&'static str>,
     metrics: Metrics,
 }
 
@@ -124,6 +128,10 @@ impl Cluster {
         methods: &'static [Row],
     ) -> Self {
         let changing = methods.iter().filter(|row| row.effect == Effect::Changes);
+        let unary = request_field::unary_methods();
+        let short = methods
+            .iter()
+            .filter(|row| row.effect != Effect::Waits && unary.contains(row.method));
         let cluster = Self {
             shared: Arc::new(Shared {
                 directory,
@@ -134,6 +142,7 @@ impl Cluster {
                 members: watch::Sender::new(Arc::from([])),
                 state: Mutex::new(MemberState::Active),
                 changing: changing.map(|row| row.method).collect(),
+                short: short.map(|row| row.method).collect(),
                 metrics: Metrics::new(),
             }),
         };
@@ -231,6 +240,11 @@ impl Cluster {
         self.shared.changing.contains(method)
     }
 
+    /// Returns whether a method has one request and one response, and does not wait.
+    fn is_short(&self, method: &str) -> bool {
+        self.shared.short.contains(method)
+    }
+
     /// Returns the id of this supervisor.
     #[must_use]
     pub fn id(&self) -> MemberId {
@@ -289,6 +303,12 @@ impl Cluster {
         let members = self.members();
         let member = members.iter().find(|other| other.id == member)?;
         self.shared.peers.channel(member)
+    }
+
+    fn link(&self, member: MemberId) -> Option<Link> {
+        let members = self.members();
+        let member = members.iter().find(|other| other.id == member)?;
+        self.shared.peers.link(member, own_caller)
     }
 
     fn is_leaving(&self) -> bool {

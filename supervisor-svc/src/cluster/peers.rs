@@ -10,8 +10,13 @@ use std::{
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use supervisor_log::store::{Member, MemberId};
 use svc_kit::identity::{FORWARDED_FOR, Principal};
-use tonic::transport::{Channel, Endpoint};
+use tonic::{
+    metadata::MetadataMap,
+    transport::{Channel, Endpoint},
+};
 use troupe_client::tls::{self, ClientFiles};
+
+use super::link::Link;
 
 /// How long a connection attempt may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -70,7 +75,13 @@ pub(super) struct Peers {
     /// The value of the authorization header that the members of this cluster accept.
     token: Option<HeaderValue>,
     // Held for look-ups only, never across an await.
-    channels: Mutex<HashMap<MemberId, Channel>>,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    channels: HashMap<MemberId, Channel>,
+    links: HashMap<MemberId, Link>,
 }
 
 impl Peers {
@@ -83,23 +94,42 @@ impl Peers {
                 token.set_sensitive(true);
                 token
             }),
-            channels: Mutex::default(),
+            open: Mutex::default(),
         }
     }
 
     /// Returns a channel to a member. Returns `None` if its address is invalid.
     pub fn channel(&self, member: &Member) -> Option<Channel> {
-        if let Some(channel) = self.lock().get(&member.id) {
+        if let Some(channel) = self.lock().channels.get(&member.id) {
             return Some(channel.clone());
         }
         let channel = (self.connector.0)(&member.info.address)?;
-        self.lock().insert(member.id, channel.clone());
+        self.lock().channels.insert(member.id, channel.clone());
         Some(channel)
+    }
+
+    /// Returns the stream for short calls to a member. `caller` is the one that opens it, if it is not open. Returns `None`
+    /// if the member's address is invalid.
+    pub fn link(&self, member: &Member, caller: impl FnOnce() -> Principal) -> Option<Link> {
+        let link = |open: &Open| open.links.get(&member.id).filter(|link| !link.is_closed()).cloned();
+        if let Some(link) = link(&self.lock()) {
+            return Some(link);
+        }
+        let channel = self.channel(member)?;
+        let mut headers = HeaderMap::new();
+        self.sign(&mut headers, &caller());
+        let mut open = self.lock();
+        // Another call may have opened it in the meantime.
+        let link = link(&open).unwrap_or_else(|| Link::open(channel, MetadataMap::from_headers(headers)));
+        open.links.insert(member.id, link.clone());
+        Some(link)
     }
 
     /// Closes the connections to members that are gone.
     pub fn forget(&self, gone: &[MemberId]) {
-        self.lock().retain(|member, _| !gone.contains(member));
+        let mut open = self.lock();
+        open.channels.retain(|member, _| !gone.contains(member));
+        open.links.retain(|member, _| !gone.contains(member));
     }
 
     /// Adds the credentials with which a peer accepts a call on behalf of its caller.
@@ -110,8 +140,8 @@ impl Peers {
         headers.insert(FORWARDED_FOR, caller.to_header());
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<MemberId, Channel>> {
-        // Each change to the map is a single call, so the map stays consistent after a panic.
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        // Each change to a map is a single call, so the maps stay consistent after a panic.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -281,3 +281,35 @@ fn configured_authentication_overrides_insecure() {
         assert_eq!(Trust::of(asks, insecure), expected);
     }
 }
+
+#[tokio::test]
+async fn only_members_of_the_cluster_reach_their_own_methods() {
+    const FORWARD: &str = "/troupe.cluster.v1.MemberService/Forward";
+    let cast = Cast::new();
+    let member = SecretToken::parse("member-member-member").unwrap();
+    let caller = Principal::Operator {
+        name: "ann".to_owned(),
+        role: OperatorRole::Viewer,
+    };
+    let value = caller.to_header();
+    let value = value.to_str().unwrap();
+    for (token, is_member) in [
+        ("member-member-member", true),
+        ("admin-admin-admin", false),
+        ("service-service-service", false),
+    ] {
+        let token = format!("Bearer {token}");
+        let headers = [("authorization", token.as_str()), ("troupe-principal", value)];
+        let authenticator = cast.authenticator().members(member.clone());
+        let answer = call(authenticator, request(FORWARD, &headers)).await;
+        if is_member {
+            assert_eq!(answer.unwrap(), Some(caller.clone()));
+            // Any other method has the permissions of the caller that the member names.
+            let authenticator = cast.authenticator().members(member.clone());
+            let answer = call(authenticator, request(WRITE, &headers)).await;
+            assert_eq!(answer.unwrap_err().code(), Code::PermissionDenied);
+        } else {
+            assert_eq!(answer.unwrap_err().code(), Code::Unimplemented, "{token}");
+        }
+    }
+}

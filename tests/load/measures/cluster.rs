@@ -20,39 +20,47 @@ const MEMBERS: usize = 3;
 pub(crate) async fn run(plan: Plan) -> Chapter {
     let server = Server::start(&[]);
     let registry = Served::registry(None).await;
-    let mut figures = Vec::new();
-    let mut alone = None;
-    for count in 1..=MEMBERS {
-        let members = start(&server, &registry, count).await;
-        let mut costs = Vec::new();
-        for _ in 0..plan.rounds {
-            costs.push(cost(plan, &members).await);
-        }
-        let cost = median(&costs);
-        let figure = Figure::new(
-            format!("processor time of 1,000 spawns, {count} supervisors"),
-            cost,
-            "s",
-        );
-        figures.push(match alone {
-            None => figure,
-            Some(alone) if count == MEMBERS => figure.against("one supervisor", alone).at_most(1.5),
-            Some(alone) => figure.against("one supervisor", alone),
-        });
-        alone = alone.or(Some(cost));
-        if count == MEMBERS {
-            figures.extend(forwarding(plan, &members).await);
-            figures.push(moves(plan, &members).await);
-        }
+    // Supervisors that share nothing, to see what the cluster adds when the machine has the same load.
+    let mut separate = Vec::new();
+    for _ in 0..MEMBERS {
+        separate.extend(start(&server, &registry, 1).await);
     }
+    let (two, members) = (
+        start(&server, &registry, 2).await,
+        start(&server, &registry, MEMBERS).await,
+    );
+    let mut costs: [Vec<f64>; 4] = Default::default();
+    // In turn, because the speed of a machine changes within minutes.
+    for _ in 0..plan.rounds {
+        for one in &separate {
+            costs[0].push(cost(plan, &[std::slice::from_ref(one)]).await);
+        }
+        costs[1].push(cost(plan, &[&two]).await);
+        costs[2].push(cost(plan, &[&members]).await);
+        let apart: Vec<&[Served]> = separate.iter().map(std::slice::from_ref).collect();
+        costs[3].push(cost(plan, &apart).await);
+    }
+    let [one, two, three, apart] = costs.map(|costs| median(&costs));
+    let time = |who: &str, cost| Figure::new(format!("processor time of 1,000 spawns, {who}"), cost, "s");
+    let mut figures = vec![
+        time("one supervisor", one),
+        time("2 supervisors", two).against("one supervisor", one),
+        time("3 supervisors", three).against("one supervisor", one),
+        time("3 supervisors", three)
+            .against("3 separate supervisors at the same time", apart)
+            .at_most(1.5),
+    ];
+    figures.extend(forwarding(plan, &members).await);
+    figures.push(moves(plan, &members).await);
     let (sessions, spawns) = plan.cluster;
     Chapter {
         title: "Several supervisors",
         how: format!(
             "Supervisors over one PostgreSQL server on the same machine and disk, reached over a Unix socket, without \
              standbys. Spawns: {sessions} sessions for each supervisor at a time with {spawns} spawns each, whose calls reach \
-             each supervisor in turn, so that of three supervisors two forward; the processor time is that of the \
-             supervisors, the median of {} rounds. Calls: one caller, {} calls, to the owner of the session and to another supervisor in turn. Moves: \
+             each supervisor of a cluster in turn, so that of three supervisors two forward; the processor time is that of \
+             the supervisors, the median of {} rounds. Separate supervisors have a database each and share nothing else but \
+             the machine. Calls: one caller, {} calls, to the owner of the session and to another supervisor in turn. Moves: \
              MoveSession from one supervisor to the next.",
             plan.rounds, plan.calls
         ),
@@ -79,15 +87,17 @@ async fn start(server: &Server, registry: &Served, count: usize) -> Vec<Served> 
     members
 }
 
-/// Returns the processor seconds of 1,000 spawns.
-async fn cost(plan: Plan, members: &[Served]) -> f64 {
+/// Returns the processor seconds of 1,000 spawns at these clusters, which work at the same time.
+async fn cost(plan: Plan, clusters: &[&[Served]]) -> f64 {
     let (sessions, spawns) = plan.cluster;
-    let spent = || -> Duration { members.iter().filter_map(Served::processor_time).sum() };
+    let all = || clusters.iter().copied().flatten();
+    let spent = || -> Duration { all().filter_map(Served::processor_time).sum() };
+    let sessions = sessions * all().count();
     let mut trees = Vec::new();
-    let sessions = sessions * members.len();
     for index in 0..sessions {
-        let client = client::supervisor(members[index % members.len()].address, None);
-        let tree = Tree::open(client, CreateSessionRequest::default()).await;
+        let members = clusters[index % clusters.len()];
+        let owner = &members[index / clusters.len() % members.len()];
+        let tree = Tree::open(client::supervisor(owner.address, None), CreateSessionRequest::default()).await;
         let through: Vec<Tree> = members
             .iter()
             .map(|member| tree.by(client::supervisor(member.address, None)))

@@ -1,0 +1,233 @@
+//! The stream on which this supervisor forwards short calls to another one.
+//!
+//! The calls of a stream share its headers, its flow control and most of its packets. A call of its own costs as much
+//! processor time as its work.
+//!
+//! A link has one stream and ends with it. Invariant: a call that was not written to the stream ends with
+//! [`LinkError::NotReached`], and any other call ends with its answer or with [`LinkError::Lost`].
+
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use futures::{FutureExt as _, Stream};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::sync::{mpsc, oneshot};
+use tonic::{Request, Status, Streaming, metadata::MetadataMap, transport::Channel};
+use troupe_proto::{
+    MAX_MESSAGE_BYTES,
+    cluster::v1::{ForwardRequest, ForwardResponse, Header, member_service_client::MemberServiceClient},
+};
+
+/// Maximum number of calls that wait to be written.
+const WAITING: usize = 1024;
+
+/// Maximum length of the headers and trailers of an answer, in bytes.
+const MAX_HEADERS: usize = 64 * 1024;
+
+/// Encodes headers or trailers.
+pub(super) fn to_pairs(headers: &HeaderMap) -> Vec<Header> {
+    let pairs = headers.iter().map(|(name, value)| Header {
+        name: name.as_str().to_owned(),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+    });
+    pairs.collect()
+}
+
+/// Decodes headers or trailers. Returns `None` if one is malformed.
+pub(super) fn from_pairs(pairs: Vec<Header>) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::with_capacity(pairs.len());
+    for Header { name, value } in pairs {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        headers.append(name, HeaderValue::from_maybe_shared(value).ok()?);
+    }
+    Some(headers)
+}
+
+/// Why a call has no answer.
+#[derive(Debug)]
+pub(super) enum LinkError {
+    /// The peer has not received the call.
+    NotReached,
+    /// The peer may have received the call.
+    Lost(String),
+}
+
+type Answer = Result<ForwardResponse, LinkError>;
+
+/// A call that waits to be written.
+struct Outgoing {
+    request: ForwardRequest,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// A stream to another supervisor. It ends when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(super) struct Link(mpsc::Sender<Outgoing>);
+
+impl Link {
+    /// Opens the stream, with these headers.
+    pub fn open(channel: Channel, headers: MetadataMap) -> Self {
+        let (calls, waiting) = mpsc::channel(WAITING);
+        let (opened, when_opened) = oneshot::channel();
+        let (leaving, when_leaving) = oneshot::channel();
+        let sent = Arc::new(Sent::default());
+        let requests = Requests {
+            calls: waiting,
+            opened: Some(when_opened),
+            leaving: Some(when_leaving),
+            sent: Arc::clone(&sent),
+        };
+        let mut request = Request::new(requests);
+        *request.metadata_mut() = headers;
+        let mut client = MemberServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES + MAX_HEADERS);
+        tokio::spawn(async move {
+            let cause = match client.forward(request).await {
+                Ok(response) => {
+                    let _ = opened.send(());
+                    read(response.into_inner(), &sent, leaving).await
+                }
+                Err(status) => status,
+            };
+            sent.end(cause.message());
+        });
+        Self(calls)
+    }
+
+    /// Returns whether the stream takes no more calls.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// Makes a call.
+    ///
+    /// # Errors
+    /// See [`LinkError`].
+    pub async fn call(&self, request: ForwardRequest) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.0.send(Outgoing { request, answer }).await;
+        sent.map_err(|_| LinkError::NotReached)?;
+        answered
+            .await
+            .unwrap_or_else(|_| Err(LinkError::Lost(String::from("the stream has ended"))))
+    }
+}
+
+/// Passes the answers on until the stream ends. Returns why it has ended.
+async fn read(mut answers: Streaming<ForwardResponse>, sent: &Sent, leaving: oneshot::Sender<()>) -> Status {
+    let mut leaving = Some(leaving);
+    loop {
+        match answers.message().await {
+            Ok(Some(answer)) if answer.call == 0 => {
+                // A missing sender means the same.
+                leaving.take();
+            }
+            Ok(Some(answer)) => sent.answer(answer),
+            Ok(None) => return Status::unavailable("the supervisor has ended the stream"),
+            Err(status) => return status,
+        }
+    }
+}
+
+/// The calls that were written and have no answer.
+struct Sent(Mutex<Option<Unanswered>>);
+
+#[derive(Default)]
+struct Unanswered {
+    last: u64,
+    calls: HashMap<u64, oneshot::Sender<Answer>>,
+}
+
+impl Default for Sent {
+    fn default() -> Self {
+        Self(Mutex::new(Some(Unanswered::default())))
+    }
+}
+
+impl Sent {
+    /// Adds a call and returns its number. Gives the call back if the stream has ended.
+    fn add(&self, answer: oneshot::Sender<Answer>) -> Result<u64, oneshot::Sender<Answer>> {
+        match &mut *self.lock() {
+            Some(unanswered) => {
+                unanswered.last += 1;
+                unanswered.calls.insert(unanswered.last, answer);
+                Ok(unanswered.last)
+            }
+            None => Err(answer),
+        }
+    }
+
+    fn answer(&self, answer: ForwardResponse) {
+        let caller = self.lock().as_mut().and_then(|sent| sent.calls.remove(&answer.call));
+        if let Some(caller) = caller {
+            // Its caller may have gone.
+            let _ = caller.send(Ok(answer));
+        }
+    }
+
+    fn end(&self, cause: &str) {
+        let calls = self.lock().take().unwrap_or_default().calls;
+        for caller in calls.into_values() {
+            let _ = caller.send(Err(LinkError::Lost(cause.to_owned())));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Unanswered>> {
+        // Each change is a single call, so the calls stay consistent after a panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The calls of a stream, from its opening to its end.
+struct Requests {
+    calls: mpsc::Receiver<Outgoing>,
+    opened: Option<oneshot::Receiver<()>>,
+    /// Ends when the peer takes no more calls on this stream.
+    leaving: Option<oneshot::Receiver<()>>,
+    sent: Arc<Sent>,
+}
+
+impl Stream for Requests {
+    type Item = ForwardRequest;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ForwardRequest>> {
+        if let Some(opened) = &mut self.opened {
+            match ready!(opened.poll_unpin(context)) {
+                Ok(()) => self.opened = None,
+                Err(_) => return Poll::Ready(None),
+            }
+        }
+        if let Some(leaving) = &mut self.leaving
+            && leaving.poll_unpin(context).is_ready()
+        {
+            self.leaving = None;
+            self.calls.close();
+        }
+        let Some(Outgoing { mut request, answer }) = ready!(self.calls.poll_recv(context)) else {
+            return Poll::Ready(None);
+        };
+        Poll::Ready(match self.sent.add(answer) {
+            Ok(number) => {
+                request.call = number;
+                Some(request)
+            }
+            Err(answer) => {
+                let _ = answer.send(Err(LinkError::NotReached));
+                None
+            }
+        })
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        self.calls.close();
+        while let Ok(Outgoing { answer, .. }) = self.calls.try_recv() {
+            let _ = answer.send(Err(LinkError::NotReached));
+        }
+    }
+}

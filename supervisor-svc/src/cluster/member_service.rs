@@ -1,0 +1,140 @@
+//! Makes the calls that other supervisors forward on a stream.
+
+use std::{convert::Infallible, str::FromStr as _, time::Duration};
+
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, Uri, Version, header::CONTENT_TYPE};
+use http_body_util::BodyExt as _;
+use svc_kit::{
+    deadline::Deadline,
+    encoded::ResponseFuture,
+    identity::{Forwarded, Principal},
+    trace_context::TraceParent,
+};
+use tokio::{sync::mpsc, time::Instant};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, Streaming, body::Body, codegen::Service};
+use tracing::Instrument as _;
+use troupe_proto::cluster::v1::{ForwardRequest, ForwardResponse, member_service_server::MemberService};
+
+use super::{Cluster, forward::Call, link::to_pairs};
+
+/// Maximum number of answers that wait to be written.
+const WAITING: usize = 1024;
+
+/// The service for the other supervisors of a cluster. Nobody else may call it.
+#[derive(Clone)]
+pub(crate) struct MemberGate<S> {
+    service: S,
+    cluster: Cluster,
+    draining: CancellationToken,
+}
+
+impl<S> MemberGate<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = ResponseFuture>,
+    S: Clone + Send + Sync + 'static,
+{
+    /// Makes calls at this service. Streams take no more calls once `draining` fires.
+    pub const fn new(service: S, cluster: Cluster, draining: CancellationToken) -> Self {
+        Self {
+            service,
+            cluster,
+            draining,
+        }
+    }
+
+    async fn serve(self, mut calls: Streaming<ForwardRequest>, answers: mpsc::Sender<Result<ForwardResponse, Status>>) {
+        let mut is_leaving = false;
+        loop {
+            let call = tokio::select! {
+                call = calls.message() => call,
+                () = self.draining.cancelled(), if !is_leaving => {
+                    is_leaving = true;
+                    let _ = answers.send(Ok(ForwardResponse::default())).await;
+                    continue;
+                }
+            };
+            let Ok(Some(call)) = call else { return };
+            let (gate, answers) = (self.clone(), answers.clone());
+            tokio::spawn(async move {
+                let answer = gate.answer(call).await;
+                // The caller has gone if its stream has ended.
+                let _ = answers.send(Ok(answer)).await;
+            });
+        }
+    }
+
+    async fn answer(self, request: ForwardRequest) -> ForwardResponse {
+        let number = request.call;
+        let response = match received(request) {
+            Some((call, trace)) => {
+                let span = tracing::info_span!("rpc", method = call.uri.path(), trace_id = trace.trace_id());
+                call.make(self.service, &self.cluster).instrument(span).await
+            }
+            None => Status::internal("the other supervisor has forwarded a call without a caller").into_http(),
+        };
+        let (mut parts, body) = response.into_parts();
+        parts.headers.remove(CONTENT_TYPE);
+        let mut answer = ForwardResponse {
+            call: number,
+            headers: to_pairs(&parts.headers),
+            ..ForwardResponse::default()
+        };
+        match body.collect().await {
+            Ok(collected) => {
+                answer.trailers = collected.trailers().map(to_pairs).unwrap_or_default();
+                answer.body = collected.to_bytes();
+            }
+            Err(status) => {
+                let mut trailers = HeaderMap::new();
+                // Only a status with malformed metadata cannot be added. The caller then finds no status in the response.
+                let _ = status.add_header(&mut trailers);
+                answer.trailers = to_pairs(&trailers);
+            }
+        }
+        answer
+    }
+}
+
+#[tonic::async_trait]
+impl<S> MemberService for MemberGate<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = ResponseFuture>,
+    S: Clone + Send + Sync + 'static,
+{
+    type ForwardStream = ReceiverStream<Result<ForwardResponse, Status>>;
+
+    async fn forward(
+        &self,
+        request: tonic::Request<Streaming<ForwardRequest>>,
+    ) -> Result<tonic::Response<Self::ForwardStream>, Status> {
+        let (answers, responses) = mpsc::channel(WAITING);
+        tokio::spawn(self.clone().serve(request.into_inner(), answers));
+        Ok(tonic::Response::new(ReceiverStream::new(responses)))
+    }
+}
+
+/// Returns the call in a message and its trace. Returns `None` if the message is malformed.
+fn received(request: ForwardRequest) -> Option<(Call, TraceParent)> {
+    let trace = TraceParent::parse(&request.trace).unwrap_or_else(TraceParent::root);
+    let mut extensions = Extensions::new();
+    extensions.insert(Principal::from_header(
+        &HeaderValue::from_str(&request.principal).ok()?,
+    )?);
+    extensions.insert(Forwarded);
+    extensions.insert(trace.clone());
+    if let Some(millis) = request.timeout_millis {
+        let at = Instant::now().checked_add(Duration::from_millis(millis))?;
+        extensions.insert(Deadline { at });
+    }
+    let call = Call {
+        method: Method::POST,
+        uri: Uri::from_str(&request.method).ok()?,
+        version: Version::HTTP_2,
+        headers: HeaderMap::new(),
+        extensions,
+        message: request.body,
+    };
+    Some((call, trace))
+}
