@@ -108,8 +108,8 @@ impl Peers {
         Some(channel)
     }
 
-    /// Returns the stream for short calls to a member. `caller` is the one that opens it, if it is not open. Returns `None`
-    /// if the member's address is invalid.
+    /// Returns the stream for short calls to a member, which `caller` opens if it is not open. Returns `None` if the
+    /// member's address is invalid.
     pub fn link(&self, member: &Member, caller: impl FnOnce() -> Principal) -> Option<Link> {
         let link = |open: &Open| open.links.get(&member.id).filter(|link| !link.is_closed()).cloned();
         if let Some(link) = link(&self.lock()) {

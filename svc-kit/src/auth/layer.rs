@@ -18,7 +18,7 @@ use crate::{
     rpc::code,
 };
 
-/// The paths of the methods that the members of a cluster call, and nobody else. They are in no table.
+/// The beginning of the paths that only members of a cluster may call. They are in no table: other callers get UNIMPLEMENTED.
 const MEMBERS_ONLY: &str = "/troupe.cluster.v1.MemberService/";
 
 /// Puts [`Auth`] in front of a server. A call without a [`Principal`](crate::identity::Principal) that may make it is
