@@ -1,6 +1,6 @@
 //! Makes the calls that other supervisors forward on a stream.
 
-use std::{convert::Infallible, str::FromStr as _, time::Duration};
+use std::{convert::Infallible, pin::pin, str::FromStr as _, time::Duration};
 
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, Uri, Version, header::CONTENT_TYPE};
 use http_body_util::BodyExt as _;
@@ -10,7 +10,10 @@ use svc_kit::{
     identity::{Forwarded, Principal},
     trace_context::TraceParent,
 };
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming, body::Body, codegen::Service};
@@ -21,6 +24,10 @@ use super::{Cluster, forward::Call, link::to_pairs};
 
 /// Maximum number of answers that wait to be written.
 const WAITING: usize = 1024;
+
+/// How long a stream takes calls: shorter than the default age at which a connection must close, because a stream would keep
+/// the connection open.
+const RENEW_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// The service for the other supervisors of a cluster. Nobody else may call it.
 #[derive(Clone)]
@@ -35,7 +42,7 @@ where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = ResponseFuture>,
     S: Clone + Send + Sync + 'static,
 {
-    /// Makes calls at this service. Streams take no more calls once `draining` fires.
+    /// Makes calls at this service. Streams take no more calls after some minutes, and once `draining` fires.
     pub const fn new(service: S, cluster: Cluster, draining: CancellationToken) -> Self {
         Self {
             service,
@@ -46,10 +53,11 @@ where
 
     async fn serve(self, mut calls: Streaming<ForwardRequest>, answers: mpsc::Sender<Result<ForwardResponse, Status>>) {
         let mut is_leaving = false;
+        let mut leaves = pin!(timeout(RENEW_AFTER, self.draining.cancelled()));
         loop {
             let call = tokio::select! {
                 call = calls.message() => call,
-                () = self.draining.cancelled(), if !is_leaving => {
+                _ = &mut leaves, if !is_leaving => {
                     is_leaving = true;
                     let _ = answers.send(Ok(ForwardResponse::default())).await;
                     continue;
