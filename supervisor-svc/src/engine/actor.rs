@@ -20,7 +20,7 @@ use super::{
     deletions,
     error::Failure,
     feed::{Active, Change, Commands, Subscription},
-    handle::{Begun, Handle, InFlight, MAILBOX, Message, Request},
+    handle::{Begun, Handle, InFlight, MAILBOX, Message, Parts, Request},
     message::{Done, Origin, Remember},
     passivate::Upkeep,
     quota::ContentQuota,
@@ -109,7 +109,7 @@ impl Actor {
         let stored = Arc::new(stored);
         let mut requests = Requests::default();
         requests.restore(&records);
-        let handle = Handle {
+        let handle = Handle::new(Parts {
             id: session.id,
             control: control_sender,
             spawns: spawn_sender,
@@ -118,8 +118,7 @@ impl Actor {
             clock: SessionClock::of(&config.clock, session.updated),
             requests: Arc::clone(&stored),
             leaving: is_leaving,
-            pin: Arc::default(),
-        };
+        });
         let mut actor = Self {
             quota: ContentQuota::new(loaded.content_bytes, config.session_content_bytes),
             rates: EventRates::new(config.event_rate, handle.now()),
@@ -277,7 +276,7 @@ impl Actor {
                 Message::Restore(page) => {
                     self.requests.restore(&page.records);
                     if page.next.is_none() {
-                        self.handle.requests.set_restored();
+                        self.handle.requests().set_restored();
                     }
                 }
                 Message::Abandon(key) => self.end(&key),
@@ -333,7 +332,7 @@ impl Actor {
             Err(error) => {
                 let continues = matches!(error, AppendError::Refused(_) | AppendError::Invalid(_));
                 self.stop_if_unknown(&error);
-                tracing::warn!(session = %self.handle.id, %error, "an append failed");
+                tracing::warn!(session = %self.handle.id(), %error, "an append failed");
                 // A report that the store can never accept is void, and is acknowledged as such.
                 let is_void = matches!(error, AppendError::Invalid(_));
                 for (thread, generation, sequence) in pending.reports.iter().filter(|_| !is_void) {

@@ -24,9 +24,15 @@ use crate::{
 /// The maximum number of waiting messages per class. Beyond it, senders wait.
 pub(super) const MAILBOX: usize = 1_024;
 
-/// A handle to a loaded session. Each handle keeps the session in memory, so drop it as soon as possible.
+/// A handle to a loaded session. Each handle keeps the session in memory, so drop it as soon as possible. Cheap to clone.
+///
+/// All handles to one actor share their parts: when these are unshared, all messages were sent.
 #[derive(Clone, Debug)]
-pub struct Handle {
+pub struct Handle(Arc<Parts>);
+
+/// What the handles to an actor share.
+#[derive(Debug)]
+pub(super) struct Parts {
     pub(super) id: SessionId,
     pub(super) control: mpsc::Sender<Message>,
     pub(super) spawns: mpsc::Sender<Message>,
@@ -37,8 +43,6 @@ pub struct Handle {
     pub(super) requests: Arc<StoredRequests>,
     /// Whether the session is being given to another supervisor, which may write before this one learns the outcome.
     pub(super) leaving: watch::Receiver<bool>,
-    /// Shared by all handles to one actor. Dropped after the other fields: when it is unshared, all messages were sent.
-    pub(super) pin: Arc<()>,
 }
 
 /// A command for the actor.
@@ -110,66 +114,76 @@ pub struct Waiting {
 }
 
 impl Handle {
+    /// Creates the first handle to an actor.
+    pub(super) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
     /// Returns the current time by the session's clock.
     #[must_use]
     pub fn now(&self) -> UnixMillis {
-        self.clock.now()
+        self.0.clock.now()
     }
 
     /// Returns the session's id.
     #[must_use]
-    pub const fn id(&self) -> SessionId {
-        self.id
+    pub fn id(&self) -> SessionId {
+        self.0.id
     }
 
     /// Returns the sender of the actor's control mailbox. It does not keep the session in memory.
     pub(super) fn control(&self) -> mpsc::Sender<Message> {
-        self.control.clone()
+        self.0.control.clone()
+    }
+
+    /// Returns the requests that the session remembers in its store.
+    pub(super) fn requests(&self) -> &StoredRequests {
+        &self.0.requests
     }
 
     /// Returns whether the session's actor has ended.
     pub(super) fn has_ended(&self) -> bool {
-        self.control.is_closed()
+        self.0.control.is_closed()
     }
 
     /// Waits until the session is not being given to another supervisor. Its state may be out of date before.
     pub(super) async fn settled(&self) {
         // An error means that the actor has ended.
-        let _ = self.leaving.clone().wait_for(|leaving| !leaving).await;
+        let _ = self.0.leaving.clone().wait_for(|leaving| !leaving).await;
     }
 
     /// Returns whether the session is being given to another supervisor.
     pub(super) fn is_leaving(&self) -> bool {
-        *self.leaving.borrow()
+        *self.0.leaving.borrow()
     }
 
     /// Returns whether both handles belong to the same actor.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.pin, &other.pin)
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Returns whether there are no other handles to the actor.
     pub(super) fn is_alone(&mut self) -> bool {
-        Arc::get_mut(&mut self.pin).is_some()
+        Arc::get_mut(&mut self.0).is_some()
     }
 
     /// Returns the present durable state.
     #[must_use]
     pub fn state(&self) -> Arc<Session> {
-        Arc::clone(&self.state.borrow())
+        Arc::clone(&self.0.state.borrow())
     }
 
     /// Returns a receiver of the durable state after each append.
     #[must_use]
     pub fn states(&self) -> watch::Receiver<Arc<Session>> {
-        self.state.clone()
+        self.0.state.clone()
     }
 
     /// Returns a receiver of the appends from now on, until the actor ends. Subscribe first, then call [`Self::state`]:
     /// no event is missed, because the actor publishes the state before the events.
     #[must_use]
     pub fn follow(&self) -> broadcast::Receiver<Arc<Commit>> {
-        match self.commits.upgrade() {
+        match self.0.commits.upgrade() {
             Some(commits) => commits.subscribe(),
             None => broadcast::channel(1).1,
         }
@@ -177,7 +191,7 @@ impl Handle {
 
     /// Waits until the session's actor has ended. The session may be looked up again then.
     pub async fn ended(&self) {
-        self.control.closed().await;
+        self.0.control.closed().await;
     }
 
     /// Executes a command and returns when its events are durable.
@@ -209,7 +223,7 @@ impl Handle {
         remember: Option<Remember>,
         contents: Vec<Content>,
     ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Failure> {
-        let earlier = self.requests.find(remember.as_ref()).await?;
+        let earlier = self.0.requests.find(remember.as_ref()).await?;
         self.enqueue(command, origin, remember, earlier, contents).await
     }
 
@@ -223,7 +237,7 @@ impl Handle {
         contents: Vec<Content>,
     ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Failure> {
         let class = match &command {
-            Command::Spawn(_) | Command::FailSpawn { .. } => &self.spawns,
+            Command::Spawn(_) | Command::FailSpawn { .. } => &self.0.spawns,
             Command::SendInput { .. }
             | Command::Interrupt { .. }
             | Command::Close { .. }
@@ -255,7 +269,7 @@ impl Handle {
             | Command::SetCondition { .. }
             | Command::RecordUsage { .. }
             | Command::AutoTurn { .. }
-            | Command::Tick => &self.control,
+            | Command::Tick => &self.0.control,
         };
         let (reply, answer) = oneshot::channel();
         let request = Request {
@@ -269,7 +283,7 @@ impl Handle {
         class
             .send(Message::Request(Box::new(request)))
             .await
-            .map_err(|_| Failure::moved(self.id))?;
+            .map_err(|_| Failure::moved(self.0.id))?;
         Ok(answer)
     }
 
@@ -279,10 +293,11 @@ impl Handle {
     /// A rejection unless the session is closed; otherwise the store's error.
     pub(super) async fn delete(&self) -> Result<(), Failure> {
         let (reply, answer) = oneshot::channel();
-        self.control
+        self.0
+            .control
             .send(Message::Delete(reply))
             .await
-            .map_err(|_| Failure::moved(self.id))?;
+            .map_err(|_| Failure::moved(self.0.id))?;
         answer.await.map_err(|_| Failure::Gone)?
     }
 
@@ -292,11 +307,12 @@ impl Handle {
     /// The store's error; the session then stays.
     pub(super) async fn hand_over(&self, to: MemberId) -> Result<(), Failure> {
         let (reply, answer) = oneshot::channel();
-        self.control
+        self.0
+            .control
             .send(Message::HandOver(to, reply))
             .await
-            .map_err(|_| Failure::moved(self.id))?;
-        answer.await.map_err(|_| Failure::moved(self.id))?
+            .map_err(|_| Failure::moved(self.0.id))?;
+        answer.await.map_err(|_| Failure::moved(self.0.id))?
     }
 
     /// Checks whether a request was made before. If not, reserves its id. For requests with slow work before their
@@ -309,17 +325,18 @@ impl Handle {
         let Some(remember) = remember else {
             return Ok(Begun::New(InFlight::new(self, None)));
         };
-        let earlier = self.requests.find(Some(&remember)).await?;
+        let earlier = self.0.requests.find(Some(&remember)).await?;
         let (reply, answer) = oneshot::channel();
-        self.control
+        self.0
+            .control
             .send(Message::Begin {
                 remember,
                 earlier,
                 reply,
             })
             .await
-            .map_err(|_| Failure::moved(self.id))?;
-        answer.await.map_err(|_| Failure::moved(self.id))?
+            .map_err(|_| Failure::moved(self.0.id))?;
+        answer.await.map_err(|_| Failure::moved(self.0.id))?
     }
 
     /// Marks a thread as waiting for others, under a separate id. Its slot is lent to those of them that are queued
@@ -328,12 +345,13 @@ impl Handle {
     /// # Errors
     /// [`Failure::Elsewhere`].
     pub async fn waiting(&self, id: WaitId, wait: Wait) -> Result<Waiting, Failure> {
-        self.control
+        self.0
+            .control
             .send(Message::Waiting { id, wait })
             .await
-            .map_err(|_| Failure::moved(self.id))?;
+            .map_err(|_| Failure::moved(self.0.id))?;
         Ok(Waiting {
-            control: self.control.clone(),
+            control: self.0.control.clone(),
             id,
         })
     }
@@ -371,7 +389,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         if let Some(remember) = self.remember.take() {
             // Release the request id regardless of how the request ended.
-            send_in_any_case(&self.handle.control, Message::Abandon(remember.key));
+            send_in_any_case(&self.handle.0.control, Message::Abandon(remember.key));
         }
     }
 }

@@ -178,7 +178,7 @@ impl Reader {
         })
     }
 
-    const fn query(&self, after: u64, limit: usize) -> TranscriptQuery {
+    fn query(&self, after: u64, limit: usize) -> TranscriptQuery {
         TranscriptQuery {
             session: self.handle.id(),
             thread: self.thread,

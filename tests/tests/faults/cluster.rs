@@ -221,6 +221,30 @@ async fn every_member_serves_every_session() {
     assert_whole(&third.log().await);
     assert_eq!(members.owner(&tree.session), "member-0", "no other member took it over");
 
+    // Messages of any length, concurrent calls and errors are the same through any member.
+    for length in [10, 100_000] {
+        second.send(&thread, &"x".repeat(length)).await;
+    }
+    let mut calls = JoinSet::new();
+    for number in 0..64 {
+        let (tree, thread) = ([&second, &third][number % 2].clone(), thread.clone());
+        calls.spawn(async move { tree.note(&thread, &number.to_string()).await });
+    }
+    calls.join_all().await;
+    let unknown = SpawnAgentRequest {
+        session_id: tree.session.clone(),
+        parent_thread_id: UNKNOWN.to_owned(),
+        agent_type: "worker".to_owned(),
+        ..SpawnAgentRequest::default()
+    };
+    let refused = first.try_spawn(unknown.clone()).await.unwrap_err();
+    let forwarded = second.try_spawn(unknown).await.unwrap_err();
+    assert_eq!(reason_of(&refused), Some(Reason::ThreadNotFound));
+    assert_eq!(
+        (refused.code(), refused.message(), refused.details()),
+        (forwarded.code(), forwarded.message(), forwarded.details())
+    );
+
     // A token of one member counts at the others.
     let mut by_thread = client::supervisor(members.member(1).address(), Some(&tree.root_token));
     let request = GetSessionRequest {
