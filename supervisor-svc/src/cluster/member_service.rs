@@ -29,7 +29,7 @@ const WAITING: usize = 1024;
 /// the connection open.
 const RENEW_AFTER: Duration = Duration::from_secs(15 * 60);
 
-/// The service for the other supervisors of a cluster. Nobody else may call it.
+/// The service for the other supervisors of a cluster. Other callers are rejected.
 #[derive(Clone)]
 pub(crate) struct MemberGate<S> {
     service: S,
