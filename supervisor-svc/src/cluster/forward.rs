@@ -393,8 +393,14 @@ impl Call {
 fn response(answer: ForwardResponse) -> Option<Response<Body>> {
     let headers = from_pairs(answer.headers)?;
     let trailers = from_pairs(answer.trailers)?;
-    let body = Full::new(answer.body).with_trailers(ready((!trailers.is_empty()).then_some(Ok(trailers))));
-    let mut response = Response::new(Body::new(body));
+    let body = Full::new(answer.body);
+    // The headers of an error end the response: clients do not accept an empty body after them.
+    let body = if trailers.is_empty() {
+        Body::new(body)
+    } else {
+        Body::new(body.with_trailers(ready(Some(Ok(trailers)))))
+    };
+    let mut response = Response::new(body);
     *response.headers_mut() = headers;
     response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
     Some(response)

@@ -10,13 +10,19 @@ use std::{
     time::Duration,
 };
 
+use prost::Message as _;
 use tokio::{
     net::TcpListener,
     task::JoinSet,
     time::{Instant, interval, sleep},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Request, Status};
+use tonic::{
+    Code, Request, Status,
+    body::Body,
+    codegen::{Body as _, http},
+};
+use tower::ServiceExt as _;
 use troupe_proto::{
     fault::reason_of,
     reason::Reason,
@@ -238,12 +244,30 @@ async fn every_member_serves_every_session() {
         ..SpawnAgentRequest::default()
     };
     let refused = first.try_spawn(unknown.clone()).await.unwrap_err();
-    let forwarded = second.try_spawn(unknown).await.unwrap_err();
+    let forwarded = second.try_spawn(unknown.clone()).await.unwrap_err();
     assert_eq!(reason_of(&refused), Some(Reason::ThreadNotFound));
     assert_eq!(
         (refused.code(), refused.message(), refused.details()),
         (forwarded.code(), forwarded.message(), forwarded.details())
     );
+
+    // The headers of an error end the response, which not every client checks.
+    for index in 0..3 {
+        let channel = client::endpoint(members.member(index).address()).connect().await;
+        let message = unknown.encode_to_vec();
+        let mut body = vec![0];
+        body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+        body.extend(message);
+        let body = String::from_utf8(body).unwrap();
+        let request = http::Request::post("/troupe.supervisor.v1.AgentSupervisorService/SpawnAgent")
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(Body::new(body))
+            .unwrap();
+        let response = channel.unwrap().oneshot(request).await.unwrap();
+        assert_eq!(response.headers()["grpc-status"], "5", "by member {index}");
+        assert!(response.body().is_end_stream(), "by member {index}");
+    }
 
     // A token of one member counts at the others.
     let mut by_thread = client::supervisor(members.member(1).address(), Some(&tree.root_token));
