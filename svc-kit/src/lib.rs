@@ -49,7 +49,7 @@ pub mod settings;
 pub mod shown_token;
 pub mod shutdown;
 pub mod stamp;
-mod stream_limits;
+pub mod stream_limits;
 pub mod telemetry;
 pub mod thread_token;
 pub mod tls;

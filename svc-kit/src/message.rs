@@ -101,7 +101,7 @@ where
         let is_known = request.extensions().get::<Principal>().is_some();
         let peer = request.extensions().get::<Peer>();
         let call = peer.map(|peer| peer.usage.begin(is_known));
-        // The member of a cluster that forwards a call has bounded the time of its request.
+        // The other members of a cluster are trusted, and the calls that they forward on one stream have no end.
         let is_forwarded = request.extensions().get::<Forwarded>().is_some();
         let request = if is_forwarded || self.layer.streaming.contains(&*method) {
             request

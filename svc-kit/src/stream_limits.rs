@@ -69,7 +69,7 @@ impl StreamLimits {
 /// # Errors
 ///
 /// The descriptors cannot be decoded.
-pub(crate) fn methods(
+pub fn methods(
     descriptor_set: &[u8],
     streams: impl Fn(&MethodDescriptorProto) -> bool,
 ) -> Result<HashSet<String>, DecodeError> {

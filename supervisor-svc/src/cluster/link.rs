@@ -75,12 +75,12 @@ impl Link {
         let (calls, waiting) = mpsc::channel(WAITING);
         let (opened, when_opened) = oneshot::channel();
         let (leaving, when_leaving) = oneshot::channel();
-        let sent = Arc::new(Sent::default());
+        let unanswered = Arc::new(Unanswered::default());
         let requests = Requests {
             calls: waiting,
             opened: Some(when_opened),
             leaving: Some(when_leaving),
-            sent: Arc::clone(&sent),
+            unanswered: Arc::clone(&unanswered),
         };
         let mut request = Request::new(requests);
         *request.metadata_mut() = headers;
@@ -89,11 +89,11 @@ impl Link {
             let cause = match client.forward(request).await {
                 Ok(response) => {
                     let _ = opened.send(());
-                    read(response.into_inner(), &sent, leaving).await
+                    read(response.into_inner(), &unanswered, leaving).await
                 }
                 Err(status) => status,
             };
-            sent.end(cause.message());
+            unanswered.end(cause.message());
         });
         Self(calls)
     }
@@ -118,7 +118,11 @@ impl Link {
 }
 
 /// Passes the answers on until the stream ends. Returns why it has ended.
-async fn read(mut answers: Streaming<ForwardResponse>, sent: &Sent, leaving: oneshot::Sender<()>) -> Status {
+async fn read(
+    mut answers: Streaming<ForwardResponse>,
+    unanswered: &Unanswered,
+    leaving: oneshot::Sender<()>,
+) -> Status {
     let mut leaving = Some(leaving);
     loop {
         match answers.message().await {
@@ -126,7 +130,7 @@ async fn read(mut answers: Streaming<ForwardResponse>, sent: &Sent, leaving: one
                 // A missing sender means the same.
                 leaving.take();
             }
-            Ok(Some(answer)) => sent.answer(answer),
+            Ok(Some(answer)) => unanswered.answer(answer),
             Ok(None) => return Status::unavailable("the supervisor has ended the stream"),
             Err(status) => return status,
         }
@@ -134,35 +138,35 @@ async fn read(mut answers: Streaming<ForwardResponse>, sent: &Sent, leaving: one
 }
 
 /// The calls that were written and have no answer.
-struct Sent(Mutex<Option<Unanswered>>);
+struct Unanswered(Mutex<Option<Calls>>);
 
 #[derive(Default)]
-struct Unanswered {
+struct Calls {
     last: u64,
     calls: HashMap<u64, oneshot::Sender<Answer>>,
 }
 
-impl Default for Sent {
+impl Default for Unanswered {
     fn default() -> Self {
-        Self(Mutex::new(Some(Unanswered::default())))
+        Self(Mutex::new(Some(Calls::default())))
     }
 }
 
-impl Sent {
+impl Unanswered {
     /// Adds a call and returns its number. Gives the call back if the stream has ended.
     fn add(&self, answer: oneshot::Sender<Answer>) -> Result<u64, oneshot::Sender<Answer>> {
         match &mut *self.lock() {
-            Some(unanswered) => {
-                unanswered.last += 1;
-                unanswered.calls.insert(unanswered.last, answer);
-                Ok(unanswered.last)
+            Some(open) => {
+                open.last += 1;
+                open.calls.insert(open.last, answer);
+                Ok(open.last)
             }
             None => Err(answer),
         }
     }
 
     fn answer(&self, answer: ForwardResponse) {
-        let caller = self.lock().as_mut().and_then(|sent| sent.calls.remove(&answer.call));
+        let caller = self.lock().as_mut().and_then(|open| open.calls.remove(&answer.call));
         if let Some(caller) = caller {
             // Its caller may have gone.
             let _ = caller.send(Ok(answer));
@@ -176,7 +180,7 @@ impl Sent {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Unanswered>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Calls>> {
         // Each change is a single call, so the calls stay consistent after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -188,7 +192,7 @@ struct Requests {
     opened: Option<oneshot::Receiver<()>>,
     /// Ends when the peer takes no more calls on this stream.
     leaving: Option<oneshot::Receiver<()>>,
-    sent: Arc<Sent>,
+    unanswered: Arc<Unanswered>,
 }
 
 impl Stream for Requests {
@@ -210,7 +214,7 @@ impl Stream for Requests {
         let Some(Outgoing { mut request, answer }) = ready!(self.calls.poll_recv(context)) else {
             return Poll::Ready(None);
         };
-        Poll::Ready(match self.sent.add(answer) {
+        Poll::Ready(match self.unanswered.add(answer) {
             Ok(number) => {
                 request.call = number;
                 Some(request)

@@ -31,6 +31,7 @@ use supervisor_log::store::{Beat, Member, MemberId, MemberState, NewMember, Read
 use svc_kit::{
     auth::{Effect, Row},
     identity::{OperatorRole, Principal},
+    stream_limits,
 };
 use tokio::{
     sync::watch,
@@ -128,10 +129,18 @@ impl Cluster {
         methods: &'static [Row],
     ) -> Self {
         let changing = methods.iter().filter(|row| row.effect == Effect::Changes);
-        let unary = request_field::unary_methods();
+        let streaming = stream_limits::methods(troupe_proto::FILE_DESCRIPTOR_SET, |method| {
+            method.client_streaming() || method.server_streaming()
+        });
+        // Malformed descriptors are a defect of the build, and then no method counts as short.
+        let is_unary = |row: &Row| {
+            streaming
+                .as_ref()
+                .is_ok_and(|streaming| !streaming.contains(row.method))
+        };
         let short = methods
             .iter()
-            .filter(|row| row.effect != Effect::Waits && unary.contains(row.method));
+            .filter(|row| row.effect != Effect::Waits && is_unary(row));
         let cluster = Self {
             shared: Arc::new(Shared {
                 directory,
@@ -299,16 +308,16 @@ impl Cluster {
         })
     }
 
+    fn member(&self, id: MemberId) -> Option<Member> {
+        self.members().iter().find(|member| member.id == id).cloned()
+    }
+
     fn channel(&self, member: MemberId) -> Option<Channel> {
-        let members = self.members();
-        let member = members.iter().find(|other| other.id == member)?;
-        self.shared.peers.channel(member)
+        self.shared.peers.channel(&self.member(member)?)
     }
 
     fn link(&self, member: MemberId) -> Option<Link> {
-        let members = self.members();
-        let member = members.iter().find(|other| other.id == member)?;
-        self.shared.peers.link(member, own_caller)
+        self.shared.peers.link(&self.member(member)?)
     }
 
     fn is_leaving(&self) -> bool {

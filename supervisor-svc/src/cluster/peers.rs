@@ -16,7 +16,7 @@ use tonic::{
 };
 use troupe_client::tls::{self, ClientFiles};
 
-use super::link::Link;
+use super::{link::Link, own_caller};
 
 /// How long a connection attempt may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -108,16 +108,16 @@ impl Peers {
         Some(channel)
     }
 
-    /// Returns the stream for short calls to a member, which `caller` opens if it is not open. Returns `None` if the
-    /// member's address is invalid.
-    pub fn link(&self, member: &Member, caller: impl FnOnce() -> Principal) -> Option<Link> {
+    /// Returns the stream for short calls to a member. Opens it if it is not open. Returns `None` if the member's address is
+    /// invalid.
+    pub fn link(&self, member: &Member) -> Option<Link> {
         let link = |open: &Open| open.links.get(&member.id).filter(|link| !link.is_closed()).cloned();
         if let Some(link) = link(&self.lock()) {
             return Some(link);
         }
         let channel = self.channel(member)?;
         let mut headers = HeaderMap::new();
-        self.sign(&mut headers, &caller());
+        self.sign(&mut headers, &own_caller());
         let mut open = self.lock();
         // Another call may have opened it in the meantime.
         let link = link(&open).unwrap_or_else(|| Link::open(channel, MetadataMap::from_headers(headers)));

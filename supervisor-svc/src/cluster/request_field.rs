@@ -1,15 +1,12 @@
-//! What the descriptors say about requests. Finds a field in an encoded request, without decoding the request.
+//! Finds a field in an encoded request, without decoding the request.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::LazyLock,
-};
+use std::{collections::HashMap, sync::LazyLock};
 
 use prost::{
     Message as _,
     encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field},
 };
-use prost_types::{FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto};
+use prost_types::FileDescriptorSet;
 
 /// A text that many requests have.
 #[derive(Clone, Copy, Debug)]
@@ -48,30 +45,13 @@ fn numbers(field: Field) -> Option<Numbers> {
         for service in &file.service {
             for method in &service.method {
                 if let Some(number) = messages.get(method.input_type()) {
-                    numbers.insert(path(file, service, method), u32::try_from(*number).ok()?);
+                    let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
+                    numbers.insert(path, u32::try_from(*number).ok()?);
                 }
             }
         }
     }
     Some(numbers)
-}
-
-/// Returns the methods with one request and one response, by their full paths.
-pub(super) fn unary_methods() -> HashSet<String> {
-    let set = FileDescriptorSet::decode(troupe_proto::FILE_DESCRIPTOR_SET).unwrap_or_default();
-    let mut unary = HashSet::new();
-    for file in &set.file {
-        for service in &file.service {
-            let methods = service.method.iter();
-            let methods = methods.filter(|method| !method.client_streaming() && !method.server_streaming());
-            unary.extend(methods.map(|method| path(file, service, method)));
-        }
-    }
-    unary
-}
-
-fn path(file: &FileDescriptorProto, service: &ServiceDescriptorProto, method: &MethodDescriptorProto) -> String {
-    format!("/{}.{}/{}", file.package(), service.name(), method.name())
 }
 
 /// Returns the text of a field; `None` if it is missing, empty, or cannot be found. `message` is the body of the call: a
