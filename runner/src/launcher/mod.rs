@@ -23,6 +23,7 @@ use std::{
 
 use rustix::fs::Mode;
 use tokio::{
+    io::AsyncReadExt as _,
     net::UnixStream,
     time::{Instant, sleep},
 };
@@ -70,7 +71,7 @@ pub async fn start_programs_at(socket: &Path, troupe: OsString) -> io::Result<()
 async fn stay_connected(mut connection: UnixStream, socket: PathBuf) {
     loop {
         // The launcher sends nothing.
-        let _ = connection.readable().await;
+        let _ = connection.read_u8().await;
         warn!(socket = %socket.display(), "the launcher ended, and its programs with it");
         match connect(&socket, STARTS_WITHIN).await {
             Ok(next) => connection = next,

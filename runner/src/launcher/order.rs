@@ -67,6 +67,8 @@ impl Restriction {
 pub(super) enum End {
     /// The program ended with this exit status. For a signal it is 128 plus the signal's number, as in shells.
     Exited(u8),
+    /// The kernel killed the program, because its container has used all of its memory.
+    OutOfMemory,
     /// The program could not be started.
     NotStarted(String),
 }

@@ -2,9 +2,12 @@
 
 use std::{convert::Infallible, fs, io, os::fd::OwnedFd, path::Path, process::ExitStatus, time::Duration};
 
-use rustix::process::Signal;
+use rustix::{
+    net::{RecvFlags, recv},
+    process::Signal,
+};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
     net::{UnixListener, UnixStream},
     process::{Child, Command},
     task::spawn_blocking,
@@ -21,6 +24,13 @@ use crate::{allowed_paths, group::Group};
 
 /// Time for a caller to send its order.
 const ORDERED_WITHIN: Duration = Duration::from_secs(10);
+/// The exit status of a program that received SIGKILL.
+const KILLED: u8 = 128 + 9;
+/// The files with the counters of a container's control group, of both versions.
+const OUT_OF_MEMORY_COUNTERS: [&str; 2] = [
+    "/sys/fs/cgroup/memory.events",
+    "/sys/fs/cgroup/memory/memory.oom_control",
+];
 /// Delay after a failed accept: the process may have no free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -92,8 +102,12 @@ async fn serve_order(stream: UnixStream) -> io::Result<()> {
         return Ok(());
     };
     let name = order.command.clone();
+    let kills_before = out_of_memory_kills();
     let end = match start(order, streams) {
-        Ok((child, group)) => End::Exited(attend(child, &group, &mut stream).await?),
+        Ok((child, group)) => match attend(child, &group, &mut stream).await? {
+            KILLED if out_of_memory_kills() > kills_before => End::OutOfMemory,
+            status => End::Exited(status),
+        },
         Err(error) => End::NotStarted(format!("cannot start {}: {error}", name.display())),
     };
     answer(&mut stream, &end).await
@@ -101,8 +115,7 @@ async fn serve_order(stream: UnixStream) -> io::Result<()> {
 
 /// Receives an order. `None`: the caller has closed the connection without an order.
 async fn receive(stream: UnixStream) -> io::Result<Option<(UnixStream, Order, [OwnedFd; 3])>> {
-    // A runner keeps a connection without an order for as long as it runs.
-    stream.readable().await?;
+    await_first_byte(&stream).await?;
     let stream = stream.into_std()?;
     let receiving = spawn_blocking(move || {
         stream.set_nonblocking(false)?;
@@ -115,6 +128,20 @@ async fn receive(stream: UnixStream) -> io::Result<Option<(UnixStream, Order, [O
         Ok((stream, order, streams)) => Ok(Some((UnixStream::from_std(stream)?, order, streams))),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// Waits for the first byte, or for the end of the connection. A runner keeps a connection without an order for as long as it
+/// runs.
+async fn await_first_byte(stream: &UnixStream) -> io::Result<()> {
+    loop {
+        stream.readable().await?;
+        // The stream may only seem to be readable.
+        let looked = stream.try_io(Interest::READABLE, || Ok(recv(stream, &mut [0; 1], RecvFlags::PEEK)?));
+        match looked {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            looked => return looked.map(drop),
+        }
     }
 }
 
@@ -138,6 +165,18 @@ fn start(order: Order, [stdin, stdout, stderr]: [OwnedFd; 3]) -> io::Result<(Chi
     let child = allowed_paths::spawn(&mut command, allowed.as_ref())?;
     let group = Group::of(&child).ok_or_else(|| io::Error::other("the process has no id"))?;
     Ok((child, group))
+}
+
+/// Returns how many processes of this container were killed because it had used all of its memory.
+fn out_of_memory_kills() -> u64 {
+    let counters = OUT_OF_MEMORY_COUNTERS
+        .iter()
+        .find_map(|path| fs::read_to_string(path).ok());
+    let counted = counters.as_deref().unwrap_or_default().lines();
+    let kills = counted
+        .filter_map(|line| line.strip_prefix("oom_kill "))
+        .find_map(|kills| kills.parse().ok());
+    kills.unwrap_or_default()
 }
 
 /// Passes signals on until the program has ended, and kills its whole group then. Returns its exit status.
@@ -169,4 +208,28 @@ fn exit_status(status: ExitStatus) -> u8 {
     let of_signal = || status.signal().map(|signal| 128 + signal);
     let code = status.code().or_else(of_signal);
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn silent_connection_has_no_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let mut runner = UnixStream::connect(&socket).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let waiting = tokio::spawn(async move { await_first_byte(&stream).await });
+        for _ in 0..1000 {
+            yield_now().await;
+        }
+        assert!(!waiting.is_finished());
+        runner.write_all(b"0").await.unwrap();
+        waiting.await.unwrap().unwrap();
+    }
 }

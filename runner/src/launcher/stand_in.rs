@@ -84,8 +84,13 @@ pub async fn run(
     }
     match serde_json::from_slice(&answer) {
         Ok(End::Exited(status)) => Ok(status),
+        Ok(End::OutOfMemory) => Err(io::Error::other(
+            "out of memory: it was killed at the limit of its container",
+        )),
         Ok(End::NotStarted(why)) => Err(io::Error::other(why)),
-        Err(_) => Err(io::Error::other("the launcher ended, and its programs with it")),
+        Err(_) => Err(io::Error::other(
+            "the launcher ended, and its programs with it; its container may have run out of memory",
+        )),
     }
 }
 
