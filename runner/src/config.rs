@@ -31,6 +31,8 @@ pub struct RunnerConfig {
     pub capacity: u32,
     /// Takes threads of this session only. None: of any session.
     pub session_id: Option<String>,
+    /// Executes one thread, and ends when the program of that thread has ended. `capacity` has no effect then.
+    pub is_for_one_thread: bool,
     /// The programs that execute threads.
     pub programs: Programs,
     /// The directory with a subdirectory for each thread's temporary files. A subdirectory is removed when its thread
@@ -51,7 +53,8 @@ pub struct RunnerConfig {
     pub hook: Vec<OsString>,
     /// Timeouts for programs.
     pub timing: Timing,
-    /// Publishes whether the runner is ready: attached and not draining.
+    /// Publishes whether the runner is ready: attached and not draining. A runner for one thread is not ready while it has
+    /// its thread.
     pub ready: watch::Sender<bool>,
 }
 
@@ -73,6 +76,7 @@ impl RunnerConfig {
             labels: BTreeMap::new(),
             capacity: 64,
             session_id: None,
+            is_for_one_thread: false,
             programs: programs.into(),
             state: scratch.join("state"),
             worktrees: None,
@@ -103,6 +107,7 @@ impl fmt::Debug for RunnerConfig {
             .field("labels", &self.labels)
             .field("capacity", &self.capacity)
             .field("session_id", &self.session_id)
+            .field("is_for_one_thread", &self.is_for_one_thread)
             .field("programs", &self.programs)
             .field("scratch", &self.scratch)
             .field("state", &self.state)

@@ -46,6 +46,7 @@ pub mod mcp;
 mod meter;
 mod outbox;
 mod placeholders;
+pub mod pods;
 mod policy;
 mod process;
 mod process_spec;

@@ -1,7 +1,7 @@
 //! The runner's main loop: attach, serve the stream until it is lost, attach again. Events of threads are processed at
 //! all times, attached or not. While the runner drains, the loop continues.
 
-use std::{convert::Infallible, future::pending, pin::pin, time::Duration};
+use std::{convert::Infallible, future::pending, mem, pin::pin, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -76,7 +76,14 @@ impl Runner {
 
     pub(crate) async fn run(mut self, shutdown: &CancellationToken) -> Result<Ended, RunnerError> {
         self.state.prepare().await;
-        let (link, outcome) = match self.attach_until(None, shutdown.cancelled()).await {
+        let used_up = self.state.used_up();
+        let end = async {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = used_up.cancelled() => info!("the only thread has ended"),
+            }
+        };
+        let (link, outcome) = match self.attach_until(None, end).await {
             AttachEnd::Asked(link) => (link, Ok(())),
             AttachEnd::Refused(error) => (None, Err(error)),
             AttachEnd::LeaseOver => (None, Ok(())),
@@ -107,7 +114,6 @@ impl Runner {
                     },
                 },
             };
-            self.ready.send_replace(!self.state.is_draining());
             let since = Instant::now();
             let stream_end = tokio::select! {
                 () = &mut end => None,
@@ -192,6 +198,9 @@ impl Runner {
 
     async fn serve(&mut self, link: &mut Link) -> StreamEnd {
         loop {
+            let is_ready = self.state.is_ready();
+            self.ready
+                .send_if_modified(|ready| mem::replace(ready, is_ready) != is_ready);
             if let Err(stream_end) = self.step(link).await {
                 return stream_end;
             }

@@ -59,6 +59,10 @@ pub(crate) struct RunnerState {
     events: mpsc::Sender<(Attempt, ThreadEvent)>,
     /// Set while the runner drains and accepts no more threads. Fires when no thread is left.
     drained: Option<CancellationToken>,
+    /// Whether a runner for one thread has had its thread.
+    is_taken: bool,
+    /// Fires when the program of the only thread has ended.
+    used_up: CancellationToken,
     threads: BTreeMap<String, Held>,
     /// Abandoned attempts whose programs are being stopped, with a token that fires when they are gone.
     leaving: BTreeMap<Attempt, CancellationToken>,
@@ -97,13 +101,18 @@ impl Held {
 }
 
 impl RunnerState {
-    pub(crate) fn new(config: RunnerConfig, tools: Channel, events: mpsc::Sender<(Attempt, ThreadEvent)>) -> Self {
+    pub(crate) fn new(mut config: RunnerConfig, tools: Channel, events: mpsc::Sender<(Attempt, ThreadEvent)>) -> Self {
+        if config.is_for_one_thread {
+            config.capacity = 1;
+        }
         Self {
             kinds: Kinds::new(&config),
             config,
             tools,
             events,
             drained: None,
+            is_taken: false,
+            used_up: CancellationToken::new(),
             threads: BTreeMap::new(),
             leaving: BTreeMap::new(),
             outbox: Outbox::new(),
@@ -295,6 +304,7 @@ impl RunnerState {
             state: State::Live(handle),
         };
         self.threads.insert(attempt.thread_id, held);
+        self.is_taken = self.config.is_for_one_thread;
     }
 
     /// Returns whether files have to be hidden even from programs without restrictions. With a launcher these are the
@@ -328,6 +338,11 @@ impl RunnerState {
     fn no_room(&self, attempt: &Attempt) -> Option<StartFailure> {
         let (refusal, message) = if self.is_draining() {
             (StartRefusal::NoCapacity, "the runner is stopping".to_owned())
+        } else if self.is_taken {
+            (
+                StartRefusal::NoCapacity,
+                "the runner has had its only thread".to_owned(),
+            )
         } else if self.config.capacity > 0 && self.live() >= self.config.capacity as usize {
             let message = format!("the runner executes {} threads already", self.config.capacity);
             (StartRefusal::NoCapacity, message)
@@ -457,6 +472,7 @@ impl RunnerState {
             }
             ThreadEvent::Refused(failure) => {
                 self.threads.remove(&attempt.thread_id);
+                self.is_taken = false;
                 self.refuse(attempt, failure);
             }
             ThreadEvent::Report(kind) => {
@@ -548,10 +564,16 @@ impl RunnerState {
     /// Stops accepting threads, and reports this to the supervisor on this stream and every later one. Returns a token
     /// that fires when no thread is left and all their reports are durable.
     pub(crate) fn drain(&mut self) -> CancellationToken {
-        let drained = self.drained.get_or_insert_default().clone();
-        self.announce_draining();
+        let drained = self.begin_draining();
         self.update_drained();
         drained
+    }
+
+    fn begin_draining(&mut self) -> CancellationToken {
+        if !self.is_draining() {
+            self.announce_draining();
+        }
+        self.drained.get_or_insert_default().clone()
     }
 
     /// Returns whether the runner accepts no more threads.
@@ -559,11 +581,26 @@ impl RunnerState {
         self.drained.is_some()
     }
 
+    /// Returns whether the runner waits for threads. One that executes several always does, until it drains.
+    pub(crate) const fn is_ready(&self) -> bool {
+        !self.is_draining() && !self.is_taken
+    }
+
+    /// Returns a token that fires when the program of the only thread has ended.
+    pub(crate) fn used_up(&self) -> CancellationToken {
+        self.used_up.clone()
+    }
+
     fn announce_draining(&mut self) {
         self.control.push_back(Message::Draining(RunnerDraining {}));
     }
 
-    fn update_drained(&self) {
+    fn update_drained(&mut self) {
+        // Announced before the last report, which would make room for another thread.
+        if self.is_taken && !self.has_programs() {
+            self.begin_draining();
+            self.used_up.cancel();
+        }
         if let Some(drained) = &self.drained
             && self.threads.is_empty()
             && self.leaving.is_empty()

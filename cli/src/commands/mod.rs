@@ -24,6 +24,7 @@ pub(crate) mod logs;
 pub(crate) mod mail;
 pub(crate) mod mcp;
 pub(crate) mod notify;
+pub(crate) mod pods;
 pub(crate) mod prompts;
 pub(crate) mod ps;
 pub(crate) mod quota;
@@ -156,6 +157,9 @@ pub(crate) enum Command {
     /// Start a program by a launcher
     #[command(hide = true)]
     Launch(launcher::LaunchArgs),
+    /// Keep pods for single threads in a Kubernetes cluster
+    #[command(hide = true)]
+    Pods(pods::Args),
 }
 
 /// The outcome of a command that was tried without a runtime.
@@ -192,6 +196,7 @@ pub(crate) const fn connects(command: &Command) -> bool {
             | Command::Hook(_)
             | Command::Launcher(_)
             | Command::Launch(_)
+            | Command::Pods(_)
     )
 }
 
@@ -255,6 +260,7 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::Doctor(args) => Box::pin(doctor::run(args, context)).await,
         Command::Store(args) => Box::pin(store::run(args, context)).await,
         Command::Launcher(args) => Box::pin(launcher::run(args)).await,
+        Command::Pods(args) => Box::pin(pods::run(args)).await,
         Command::SampleAgent(_) | Command::Hook(_) | Command::Launch(_) | Command::Man(_) => Ok(()),
     }
 }

@@ -64,6 +64,9 @@ pub(crate) struct Args {
     /// Run threads of this session only
     #[arg(long, value_name = "ID")]
     session: Option<String>,
+    /// Run one thread, and end when its program has ended
+    #[arg(long, conflicts_with = "capacity")]
+    one_thread: bool,
     /// Directory for temporary directories of threads [default: the system's]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
@@ -108,11 +111,15 @@ fn parse_label(text: &str) -> std::result::Result<(String, String), String> {
 /// Runs threads until SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     pair::init_logging("info")?;
+    // The first process of a container does not receive signals for which it has no handler.
+    let mut signals = Signals::listen()?;
     let options = args.admin.clone();
     if let Some(socket) = &args.launcher {
-        launcher::start_programs_at(&absolute(socket), programs::own()?.into())
-            .await
-            .map_err(Error::of)?;
+        let socket = absolute(socket);
+        tokio::select! {
+            started = launcher::start_programs_at(&socket, programs::own()?.into()) => started.map_err(Error::of)?,
+            () = signals.next() => return Ok(()),
+        }
     }
     let config = config(args, context)?;
     report_programs(&config, context.ui.clone());
@@ -127,7 +134,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         })?;
     let ready = config.ready.subscribe();
     let ran = tokio::select! {
-        ran = Box::pin(run_until_told(config, context)) => ran,
+        ran = Box::pin(run_until_told(config, context, signals)) => ran,
         never = tell(admin.as_mut(), ready, context) => match never {},
     };
     program::farewell(admin, telemetry).await;
@@ -227,6 +234,7 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     config.labels = args.labels.into_iter().collect::<BTreeMap<_, _>>();
     config.capacity = args.capacity;
     config.session_id = args.session;
+    config.is_for_one_thread = args.one_thread;
     config.timing.drain_limit = args.drain;
     Ok(config)
 }
@@ -276,8 +284,7 @@ fn absolute(path: &Path) -> PathBuf {
     path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-async fn run_until_told(config: RunnerConfig, context: &Context) -> Result<()> {
-    let mut signals = Signals::listen()?;
+async fn run_until_told(config: RunnerConfig, context: &Context, mut signals: Signals) -> Result<()> {
     let drain = config.timing.drain_limit;
     context.ui.note(format!(
         "runner {} for {}; Ctrl-C stops it",

@@ -30,7 +30,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- $digest := "" }}
 {{- with .root.Values.image.digest }}{{ $digest = printf "@%s" . }}{{ end -}}
 {{- $common := printf "%s:%s%s" .root.Values.image.repository (.root.Values.image.tag | default .root.Chart.AppVersion) $digest -}}
-{{ (index .root.Values .component).image | default $common | quote }}
+{{ (index .root.Values .component | default dict).image | default $common | quote }}
 {{- end }}
 
 {{- /* The type of a component's Service, and the annotations of that. */}}
@@ -48,7 +48,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- /* The ServiceAccount of a component: the one that is named; or one of the chart's own, where it is known by that; or
        none. The console and the A2A port always send a token of a Secret. Takes a dict of root and component. */}}
 {{- define "troupe.account" -}}
-{{- $named := (index .root.Values .component).serviceAccountName -}}
+{{- $named := (index .root.Values .component | default dict).serviceAccountName -}}
 {{- if $named }}{{ $named }}{{ else if and .root.Values.identity.serviceAccountTokens.enabled (not (has .component (list "console" "a2a"))) }}{{ include "troupe.name" .root }}-{{ .component }}{{ end }}
 {{- end }}
 
@@ -95,12 +95,12 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 
 {{- /* What all pods have in common, and where those of a component run. None of them talks to the API server, but for keys,
-       with a token of a volume of its own. Takes a dict of root, component, and bare for a pod that is not the component's
-       own. */}}
+       with a token of a volume of its own; that of thread pods makes pods. Takes a dict of root, component, bare for a pod that
+       is not the component's own, and an account other than the component's. */}}
 {{- define "troupe.pod" -}}
-{{- $own := index .root.Values .component -}}
+{{- $own := index .root.Values .component | default dict -}}
 automountServiceAccountToken: false
-{{- with include "troupe.account" . }}
+{{- with .account | default (include "troupe.account" .) }}
 serviceAccountName: {{ quote . }}
 {{- end }}
 # Or the services of this release would set TROUPE_* variables, which are settings.
@@ -146,7 +146,7 @@ initContainers: {{- toYaml . | nindent 2 }}
 {{- /* What all containers have in common: the restricted profile, and a root file system that nobody writes. Takes a dict of
        root and component, a user other than that of the pod, and bare for a container without the component's variables. */}}
 {{- define "troupe.container" -}}
-{{- $own := index .root.Values .component -}}
+{{- $own := index .root.Values .component | default dict -}}
 securityContext:
   {{- with .user }}
   runAsUser: {{ . }}
@@ -275,11 +275,19 @@ readinessProbe:
   grpc: {port: {{ .port }}{{ with .service }}, service: {{ . }}{{ end }}}
   periodSeconds: 5
   failureThreshold: 2
-livenessProbe:
-  grpc: {port: {{ .port }}, service: liveness}
-  periodSeconds: 10
-  timeoutSeconds: 5
-  failureThreshold: 6
+livenessProbe: {{- include "troupe.isAlive" .port | nindent 2 }}
+{{- end }}
+{{- define "troupe.isAlive" -}}
+grpc: {port: {{ . }}, service: liveness}
+periodSeconds: 10
+timeoutSeconds: 5
+failureThreshold: 6
+{{- end }}
+
+{{- /* Whether a runner waits for threads, looked at every second. */}}
+{{- define "troupe.isReady" -}}
+grpc: {port: {{ include "troupe.runnerAdmin" . }}, service: readiness}
+periodSeconds: 1
 {{- end }}
 
 {{- /* The end of a service, which has a port for others. */}}
@@ -288,6 +296,14 @@ lifecycle:
   preStop:
     # The listener closes on SIGTERM; until then all clients should know that this pod terminates.
     sleep: {seconds: 5}
+{{- end }}
+
+{{- /* For a container that may be told to end in the moment of its start. */}}
+{{- define "troupe.begin" -}}
+lifecycle:
+  preStop:
+    # The first process of a container loses a signal for which it has no handler yet, and would stay for its whole grace.
+    sleep: {seconds: 2}
 {{- end }}
 
 {{- /* preStop (5 s), the services' own deadline for draining (10 s), and slack. */}}

@@ -309,3 +309,24 @@ async fn runner_continues_with_another_launcher() {
     signal(&runner, Signal::TERM);
     assert!(within("the end", launcher.process.wait()).await.unwrap().success());
 }
+
+#[tokio::test]
+async fn runner_can_be_stopped_while_it_waits_for_its_launcher() {
+    let home = Home::default();
+    let mut runner = home.troupe(&["run", "--launcher", "nowhere"]);
+    let mut runner = runner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let status = format!("/proc/{}/status", runner.id().unwrap());
+    let handled = || {
+        let status = fs::read_to_string(&status).unwrap();
+        let handled = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
+        u64::from_str_radix(handled, 16).unwrap()
+    };
+    within("the handler", async {
+        while handled() & (1 << (Signal::TERM.as_raw() - 1)) == 0 {
+            sleep(LOOK_EVERY).await;
+        }
+    })
+    .await;
+    signal(&runner, Signal::TERM);
+    assert!(within("the end", runner.wait()).await.unwrap().success());
+}

@@ -8,6 +8,7 @@ mod export;
 mod launcher;
 mod mcp;
 mod metrics;
+mod one_thread;
 mod pair_process;
 mod program_checks;
 mod rust_client;

@@ -1,0 +1,414 @@
+//! Keeps pods for single threads in a Kubernetes cluster: each has a runner for one thread, as
+//! [`crate::RunnerConfig::is_for_one_thread`]. Some pods always wait for a thread, so a thread does not wait for the start of a
+//! pod. A pod that has had its thread is deleted, and another one is created in its place.
+//!
+//! Kubernetes alone has the state: a pod is ready while its runner waits for a thread. This process can end and start again
+//! at any time. Pods belong to a Deployment, usually that of this process, and are deleted with it.
+
+mod api;
+mod plan;
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use http::Uri;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use self::{
+    api::Api,
+    plan::{Pod, Size, Stage},
+};
+pub use self::{api::ApiError, plan::MAX_PODS};
+
+/// Time between two looks at the pods.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The longest pause in the creation of pods that fail.
+const MAX_PAUSE: Duration = Duration::from_secs(64);
+/// The label with the name of the Deployment to which a pod belongs.
+const OWNER: &str = "troupe.dev/pods-of";
+/// The label that says of which template a pod is.
+const TEMPLATE: &str = "troupe.dev/template";
+/// Length of a template's hash in the label, in characters.
+const HASH_CHARS: usize = 16;
+/// The container with the runner. The others end after it.
+const RUNNER: &str = "runner";
+/// Maximum length of a container's last words in the log, in characters.
+const MAX_WORDS: usize = 500;
+
+/// Which pods to keep.
+#[derive(Clone, Debug)]
+pub struct PodsConfig {
+    /// The manifest of a pod, in JSON. Its container `runner` runs a runner for one thread, and is ready while the runner
+    /// waits for the thread.
+    pub template: PathBuf,
+    /// The Deployment to which the pods belong.
+    pub owner: String,
+    /// How many pods wait for a thread.
+    pub idle: usize,
+    /// Maximum number of pods, at most [`MAX_PODS`].
+    pub max: usize,
+    /// The URL of the API server.
+    pub server: Uri,
+    /// The directory with `token`, `ca.crt` and `namespace`, as Kubernetes mounts it.
+    pub account: PathBuf,
+}
+
+/// Why no pods are kept.
+#[derive(Debug, thiserror::Error)]
+pub enum PodsError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// The template is not a pod.
+    #[error("{} is not the manifest of a pod: {problem}", path.display())]
+    BadTemplate {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        problem: String,
+    },
+    /// There are to be more pods than is possible, or more idle pods than pods.
+    #[error("{idle} idle pods of at most {max} are not possible; the maximum is at least 1 and at most {MAX_PODS}")]
+    BadSize {
+        /// The idle pods.
+        idle: usize,
+        /// All pods.
+        max: usize,
+    },
+    /// The API server rejects the account, or does not know the Deployment.
+    #[error(transparent)]
+    Refused(#[from] ApiError),
+}
+
+/// Keeps pods until `shutdown` is cancelled. The pods stay then.
+///
+/// # Errors
+///
+/// The configuration is not usable, or the API server rejects the first call. Later failures are logged, and the calls are
+/// repeated.
+pub async fn keep(config: PodsConfig, shutdown: CancellationToken) -> Result<(), PodsError> {
+    let size = Size::new(config.idle, config.max)?;
+    let template = Template::read(&config.template)?;
+    let api = Api::new(config.server, &config.account)?;
+    let deployment = api.deployment(&config.owner).await?;
+    let uid = deployment["metadata"]["uid"].as_str().unwrap_or_default();
+    let pod = template.pod(&config.owner, uid);
+    let mut keeper = Keeper {
+        api,
+        owner: config.owner,
+        size,
+        hash: template.hash,
+        pod,
+        ended: BTreeSet::new(),
+        pause: Pause::default(),
+    };
+    info!(owner = keeper.owner, ?size, "keeping pods for threads");
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last_problem = None;
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = shutdown.cancelled() => return Ok(()),
+        }
+        let problem = keeper.step().await.err().map(|error| error.to_string());
+        // Not every second the same.
+        match &problem {
+            Some(problem) if last_problem.as_ref() != Some(problem) => warn!(problem, "pods are missing or left over"),
+            None if last_problem.is_some() => info!("the pods are as they should be again"),
+            Some(_) | None => {}
+        }
+        last_problem = problem;
+    }
+}
+
+struct Keeper {
+    api: Api,
+    owner: String,
+    size: Size,
+    hash: String,
+    /// The manifest of each new pod.
+    pod: Value,
+    /// The pods whose end is in the log, until they are gone.
+    ended: BTreeSet<String>,
+    pause: Pause,
+}
+
+impl Keeper {
+    /// Looks at the pods once, and creates and deletes what is necessary.
+    async fn step(&mut self) -> Result<(), ApiError> {
+        let listed = self.api.pods(&format!("{OWNER}={}", self.owner)).await?;
+        let pods: Vec<Pod> = listed.iter().map(|pod| self.pod_of(pod)).collect();
+        self.report_ends(&listed, &pods);
+        if pods.iter().any(|pod| pod.stage == Stage::Idle) {
+            self.pause.end();
+        }
+        let plan = plan::next(&pods, self.size);
+        for name in &plan.delete {
+            self.api.delete_pod(name).await?;
+        }
+        if self.pause.is_over(Instant::now()) {
+            for _ in 0..plan.create {
+                self.api.create_pod(&self.pod).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pod_of(&self, pod: &Value) -> Pod {
+        Pod {
+            name: text(&pod["metadata"]["name"]).to_owned(),
+            stage: stage(pod),
+            is_current: text(&pod["metadata"]["labels"][TEMPLATE]) == self.hash,
+        }
+    }
+
+    /// Writes to the log how pods ended. A pod that failed delays the next ones.
+    fn report_ends(&mut self, listed: &[Value], pods: &[Pod]) {
+        self.ended.retain(|name| pods.iter().any(|pod| pod.name == *name));
+        for (pod, Pod { name, stage, .. }) in listed.iter().zip(pods) {
+            if *stage != Stage::Ended || !self.ended.insert(name.clone()) {
+                continue;
+            }
+            match failure(pod) {
+                None => info!(pod = name, "ended with its thread"),
+                Some(failure) => {
+                    warn!(pod = name, failure, "failed");
+                    self.pause.extend(Instant::now());
+                }
+            }
+        }
+    }
+}
+
+/// The pause in the creation of pods while they fail: 2 s after the first failure, and twice as long after each further one,
+/// until a pod waits for a thread.
+#[derive(Debug, Default)]
+struct Pause {
+    failures: u32,
+    until: Option<Instant>,
+}
+
+impl Pause {
+    fn extend(&mut self, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        let pause = PERIOD
+            .saturating_mul(2_u32.saturating_pow(self.failures))
+            .min(MAX_PAUSE);
+        self.until = Some(now + pause);
+    }
+
+    fn end(&mut self) {
+        *self = Self::default();
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| until <= now)
+    }
+}
+
+/// The manifest of a pod, and its hash.
+struct Template {
+    pod: Value,
+    hash: String,
+}
+
+impl Template {
+    fn read(path: &Path) -> Result<Self, PodsError> {
+        let bad = |problem: String| PodsError::BadTemplate {
+            path: path.to_owned(),
+            problem,
+        };
+        let content = read(path)?;
+        let pod: Value = serde_json::from_str(&content).map_err(|error| bad(error.to_string()))?;
+        let containers = pod["spec"]["containers"].as_array();
+        if !containers.is_some_and(|containers| containers.iter().any(|container| container["name"] == RUNNER)) {
+            return Err(bad(format!("it has no container called {RUNNER}")));
+        }
+        if !pod["metadata"].is_object() {
+            return Err(bad("it has no metadata".to_owned()));
+        }
+        let digest = Sha256::digest(content.as_bytes());
+        let mut hash = base16ct::lower::encode_string(&digest);
+        hash.truncate(HASH_CHARS);
+        Ok(Self { pod, hash })
+    }
+
+    /// Returns the manifest of the pods of a Deployment.
+    fn pod(&self, owner: &str, uid: &str) -> Value {
+        let mut pod = self.pod.clone();
+        pod["apiVersion"] = json!("v1");
+        pod["kind"] = json!("Pod");
+        pod["spec"]["restartPolicy"] = json!("Never");
+        let metadata = &mut pod["metadata"];
+        metadata["generateName"] = json!(format!("{owner}-"));
+        metadata["labels"][OWNER] = json!(owner);
+        metadata["labels"][TEMPLATE] = json!(self.hash);
+        metadata["ownerReferences"] =
+            json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "uid": uid}]);
+        pod
+    }
+}
+
+fn read(path: &Path) -> Result<String, PodsError> {
+    fs::read_to_string(path).map_err(|error| PodsError::Unreadable {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    pod["status"]["containerStatuses"].as_array().into_iter().flatten()
+}
+
+/// Returns how far a pod is.
+fn stage(pod: &Value) -> Stage {
+    let runner = containers(pod).find(|container| container["name"] == RUNNER);
+    let has_ended = runner.is_some_and(|runner| runner["state"]["terminated"].is_object());
+    if pod["metadata"]["deletionTimestamp"].is_string() {
+        Stage::Leaving
+    } else if has_ended || matches!(text(&pod["status"]["phase"]), "Failed" | "Succeeded") {
+        Stage::Ended
+    } else {
+        match runner {
+            // Its startup probe succeeds when the runner is ready for the first time.
+            Some(runner) if runner["started"] == true && runner["ready"] == true => Stage::Idle,
+            Some(runner) if runner["started"] == true => Stage::Busy,
+            Some(_) | None => Stage::Starting,
+        }
+    }
+}
+
+/// Returns why a pod failed. `None`: it ended as it should.
+fn failure(pod: &Value) -> Option<String> {
+    let failed = |container: &Value| {
+        let end = &container["state"]["terminated"];
+        let code = end["exitCode"].as_i64().filter(|code| *code != 0)?;
+        let words: String = text(&end["message"]).trim().chars().take(MAX_WORDS).collect();
+        Some(format!(
+            "{} ended with {code} ({}): {words}",
+            text(&container["name"]),
+            text(&end["reason"])
+        ))
+    };
+    let failures: Vec<String> = containers(pod).filter_map(failed).collect();
+    if !failures.is_empty() {
+        return Some(failures.join("; "));
+    }
+    let is_failed = pod["status"]["phase"] == "Failed";
+    is_failed.then(|| {
+        format!(
+            "{}: {}",
+            text(&pod["status"]["reason"]),
+            text(&pod["status"]["message"])
+        )
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn pod(status: &Value) -> Value {
+        json!({"metadata": {"name": "p"}, "status": status})
+    }
+
+    #[test]
+    fn stage_follows_from_the_status() {
+        let runner = |fields: Value| {
+            let mut runner = json!({"name": "runner"});
+            runner
+                .as_object_mut()
+                .unwrap()
+                .extend(fields.as_object().unwrap().clone());
+            json!({"phase": "Running", "containerStatuses": [{"name": "agents", "started": true, "ready": true}, runner]})
+        };
+        for (status, expected) in [
+            (json!({"phase": "Pending"}), Stage::Starting),
+            (runner(json!({"started": false, "ready": false})), Stage::Starting),
+            (runner(json!({"started": true, "ready": true})), Stage::Idle),
+            (runner(json!({"started": true, "ready": false})), Stage::Busy),
+            (
+                runner(json!({"started": false, "state": {"terminated": {"exitCode": 0}}})),
+                Stage::Ended,
+            ),
+            (json!({"phase": "Failed", "reason": "Evicted"}), Stage::Ended),
+        ] {
+            assert_eq!(stage(&pod(&status)), expected, "{status}");
+        }
+        let leaving = json!({"metadata": {"deletionTimestamp": "2026-11-30T00:00:00Z"}});
+        assert_eq!(stage(&leaving), Stage::Leaving);
+    }
+
+    #[test]
+    fn failure_names_container_and_reason() {
+        let ended = |code: i32, reason: &str| {
+            let end = json!({"exitCode": code, "reason": reason, "message": "last words\n"});
+            pod(&json!({"phase": "Running", "containerStatuses": [{"name": "agents", "state": {"terminated": end}}]}))
+        };
+        assert_eq!(failure(&ended(0, "Completed")), None);
+        let failed = failure(&ended(137, "OOMKilled"));
+        assert_eq!(failed.as_deref(), Some("agents ended with 137 (OOMKilled): last words"));
+        let evicted = pod(&json!({"phase": "Failed", "reason": "Evicted", "message": "too large"}));
+        assert_eq!(failure(&evicted).as_deref(), Some("Evicted: too large"));
+    }
+
+    #[test]
+    fn failures_delay_the_next_pods() {
+        let (mut pause, now) = (Pause::default(), Instant::now());
+        assert!(pause.is_over(now));
+        for seconds in [2, 4, 8, 16, 32, 64, 64] {
+            pause.extend(now);
+            let end = now + Duration::from_secs(seconds);
+            assert!(
+                !pause.is_over(end - Duration::from_millis(1)) && pause.is_over(end),
+                "{seconds} s"
+            );
+        }
+        pause.end();
+        pause.extend(now);
+        assert!(pause.is_over(now + Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn template_becomes_a_pod_of_its_owner() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pod.json");
+        let refusal = |content: &str| {
+            fs::write(&path, content).unwrap();
+            Template::read(&path).err().unwrap().to_string()
+        };
+        assert!(refusal("[").contains("is not the manifest of a pod"));
+        assert!(
+            refusal(r#"{"spec": {"containers": [{"name": "agents"}]}}"#).ends_with("it has no container called runner")
+        );
+        assert!(refusal(r#"{"spec": {"containers": [{"name": "runner"}]}}"#).ends_with("it has no metadata"));
+        let pod = r#"{"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "runner"}]}}"#;
+        fs::write(&path, pod).unwrap();
+        let template = Template::read(&path).unwrap();
+        let made = template.pod("troupe-runner", "1");
+        assert_eq!(made["metadata"]["generateName"], "troupe-runner-");
+        assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], "1");
+        assert_eq!(made["metadata"]["labels"]["a"], "b");
+        assert_eq!(made["metadata"]["labels"][TEMPLATE], template.hash.as_str());
+        assert_eq!(made["spec"]["restartPolicy"], "Never");
+    }
+}
