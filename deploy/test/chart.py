@@ -1,5 +1,6 @@
 """The chart, rendered by helm."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -39,3 +40,12 @@ def render(values=None, version=OLDEST, release="troupe", settings=(), options=(
 def objects(text):
     """The objects of a stream of YAML documents."""
     return [document for document in yaml.safe_load_all(text) if document]
+
+
+def thread_pods(objects):
+    """The pods that a render's Deployments of `troupe pods` create, each with a name."""
+    for thing in objects:
+        if thing["kind"] == "ConfigMap" and "pod.json" in thing.get("data", {}):
+            pod = json.loads(thing["data"]["pod.json"])
+            pod["metadata"]["name"] = f"{thing['metadata']['name']}-thread"
+            yield pod

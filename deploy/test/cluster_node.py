@@ -14,10 +14,10 @@ import subprocess
 import time
 
 import controlplane
-import minikubelet
+import sandbox
 import yaml
 from controlplane import PLACE, ControlPlane
-from minikubelet.sandbox import mount
+from sandbox import mount
 from processes import Failed, until
 
 PROGRAMS = (
@@ -59,13 +59,13 @@ def hindrance():
         absent.append(str(PLUGINS))
     if absent:
         return f"there is no {' and no '.join(absent)}; .ci/install and deploy/test/install say why"
-    return minikubelet.hindrance()
+    return sandbox.hindrance()
 
 
 def enter():
     """Starts the script again in namespaces of its own, as their first process: whatever it starts ends with it. Answers a
     directory that goes with them."""
-    minikubelet.enter("--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--uts")
+    sandbox.enter("--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--uts")
     # Some programs use fixed paths below /run.
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     directory = pathlib.Path("/run/troupe")

@@ -9,11 +9,6 @@ def selector_of_a_service(find):
     find("Service", "troupe-supervisor")["spec"]["selector"]["app.kubernetes.io/component"] = "supervisors"
 
 
-def label_that_is_a_number(find):
-    """Service troupe-registry: the label app.kubernetes.io/instance cannot be 42"""
-    find("Service", "troupe-registry")["metadata"]["labels"]["app.kubernetes.io/instance"] = 42
-
-
 def number_that_is_a_power(find):
     """--capacity=1e+06 is no whole number"""
     arguments = pod(find("Deployment", "troupe-runner"))["containers"][0]["args"]
@@ -35,45 +30,19 @@ def target_port_without_a_container(find):
     find("Service", "troupe-registry")["spec"]["ports"][0]["targetPort"] = "http"
 
 
-def mount_without_a_volume(find):
-    """mounts tmp, which is no volume"""
-    pod(find("StatefulSet", "troupe-supervisor"))["volumes"].pop()
-
-
-def volume_without_a_mount(find):
-    """has a volume workspaces that no container mounts"""
-    mounts = pod(find("Deployment", "troupe-registry"))["containers"][0]["volumeMounts"]
-    mounts[:] = [mount for mount in mounts if mount["name"] != "workspaces"]
-
-
 def secret_that_nothing_makes(find):
     """needs Secret other-tokens, which nothing makes"""
     pod(find("StatefulSet", "troupe-supervisor"))["volumes"][0]["secret"]["secretName"] = "other-tokens"
 
 
-def probe_of_another_port(find):
-    """the liveness probe asks port 9090, which no container has"""
-    pod(find("Deployment", "troupe-registry"))["containers"][0]["livenessProbe"]["grpc"]["port"] = 9090
-
-
 def grace_shorter_than_the_drain(find):
-    """the grace is not longer than preStop (0 s), drain (600 s)"""
+    """the grace is not longer than preStop (2 s), drain (600 s)"""
     pod(find("Deployment", "troupe-runner"))["terminationGracePeriodSeconds"] = 30
 
 
 def budget_of_a_single_pod(find):
     """would keep a node from being drained"""
     find("Deployment", "troupe-registry")["spec"]["replicas"] = 1
-
-
-def budget_with_both_bounds(find):
-    """exactly one of minAvailable and maxUnavailable"""
-    find("PodDisruptionBudget", "troupe-registry")["spec"]["minAvailable"] = 1
-
-
-def container_that_may_write_its_root(find):
-    """registry is not restricted"""
-    pod(find("Deployment", "troupe-registry"))["containers"][0]["securityContext"].pop("readOnlyRootFilesystem")
 
 
 def credential_for_agents(find):
@@ -196,12 +165,6 @@ def secret_of_the_proxy_that_is_not_mounted(find):
     """--proxy-secret-file names /run/proxy/proxy.token, where nothing is mounted"""
     volumes = pod(find("Deployment", "troupe-console"))["volumes"]
     next(volume for volume in volumes if volume["name"] == "proxy")["secret"]["items"].pop()
-
-
-def variable_that_is_there_twice(find):
-    """StatefulSet troupe-supervisor sets TROUPE_DATA_DIR twice"""
-    variables = pod(find("StatefulSet", "troupe-supervisor"))["containers"][0]["env"]
-    variables.append({"name": "TROUPE_DATA_DIR", "value": "/tmp"})
 
 
 def policy_that_keeps_prometheus_out(find):

@@ -1,4 +1,4 @@
-"""Checks that a schema cannot express: the objects of a render fit each other and keep our promises.
+"""Checks that no other tool makes: the objects of a render fit each other and keep our promises.
 
 Each function whose name begins with `check_` takes a Manifests and yields problems. `problems` runs all of them.
 """
@@ -6,6 +6,8 @@ Each function whose name begins with `check_` takes a Manifests and yields probl
 import json
 import re
 import urllib.parse
+
+import chart
 
 SERVICE_DRAIN_SECONDS = 10  # the services' own deadline; docs/restarts.md
 SLACK_SECONDS = 5
@@ -86,30 +88,6 @@ def selector_of(thing):
             return spec["podSelector"]["matchLabels"]
 
 
-def check_names(manifests):
-    names = [name_of(thing) for thing in manifests.objects]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"{name} is there twice"
-    for thing in manifests.objects:
-        # Pods carry the StatefulSet's name and a hash in a label, which has 63 characters.
-        longest = 52 if thing["kind"] == "StatefulSet" else 63
-        if not re.fullmatch(rf"[a-z0-9]([a-z0-9-]{{0,{longest - 2}}}[a-z0-9])?", thing["metadata"]["name"]):
-            yield f"{name_of(thing)}: not a name of at most {longest} characters"
-
-
-def check_labels(manifests):
-    """A label is a text. The API server rejects YAML numbers and booleans."""
-    for thing in manifests.objects:
-        there = dict(thing["metadata"].get("labels", {}))
-        if thing["kind"] in WORKLOADS:
-            there |= thing["spec"]["selector"]["matchLabels"] | thing["spec"]["template"]["metadata"]["labels"]
-        for key, value in there.items():
-            if not isinstance(value, str) or not re.fullmatch(
-                r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", value
-            ):
-                yield f"{name_of(thing)}: the label {key} cannot be {value!r}"
-
-
 def check_numbers(manifests):
     """Helm knows numbers of values as floats, and writes large ones as 1e+06, which no program takes."""
     for workload in manifests.workloads():
@@ -128,8 +106,9 @@ def check_selectors(manifests):
                 yield f"{name_of(workload.thing)} spreads the pods of something else"
     for thing in manifests.of("Service", "PodDisruptionBudget", "NetworkPolicy"):
         wanted = selector_of(thing)
-        if wanted.get("app.kubernetes.io/component") == "maintenance":
-            # A Job, which has no selector of its own.
+        labels = [pod["metadata"]["labels"] for pod in chart.thread_pods(manifests.objects)]
+        # Neither a Job nor the pods of threads have a selector of their own.
+        if wanted.get("app.kubernetes.io/component") == "maintenance" or any(wanted.items() <= of.items() for of in labels):
             continue
         found = {workload.labels["app.kubernetes.io/component"] for workload in manifests.selected(wanted)}
         if not wanted or len(found) != 1:
@@ -137,10 +116,6 @@ def check_selectors(manifests):
 
 
 def check_ports(manifests):
-    for workload in manifests.workloads():
-        for name, number in workload.ports().items():
-            if len(name) > 15 or not 0 < number < 65536:
-                yield f"{name_of(workload.thing)}: port {name} {number}"
     for service in manifests.of("Service"):
         for workload in manifests.selected(service["spec"]["selector"]):
             for port in service["spec"]["ports"]:
@@ -154,23 +129,10 @@ def check_ports(manifests):
 
 def check_volumes(manifests):
     for workload in manifests.workloads():
-        volumes = [volume["name"] for volume in workload.pod.get("volumes", [])] + workload.claims
-        mounts = [mount for one in workload.containers for mount in one.get("volumeMounts", [])]
-        mounted = {mount["name"] for mount in mounts}
-        for name in sorted(mounted - set(volumes)):
-            yield f"{name_of(workload.thing)} mounts {name}, which is no volume"
-        for name in sorted(set(volumes) - mounted):
-            yield f"{name_of(workload.thing)} has a volume {name} that no container mounts"
-        if len(volumes) != len(set(volumes)):
-            yield f"{name_of(workload.thing)} has two volumes of one name"
-        for one in workload.containers:
-            paths = [mount["mountPath"] for mount in one.get("volumeMounts", [])]
-            if len(paths) != len(set(paths)):
-                yield f"{name_of(workload.thing)}: {one['name']} has two volumes in one place"
         for volume in workload.pod.get("volumes", []):
             if "emptyDir" in volume and not (volume["emptyDir"] or {}).get("sizeLimit"):
                 yield f"{name_of(workload.thing)}: the emptyDir {volume['name']} may fill its node"
-        if any("subPath" in mount for mount in mounts):
+        if any("subPath" in mount for one in workload.containers for mount in one.get("volumeMounts", [])):
             yield f"{name_of(workload.thing)} mounts a subPath, which never changes"
 
 
@@ -199,21 +161,6 @@ def check_references(manifests):
                 yield f"{name_of(workload.thing)} needs {kind} {name}, which nothing makes"
 
 
-def check_probes(manifests):
-    for workload in manifests.workloads():
-        for one in workload.pod["containers"]:
-            probes = {
-                kind: one[f"{kind}Probe"].get("grpc") or one[f"{kind}Probe"]["httpGet"]
-                for kind in ("startup", "readiness", "liveness")
-                if f"{kind}Probe" in one
-            }
-            if one.get("ports") and len(probes) != 3:
-                yield f"{name_of(workload.thing)} has a port and not all three probes"
-            for kind, probe in probes.items():
-                if probe["port"] not in workload.ports().values():
-                    yield f"{name_of(workload.thing)}: the {kind} probe asks port {probe['port']}, which no container has"
-
-
 def check_grace(manifests):
     for workload in manifests.workloads():
         sleep = workload.main.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
@@ -229,10 +176,7 @@ def check_grace(manifests):
 def check_budgets(manifests):
     covered = []
     for budget in manifests.of("PodDisruptionBudget"):
-        spec = budget["spec"]
-        if ("minAvailable" in spec) == ("maxUnavailable" in spec):
-            yield f"{name_of(budget)} has to have exactly one of minAvailable and maxUnavailable"
-        for workload in manifests.selected(spec["selector"]["matchLabels"]):
+        for workload in manifests.selected(selector_of(budget)):
             covered.append(workload.name)
             if workload.replicas < 2:
                 pods = f"{workload.name} has {workload.replicas} pods"
@@ -240,14 +184,6 @@ def check_budgets(manifests):
     for workload in manifests.workloads():
         if workload.replicas > 1 and workload.name not in covered:
             yield f"{name_of(workload.thing)} has several pods and no budget"
-
-
-def check_variables(manifests):
-    for workload in manifests.workloads():
-        for one in workload.containers:
-            names = [variable["name"] for variable in one.get("env", [])]
-            for name in sorted({name for name in names if names.count(name) > 1}):
-                yield f"{name_of(workload.thing)} sets {name} twice"
 
 
 def check_monitors(manifests):
@@ -286,40 +222,14 @@ RUNNER_CREDENTIALS = {"tokens", "client", "identity"}
 
 
 def check_security(manifests):
-    """The restricted profile, and what we hold to besides."""
+    """What checkov and the restricted profile of the API server do not ask for."""
     for workload in manifests.workloads():
-        pod, where = workload.pod, name_of(workload.thing)
-        context = pod["securityContext"]
-        # Without a user id the cluster chooses one.
-        if not context.get("runAsNonRoot") or context.get("runAsUser") == 0:
-            yield f"{where} may run as root"
-        if context.get("seccompProfile", {}).get("type") != "RuntimeDefault":
-            yield f"{where} has no seccomp profile"
-        if pod.get("automountServiceAccountToken") is not False:
-            yield f"{where} gets a token for the API server, which it never calls"
-        if pod.get("enableServiceLinks") is not False:
-            yield f"{where}: a Service called troupe-… would become TROUPE_* variables, which are settings"
-        if any(pod.get(key) for key in ("hostNetwork", "hostPID", "hostIPC")) or "hostPath" in str(pod.get("volumes")):
-            yield f"{where} shares something with its node"
+        if workload.pod.get("enableServiceLinks") is not False:
+            yield f"{name_of(workload.thing)}: a Service called troupe-… would become TROUPE_* variables, which are settings"
         for one in workload.containers:
-            context = dict(one.get("securityContext", {}))
-            # The programs of a runner have another user than the runner.
-            if context.pop("runAsUser", None) == 0:
-                yield f"{where}: {one['name']} runs as root"
-            if pod.get("hostUsers") is False:
-                # Harmless in a user namespace.
-                context.pop("procMount", None)
-            if context != {
-                "allowPrivilegeEscalation": False,
-                "readOnlyRootFilesystem": True,
-                "capabilities": {"drop": ["ALL"]},
-            }:
-                yield f"{where}: {one['name']} is not restricted"
             mounted = {mount["name"] for mount in one.get("volumeMounts", [])}
             if one["name"] == "agents" and mounted & RUNNER_CREDENTIALS:
-                yield f"{where}: agents can read the credential of their runner"
-            if any("hostPort" in port for port in one.get("ports", [])):
-                yield f"{where}: {one['name']} takes a port of its node"
+                yield f"{name_of(workload.thing)}: agents can read the credential of their runner"
 
 
 def check_writer(manifests):
@@ -507,7 +417,8 @@ def check_accounts(manifests):
     for workload in manifests.workloads():
         named = dict(named_files(workload))
         for path, audience in account_tokens(workload):
-            if audience is None and named.get("--jwt-keys-token") != path:
+            creates_pods = workload.main["command"] == ["/bin/troupe", "pods"]
+            if audience is None and named.get("--jwt-keys-token") != path and not creates_pods:
                 yield f"{name_of(workload.thing)} has a token for the API server, and asks it for no keys"
 
 
