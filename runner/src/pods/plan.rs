@@ -66,8 +66,10 @@ pub(super) struct Plan {
 /// Returns what to do about these pods. A pod with a thread is never deleted; one that receives its thread while it is
 /// deleted finishes its turn within the pod's grace period.
 pub(super) fn next(pods: &[Pod], size: Size) -> Plan {
-    let (current, outdated): (Vec<&Pod>, Vec<&Pod>) =
+    let (mut current, outdated): (Vec<&Pod>, Vec<&Pod>) =
         pods.iter().filter(|pod| pod.is_free()).partition(|pod| pod.is_current);
+    // Those that wait already are kept first.
+    current.sort_by_key(|pod| pod.stage == Stage::Starting);
     let ended = pods.iter().filter(|pod| pod.stage == Stage::Ended);
     let surplus = current.iter().skip(size.idle).copied();
     let delete = ended.chain(outdated).chain(surplus).map(|pod| pod.name.clone());
