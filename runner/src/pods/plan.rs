@@ -63,8 +63,8 @@ pub(super) struct Plan {
     pub(super) delete: Vec<String>,
 }
 
-/// Returns what to do about these pods. A pod with a thread is never deleted; one that receives its thread while it is
-/// deleted finishes its turn within the pod's grace period.
+/// Returns what to do about these pods. A pod with a thread is never deleted. A pod that receives its thread in the moment of
+/// its deletion finishes the turn within its grace period.
 pub(super) fn next(pods: &[Pod], size: Size) -> Plan {
     let (mut current, outdated): (Vec<&Pod>, Vec<&Pod>) =
         pods.iter().filter(|pod| pod.is_free()).partition(|pod| pod.is_current);
