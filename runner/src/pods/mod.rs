@@ -38,7 +38,7 @@ const OWNER: &str = "troupe.dev/pods-of";
 const TEMPLATE: &str = "troupe.dev/template";
 /// Length of a template's hash in the label, in characters.
 const HASH_CHARS: usize = 16;
-/// The container with the runner. The others end after it.
+/// The container with the runner.
 const RUNNER: &str = "runner";
 /// Maximum length of a container's last words in the log, in characters.
 const MAX_WORDS: usize = 500;
@@ -278,16 +278,15 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod["status"]["containerStatuses"].as_array().into_iter().flatten()
 }
 
-/// Returns how far a pod is.
+/// Returns how far a pod is. One of its containers that has ended is not started again, so the pod is of no use then.
 fn stage(pod: &Value) -> Stage {
-    let runner = containers(pod).find(|container| container["name"] == RUNNER);
-    let has_ended = runner.is_some_and(|runner| runner["state"]["terminated"].is_object());
+    let has_ended = containers(pod).any(|container| container["state"]["terminated"].is_object());
     if pod["metadata"]["deletionTimestamp"].is_string() {
         Stage::Leaving
     } else if has_ended || matches!(text(&pod["status"]["phase"]), "Failed" | "Succeeded") {
         Stage::Ended
     } else {
-        match runner {
+        match containers(pod).find(|container| container["name"] == RUNNER) {
             // Its startup probe succeeds when the runner is ready for the first time.
             Some(runner) if runner["started"] == true && runner["ready"] == true => Stage::Idle,
             Some(runner) if runner["started"] == true => Stage::Busy,
@@ -348,6 +347,13 @@ mod tests {
             (runner(json!({"started": true, "ready": false})), Stage::Busy),
             (
                 runner(json!({"started": false, "state": {"terminated": {"exitCode": 0}}})),
+                Stage::Ended,
+            ),
+            (
+                json!({"phase": "Running", "containerStatuses": [
+                    {"name": "agents", "state": {"terminated": {"exitCode": 137}}},
+                    {"name": "runner", "started": true, "ready": true},
+                ]}),
                 Stage::Ended,
             ),
             (json!({"phase": "Failed", "reason": "Evicted"}), Stage::Ended),

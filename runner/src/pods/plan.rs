@@ -41,7 +41,7 @@ pub(super) enum Stage {
     Idle,
     /// Its runner has a thread.
     Busy,
-    /// Its runner has ended.
+    /// Its runner has ended, or its programs cannot be started any more.
     Ended,
     /// It is being deleted.
     Leaving,
