@@ -53,8 +53,8 @@ pub struct RunnerConfig {
     pub hook: Vec<OsString>,
     /// Timeouts for programs.
     pub timing: Timing,
-    /// Publishes whether the runner is ready: attached and not draining. A runner for one thread is not ready while it has
-    /// its thread.
+    /// Publishes whether the runner is ready: attached and not draining. A runner for one thread is ready from its first
+    /// stream until it gets its thread. The first change says that the runner was attached.
     pub ready: watch::Sender<bool>,
 }
 

@@ -119,7 +119,10 @@ impl Runner {
                 () = &mut end => None,
                 stream_end = self.serve(&mut open) => Some(stream_end),
             };
-            self.ready.send_replace(false);
+            // The runner of one thread still waits for its thread.
+            if !self.state.is_for_one_thread() || self.state.is_draining() {
+                self.ready.send_replace(false);
+            }
             match stream_end {
                 None => return AttachEnd::Asked(Some(open)),
                 Some(StreamEnd::GoAway(reason)) => info!(reason, "the supervisor sends its runners away"),

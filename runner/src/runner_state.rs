@@ -152,6 +152,7 @@ impl RunnerState {
             capacity: self.config.capacity,
             threads: held,
             session_id: self.config.session_id.clone().unwrap_or_default(),
+            one_thread: self.config.is_for_one_thread,
         }
     }
 
@@ -472,7 +473,6 @@ impl RunnerState {
             }
             ThreadEvent::Refused(failure) => {
                 self.threads.remove(&attempt.thread_id);
-                self.is_taken = false;
                 self.refuse(attempt, failure);
             }
             ThreadEvent::Report(kind) => {
@@ -581,9 +581,14 @@ impl RunnerState {
         self.drained.is_some()
     }
 
-    /// Returns whether the runner waits for threads. One that executes several always does, until it drains.
+    /// Returns whether the runner waits for threads. A runner of several threads always does, until it drains.
     pub(crate) const fn is_ready(&self) -> bool {
         !self.is_draining() && !self.is_taken
+    }
+
+    /// Returns whether the runner executes one thread only.
+    pub(crate) const fn is_for_one_thread(&self) -> bool {
+        self.config.is_for_one_thread
     }
 
     /// Returns a token that fires when the program of the only thread has ended.

@@ -37,6 +37,9 @@ use crate::{
     ui::Ui,
 };
 
+/// The health name of a runner that has been attached.
+const ATTACHED: &str = "attached";
+
 const AFTER_HELP: &str = "\
 Examples:
   troupe run
@@ -125,7 +128,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     report_programs(&config, context.ui.clone());
     let is_read_here = options.admin_listen.is_some();
     let telemetry = Telemetry::start("troupe-runner", is_read_here).map_err(|error| Error::usage(error.to_string()))?;
-    let mut admin = Admin::start(&options, &telemetry, &[READINESS])
+    let mut admin = Admin::start(&options, &telemetry, &[READINESS, ATTACHED])
         .await
         .map_err(|error| {
             Error::of(error)
@@ -174,6 +177,7 @@ async fn tell(admin: Option<&mut Admin>, mut ready: watch::Receiver<bool>, conte
                         // The runner has ended, so its readiness does not change any more.
                         break;
                     }
+                    admin.announce(&[ATTACHED], true).await;
                     let is_ready = *ready.borrow_and_update();
                     admin.announce(&[READINESS], is_ready).await;
                 }

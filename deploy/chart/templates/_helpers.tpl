@@ -284,9 +284,9 @@ timeoutSeconds: 5
 failureThreshold: 6
 {{- end }}
 
-{{- /* Whether a runner waits for threads, looked at every second. */}}
-{{- define "troupe.isReady" -}}
-grpc: {port: {{ include "troupe.runnerAdmin" . }}, service: readiness}
+{{- /* The health of a runner's service every second. Takes a dict of root and service. */}}
+{{- define "troupe.everySecond" -}}
+grpc: {port: {{ include "troupe.runnerAdmin" .root }}, service: {{ .service }}}
 periodSeconds: 1
 {{- end }}
 

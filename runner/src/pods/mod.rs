@@ -32,7 +32,7 @@ pub use self::{api::ApiError, plan::MAX_PODS};
 const PERIOD: Duration = Duration::from_secs(1);
 /// The longest pause in the creation of pods that fail.
 const MAX_PAUSE: Duration = Duration::from_secs(64);
-/// The label with the name of the Deployment to which a pod belongs.
+/// The label with the UID of the Deployment to which a pod belongs. Its name may be too long for a label.
 const OWNER: &str = "troupe.dev/pods-of";
 /// The label that says of which template a pod is.
 const TEMPLATE: &str = "troupe.dev/template";
@@ -40,8 +40,8 @@ const TEMPLATE: &str = "troupe.dev/template";
 const HASH_CHARS: usize = 16;
 /// The container with the runner.
 const RUNNER: &str = "runner";
-/// Maximum length of a container's last words in the log, in characters.
-const MAX_WORDS: usize = 500;
+/// Maximum length of a container's termination message in the log, in characters.
+const MAX_MESSAGE: usize = 500;
 
 /// Which pods to keep.
 #[derive(Clone, Debug)]
@@ -104,18 +104,18 @@ pub async fn keep(config: PodsConfig, shutdown: CancellationToken) -> Result<(),
     let template = Template::read(&config.template)?;
     let api = Api::new(config.server, &config.account)?;
     let deployment = api.deployment(&config.owner).await?;
-    let uid = deployment["metadata"]["uid"].as_str().unwrap_or_default();
-    let pod = template.pod(&config.owner, uid);
+    let uid = text(&deployment["metadata"]["uid"]).to_owned();
+    let pod = template.pod(&config.owner, &uid);
+    info!(owner = config.owner, ?size, "keeping pods for threads");
     let mut keeper = Keeper {
         api,
-        owner: config.owner,
+        owner: uid,
         size,
         hash: template.hash,
         pod,
         ended: BTreeSet::new(),
         pause: Pause::default(),
     };
-    info!(owner = keeper.owner, ?size, "keeping pods for threads");
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last_problem = None;
@@ -125,10 +125,12 @@ pub async fn keep(config: PodsConfig, shutdown: CancellationToken) -> Result<(),
             () = shutdown.cancelled() => return Ok(()),
         }
         let problem = keeper.step().await.err().map(|error| error.to_string());
-        // Not every second the same.
+        // A problem is logged once, not every second.
         match &problem {
-            Some(problem) if last_problem.as_ref() != Some(problem) => warn!(problem, "pods are missing or left over"),
-            None if last_problem.is_some() => info!("the pods are as they should be again"),
+            Some(problem) if last_problem.as_ref() != Some(problem) => {
+                warn!(problem, "cannot keep the pods as configured");
+            }
+            None if last_problem.is_some() => info!("the pods are as configured again"),
             Some(_) | None => {}
         }
         last_problem = problem;
@@ -137,6 +139,7 @@ pub async fn keep(config: PodsConfig, shutdown: CancellationToken) -> Result<(),
 
 struct Keeper {
     api: Api,
+    /// The UID of the Deployment.
     owner: String,
     size: Size,
     hash: String,
@@ -157,15 +160,17 @@ impl Keeper {
             self.pause.end();
         }
         let plan = plan::next(&pods, self.size);
+        // A pod that cannot be deleted keeps no other one from its end.
+        let mut outcome = Ok(());
         for name in &plan.delete {
-            self.api.delete_pod(name).await?;
+            outcome = outcome.and(self.api.delete_pod(name).await);
         }
         if self.pause.is_over(Instant::now()) {
             for _ in 0..plan.create {
                 self.api.create_pod(&self.pod).await?;
             }
         }
-        Ok(())
+        outcome
     }
 
     fn pod_of(&self, pod: &Value) -> Pod {
@@ -176,9 +181,10 @@ impl Keeper {
         }
     }
 
-    /// Writes to the log how pods ended. A pod that failed delays the next ones.
+    /// Logs how pods ended. Pods that failed delay the next ones.
     fn report_ends(&mut self, listed: &[Value], pods: &[Pod]) {
         self.ended.retain(|name| pods.iter().any(|pod| pod.name == *name));
+        let mut has_failed = false;
         for (pod, Pod { name, stage, .. }) in listed.iter().zip(pods) {
             if *stage != Stage::Ended || !self.ended.insert(name.clone()) {
                 continue;
@@ -187,9 +193,12 @@ impl Keeper {
                 None => info!(pod = name, "ended with its thread"),
                 Some(failure) => {
                     warn!(pod = name, failure, "failed");
-                    self.pause.extend(Instant::now());
+                    has_failed = true;
                 }
             }
+        }
+        if has_failed {
+            self.pause.extend(Instant::now());
         }
     }
 }
@@ -255,10 +264,10 @@ impl Template {
         pod["spec"]["restartPolicy"] = json!("Never");
         let metadata = &mut pod["metadata"];
         metadata["generateName"] = json!(format!("{owner}-"));
-        metadata["labels"][OWNER] = json!(owner);
+        metadata["labels"][OWNER] = json!(uid);
         metadata["labels"][TEMPLATE] = json!(self.hash);
         metadata["ownerReferences"] =
-            json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "uid": uid}]);
+            json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "uid": uid, "controller": true}]);
         pod
     }
 }
@@ -278,17 +287,23 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod["status"]["containerStatuses"].as_array().into_iter().flatten()
 }
 
-/// Returns how far a pod is. One of its containers that has ended is not started again, so the pod is of no use then.
+/// Returns whether Kubernetes considers a pod ready. The condition also changes when its node is lost.
+fn is_ready(pod: &Value) -> bool {
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Returns the stage of a pod. One of its containers that has ended is not started again, so the pod is of no use then.
 fn stage(pod: &Value) -> Stage {
     let has_ended = containers(pod).any(|container| container["state"]["terminated"].is_object());
     if pod["metadata"]["deletionTimestamp"].is_string() {
-        Stage::Leaving
+        Stage::Terminating
     } else if has_ended || matches!(text(&pod["status"]["phase"]), "Failed" | "Succeeded") {
         Stage::Ended
     } else {
         match containers(pod).find(|container| container["name"] == RUNNER) {
-            // Its startup probe succeeds when the runner is ready for the first time.
-            Some(runner) if runner["started"] == true && runner["ready"] == true => Stage::Idle,
+            // Its startup probe succeeds when the runner has been attached.
+            Some(runner) if runner["started"] == true && is_ready(pod) => Stage::Idle,
             Some(runner) if runner["started"] == true => Stage::Busy,
             Some(_) | None => Stage::Starting,
         }
@@ -300,14 +315,15 @@ fn failure(pod: &Value) -> Option<String> {
     let failed = |container: &Value| {
         let end = &container["state"]["terminated"];
         let code = end["exitCode"].as_i64().filter(|code| *code != 0)?;
-        let words: String = text(&end["message"]).trim().chars().take(MAX_WORDS).collect();
+        let message: String = text(&end["message"]).trim().chars().take(MAX_MESSAGE).collect();
         Some(format!(
-            "{} ended with {code} ({}): {words}",
+            "{} ended with {code} ({}): {message}",
             text(&container["name"]),
             text(&end["reason"])
         ))
     };
-    let failures: Vec<String> = containers(pod).filter_map(failed).collect();
+    let init_containers = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
+    let failures: Vec<String> = init_containers.chain(containers(pod)).filter_map(failed).collect();
     if !failures.is_empty() {
         return Some(failures.join("; "));
     }
@@ -332,36 +348,36 @@ mod tests {
 
     #[test]
     fn stage_follows_from_the_status() {
-        let runner = |fields: Value| {
-            let mut runner = json!({"name": "runner"});
-            runner
-                .as_object_mut()
-                .unwrap()
-                .extend(fields.as_object().unwrap().clone());
-            json!({"phase": "Running", "containerStatuses": [{"name": "agents", "started": true, "ready": true}, runner]})
+        let runner = |started: bool, ready: &str| {
+            json!({
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": ready}],
+                "containerStatuses": [{"name": "agents", "started": true}, {"name": "runner", "started": started}],
+            })
+        };
+        let ended = |name: &str| {
+            let mut status = runner(true, "True");
+            let containers = status["containerStatuses"].as_array_mut().unwrap();
+            let container = containers
+                .iter_mut()
+                .find(|container| container["name"] == name)
+                .unwrap();
+            container["state"] = json!({"terminated": {"exitCode": 0}});
+            status
         };
         for (status, expected) in [
             (json!({"phase": "Pending"}), Stage::Starting),
-            (runner(json!({"started": false, "ready": false})), Stage::Starting),
-            (runner(json!({"started": true, "ready": true})), Stage::Idle),
-            (runner(json!({"started": true, "ready": false})), Stage::Busy),
-            (
-                runner(json!({"started": false, "state": {"terminated": {"exitCode": 0}}})),
-                Stage::Ended,
-            ),
-            (
-                json!({"phase": "Running", "containerStatuses": [
-                    {"name": "agents", "state": {"terminated": {"exitCode": 137}}},
-                    {"name": "runner", "started": true, "ready": true},
-                ]}),
-                Stage::Ended,
-            ),
+            (runner(false, "False"), Stage::Starting),
+            (runner(true, "True"), Stage::Idle),
+            (runner(true, "False"), Stage::Busy),
+            (ended("runner"), Stage::Ended),
+            (ended("agents"), Stage::Ended),
             (json!({"phase": "Failed", "reason": "Evicted"}), Stage::Ended),
         ] {
             assert_eq!(stage(&pod(&status)), expected, "{status}");
         }
-        let leaving = json!({"metadata": {"deletionTimestamp": "2026-11-30T00:00:00Z"}});
-        assert_eq!(stage(&leaving), Stage::Leaving);
+        let terminating = json!({"metadata": {"deletionTimestamp": "2026-11-30T00:00:00Z"}});
+        assert_eq!(stage(&terminating), Stage::Terminating);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::PodsError;
 /// The most pods of one template.
 pub const MAX_PODS: usize = 1000;
 
-/// How many pods there are to be.
+/// The wanted numbers of pods.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     /// Those that wait for a thread.
@@ -32,7 +32,7 @@ pub(super) struct Pod {
     pub(super) is_current: bool,
 }
 
-/// How far a pod is.
+/// The stage of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Its runner has not waited for a thread yet.
@@ -44,7 +44,7 @@ pub(super) enum Stage {
     /// Its runner has ended, or its programs cannot be started any more.
     Ended,
     /// It is being deleted.
-    Leaving,
+    Terminating,
 }
 
 impl Pod {
@@ -68,15 +68,24 @@ pub(super) struct Plan {
 pub(super) fn next(pods: &[Pod], size: Size) -> Plan {
     let (mut current, outdated): (Vec<&Pod>, Vec<&Pod>) =
         pods.iter().filter(|pod| pod.is_free()).partition(|pod| pod.is_current);
-    // Those that wait already are kept first.
+    // Idle pods are kept first.
     current.sort_by_key(|pod| pod.stage == Stage::Starting);
+    let missing = size.idle.saturating_sub(current.len());
+    let room = size.max.saturating_sub(pods.len());
+    // Pods of an earlier template stay until enough others wait, as long as there is room.
+    let idle = current.iter().filter(|pod| pod.stage == Stage::Idle).count();
+    let unneeded = if idle >= size.idle {
+        outdated.len()
+    } else {
+        (pods.len() + missing).saturating_sub(size.max)
+    };
+    let outdated = outdated.into_iter().take(unneeded);
     let ended = pods.iter().filter(|pod| pod.stage == Stage::Ended);
     let surplus = current.iter().skip(size.idle).copied();
     let delete = ended.chain(outdated).chain(surplus).map(|pod| pod.name.clone());
-    let create = size.idle.saturating_sub(current.len());
     Plan {
         // A pod that is being deleted still has its resources.
-        create: create.min(size.max.saturating_sub(pods.len())),
+        create: missing.min(room),
         delete: delete.collect(),
     }
 }
@@ -94,7 +103,7 @@ mod tests {
             Stage::Idle,
             Stage::Busy,
             Stage::Ended,
-            Stage::Leaving,
+            Stage::Terminating,
         ]);
         prop::collection::vec((stage, any::<bool>()), 0..20).prop_map(|pods| {
             let numbered = pods.into_iter().enumerate();
@@ -109,7 +118,10 @@ mod tests {
 
     /// Carries a plan out, as Kubernetes does after a while.
     fn carry_out(pods: &mut Vec<Pod>, plan: &Plan) {
-        pods.retain(|pod| pod.stage != Stage::Leaving && !plan.delete.contains(&pod.name));
+        for pod in pods.iter_mut().filter(|pod| pod.stage == Stage::Starting) {
+            pod.stage = Stage::Idle;
+        }
+        pods.retain(|pod| pod.stage != Stage::Terminating && !plan.delete.contains(&pod.name));
         for number in 0..plan.create {
             pods.push(Pod {
                 name: format!("new-{number}-{}", pods.len()),
@@ -126,12 +138,12 @@ mod tests {
             (idle, max) in (1..20_usize).prop_flat_map(|max| (0..=max, Just(max))),
         ) {
             let size = Size::new(idle, max).unwrap();
-            for _ in 0..3 {
+            for _ in 0..5 {
                 let before = pods.len();
                 let plan = next(&pods, size);
                 for name in &plan.delete {
                     let pod = pods.iter().find(|pod| pod.name == *name).unwrap();
-                    prop_assert!(!matches!(pod.stage, Stage::Busy | Stage::Leaving), "{pod:?} is deleted");
+                    prop_assert!(!matches!(pod.stage, Stage::Busy | Stage::Terminating), "{pod:?} is deleted");
                 }
                 prop_assert!(plan.create == 0 || before + plan.create <= max);
                 carry_out(&mut pods, &plan);

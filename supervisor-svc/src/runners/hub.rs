@@ -661,6 +661,7 @@ mod tests {
             labels: BTreeMap::new(),
             capacity: 0,
             session: None,
+            is_for_one_thread: false,
         }
     }
 

@@ -62,6 +62,7 @@ pub(super) struct Offer {
     pub labels: BTreeMap<String, String>,
     pub capacity: u32,
     pub session: Option<SessionId>,
+    pub is_for_one_thread: bool,
 }
 
 impl Offer {

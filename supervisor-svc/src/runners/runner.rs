@@ -247,8 +247,12 @@ impl Runner {
         }
     }
 
-    /// Returns the thread whose program has been idle longest, and since when.
+    /// Returns the thread whose program has been idle longest, and since when. `None` also if the end of a program frees no
+    /// slot.
     pub fn longest_idle(&self) -> Option<(ThreadId, Instant)> {
+        if self.offer.is_for_one_thread {
+            return None;
+        }
         let resting = self.held.iter().filter_map(|(thread, held)| match held.program {
             Program::Idle { since } => Some((*thread, since)),
             Program::Busy | Program::Stopping { .. } => None,

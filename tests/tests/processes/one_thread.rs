@@ -33,15 +33,16 @@ async fn runner_for_one_thread_ends_with_its_program() {
         tree.try_spawn(request).await.unwrap().thread.unwrap().thread_id
     };
 
-    // Its program stays for the next turn, until another thread needs a slot. This runner does not get that thread.
+    // Its program stays for the next turn, although another thread needs a slot.
     let mut first = run("first");
     let one = spawn().await;
     assert_eq!(kind(&settled(&tree, &one).await), StatusKind::Completed);
     let other = spawn().await;
-    assert!(within("the end", first.wait()).await.unwrap().success());
-
     let mut second = run("second");
     assert_eq!(kind(&settled(&tree, &other).await), StatusKind::Completed);
-    tree.close(&other).await;
-    assert!(within("the end", second.wait()).await.unwrap().success());
+    for (thread, id, runner) in [(one, "first", &mut first), (other, "second", &mut second)] {
+        assert_eq!(tree.thread(&thread).await.runner_id, id);
+        tree.close(&thread).await;
+        assert!(within("the end", runner.wait()).await.unwrap().success());
+    }
 }
