@@ -473,6 +473,7 @@ impl RunnerState {
             }
             ThreadEvent::Refused(failure) => {
                 self.threads.remove(&attempt.thread_id);
+                self.is_taken = false;
                 self.refuse(attempt, failure);
             }
             ThreadEvent::Report(kind) => {

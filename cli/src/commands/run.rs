@@ -170,6 +170,7 @@ fn report_programs(config: &RunnerConfig, ui: Ui) {
 /// polled; never returns. The failure does not stop running turns, because the admin port is only for monitoring.
 async fn tell(admin: Option<&mut Admin>, mut ready: watch::Receiver<bool>, context: &Context) -> Infallible {
     if let Some(admin) = admin {
+        let mut was_attached = false;
         loop {
             tokio::select! {
                 changed = ready.changed() => {
@@ -177,7 +178,10 @@ async fn tell(admin: Option<&mut Admin>, mut ready: watch::Receiver<bool>, conte
                         // The runner has ended, so its readiness does not change any more.
                         break;
                     }
-                    admin.announce(&[ATTACHED], true).await;
+                    if !was_attached {
+                        was_attached = true;
+                        admin.announce(&[ATTACHED], true).await;
+                    }
                     let is_ready = *ready.borrow_and_update();
                     admin.announce(&[READINESS], is_ready).await;
                 }

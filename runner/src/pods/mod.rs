@@ -27,6 +27,7 @@ use self::{
     plan::{Pod, Size, Stage},
 };
 pub use self::{api::ApiError, plan::MAX_PODS};
+use crate::text::keep_end;
 
 /// Time between two looks at the pods.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -40,8 +41,8 @@ const TEMPLATE: &str = "troupe.dev/template";
 const HASH_CHARS: usize = 16;
 /// The container with the runner.
 const RUNNER: &str = "runner";
-/// Maximum length of a container's termination message in the log, in characters.
-const MAX_MESSAGE: usize = 500;
+/// How much of a container's termination message is logged, in bytes: its end.
+const MAX_MESSAGE_BYTES: usize = 500;
 
 /// Which pods to keep.
 #[derive(Clone, Debug)]
@@ -156,7 +157,7 @@ impl Keeper {
         let listed = self.api.pods(&format!("{OWNER}={}", self.owner)).await?;
         let pods: Vec<Pod> = listed.iter().map(|pod| self.pod_of(pod)).collect();
         self.report_ends(&listed, &pods);
-        if pods.iter().any(|pod| pod.stage == Stage::Idle) {
+        if plan::has_enough_idle(&pods, self.size) {
             self.pause.end();
         }
         let plan = plan::next(&pods, self.size);
@@ -287,10 +288,10 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod["status"]["containerStatuses"].as_array().into_iter().flatten()
 }
 
-/// Returns whether Kubernetes considers a pod ready. The condition also changes when its node is lost.
-fn is_ready(pod: &Value) -> bool {
+/// Returns whether a pod has a condition.
+fn has(pod: &Value, wanted: &str) -> bool {
     let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    conditions.any(|condition| condition["type"] == wanted && condition["status"] == "True")
 }
 
 /// Returns the stage of a pod. One of its containers that has ended is not started again, so the pod is of no use then.
@@ -303,8 +304,16 @@ fn stage(pod: &Value) -> Stage {
     } else {
         match containers(pod).find(|container| container["name"] == RUNNER) {
             // Its startup probe succeeds when the runner has been attached.
-            Some(runner) if runner["started"] == true && is_ready(pod) => Stage::Idle,
-            Some(runner) if runner["started"] == true => Stage::Busy,
+            Some(runner) if runner["started"] == true => {
+                let is_ready = runner["ready"] == true;
+                match (has(pod, "Ready"), has(pod, "ContainersReady")) {
+                    (true, _) => Stage::Idle,
+                    // Another container is not ready yet.
+                    (false, false) if is_ready => Stage::Starting,
+                    // Only the pod is not ready: its node is lost.
+                    (false, _) => Stage::Busy,
+                }
+            }
             Some(_) | None => Stage::Starting,
         }
     }
@@ -315,20 +324,22 @@ fn failure(pod: &Value) -> Option<String> {
     let failed = |container: &Value| {
         let end = &container["state"]["terminated"];
         let code = end["exitCode"].as_i64().filter(|code| *code != 0)?;
-        let message: String = text(&end["message"]).trim().chars().take(MAX_MESSAGE).collect();
+        let mut message = text(&end["message"]).trim().to_owned();
+        keep_end(&mut message, MAX_MESSAGE_BYTES);
         Some(format!(
             "{} ended with {code} ({}): {message}",
             text(&container["name"]),
             text(&end["reason"])
         ))
     };
+    let has_failed = pod["status"]["phase"] == "Failed";
     let init_containers = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
+    let init_containers = init_containers.filter(|_| has_failed);
     let failures: Vec<String> = init_containers.chain(containers(pod)).filter_map(failed).collect();
     if !failures.is_empty() {
         return Some(failures.join("; "));
     }
-    let is_failed = pod["status"]["phase"] == "Failed";
-    is_failed.then(|| {
+    has_failed.then(|| {
         format!(
             "{}: {}",
             text(&pod["status"]["reason"]),
@@ -348,15 +359,24 @@ mod tests {
 
     #[test]
     fn stage_follows_from_the_status() {
-        let runner = |started: bool, ready: &str| {
+        let runner = |started: bool, ready: bool| {
+            let status = if ready { "True" } else { "False" };
             json!({
                 "phase": "Running",
-                "conditions": [{"type": "Ready", "status": ready}],
-                "containerStatuses": [{"name": "agents", "started": true}, {"name": "runner", "started": started}],
+                "conditions": [{"type": "ContainersReady", "status": status}, {"type": "Ready", "status": status}],
+                "containerStatuses": [
+                    {"name": "agents", "started": true},
+                    {"name": "runner", "started": started, "ready": ready},
+                ],
             })
         };
+        let with = |pointer: &str, value: Value| {
+            let mut status = runner(true, true);
+            *status.pointer_mut(pointer).unwrap() = value;
+            status
+        };
         let ended = |name: &str| {
-            let mut status = runner(true, "True");
+            let mut status = runner(true, true);
             let containers = status["containerStatuses"].as_array_mut().unwrap();
             let container = containers
                 .iter_mut()
@@ -367,9 +387,12 @@ mod tests {
         };
         for (status, expected) in [
             (json!({"phase": "Pending"}), Stage::Starting),
-            (runner(false, "False"), Stage::Starting),
-            (runner(true, "True"), Stage::Idle),
-            (runner(true, "False"), Stage::Busy),
+            (runner(false, false), Stage::Starting),
+            (runner(true, true), Stage::Idle),
+            (runner(true, false), Stage::Busy),
+            // Of a lost node, and with another container that is not ready yet.
+            (with("/conditions/1/status", json!("False")), Stage::Busy),
+            (with("/conditions", json!([])), Stage::Starting),
             (ended("runner"), Stage::Ended),
             (ended("agents"), Stage::Ended),
             (json!({"phase": "Failed", "reason": "Evicted"}), Stage::Ended),

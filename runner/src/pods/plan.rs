@@ -66,19 +66,22 @@ pub(super) struct Plan {
 /// Returns what to do about these pods. A pod with a thread is never deleted. A pod that receives its thread in the moment of
 /// its deletion finishes the turn within its grace period.
 pub(super) fn next(pods: &[Pod], size: Size) -> Plan {
-    let (mut current, outdated): (Vec<&Pod>, Vec<&Pod>) =
+    let (mut current, mut outdated): (Vec<&Pod>, Vec<&Pod>) =
         pods.iter().filter(|pod| pod.is_free()).partition(|pod| pod.is_current);
     // Idle pods are kept first.
     current.sort_by_key(|pod| pod.stage == Stage::Starting);
     let missing = size.idle.saturating_sub(current.len());
     let room = size.max.saturating_sub(pods.len());
     // Pods of an earlier template stay until enough others wait, as long as there is room.
-    let idle = current.iter().filter(|pod| pod.stage == Stage::Idle).count();
-    let unneeded = if idle >= size.idle {
+    let unneeded = if has_enough_idle(pods, size) {
         outdated.len()
     } else {
-        (pods.len() + missing).saturating_sub(size.max)
+        let stay = pods
+            .iter()
+            .filter(|pod| !matches!(pod.stage, Stage::Ended | Stage::Terminating));
+        (stay.count() + missing).saturating_sub(size.max)
     };
+    outdated.sort_by_key(|pod| pod.stage != Stage::Starting);
     let outdated = outdated.into_iter().take(unneeded);
     let ended = pods.iter().filter(|pod| pod.stage == Stage::Ended);
     let surplus = current.iter().skip(size.idle).copied();
@@ -88,6 +91,12 @@ pub(super) fn next(pods: &[Pod], size: Size) -> Plan {
         create: missing.min(room),
         delete: delete.collect(),
     }
+}
+
+/// Returns whether enough pods of the present template wait for a thread.
+pub(super) fn has_enough_idle(pods: &[Pod], size: Size) -> bool {
+    let idle = pods.iter().filter(|pod| pod.is_current && pod.stage == Stage::Idle);
+    idle.count() >= size.idle
 }
 
 #[cfg(test)]
@@ -138,7 +147,7 @@ mod tests {
             (idle, max) in (1..20_usize).prop_flat_map(|max| (0..=max, Just(max))),
         ) {
             let size = Size::new(idle, max).unwrap();
-            for _ in 0..5 {
+            for _ in 0..6 {
                 let before = pods.len();
                 let plan = next(&pods, size);
                 for name in &plan.delete {

@@ -40,6 +40,7 @@ async fn runner_for_one_thread_ends_with_its_program() {
     let other = spawn().await;
     let mut second = run("second");
     assert_eq!(kind(&settled(&tree, &other).await), StatusKind::Completed);
+    assert!(first.try_wait().unwrap().is_none());
     for (thread, id, runner) in [(one, "first", &mut first), (other, "second", &mut second)] {
         assert_eq!(tree.thread(&thread).await.runner_id, id);
         tree.close(&thread).await;

@@ -384,12 +384,17 @@ class RunnerHello(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     THREADS_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    ONE_THREAD_FIELD_NUMBER: _builtins.int
     runner_id: _builtins.str
     """The runner's id, stable across its restarts; at most 128 bytes."""
     capacity: _builtins.int
     """How many threads' programs it keeps at once, at work or waiting; 0: it decides by start_refused alone."""
     session_id: _builtins.str
     """Takes threads of this session only; empty: of any session."""
+    one_thread: _builtins.bool
+    """Executes one thread, and ends when the program of that thread has ended. Its idle program is never stopped for another
+    thread.
+    """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunnerKind]:
         """The kinds of threads that the runner can execute."""
@@ -411,10 +416,11 @@ class RunnerHello(_message.Message):
         capacity: _builtins.int = ...,
         threads: _abc.Iterable[Global___HeldThread] | None = ...,
         session_id: _builtins.str = ...,
+        one_thread: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "kinds", b"kinds", "labels", b"labels", "runner_id", b"runner_id", "session_id", b"session_id", "threads", b"threads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "kinds", b"kinds", "labels", b"labels", "one_thread", b"one_thread", "runner_id", b"runner_id", "session_id", b"session_id", "threads", b"threads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
