@@ -31,7 +31,7 @@ pub struct RunnerConfig {
     pub capacity: u32,
     /// Takes threads of this session only. None: of any session.
     pub session_id: Option<String>,
-    /// Executes one thread, and ends when the program of that thread has ended. `capacity` has no effect then.
+    /// Executes one thread, and ends when that thread is closed or placed elsewhere. `capacity` has no effect then.
     pub is_for_one_thread: bool,
     /// The programs that execute threads.
     pub programs: Programs,

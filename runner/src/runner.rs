@@ -80,7 +80,7 @@ impl Runner {
         let end = async {
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = used_up.cancelled() => info!("the only thread has ended"),
+                () = used_up.cancelled() => info!("the only thread has left"),
             }
         };
         let (link, outcome) = match self.attach_until(None, end).await {

@@ -61,7 +61,7 @@ pub(crate) struct RunnerState {
     drained: Option<CancellationToken>,
     /// Whether a runner for one thread has had its thread.
     is_taken: bool,
-    /// Fires when the program of the only thread has ended.
+    /// Fires when the only thread has left this runner.
     used_up: CancellationToken,
     threads: BTreeMap<String, Held>,
     /// Abandoned attempts whose programs are being stopped, with a token that fires when they are gone.
@@ -592,7 +592,7 @@ impl RunnerState {
         self.config.is_for_one_thread
     }
 
-    /// Returns a token that fires when the program of the only thread has ended.
+    /// Returns a token that fires when the only thread has left this runner.
     pub(crate) fn used_up(&self) -> CancellationToken {
         self.used_up.clone()
     }

@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// Run threads of this session only
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Run one thread, and end when its program has ended
+    /// Run one thread, and end when it is closed or placed elsewhere
     #[arg(long, conflicts_with = "capacity")]
     one_thread: bool,
     /// Directory for temporary directories of threads [default: the system's]

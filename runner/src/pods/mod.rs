@@ -205,7 +205,7 @@ impl Keeper {
 }
 
 /// The pause in the creation of pods while they fail: 2 s after the first failure, and twice as long after each further one,
-/// until a pod waits for a thread.
+/// until enough pods wait for threads.
 #[derive(Debug, Default)]
 struct Pause {
     failures: u32,
@@ -310,7 +310,7 @@ fn stage(pod: &Value) -> Stage {
                     (true, _) => Stage::Idle,
                     // Another container is not ready yet.
                     (false, false) if is_ready => Stage::Starting,
-                    // Only the pod is not ready: its node is lost.
+                    // Its runner has a thread, or its node is lost.
                     (false, _) => Stage::Busy,
                 }
             }

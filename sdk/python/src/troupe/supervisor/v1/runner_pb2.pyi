@@ -392,8 +392,8 @@ class RunnerHello(_message.Message):
     session_id: _builtins.str
     """Takes threads of this session only; empty: of any session."""
     one_thread: _builtins.bool
-    """Executes one thread, and ends when the program of that thread has ended. Its idle program is never stopped for another
-    thread.
+    """Executes one thread, and ends when that thread is closed or placed elsewhere. Its idle program is never stopped for
+    another thread.
     """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunnerKind]:

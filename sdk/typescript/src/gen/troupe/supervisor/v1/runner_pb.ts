@@ -389,8 +389,8 @@ export type RunnerHello = Message<"troupe.supervisor.v1.RunnerHello"> & {
   sessionId: string;
 
   /**
-   * Executes one thread, and ends when the program of that thread has ended. Its idle program is never stopped for another
-   * thread.
+   * Executes one thread, and ends when that thread is closed or placed elsewhere. Its idle program is never stopped for
+   * another thread.
    *
    * @generated from field: bool one_thread = 7;
    */
