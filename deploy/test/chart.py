@@ -43,9 +43,22 @@ def objects(text):
 
 
 def thread_pods(objects):
-    """The pods that a render's Deployments of `troupe pods` create, each with a name."""
+    """The pods that a render's Deployments of `troupe pods` have for threads, each with a name."""
+    for thing in objects:
+        if thing["kind"] == "SandboxTemplate":
+            pod = {"apiVersion": "v1", "kind": "Pod", **thing["spec"]["podTemplate"]}
+            yield named(pod, thing)
+    yield from made_for_threads(objects, "Pod")
+
+
+def made_for_threads(objects, kind):
+    """What those Deployments create, of one kind."""
     for thing in objects:
         if thing["kind"] == "ConfigMap" and "pod.json" in thing.get("data", {}):
-            pod = json.loads(thing["data"]["pod.json"])
-            pod["metadata"]["name"] = f"{thing['metadata']['name']}-thread"
-            yield pod
+            made = json.loads(thing["data"]["pod.json"])
+            if made["kind"] == kind:
+                yield named(made, thing)
+
+
+def named(made, thing):
+    return {**made, "metadata": {**made["metadata"], "name": f"{thing['metadata']['name']}-thread"}}

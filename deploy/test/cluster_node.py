@@ -1,6 +1,6 @@
 """A cluster of one node, of the programs that any other has: API server, controllers, scheduler, container runtime, kubelet,
-proxy and DNS. Its processes, mounts and addresses are in namespaces, so nothing of it is left when the script ends, and
-nothing outside is reached. What it does not have: a network plugin that enforces policies.
+proxy, DNS and what enforces network policies. Its processes, mounts and addresses are in namespaces, so nothing of it is left
+when the script ends, and nothing outside is reached.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import time
 import controlplane
 import sandbox
 import yaml
-from controlplane import PLACE, ControlPlane
+from controlplane import FOREIGN, PLACE, ControlPlane
 from sandbox import mount
 from processes import Failed, until
 
@@ -29,6 +29,8 @@ PROGRAMS = (
     "containerd-shim-runc-v2",
     "ctr",
     "coredns",
+    "policies",
+    "agent-sandbox-controller",
 )
 PLUGINS = pathlib.Path("/usr/lib/cni")
 NAME = "node"
@@ -54,7 +56,7 @@ SECONDS = 120
 def hindrance():
     """Why a cluster cannot be here; empty if it can."""
     absent = controlplane.missing() + [name for name in PROGRAMS if not (PLACE / name).exists()]
-    absent += [name for name in ("runc", "nft", "ip", "buildah") if not shutil.which(name)]
+    absent += [name for name in ("runc", "nft", "ip", "iptables", "ipset", "buildah") if not shutil.which(name)]
     if not PLUGINS.is_dir():
         absent.append(str(PLUGINS))
     if absent:
@@ -76,7 +78,8 @@ def enter():
 class Cluster(ControlPlane):
     """Works from its start to its end. What it serves at is the node's address, which pods reach as well."""
 
-    ADDRESS = "10.90.0.1"
+    # That of docs/kubernetes.md, and of the ports there the one for other addresses than the Service's.
+    ADDRESS, PORT = "192.0.2.10", 6443
     ISSUER = f"https://kubernetes.default.svc.{DOMAIN}"
     # The node's name is not resolvable.
     FLAGS = ("--kubelet-preferred-address-types=InternalIP",)
@@ -128,6 +131,13 @@ class Cluster(ControlPlane):
         """Until pods can be scheduled."""
         self.kubectl("wait", "--for=create", f"node/{NAME}", f"--timeout={SECONDS}s")
         self.kubectl("wait", "--for=condition=Ready", f"node/{NAME}", f"--timeout={SECONDS}s")
+        self._run("policies", f"--kubeconfig={self.kubeconfig}", f"--node={NAME}", f"--services={self.SERVICES}")
+
+    def add_sandboxes(self):
+        """Sandboxes and claims of them, of agent-sandbox."""
+        self.add_types(FOREIGN / "agent-sandbox")
+        nowhere = ("--metrics-bind-address=0", "--health-probe-bind-address=0")
+        self._run("agent-sandbox-controller", "--extensions", "--enable-webhook=false", "--leader-elect=false", *nowhere)
 
     def end(self):
         super().end()
@@ -342,6 +352,8 @@ def _make_network(address):
         ("ip", "link", "set", "node", "up"),
         ("ip", "route", "add", "default", "dev", "node"),
         ("sysctl", "--quiet", "--write", "net.ipv4.ip_forward=1"),
+        # Policies also apply to pods of the same node.
+        ("sysctl", "--quiet", "--write", "net.bridge.bridge-nf-call-iptables=1"),
     ):
         _run(*command)
 

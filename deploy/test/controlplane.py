@@ -12,10 +12,12 @@ import time
 import certificates
 import chart
 import yaml
-from processes import Failed
+from processes import Failed, until
 
 PLACE = chart.TOOLS / "kubernetes"
 CRDS = PLACE / "crds"
+# The types of other projects, with a directory for each.
+FOREIGN = PLACE / "foreign"
 START_SECONDS = 180
 TOKEN = "administrator"
 
@@ -30,6 +32,8 @@ class ControlPlane:
 
     # Where it listens.
     ADDRESS = "127.0.0.1"
+    # 0: any.
+    PORT = 0
     SERVICES = "10.0.0.0/24"
     ISSUER = "https://kubernetes.default.svc"
     # It does not publish its address and looks for no node.
@@ -79,6 +83,28 @@ class ControlPlane:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         self.apply(name, [namespace, account])
 
+    def add_types(self, project):
+        """Gives the API server the types in a directory. Returns their groups."""
+        definitions = [one for types in sorted(project.glob("*.yaml")) for one in yaml.safe_load_all(types.read_text())]
+        for definition in definitions:
+            self.add_type(definition)
+        return {definition["spec"]["group"] for definition in definitions}
+
+    def add_type(self, definition):
+        """Gives the API server a type, and waits until it is served."""
+        # Other versions would be converted by a program of the project.
+        definition["spec"].pop("conversion", None)
+        definition.pop("status", None)
+        self.apply("default", [definition])
+        name = definition["metadata"]["name"]
+        until(f"{name} is served", lambda: self._is_served(name))
+
+    def _is_served(self, name):
+        status = json.loads(self.kubectl("get", f"crd/{name}", "--output=json")).get("status", {})
+        # At first the list is null.
+        conditions = status.get("conditions") or []
+        return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
+
     def token(self, namespace, account, audience=None):
         """A token of a ServiceAccount as the kubelet would project it; without an audience it is for the API server."""
         audiences = [f"--audience={audience}"] if audience else []
@@ -103,7 +129,7 @@ class ControlPlane:
         )
 
     def _start_server(self):
-        with socket.create_server((self.ADDRESS, 0)) as free:
+        with socket.create_server((self.ADDRESS, self.PORT)) as free:
             port = free.getsockname()[1]
         serving, tokens = self.directory / "serving", self.directory / "tokens.csv"
         self.account_key = self.directory / "accounts.key"

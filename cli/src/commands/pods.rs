@@ -13,14 +13,15 @@ use crate::{
 };
 
 const AFTER_HELP: &str = "\
-It runs in the cluster, with an account that may list, create and delete pods in its namespace. The chart starts it:
+It runs in the cluster, with an account that may list, create and delete pods in its namespace, or for a template of a
+SandboxClaim list pods and list, create and delete claims. The chart starts it:
   troupe pods --template /etc/troupe/pod.json --owner troupe-runner --idle 2 --max 100";
 
 /// The arguments of `pods`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Manifest of a pod in JSON, whose container `runner` runs `troupe run --one-thread`
+    /// Manifest in JSON of a pod whose container `runner` runs `troupe run --one-thread`, or of a SandboxClaim for such a pod
     #[arg(long, value_name = "FILE")]
     template: PathBuf,
     /// Deployment to which the pods belong: they are deleted with it

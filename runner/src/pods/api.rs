@@ -44,6 +44,33 @@ pub enum ApiError {
         /// The server's explanation.
         message: String,
     },
+    /// There is no pod for a claim.
+    #[error("SandboxClaim {claim} gets no pod: {reason}: {message}")]
+    NoPod {
+        /// The claim's name.
+        claim: String,
+        /// The reason, as agent-sandbox gives it.
+        reason: String,
+        /// Its explanation.
+        message: String,
+    },
+}
+
+/// What is created for a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Pod,
+    /// A claim of agent-sandbox, which creates the pod.
+    SandboxClaim,
+}
+
+impl Kind {
+    pub(super) const fn api_version(self) -> &'static str {
+        match self {
+            Self::Pod => "v1",
+            Self::SandboxClaim => "extensions.agents.x-k8s.io/v1beta1",
+        }
+    }
 }
 
 /// The API server as a client with an account of one namespace.
@@ -74,31 +101,39 @@ impl Api {
         self.call(Method::GET, &path, None).await
     }
 
-    /// Returns the pods with a label, `KEY=VALUE`.
-    pub(super) async fn pods(&self, label: &str) -> Result<Vec<Value>, ApiError> {
-        let path = format!("{}?labelSelector={label}", self.pods_path());
+    /// Returns the objects of a kind with a label: `KEY=VALUE`, or `KEY` for any value.
+    pub(super) async fn list(&self, kind: Kind, label: &str) -> Result<Vec<Value>, ApiError> {
+        let path = format!("{}?labelSelector={label}", self.path(kind));
         let mut list = self.call(Method::GET, &path, None).await?;
         match list["items"].take() {
-            Value::Array(pods) => Ok(pods),
-            _ => Err(self.unavailable("its list of pods has no items".to_owned())),
+            Value::Array(items) => Ok(items),
+            _ => Err(self.unavailable(format!("its list at {path} has no items"))),
         }
     }
 
-    pub(super) async fn create_pod(&self, pod: &Value) -> Result<(), ApiError> {
-        self.call(Method::POST, &self.pods_path(), Some(pod)).await.map(drop)
+    pub(super) async fn create(&self, kind: Kind, object: &Value) -> Result<(), ApiError> {
+        self.call(Method::POST, &self.path(kind), Some(object)).await.map(drop)
     }
 
-    /// Deletes a pod, if it exists.
-    pub(super) async fn delete_pod(&self, name: &str) -> Result<(), ApiError> {
-        let path = format!("{}/{name}", self.pods_path());
+    /// Deletes an object, if it exists.
+    pub(super) async fn delete(&self, kind: Kind, name: &str) -> Result<(), ApiError> {
+        let path = format!("{}/{name}", self.path(kind));
         match self.call(Method::DELETE, &path, Some(&json!({}))).await {
             Err(ApiError::Refused { status: 404, .. }) => Ok(()),
             deleted => deleted.map(drop),
         }
     }
 
-    fn pods_path(&self) -> String {
-        format!("/api/v1/namespaces/{}/pods", self.namespace)
+    fn path(&self, kind: Kind) -> String {
+        let (prefix, plural) = match kind {
+            Kind::Pod => ("api", "pods"),
+            Kind::SandboxClaim => ("apis", "sandboxclaims"),
+        };
+        format!(
+            "/{prefix}/{}/namespaces/{}/{plural}",
+            kind.api_version(),
+            self.namespace
+        )
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {

@@ -4,12 +4,14 @@
 //!
 //! Kubernetes alone has the state: a pod is ready while its runner waits for a thread. This process can end and start again
 //! at any time. Pods belong to a Deployment, usually that of this process, and are deleted with it.
+//!
+//! Instead of pods it can create claims of agent-sandbox (`SandboxClaim`), whose controller creates a pod for each.
 
 mod api;
 mod plan;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -22,11 +24,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::{
-    api::Api,
-    plan::{Pod, Size, Stage},
-};
 pub use self::{api::ApiError, plan::MAX_PODS};
+use self::{
+    api::{Api, Kind},
+    plan::{Pod, Size, Stage, Track},
+};
 use crate::text::keep_end;
 
 /// Time between two looks at the pods.
@@ -37,6 +39,10 @@ const MAX_PAUSE: Duration = Duration::from_secs(64);
 const OWNER: &str = "troupe.dev/pods-of";
 /// The label that says of which template a pod is.
 const TEMPLATE: &str = "troupe.dev/template";
+/// A label that agent-sandbox adds to the pods of all sandboxes.
+const SANDBOX: &str = "agents.x-k8s.io/sandbox-name-hash";
+/// Reasons of agent-sandbox for a claim without a pod that do not pass by themselves.
+const FAULTS: [&str; 3] = ["WarmPoolNotFound", "TemplateNotFound", "ReconcilerError"];
 /// Length of a template's hash in the label, in characters.
 const HASH_CHARS: usize = 16;
 /// The container with the runner.
@@ -47,8 +53,8 @@ const MAX_MESSAGE_BYTES: usize = 500;
 /// Which pods to keep.
 #[derive(Clone, Debug)]
 pub struct PodsConfig {
-    /// The manifest of a pod, in JSON. Its container `runner` runs a runner for one thread, and is ready while the runner
-    /// waits for the thread.
+    /// The manifest of a pod, in JSON, or of a SandboxClaim for such a pod. The pod's container `runner` runs a runner for one
+    /// thread, and is ready while the runner waits for the thread.
     pub template: PathBuf,
     /// The Deployment to which the pods belong.
     pub owner: String,
@@ -73,8 +79,8 @@ pub enum PodsError {
         /// The reason.
         error: io::Error,
     },
-    /// The template is not a pod.
-    #[error("{} is not the manifest of a pod: {problem}", path.display())]
+    /// The template is neither a pod nor a claim.
+    #[error("{} is not the manifest of a pod or a SandboxClaim: {problem}", path.display())]
     BadTemplate {
         /// The file.
         path: PathBuf,
@@ -106,14 +112,16 @@ pub async fn keep(config: PodsConfig, shutdown: CancellationToken) -> Result<(),
     let api = Api::new(config.server, &config.account)?;
     let deployment = api.deployment(&config.owner).await?;
     let uid = text(&deployment["metadata"]["uid"]).to_owned();
-    let pod = template.pod(&config.owner, &uid);
-    info!(owner = config.owner, ?size, "keeping pods for threads");
+    let object = template.object(&config.owner, &uid);
+    info!(owner = config.owner, ?size, kind = ?template.kind, "keeping pods for threads");
     let mut keeper = Keeper {
         api,
         owner: uid,
         size,
+        kind: template.kind,
         hash: template.hash,
-        pod,
+        object,
+        tracks: BTreeMap::new(),
         ended: BTreeSet::new(),
         pause: Pause::default(),
     };
@@ -143,9 +151,12 @@ struct Keeper {
     /// The UID of the Deployment.
     owner: String,
     size: Size,
+    kind: Kind,
     hash: String,
-    /// The manifest of each new pod.
-    pod: Value,
+    /// The manifest of each new pod or claim.
+    object: Value,
+    /// What was seen of each pod until now.
+    tracks: BTreeMap<String, Track>,
     /// The pods whose end is in the log, until they are gone.
     ended: BTreeSet<String>,
     pause: Pause,
@@ -154,9 +165,9 @@ struct Keeper {
 impl Keeper {
     /// Looks at the pods once, and creates and deletes what is necessary.
     async fn step(&mut self) -> Result<(), ApiError> {
-        let listed = self.api.pods(&format!("{OWNER}={}", self.owner)).await?;
-        let pods: Vec<Pod> = listed.iter().map(|pod| self.pod_of(pod)).collect();
-        self.report_ends(&listed, &pods);
+        let seen = self.look().await?;
+        self.report_ends(&seen);
+        let pods: Vec<Pod> = seen.iter().map(|(pod, _)| pod.clone()).collect();
         if plan::has_enough_idle(&pods, self.size) {
             self.pause.end();
         }
@@ -164,33 +175,56 @@ impl Keeper {
         // A pod that cannot be deleted keeps no other one from its end.
         let mut outcome = Ok(());
         for name in &plan.delete {
-            outcome = outcome.and(self.api.delete_pod(name).await);
+            outcome = outcome.and(self.api.delete(self.kind, name).await);
         }
         if self.pause.is_over(Instant::now()) {
             for _ in 0..plan.create {
-                self.api.create_pod(&self.pod).await?;
+                self.api.create(self.kind, &self.object).await?;
             }
         }
-        outcome
+        outcome.and(seen.iter().find_map(|(_, object)| no_pod(object)).map_or(Ok(()), Err))
     }
 
-    fn pod_of(&self, pod: &Value) -> Pod {
-        Pod {
-            name: text(&pod["metadata"]["name"]).to_owned(),
-            stage: stage(pod),
-            is_current: text(&pod["metadata"]["labels"][TEMPLATE]) == self.hash,
-        }
+    /// Returns the pods of this Deployment, each with its object in Kubernetes, which is the claim's while it has no pod.
+    async fn look(&mut self) -> Result<Vec<(Pod, Value)>, ApiError> {
+        let own = self.api.list(self.kind, &format!("{OWNER}={}", self.owner)).await?;
+        let mut of_sandboxes = match self.kind {
+            Kind::Pod => HashMap::new(),
+            Kind::SandboxClaim => {
+                let pods = self.api.list(Kind::Pod, SANDBOX).await?;
+                let sandbox = |pod: &Value| text(&pod["metadata"]["ownerReferences"][0]["name"]).to_owned();
+                pods.into_iter().map(|pod| (sandbox(&pod), pod)).collect()
+            }
+        };
+        let earlier = std::mem::take(&mut self.tracks);
+        let seen = own.into_iter().map(|object| {
+            let name = text(&object["metadata"]["name"]).to_owned();
+            let is_current = text(&object["metadata"]["labels"][TEMPLATE]) == self.hash;
+            let is_deleted = is_being_deleted(&object);
+            let sandbox = text(&object["status"]["sandbox"]["name"]);
+            let object = of_sandboxes.remove(sandbox).unwrap_or(object);
+            let stage = if is_deleted { Stage::Terminating } else { stage(&object) };
+            let track = Track::after(earlier.get(&name).copied(), stage);
+            self.tracks.insert(name.clone(), track);
+            let pod = Pod {
+                name,
+                track,
+                is_current,
+            };
+            (pod, object)
+        });
+        Ok(seen.collect())
     }
 
     /// Logs how pods ended. Pods that failed delay the next ones.
-    fn report_ends(&mut self, listed: &[Value], pods: &[Pod]) {
-        self.ended.retain(|name| pods.iter().any(|pod| pod.name == *name));
+    fn report_ends(&mut self, seen: &[(Pod, Value)]) {
+        self.ended.retain(|name| seen.iter().any(|(pod, _)| pod.name == *name));
         let mut has_failed = false;
-        for (pod, Pod { name, stage, .. }) in listed.iter().zip(pods) {
-            if *stage != Stage::Ended || !self.ended.insert(name.clone()) {
+        for (Pod { name, track, .. }, object) in seen {
+            if track.stage != Stage::Ended || !self.ended.insert(name.clone()) {
                 continue;
             }
-            match failure(pod) {
+            match failure(object) {
                 None => info!(pod = name, "ended with its thread"),
                 Some(failure) => {
                     warn!(pod = name, failure, "failed");
@@ -230,46 +264,61 @@ impl Pause {
     }
 }
 
-/// The manifest of a pod, and its hash.
+/// The manifest of a pod or of a claim.
 struct Template {
-    pod: Value,
+    kind: Kind,
+    manifest: Value,
+    /// A hash of its file. A claim names its pod's manifest only, so its file has to change with that manifest.
     hash: String,
 }
 
 impl Template {
     fn read(path: &Path) -> Result<Self, PodsError> {
-        let bad = |problem: String| PodsError::BadTemplate {
+        let bad = |problem: &str| PodsError::BadTemplate {
             path: path.to_owned(),
-            problem,
+            problem: problem.to_owned(),
         };
         let content = read(path)?;
-        let pod: Value = serde_json::from_str(&content).map_err(|error| bad(error.to_string()))?;
-        let containers = pod["spec"]["containers"].as_array();
-        if !containers.is_some_and(|containers| containers.iter().any(|container| container["name"] == RUNNER)) {
-            return Err(bad(format!("it has no container called {RUNNER}")));
+        let manifest: Value = serde_json::from_str(&content).map_err(|error| bad(&error.to_string()))?;
+        if !manifest["metadata"].is_object() {
+            return Err(bad("it has no metadata"));
         }
-        if !pod["metadata"].is_object() {
-            return Err(bad("it has no metadata".to_owned()));
-        }
+        let kind = match text(&manifest["kind"]) {
+            "Pod" => {
+                let mut containers = manifest["spec"]["containers"].as_array().into_iter().flatten();
+                if !containers.any(|container| container["name"] == RUNNER) {
+                    return Err(bad(&format!("it has no container called {RUNNER}")));
+                }
+                Kind::Pod
+            }
+            "SandboxClaim" => {
+                if text(&manifest["spec"]["warmPoolRef"]["name"]).is_empty() {
+                    return Err(bad("it has no spec.warmPoolRef.name"));
+                }
+                Kind::SandboxClaim
+            }
+            kind => return Err(bad(&format!("its kind is {kind:?}"))),
+        };
         let digest = Sha256::digest(content.as_bytes());
         let mut hash = base16ct::lower::encode_string(&digest);
         hash.truncate(HASH_CHARS);
-        Ok(Self { pod, hash })
+        Ok(Self { kind, manifest, hash })
     }
 
-    /// Returns the manifest of the pods of a Deployment.
-    fn pod(&self, owner: &str, uid: &str) -> Value {
-        let mut pod = self.pod.clone();
-        pod["apiVersion"] = json!("v1");
-        pod["kind"] = json!("Pod");
-        pod["spec"]["restartPolicy"] = json!("Never");
-        let metadata = &mut pod["metadata"];
+    /// Returns the manifest of the pods or claims of a Deployment.
+    fn object(&self, owner: &str, uid: &str) -> Value {
+        let mut object = self.manifest.clone();
+        object["apiVersion"] = json!(self.kind.api_version());
+        if self.kind == Kind::Pod {
+            object["spec"]["restartPolicy"] = json!("Never");
+        }
+        let metadata = &mut object["metadata"];
         metadata["generateName"] = json!(format!("{owner}-"));
         metadata["labels"][OWNER] = json!(uid);
         metadata["labels"][TEMPLATE] = json!(self.hash);
         metadata["ownerReferences"] =
             json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "uid": uid, "controller": true}]);
-        pod
+        object
     }
 }
 
@@ -288,16 +337,35 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod["status"]["containerStatuses"].as_array().into_iter().flatten()
 }
 
-/// Returns whether a pod has a condition.
-fn has(pod: &Value, wanted: &str) -> bool {
-    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.any(|condition| condition["type"] == wanted && condition["status"] == "True")
+/// Returns a condition of a pod or claim.
+fn condition<'object>(object: &'object Value, wanted: &str) -> Option<&'object Value> {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|condition| condition["type"] == wanted)
 }
 
-/// Returns the stage of a pod. One of its containers that has ended is not started again, so the pod is of no use then.
+fn has(object: &Value, wanted: &str) -> bool {
+    condition(object, wanted).is_some_and(|condition| condition["status"] == "True")
+}
+
+fn is_being_deleted(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// Returns why a claim gets no pod, if it does not wait for one only.
+fn no_pod(object: &Value) -> Option<ApiError> {
+    let ready = condition(object, "Ready").filter(|ready| FAULTS.contains(&text(&ready["reason"])))?;
+    Some(ApiError::NoPod {
+        claim: text(&object["metadata"]["name"]).to_owned(),
+        reason: text(&ready["reason"]).to_owned(),
+        message: text(&ready["message"]).to_owned(),
+    })
+}
+
+/// Returns the stage of a pod, or of a claim without a pod. A container that has ended is not started again, so its pod is of
+/// no use then.
 fn stage(pod: &Value) -> Stage {
     let has_ended = containers(pod).any(|container| container["state"]["terminated"].is_object());
-    if pod["metadata"]["deletionTimestamp"].is_string() {
+    if is_being_deleted(pod) {
         Stage::Terminating
     } else if has_ended || matches!(text(&pod["status"]["phase"]), "Failed" | "Succeeded") {
         Stage::Ended
@@ -433,27 +501,71 @@ mod tests {
         assert!(pause.is_over(now + Duration::from_secs(2)));
     }
 
-    #[test]
-    fn template_becomes_a_pod_of_its_owner() {
+    fn template(content: &str) -> Result<Template, PodsError> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pod.json");
-        let refusal = |content: &str| {
-            fs::write(&path, content).unwrap();
-            Template::read(&path).err().unwrap().to_string()
-        };
-        assert!(refusal("[").contains("is not the manifest of a pod"));
-        assert!(
-            refusal(r#"{"spec": {"containers": [{"name": "agents"}]}}"#).ends_with("it has no container called runner")
-        );
-        assert!(refusal(r#"{"spec": {"containers": [{"name": "runner"}]}}"#).ends_with("it has no metadata"));
-        let pod = r#"{"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "runner"}]}}"#;
-        fs::write(&path, pod).unwrap();
-        let template = Template::read(&path).unwrap();
-        let made = template.pod("troupe-runner", "1");
-        assert_eq!(made["metadata"]["generateName"], "troupe-runner-");
-        assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], "1");
+        fs::write(&path, content).unwrap();
+        Template::read(&path)
+    }
+
+    #[test]
+    fn template_becomes_an_object_of_its_owner() {
+        let pod =
+            r#"{"kind": "Pod", "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "runner"}]}}"#;
+        let claim = r#"{"kind": "SandboxClaim", "metadata": {}, "spec": {"warmPoolRef": {"name": "pool"}}}"#;
+        for (content, kind, policy) in [
+            (pod, Kind::Pod, json!("Never")),
+            (claim, Kind::SandboxClaim, Value::Null),
+        ] {
+            let template = template(content).unwrap();
+            assert_eq!(template.kind, kind);
+            let made = template.object("troupe-runner", "1");
+            assert_eq!(made["apiVersion"], kind.api_version());
+            assert_eq!(made["metadata"]["generateName"], "troupe-runner-");
+            assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], "1");
+            assert_eq!(made["metadata"]["labels"][TEMPLATE], template.hash.as_str());
+            assert_eq!(made["spec"]["restartPolicy"], policy);
+        }
+        let made = template(pod).unwrap().object("troupe-runner", "1");
         assert_eq!(made["metadata"]["labels"]["a"], "b");
-        assert_eq!(made["metadata"]["labels"][TEMPLATE], template.hash.as_str());
-        assert_eq!(made["spec"]["restartPolicy"], "Never");
+    }
+
+    #[test]
+    fn template_of_another_kind_is_rejected() {
+        for (content, problem) in [
+            ("[", "EOF while parsing a list at line 1 column 1"),
+            (
+                r#"{"kind": "Pod", "metadata": {}, "spec": {"containers": [{"name": "agents"}]}}"#,
+                "it has no container called runner",
+            ),
+            (
+                r#"{"kind": "Pod", "spec": {"containers": [{"name": "runner"}]}}"#,
+                "it has no metadata",
+            ),
+            (
+                r#"{"kind": "SandboxClaim", "metadata": {}, "spec": {}}"#,
+                "it has no spec.warmPoolRef.name",
+            ),
+            (r#"{"kind": "Job", "metadata": {}}"#, "its kind is \"Job\""),
+        ] {
+            let refusal = template(content).err().unwrap().to_string();
+            let expected = format!("is not the manifest of a pod or a SandboxClaim: {problem}");
+            assert!(refusal.ends_with(&expected), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn claim_without_a_pod_names_its_fault() {
+        let claim = |reason: &str| {
+            let ready = json!({"type": "Ready", "status": "False", "reason": reason, "message": "no pool"});
+            json!({"metadata": {"name": "c"}, "status": {"conditions": [ready]}})
+        };
+        assert_eq!(stage(&claim("WarmPoolNotFound")), Stage::Starting);
+        let fault = no_pod(&claim("WarmPoolNotFound")).unwrap();
+        assert_eq!(
+            fault.to_string(),
+            "SandboxClaim c gets no pod: WarmPoolNotFound: no pool"
+        );
+        assert!(no_pod(&claim("DependenciesNotReady")).is_none());
     }
 }

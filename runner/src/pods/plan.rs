@@ -1,9 +1,16 @@
 //! Which pods to create and to delete.
+//!
+//! Kubernetes says up to two seconds late what a pod does. So a pod counts as free until it has clearly a thread, and is deleted
+//! only if it has been free for some time.
 
 use super::PodsError;
 
 /// The most pods of one template.
 pub const MAX_PODS: usize = 1000;
+/// In how many looks in a row a pod is not ready after its start before it counts as one with a thread.
+const BUSY_LOOKS: u32 = 3;
+/// In how many looks in a row a pod is free before it is deleted as unneeded.
+const FREE_LOOKS: u32 = 5;
 
 /// The wanted numbers of pods.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +34,37 @@ impl Size {
 #[derive(Clone, Debug)]
 pub(super) struct Pod {
     pub(super) name: String,
-    pub(super) stage: Stage,
+    pub(super) track: Track,
     /// Whether it is of the present template.
     pub(super) is_current: bool,
+}
+
+/// What several looks at a pod say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Track {
+    pub(super) stage: Stage,
+    /// In how many looks in a row Kubernetes has said that it has a thread.
+    busy: u32,
+    /// In how many looks in a row it has been free.
+    free: u32,
+}
+
+impl Track {
+    /// Adds a look. `earlier` is `None` at the first one.
+    pub(super) fn after(earlier: Option<Self>, seen: Stage) -> Self {
+        let (was_starting, busy, free) = earlier.map_or((false, 0, 0), |earlier| {
+            (earlier.stage == Stage::Starting, earlier.busy, earlier.free)
+        });
+        let busy = if seen == Stage::Busy { busy.saturating_add(1) } else { 0 };
+        // A pod that has just started is not ready yet, as if it had a thread.
+        let stage = if was_starting && (1..BUSY_LOOKS).contains(&busy) {
+            Stage::Starting
+        } else {
+            seen
+        };
+        let free = if stage.is_free() { free.saturating_add(1) } else { 0 };
+        Self { stage, busy, free }
+    }
 }
 
 /// The stage of a pod.
@@ -47,10 +82,10 @@ pub(super) enum Stage {
     Terminating,
 }
 
-impl Pod {
-    /// Returns whether it has no thread yet.
-    const fn is_free(&self) -> bool {
-        matches!(self.stage, Stage::Starting | Stage::Idle)
+impl Stage {
+    /// Returns whether the pod has no thread yet.
+    const fn is_free(self) -> bool {
+        matches!(self, Self::Starting | Self::Idle)
     }
 }
 
@@ -66,10 +101,12 @@ pub(super) struct Plan {
 /// Returns what to do about these pods. A pod with a thread is never deleted. A pod that receives its thread in the moment of
 /// its deletion finishes the turn within its grace period.
 pub(super) fn next(pods: &[Pod], size: Size) -> Plan {
-    let (mut current, mut outdated): (Vec<&Pod>, Vec<&Pod>) =
-        pods.iter().filter(|pod| pod.is_free()).partition(|pod| pod.is_current);
+    let (mut current, mut outdated): (Vec<&Pod>, Vec<&Pod>) = pods
+        .iter()
+        .filter(|pod| pod.track.stage.is_free())
+        .partition(|pod| pod.is_current);
     // Idle pods are kept first.
-    current.sort_by_key(|pod| pod.stage == Stage::Starting);
+    current.sort_by_key(|pod| pod.track.stage == Stage::Starting);
     let missing = size.idle.saturating_sub(current.len());
     let room = size.max.saturating_sub(pods.len());
     // Pods of an earlier template stay until enough others wait, as long as there is room.
@@ -78,14 +115,15 @@ pub(super) fn next(pods: &[Pod], size: Size) -> Plan {
     } else {
         let stay = pods
             .iter()
-            .filter(|pod| !matches!(pod.stage, Stage::Ended | Stage::Terminating));
+            .filter(|pod| !matches!(pod.track.stage, Stage::Ended | Stage::Terminating));
         (stay.count() + missing).saturating_sub(size.max)
     };
-    outdated.sort_by_key(|pod| pod.stage != Stage::Starting);
+    outdated.sort_by_key(|pod| pod.track.stage != Stage::Starting);
     let outdated = outdated.into_iter().take(unneeded);
-    let ended = pods.iter().filter(|pod| pod.stage == Stage::Ended);
+    let ended = pods.iter().filter(|pod| pod.track.stage == Stage::Ended);
     let surplus = current.iter().skip(size.idle).copied();
-    let delete = ended.chain(outdated).chain(surplus).map(|pod| pod.name.clone());
+    let unneeded = outdated.chain(surplus).filter(|pod| pod.track.free >= FREE_LOOKS);
+    let delete = ended.chain(unneeded).map(|pod| pod.name.clone());
     Plan {
         // A pod that is being deleted still has its resources.
         create: missing.min(room),
@@ -95,7 +133,9 @@ pub(super) fn next(pods: &[Pod], size: Size) -> Plan {
 
 /// Returns whether enough pods of the present template wait for a thread.
 pub(super) fn has_enough_idle(pods: &[Pod], size: Size) -> bool {
-    let idle = pods.iter().filter(|pod| pod.is_current && pod.stage == Stage::Idle);
+    let idle = pods
+        .iter()
+        .filter(|pod| pod.is_current && pod.track.stage == Stage::Idle);
     idle.count() >= size.idle
 }
 
@@ -118,7 +158,7 @@ mod tests {
             let numbered = pods.into_iter().enumerate();
             let pod = |(number, (stage, is_current)): (usize, (Stage, bool))| Pod {
                 name: number.to_string(),
-                stage,
+                track: Track::after(None, stage),
                 is_current,
             };
             numbered.map(pod).collect()
@@ -127,14 +167,18 @@ mod tests {
 
     /// Carries a plan out, as Kubernetes does after a while.
     fn carry_out(pods: &mut Vec<Pod>, plan: &Plan) {
-        for pod in pods.iter_mut().filter(|pod| pod.stage == Stage::Starting) {
-            pod.stage = Stage::Idle;
+        pods.retain(|pod| pod.track.stage != Stage::Terminating && !plan.delete.contains(&pod.name));
+        for pod in pods.iter_mut() {
+            let seen = match pod.track.stage {
+                Stage::Starting => Stage::Idle,
+                stage => stage,
+            };
+            pod.track = Track::after(Some(pod.track), seen);
         }
-        pods.retain(|pod| pod.stage != Stage::Terminating && !plan.delete.contains(&pod.name));
         for number in 0..plan.create {
             pods.push(Pod {
                 name: format!("new-{number}-{}", pods.len()),
-                stage: Stage::Idle,
+                track: Track::after(None, Stage::Idle),
                 is_current: true,
             });
         }
@@ -147,20 +191,45 @@ mod tests {
             (idle, max) in (1..20_usize).prop_flat_map(|max| (0..=max, Just(max))),
         ) {
             let size = Size::new(idle, max).unwrap();
-            for _ in 0..6 {
+            for _ in 0..4 * FREE_LOOKS {
                 let before = pods.len();
                 let plan = next(&pods, size);
                 for name in &plan.delete {
                     let pod = pods.iter().find(|pod| pod.name == *name).unwrap();
-                    prop_assert!(!matches!(pod.stage, Stage::Busy | Stage::Terminating), "{pod:?} is deleted");
+                    let was_free = pod.track.stage.is_free() && pod.track.free >= FREE_LOOKS;
+                    prop_assert!(was_free || pod.track.stage == Stage::Ended, "{pod:?} is deleted");
                 }
                 prop_assert!(plan.create == 0 || before + plan.create <= max);
                 carry_out(&mut pods, &plan);
             }
             prop_assert_eq!(next(&pods, size), Plan::default(), "it does not settle");
-            let free = pods.iter().filter(|pod| pod.is_free()).count();
+            let free = pods.iter().filter(|pod| pod.track.stage.is_free()).count();
             prop_assert!(free == idle || (free < idle && pods.len() >= max), "{free} pods are free");
-            prop_assert!(pods.iter().all(|pod| pod.stage == Stage::Busy || pod.is_current));
+            prop_assert!(pods.iter().all(|pod| pod.track.stage == Stage::Busy || pod.is_current));
+        }
+    }
+
+    #[test]
+    fn a_pod_is_busy_when_it_is_not_ready_for_some_time_after_its_start() {
+        use Stage::{Busy, Idle, Starting, Terminating};
+
+        for (seen, expected) in [
+            (&[Starting, Busy, Idle][..], &[Starting, Starting, Idle][..]),
+            (
+                &[Starting, Busy, Busy, Busy, Busy],
+                &[Starting, Starting, Starting, Busy, Busy],
+            ),
+            (&[Idle, Busy], &[Idle, Busy]),
+            (&[Starting, Busy, Terminating], &[Starting, Starting, Terminating]),
+            // At the first look of a process, any pod may have had its thread for long.
+            (&[Busy], &[Busy]),
+        ] {
+            let mut track = None;
+            for (seen, expected) in seen.iter().zip(expected) {
+                let now = Track::after(track, *seen);
+                assert_eq!(now.stage, *expected);
+                track = Some(now);
+            }
         }
     }
 
