@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use http::StatusCode;
 use serde_json::{Value, json};
+use svc_kit::rpc::code_name;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 use troupe_proto::fault;
@@ -263,7 +264,7 @@ impl Error {
     pub(crate) fn to_http(&self) -> Value {
         json!({ "error": {
             "code": self.http_status().as_u16(),
-            "status": name(self.kind.codes().3),
+            "status": code_name(self.kind.codes().3),
             "message": self.message,
             "details": self.details(),
         }})
@@ -324,29 +325,6 @@ impl From<Status> for Error {
 pub(crate) fn cut(text: &str) -> &str {
     let end = text.char_indices().nth(128).map_or(text.len(), |(at, _)| at);
     text.get(..end).unwrap_or_default()
-}
-
-/// Returns the name of a gRPC code.
-const fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }
 
 #[cfg(test)]

@@ -312,13 +312,10 @@ fn idle_screen_writes_nothing() {
     screen.until("✓ worker");
     screen.keys("h");
     screen.until("▸ session");
-    // The age of the session is in seconds at first.
-    let mut written = screen.read_for(QUIET);
     up.json(&["close", "--session", &session, "--wait"]);
     screen.until("no sessions");
     screen.read_for(Duration::from_millis(500));
-    written.clear();
-    written.extend(screen.read_for(QUIET));
+    let written = screen.read_for(QUIET);
     assert_eq!(written, b"", "{:?}", String::from_utf8_lossy(&written));
 }
 

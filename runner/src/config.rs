@@ -1,6 +1,6 @@
 //! The configuration of a runner.
 
-use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, time::Duration};
 
 use svc_kit::shown_token::ShownToken;
 use tokio::sync::watch;
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The configuration of a runner.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct RunnerConfig {
     /// The runner's id, stable across its restarts; at most 128 bytes.
     pub runner_id: String,
@@ -93,30 +93,6 @@ impl RunnerConfig {
             return Err(RunnerError::BadRunnerId(self.runner_id.len()));
         }
         Ok(())
-    }
-}
-
-// Implemented by hand: the token must not reach a log.
-impl fmt::Debug for RunnerConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunnerConfig")
-            .field("runner_id", &self.runner_id)
-            .field("supervisor_url", &self.supervisor_url)
-            .field("token", &self.token.as_ref().map(|_| "<redacted>"))
-            .field("tls", &self.tls)
-            .field("labels", &self.labels)
-            .field("capacity", &self.capacity)
-            .field("session_id", &self.session_id)
-            .field("is_for_one_thread", &self.is_for_one_thread)
-            .field("programs", &self.programs)
-            .field("scratch", &self.scratch)
-            .field("state", &self.state)
-            .field("worktrees", &self.worktrees)
-            .field("hidden", &self.hidden)
-            .field("hook", &self.hook)
-            .field("timing", &self.timing)
-            .field("ready", &*self.ready.borrow())
-            .finish()
     }
 }
 

@@ -41,7 +41,7 @@ pub mod peer;
 pub mod private_file;
 pub mod program;
 mod resource;
-mod rpc;
+pub mod rpc;
 pub mod secret;
 pub mod serve;
 mod serve_limits;

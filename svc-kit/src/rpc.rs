@@ -36,7 +36,8 @@ pub(crate) const fn is_failure(kind: &SpanKind, code: Code) -> bool {
 }
 
 /// Returns the name of a code.
-pub(crate) const fn code_name(code: Code) -> &'static str {
+#[must_use]
+pub const fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "CANCELLED",

@@ -7,14 +7,12 @@
 //! grant(t)     = base(t) AND (grant_list if present, else effective(t))
 //! ```
 
-use serde::{Deserialize, Serialize};
-
 use crate::layer::{Layer, PolicyError};
 use crate::pattern::MatchMode;
 use crate::policy::Policy;
 
 /// What a thread may use, and what its children may hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// The tools that the thread itself may use.
     pub effective: Policy,
@@ -24,8 +22,7 @@ pub struct Rights {
 }
 
 /// A session's `policy_inheritance`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Inheritance {
     /// A thread passes on what it may use, or what its `grant_list` says.
     #[default]

@@ -2,30 +2,24 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use crate::pattern::{MatchMode, PatternError};
 
 /// How many patterns a list may have.
 pub const MAX_PATTERNS: usize = 1000;
 
-/// What one origin (the session's ceiling, a role, a grant list) says about tools. This is the form on the wire and in
-/// the log.
+/// What one origin (the session's ceiling, a role, a grant list) says about tools.
 ///
 /// An empty allow list restricts nothing; deny beats allow; "nothing is allowed" is the deny pattern `*`, which means
-/// that in every mode. A field that this version does not know is an error when a layer is read: it might restrict.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// that in every mode.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Layer {
     /// Where it comes from, as a user would say it: `role "worker"`.
     pub origin: String,
     /// How its patterns match.
     pub mode: MatchMode,
     /// Patterns of allowed tools. An empty list allows every tool.
-    #[serde(default)]
     pub allow: Vec<String>,
     /// Patterns of denied tools.
-    #[serde(default)]
     pub deny: Vec<String>,
 }
 

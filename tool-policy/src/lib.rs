@@ -38,4 +38,4 @@ pub use grant::{Inheritance, Rights};
 pub use layer::{Layer, ListKind, MAX_PATTERNS, PolicyError};
 pub use pattern::{MAX_PATTERN_BYTES, MatchMode, Pattern, PatternError};
 pub use policy::Policy;
-pub use rpc::{ToolRefusal, ToolRefused, tools_of_rpc};
+pub use rpc::{ToolRefused, tools_of_rpc};

@@ -14,7 +14,6 @@ use std::collections::HashMap;
 use std::fmt;
 
 use globset::{Candidate, Glob, GlobSet, GlobSetBuilder};
-use serde::{Deserialize, Serialize};
 
 /// How long a pattern may be.
 pub const MAX_PATTERN_BYTES: usize = 256;
@@ -35,8 +34,7 @@ const ANY_CHAR: &str = concat!(
 );
 
 /// How the patterns of a list are compared with tool names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MatchMode {
     /// `*` and `?`, case-sensitive: the role dialect.
     #[default]

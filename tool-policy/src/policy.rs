@@ -4,9 +4,6 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 use crate::canonical::{ANSWER_TOOLS, MCP_PREFIX, NativeTools};
 use crate::compiled::CompiledLayer;
 use crate::decision::Decision;
@@ -14,7 +11,7 @@ use crate::layer::{Layer, PolicyError};
 
 /// A compiled policy that decides which tools may be used. Cheap to clone.
 ///
-/// A policy is equivalent to its list of layers: it is compared, logged and deserialised as that list. Layers that
+/// A policy is equivalent to its list of layers: it is compared, logged and stored as that list. Layers that
 /// restrict nothing and duplicate layers are omitted, so policies do not grow without bound in a deep tree.
 #[derive(Clone, Default)]
 pub struct Policy {
@@ -174,19 +171,6 @@ impl fmt::Debug for Policy {
     }
 }
 
-impl Serialize for Policy {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.layers())
-    }
-}
-
-impl<'de> Deserialize<'de> for Policy {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let layers = Vec::<Layer>::deserialize(deserializer)?;
-        Self::compile(layers).map_err(D::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -338,22 +322,6 @@ mod tests {
             error.to_string(),
             "allow_list of role \"r\" has 1001 patterns; at most 1000 are allowed, use wildcards"
         );
-    }
-
-    #[test]
-    fn policy_json_is_read_back() {
-        let written = r#"[{"origin":"role \"r\"","mode":"glob_ignore_case","allow":["a*"],"deny":["b"]}]"#;
-        let read: Policy = serde_json::from_str(written).unwrap();
-        assert_eq!(read, policy(&[layer(MatchMode::GlobIgnoreCase, &["a*"], &["b"])]));
-        assert!(read.allows("AB"));
-        assert_eq!(serde_json::to_string(&read).unwrap(), written);
-        for bad in [
-            r#"[{"origin":"r","mode":"glob","deny":[""]}]"#,
-            r#"[{"origin":"r","mode":"glob","denied":["a"]}]"#,
-            r#"[{"origin":"r","mode":"regex","deny":["a"]}]"#,
-        ] {
-            assert!(serde_json::from_str::<Policy>(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

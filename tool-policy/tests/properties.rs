@@ -215,13 +215,4 @@ proptest! {
             prop_assert!(!parent.effective.allows(&tool) || ceiling.allows(&tool));
         }
     }
-
-    #[test]
-    fn serialized_rights_are_read_back(ceiling in policy(), role in vec(layer(), 0..3), tool in tool()) {
-        let rights = Rights::child(&ceiling, None, &role, &[], "r", Inheritance::Attenuate).unwrap();
-        let written = serde_json::to_string(&rights).unwrap();
-        let read: Rights = serde_json::from_str(&written).unwrap();
-        prop_assert_eq!(&read, &rights);
-        prop_assert_eq!(read.effective.allows(&tool), rights.effective.allows(&tool));
-    }
 }

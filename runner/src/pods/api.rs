@@ -56,7 +56,7 @@ pub enum ApiError {
     },
 }
 
-/// What is created for a thread.
+/// The kind of object that is created for a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Pod,

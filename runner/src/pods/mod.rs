@@ -155,7 +155,7 @@ struct Keeper {
     hash: String,
     /// The manifest of each new pod or claim.
     object: Value,
-    /// What was seen of each pod until now.
+    /// The earlier looks at each pod.
     tracks: BTreeMap<String, Track>,
     /// The pods whose end is in the log, until they are gone.
     ended: BTreeSet<String>,

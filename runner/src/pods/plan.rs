@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_busy_when_it_is_not_ready_for_some_time_after_its_start() {
+    fn started_pod_is_busy_after_several_looks() {
         use Stage::{Busy, Idle, Starting, Terminating};
 
         for (seen, expected) in [

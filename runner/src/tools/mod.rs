@@ -159,6 +159,15 @@ struct Named {
     thread_id: String,
 }
 
+/// Calls an RPC of the supervisor as [`Toolbox::send`].
+macro_rules! send {
+    ($tools:ident.$method:ident($request:ident), $limit:expr) => {
+        $tools.send(&$request, $limit, |mut client, request| async move {
+            client.$method(request).await
+        })
+    };
+}
+
 impl Toolbox {
     /// `bearer` is the thread's own token. Without it, the supervisor decides whether it accepts the calls.
     pub(crate) fn new(channel: Channel, bearer: Option<Bearer>, thread_id: String) -> Self {
@@ -204,11 +213,7 @@ impl Toolbox {
             session_id: self.named.session_id.clone(),
             thread_id: id.to_owned(),
         };
-        let answer = self
-            .send(&request, CALL_LIMIT, |mut client, request| async move {
-                client.get_thread(request).await
-            })
-            .await?;
+        let answer = send!(self.get_thread(request), CALL_LIMIT).await?;
         answer
             .thread
             .ok_or_else(|| ToolFailure::local("the supervisor does not say which thread that is"))
@@ -257,11 +262,7 @@ impl Toolbox {
             session_id: self.named.session_id.clone(),
             thread_id: self.named.thread_id.clone(),
         };
-        let answer = self
-            .send(&request, CALL_LIMIT, |mut client, request| async move {
-                client.describe_tools(request).await
-            })
-            .await?;
+        let answer = send!(self.describe_tools(request), CALL_LIMIT).await?;
         Ok(answer.tools)
     }
 
@@ -277,10 +278,7 @@ impl Toolbox {
             batch,
             entries,
         };
-        self.send(&request, CALL_LIMIT, |mut client, request| async move {
-            client.append_transcript(request).await
-        })
-        .await?;
+        send!(self.append_transcript(request), CALL_LIMIT).await?;
         Ok(())
     }
 
@@ -323,10 +321,7 @@ impl Toolbox {
             parent_thread_id: self.named.thread_id.clone(),
             ..request
         };
-        self.send(&request, CALL_LIMIT, |mut client, request| async move {
-            client.spawn_agent(request).await
-        })
-        .await
+        send!(self.spawn_agent(request), CALL_LIMIT).await
     }
 
     async fn list_agents(&self, args: args::ListAgents) -> ToolAnswer {
@@ -341,11 +336,7 @@ impl Toolbox {
                 page_token,
                 ..Default::default()
             };
-            let page = self
-                .send(&request, CALL_LIMIT, |mut client, request| async move {
-                    client.list_spawnable_agents(request).await
-                })
-                .await?;
+            let page = send!(self.list_spawnable_agents(request), CALL_LIMIT).await?;
             agents.extend(page.agents);
             page_token = page.next_page_token;
             if page_token.is_empty() {
@@ -372,11 +363,7 @@ impl Toolbox {
                 page_token,
                 ..Default::default()
             };
-            let page = self
-                .send(&request, CALL_LIMIT, |mut client, request| async move {
-                    client.list_active_agents(request).await
-                })
-                .await?;
+            let page = send!(self.list_active_agents(request), CALL_LIMIT).await?;
             threads.extend(page.threads);
             page_token = page.next_page_token;
             if page_token.is_empty() {
@@ -397,11 +384,7 @@ impl Toolbox {
             thread_id: Some(request.thread_id).filter(|id| !id.is_empty()).unwrap_or(own),
             ..request
         };
-        let page = self
-            .send(&request, CALL_LIMIT, |mut client, request| async move {
-                client.list_transcript(request).await
-            })
-            .await?;
+        let page = send!(self.list_transcript(request), CALL_LIMIT).await?;
         Ok(answers::transcript(&page))
     }
 
@@ -411,11 +394,7 @@ impl Toolbox {
             ..args.into_request(request_id())?
         };
         self.check_subtree(ACT_ON, &[request.thread_id.as_str()]).await?;
-        let answer = self
-            .send(&request, CALL_LIMIT, |mut client, request| async move {
-                client.send_input(request).await
-            })
-            .await?;
+        let answer = send!(self.send_input(request), CALL_LIMIT).await?;
         Ok(answers::input_sent(&answer))
     }
 
@@ -430,11 +409,7 @@ impl Toolbox {
         };
         let ids: Vec<&str> = request.thread_ids.iter().map(String::as_str).collect();
         self.check_subtree(ACT_ON, &ids).await?;
-        let answer = self
-            .send(&request, timeout + WAIT_MARGIN, |mut client, request| async move {
-                client.wait_agents(request).await
-            })
-            .await?;
+        let answer = send!(self.wait_agents(request), timeout + WAIT_MARGIN).await?;
         Ok(answers::waited(&answer))
     }
 
@@ -446,11 +421,7 @@ impl Toolbox {
             ..Default::default()
         };
         self.check_subtree("close", &[request.thread_id.as_str()]).await?;
-        let answer = self
-            .send(&request, CALL_LIMIT, |mut client, request| async move {
-                client.close_agent(request).await
-            })
-            .await?;
+        let answer = send!(self.close_agent(request), CALL_LIMIT).await?;
         Ok(json!({"status": answers::status(answer.status_before.as_ref())}))
     }
 
@@ -462,11 +433,7 @@ impl Toolbox {
             ..Default::default()
         };
         self.check_subtree(ACT_ON, &[request.thread_id.as_str()]).await?;
-        let answer = self
-            .send(&request, CALL_LIMIT, |mut client, request| async move {
-                client.resume_agent(request).await
-            })
-            .await?;
+        let answer = send!(self.resume_agent(request), CALL_LIMIT).await?;
         let thread = answer.thread.unwrap_or_default();
         Ok(json!({"status": answers::status(thread.status.as_ref())}))
     }
@@ -479,11 +446,7 @@ impl Toolbox {
             thread_note: args.note,
         };
         self.check_subtree(ACT_ON, &[request.thread_id.as_str()]).await?;
-        let answer = self
-            .send(&request, CALL_LIMIT, |mut client, request| async move {
-                client.set_thread_note(request).await
-            })
-            .await?;
+        let answer = send!(self.set_thread_note(request), CALL_LIMIT).await?;
         Ok(answers::noted(&answer.thread.unwrap_or_default()))
     }
 
@@ -497,11 +460,7 @@ impl Toolbox {
             &[request.from_thread_id.as_str(), request.to_thread_id.as_str()],
         )
         .await?;
-        let answer = self
-            .send(&request, CALL_LIMIT, |mut client, request| async move {
-                client.create_edge(request).await
-            })
-            .await?;
+        let answer = send!(self.create_edge(request), CALL_LIMIT).await?;
         Ok(answers::connected(answer))
     }
 
@@ -511,11 +470,7 @@ impl Toolbox {
             from_thread_id: self.named.thread_id.clone(),
             ..args.into_request(request_id())?
         };
-        let answer = self
-            .send(&request, CALL_LIMIT, |mut client, request| async move {
-                client.send_handoff(request).await
-            })
-            .await?;
+        let answer = send!(self.send_handoff(request), CALL_LIMIT).await?;
         Ok(json!({"handoff_id": answer.handoff.unwrap_or_default().handoff_id}))
     }
 
@@ -527,11 +482,7 @@ impl Toolbox {
             parent_thread_id: self.named.thread_id.clone(),
             ..args.into_request(request_id())
         };
-        let created = self
-            .send(&request, CALL_LIMIT, |mut client, request| async move {
-                client.create_group(request).await
-            })
-            .await?;
+        let created = send!(self.create_group(request), CALL_LIMIT).await?;
         let mut group = created.group.unwrap_or_default();
         let group_id = group.spec.clone().unwrap_or_default().group_id;
         while !answers::has_ended(&group) {
@@ -545,11 +496,7 @@ impl Toolbox {
                 wait: prost_types::Duration::try_from(left).ok(),
                 ..Default::default()
             };
-            let answer = self
-                .send(&request, left + WAIT_MARGIN, |mut client, request| async move {
-                    client.get_group(request).await
-                })
-                .await?;
+            let answer = send!(self.get_group(request), left + WAIT_MARGIN).await?;
             group = answer.group.unwrap_or_default();
         }
         let mut items = Vec::new();
@@ -560,11 +507,7 @@ impl Toolbox {
                 page_size: MAX_GROUP_ITEMS,
                 ..Default::default()
             };
-            let page = self
-                .send(&request, CALL_LIMIT, |mut client, request| async move {
-                    client.list_group_items(request).await
-                })
-                .await?;
+            let page = send!(self.list_group_items(request), CALL_LIMIT).await?;
             items = page.items;
         }
         Ok(answers::group(&group, &items))
@@ -577,10 +520,7 @@ impl Toolbox {
             thread_id: self.named.thread_id.clone(),
             document_json: args.result.to_string(),
         };
-        self.send(&request, CALL_LIMIT, |mut client, request| async move {
-            client.report_result(request).await
-        })
-        .await?;
+        send!(self.report_result(request), CALL_LIMIT).await?;
         Ok(json!({"reported": true}))
     }
 
@@ -591,10 +531,7 @@ impl Toolbox {
             thread_id: self.named.thread_id.clone(),
             question: args.question,
         };
-        self.send(&request, CALL_LIMIT, |mut client, request| async move {
-            client.ask_parent(request).await
-        })
-        .await?;
+        send!(self.ask_parent(request), CALL_LIMIT).await?;
         Ok(json!({"asked": true, "next": "End your turn now. The answer comes with your next input."}))
     }
 

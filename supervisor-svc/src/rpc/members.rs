@@ -12,9 +12,9 @@ const NAME_BYTES: usize = 128;
 
 pub(super) async fn list_members(
     service: &SupervisorService,
-    request: &Request<pb::ListMembersRequest>,
+    request: Request<pb::ListMembersRequest>,
 ) -> Result<pb::ListMembersResponse, Status> {
-    Call::of(request)?;
+    Call::of(&request)?;
     let database = service.directory.store().database().await;
     let database = database.map_err(crate::engine::Failure::from)?;
     let members = match &service.cluster {

@@ -11,249 +11,82 @@ use super::{
 };
 use crate::projections::watch::BeginWatch as _;
 
-type Reply<T> = Result<Response<T>, Status>;
+/// Implements the service. Each row has a method, its request, its answer, and the module of its function.
+macro_rules! methods {
+    ($($method:ident($request:ident) -> $answer:ty = $module:ident;)+) => {
+        #[tonic::async_trait]
+        impl AgentSupervisorService for SupervisorService {
+            type WatchSessionsStream = ReceiverStream<Result<pb::WatchSessionsResponse, Status>>;
+            type WatchThreadsStream = BoxStream<'static, Result<pb::WatchThreadsResponse, Status>>;
+            type WatchNotificationsStream = ReceiverStream<Result<pb::WatchNotificationsResponse, Status>>;
+            type WatchTranscriptStream = ReceiverStream<Result<pb::WatchTranscriptResponse, Status>>;
+            type ExportSessionStream = ReceiverStream<Result<pb::ExportSessionResponse, Status>>;
+            type GetContentStream = ReceiverStream<Result<pb::GetContentResponse, Status>>;
 
-#[tonic::async_trait]
-impl AgentSupervisorService for SupervisorService {
-    type WatchSessionsStream = ReceiverStream<Result<pb::WatchSessionsResponse, Status>>;
-    type WatchThreadsStream = BoxStream<'static, Result<pb::WatchThreadsResponse, Status>>;
-    type WatchNotificationsStream = ReceiverStream<Result<pb::WatchNotificationsResponse, Status>>;
-    type WatchTranscriptStream = ReceiverStream<Result<pb::WatchTranscriptResponse, Status>>;
-    type ExportSessionStream = ReceiverStream<Result<pb::ExportSessionResponse, Status>>;
-    type GetContentStream = ReceiverStream<Result<pb::GetContentResponse, Status>>;
+            async fn watch_threads(
+                &self,
+                request: Request<pb::WatchThreadsRequest>,
+            ) -> Result<Response<Self::WatchThreadsStream>, Status> {
+                self.begin_watch(request).await.map(watch::decoded).map(Response::new)
+            }
 
-    async fn create_session(&self, request: Request<pb::CreateSessionRequest>) -> Reply<pb::CreateSessionResponse> {
-        sessions::create_session(self, request).await.map(Response::new)
-    }
+            $(async fn $method(&self, request: Request<pb::$request>) -> Result<Response<$answer>, Status> {
+                $module::$method(self, request).await.map(Response::new)
+            })+
+        }
+    };
+}
 
-    async fn get_session(&self, request: Request<pb::GetSessionRequest>) -> Reply<pb::GetSessionResponse> {
-        sessions::get_session(self, request).await.map(Response::new)
-    }
-
-    async fn list_sessions(&self, request: Request<pb::ListSessionsRequest>) -> Reply<pb::ListSessionsResponse> {
-        sessions::list_sessions(self, request).await.map(Response::new)
-    }
-
-    async fn watch_sessions(&self, request: Request<pb::WatchSessionsRequest>) -> Reply<Self::WatchSessionsStream> {
-        sessions::watch_sessions(self, request).await.map(Response::new)
-    }
-
-    async fn update_session(&self, request: Request<pb::UpdateSessionRequest>) -> Reply<pb::UpdateSessionResponse> {
-        sessions::update_session(self, request).await.map(Response::new)
-    }
-
-    async fn close_session(&self, request: Request<pb::CloseSessionRequest>) -> Reply<pb::CloseSessionResponse> {
-        sessions::close_session(self, request).await.map(Response::new)
-    }
-
-    async fn delete_session(&self, request: Request<pb::DeleteSessionRequest>) -> Reply<pb::DeleteSessionResponse> {
-        sessions::delete_session(self, request).await.map(Response::new)
-    }
-
-    async fn spawn_agent(&self, request: Request<pb::SpawnAgentRequest>) -> Reply<pb::SpawnAgentResponse> {
-        spawn::spawn_agent(self, request).await.map(Response::new)
-    }
-
-    async fn send_input(&self, request: Request<pb::SendInputRequest>) -> Reply<pb::SendInputResponse> {
-        threads::send_input(self, request).await.map(Response::new)
-    }
-
-    async fn interrupt_agent(&self, request: Request<pb::InterruptAgentRequest>) -> Reply<pb::InterruptAgentResponse> {
-        threads::interrupt_agent(self, request).await.map(Response::new)
-    }
-
-    async fn wait_agents(&self, request: Request<pb::WaitAgentsRequest>) -> Reply<pb::WaitAgentsResponse> {
-        wait::wait_agents(self, request).await.map(Response::new)
-    }
-
-    async fn close_agent(&self, request: Request<pb::CloseAgentRequest>) -> Reply<pb::CloseAgentResponse> {
-        threads::close_agent(self, request).await.map(Response::new)
-    }
-
-    async fn resume_agent(&self, request: Request<pb::ResumeAgentRequest>) -> Reply<pb::ResumeAgentResponse> {
-        threads::resume_agent(self, request).await.map(Response::new)
-    }
-
-    async fn report_result(&self, request: Request<pb::ReportResultRequest>) -> Reply<pb::ReportResultResponse> {
-        results::report_result(self, request).await.map(Response::new)
-    }
-
-    async fn ask_parent(&self, request: Request<pb::AskParentRequest>) -> Reply<pb::AskParentResponse> {
-        results::ask_parent(self, request).await.map(Response::new)
-    }
-
-    async fn create_group(&self, request: Request<pb::CreateGroupRequest>) -> Reply<pb::CreateGroupResponse> {
-        groups::create_group(self, request).await.map(Response::new)
-    }
-
-    async fn get_group(&self, request: Request<pb::GetGroupRequest>) -> Reply<pb::GetGroupResponse> {
-        groups::get_group(self, request).await.map(Response::new)
-    }
-
-    async fn list_group_items(&self, request: Request<pb::ListGroupItemsRequest>) -> Reply<pb::ListGroupItemsResponse> {
-        groups::list_group_items(self, request).await.map(Response::new)
-    }
-
-    async fn update_group(&self, request: Request<pb::UpdateGroupRequest>) -> Reply<pb::UpdateGroupResponse> {
-        groups::update_group(self, request).await.map(Response::new)
-    }
-
-    async fn retry_group(&self, request: Request<pb::RetryGroupRequest>) -> Reply<pb::RetryGroupResponse> {
-        groups::retry_group(self, request).await.map(Response::new)
-    }
-
-    async fn cancel_group(&self, request: Request<pb::CancelGroupRequest>) -> Reply<pb::CancelGroupResponse> {
-        groups::cancel_group(self, request).await.map(Response::new)
-    }
-
-    async fn set_thread_note(&self, request: Request<pb::SetThreadNoteRequest>) -> Reply<pb::SetThreadNoteResponse> {
-        threads::set_thread_note(self, request).await.map(Response::new)
-    }
-
-    async fn update_thread_budget(
-        &self,
-        request: Request<pb::UpdateThreadBudgetRequest>,
-    ) -> Reply<pb::UpdateThreadBudgetResponse> {
-        threads::update_thread_budget(self, request).await.map(Response::new)
-    }
-
-    async fn get_thread(&self, request: Request<pb::GetThreadRequest>) -> Reply<pb::GetThreadResponse> {
-        threads::get_thread(self, request).await.map(Response::new)
-    }
-
-    async fn list_active_agents(
-        &self,
-        request: Request<pb::ListActiveAgentsRequest>,
-    ) -> Reply<pb::ListActiveAgentsResponse> {
-        threads::list_active_agents(self, request).await.map(Response::new)
-    }
-
-    async fn authorize_tool(&self, request: Request<pb::AuthorizeToolRequest>) -> Reply<pb::AuthorizeToolResponse> {
-        tools::authorize_tool(self, request).await.map(Response::new)
-    }
-
-    async fn describe_tools(&self, request: Request<pb::DescribeToolsRequest>) -> Reply<pb::DescribeToolsResponse> {
-        tools::describe_tools(self, request).await.map(Response::new)
-    }
-
-    async fn list_spawnable_agents(
-        &self,
-        request: Request<pb::ListSpawnableAgentsRequest>,
-    ) -> Reply<pb::ListSpawnableAgentsResponse> {
-        tools::list_spawnable_agents(self, request).await.map(Response::new)
-    }
-
-    async fn create_edge(&self, request: Request<pb::CreateEdgeRequest>) -> Reply<pb::CreateEdgeResponse> {
-        graph::create_edge(self, request).await.map(Response::new)
-    }
-
-    async fn delete_edge(&self, request: Request<pb::DeleteEdgeRequest>) -> Reply<pb::DeleteEdgeResponse> {
-        graph::delete_edge(self, request).await.map(Response::new)
-    }
-
-    async fn list_edges(&self, request: Request<pb::ListEdgesRequest>) -> Reply<pb::ListEdgesResponse> {
-        graph::list_edges(self, request).await.map(Response::new)
-    }
-
-    async fn send_handoff(&self, request: Request<pb::SendHandoffRequest>) -> Reply<pb::SendHandoffResponse> {
-        graph::send_handoff(self, request).await.map(Response::new)
-    }
-
-    async fn list_mailbox(&self, request: Request<pb::ListMailboxRequest>) -> Reply<pb::ListMailboxResponse> {
-        graph::list_mailbox(self, request).await.map(Response::new)
-    }
-
-    async fn acknowledge_mailbox(
-        &self,
-        request: Request<pb::AcknowledgeMailboxRequest>,
-    ) -> Reply<pb::AcknowledgeMailboxResponse> {
-        graph::acknowledge_mailbox(self, request).await.map(Response::new)
-    }
-
-    async fn list_approvals(&self, request: Request<pb::ListApprovalsRequest>) -> Reply<pb::ListApprovalsResponse> {
-        approvals::list_approvals(self, request).await.map(Response::new)
-    }
-
-    async fn resolve_approval(
-        &self,
-        request: Request<pb::ResolveApprovalRequest>,
-    ) -> Reply<pb::ResolveApprovalResponse> {
-        approvals::resolve_approval(self, request).await.map(Response::new)
-    }
-
-    async fn watch_threads(&self, request: Request<pb::WatchThreadsRequest>) -> Reply<Self::WatchThreadsStream> {
-        self.begin_watch(request).await.map(watch::decoded).map(Response::new)
-    }
-
-    async fn watch_notifications(
-        &self,
-        request: Request<pb::WatchNotificationsRequest>,
-    ) -> Reply<Self::WatchNotificationsStream> {
-        watch::watch_notifications(self, request).await.map(Response::new)
-    }
-
-    async fn set_active_thread(
-        &self,
-        request: Request<pb::SetActiveThreadRequest>,
-    ) -> Reply<pb::SetActiveThreadResponse> {
-        watch::set_active_thread(self, request).await.map(Response::new)
-    }
-
-    async fn list_prompts(&self, request: Request<pb::ListPromptsRequest>) -> Reply<pb::ListPromptsResponse> {
-        prompts::list_prompts(self, request).await.map(Response::new)
-    }
-
-    async fn get_prompt(&self, request: Request<pb::GetPromptRequest>) -> Reply<pb::GetPromptResponse> {
-        prompts::get_prompt(self, request).await.map(Response::new)
-    }
-
-    async fn list_transcript(&self, request: Request<pb::ListTranscriptRequest>) -> Reply<pb::ListTranscriptResponse> {
-        transcripts::list_transcript(self, request).await.map(Response::new)
-    }
-
-    async fn watch_transcript(
-        &self,
-        request: Request<pb::WatchTranscriptRequest>,
-    ) -> Reply<Self::WatchTranscriptStream> {
-        transcripts::watch_transcript(self, request).await.map(Response::new)
-    }
-
-    async fn append_transcript(
-        &self,
-        request: Request<pb::AppendTranscriptRequest>,
-    ) -> Reply<pb::AppendTranscriptResponse> {
-        transcripts::append_transcript(self, request).await.map(Response::new)
-    }
-
-    async fn list_runners(&self, request: Request<pb::ListRunnersRequest>) -> Reply<pb::ListRunnersResponse> {
-        runners::list_runners(self, &request).map(Response::new)
-    }
-
-    async fn list_members(&self, request: Request<pb::ListMembersRequest>) -> Reply<pb::ListMembersResponse> {
-        members::list_members(self, &request).await.map(Response::new)
-    }
-
-    async fn drain_member(&self, request: Request<pb::DrainMemberRequest>) -> Reply<pb::DrainMemberResponse> {
-        members::drain_member(self, request).await.map(Response::new)
-    }
-
-    async fn move_session(&self, request: Request<pb::MoveSessionRequest>) -> Reply<pb::MoveSessionResponse> {
-        members::move_session(self, request).await.map(Response::new)
-    }
-
-    async fn export_session(&self, request: Request<pb::ExportSessionRequest>) -> Reply<Self::ExportSessionStream> {
-        export::export_session(self, request).await.map(Response::new)
-    }
-
-    async fn list_artifacts(&self, request: Request<pb::ListArtifactsRequest>) -> Reply<pb::ListArtifactsResponse> {
-        content::list_artifacts(self, request).await.map(Response::new)
-    }
-
-    async fn get_content(&self, request: Request<pb::GetContentRequest>) -> Reply<Self::GetContentStream> {
-        content::get_content(self, request).await.map(Response::new)
-    }
-
-    async fn get_quota(&self, request: Request<pb::GetQuotaRequest>) -> Reply<pb::GetQuotaResponse> {
-        threads::get_quota(self, request).await.map(Response::new)
-    }
+methods! {
+    create_session(CreateSessionRequest) -> pb::CreateSessionResponse = sessions;
+    get_session(GetSessionRequest) -> pb::GetSessionResponse = sessions;
+    list_sessions(ListSessionsRequest) -> pb::ListSessionsResponse = sessions;
+    watch_sessions(WatchSessionsRequest) -> Self::WatchSessionsStream = sessions;
+    update_session(UpdateSessionRequest) -> pb::UpdateSessionResponse = sessions;
+    close_session(CloseSessionRequest) -> pb::CloseSessionResponse = sessions;
+    delete_session(DeleteSessionRequest) -> pb::DeleteSessionResponse = sessions;
+    spawn_agent(SpawnAgentRequest) -> pb::SpawnAgentResponse = spawn;
+    send_input(SendInputRequest) -> pb::SendInputResponse = threads;
+    interrupt_agent(InterruptAgentRequest) -> pb::InterruptAgentResponse = threads;
+    wait_agents(WaitAgentsRequest) -> pb::WaitAgentsResponse = wait;
+    close_agent(CloseAgentRequest) -> pb::CloseAgentResponse = threads;
+    resume_agent(ResumeAgentRequest) -> pb::ResumeAgentResponse = threads;
+    report_result(ReportResultRequest) -> pb::ReportResultResponse = results;
+    ask_parent(AskParentRequest) -> pb::AskParentResponse = results;
+    create_group(CreateGroupRequest) -> pb::CreateGroupResponse = groups;
+    get_group(GetGroupRequest) -> pb::GetGroupResponse = groups;
+    list_group_items(ListGroupItemsRequest) -> pb::ListGroupItemsResponse = groups;
+    update_group(UpdateGroupRequest) -> pb::UpdateGroupResponse = groups;
+    retry_group(RetryGroupRequest) -> pb::RetryGroupResponse = groups;
+    cancel_group(CancelGroupRequest) -> pb::CancelGroupResponse = groups;
+    set_thread_note(SetThreadNoteRequest) -> pb::SetThreadNoteResponse = threads;
+    update_thread_budget(UpdateThreadBudgetRequest) -> pb::UpdateThreadBudgetResponse = threads;
+    get_thread(GetThreadRequest) -> pb::GetThreadResponse = threads;
+    list_active_agents(ListActiveAgentsRequest) -> pb::ListActiveAgentsResponse = threads;
+    authorize_tool(AuthorizeToolRequest) -> pb::AuthorizeToolResponse = tools;
+    describe_tools(DescribeToolsRequest) -> pb::DescribeToolsResponse = tools;
+    list_spawnable_agents(ListSpawnableAgentsRequest) -> pb::ListSpawnableAgentsResponse = tools;
+    create_edge(CreateEdgeRequest) -> pb::CreateEdgeResponse = graph;
+    delete_edge(DeleteEdgeRequest) -> pb::DeleteEdgeResponse = graph;
+    list_edges(ListEdgesRequest) -> pb::ListEdgesResponse = graph;
+    send_handoff(SendHandoffRequest) -> pb::SendHandoffResponse = graph;
+    list_mailbox(ListMailboxRequest) -> pb::ListMailboxResponse = graph;
+    acknowledge_mailbox(AcknowledgeMailboxRequest) -> pb::AcknowledgeMailboxResponse = graph;
+    list_approvals(ListApprovalsRequest) -> pb::ListApprovalsResponse = approvals;
+    resolve_approval(ResolveApprovalRequest) -> pb::ResolveApprovalResponse = approvals;
+    watch_notifications(WatchNotificationsRequest) -> Self::WatchNotificationsStream = watch;
+    set_active_thread(SetActiveThreadRequest) -> pb::SetActiveThreadResponse = watch;
+    list_prompts(ListPromptsRequest) -> pb::ListPromptsResponse = prompts;
+    get_prompt(GetPromptRequest) -> pb::GetPromptResponse = prompts;
+    list_transcript(ListTranscriptRequest) -> pb::ListTranscriptResponse = transcripts;
+    watch_transcript(WatchTranscriptRequest) -> Self::WatchTranscriptStream = transcripts;
+    append_transcript(AppendTranscriptRequest) -> pb::AppendTranscriptResponse = transcripts;
+    list_runners(ListRunnersRequest) -> pb::ListRunnersResponse = runners;
+    list_members(ListMembersRequest) -> pb::ListMembersResponse = members;
+    drain_member(DrainMemberRequest) -> pb::DrainMemberResponse = members;
+    move_session(MoveSessionRequest) -> pb::MoveSessionResponse = members;
+    export_session(ExportSessionRequest) -> Self::ExportSessionStream = export;
+    list_artifacts(ListArtifactsRequest) -> pb::ListArtifactsResponse = content;
+    get_content(GetContentRequest) -> Self::GetContentStream = content;
+    get_quota(GetQuotaRequest) -> pb::GetQuotaResponse = threads;
 }

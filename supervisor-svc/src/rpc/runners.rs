@@ -5,12 +5,12 @@ use troupe_proto::supervisor::v1 as pb;
 
 use super::{call::Call, page::Page, service::SupervisorService};
 
-pub(super) fn list_runners(
+pub(super) async fn list_runners(
     service: &SupervisorService,
-    request: &Request<pb::ListRunnersRequest>,
+    request: Request<pb::ListRunnersRequest>,
 ) -> Result<pb::ListRunnersResponse, Status> {
-    let call = Call::of(request)?;
-    let page: Page<String> = Page::of(&mut request.get_ref().clone(), &call.scope)?;
+    let call = Call::of(&request)?;
+    let page: Page<String> = Page::of(&mut request.into_inner(), &call.scope)?;
     let runners = service.runners.list().into_iter();
     let entries = runners.map(|runner| (runner.runner_id.clone(), runner));
     let (runners, next_page_token) = page.cut(entries, |runner| runner, None);

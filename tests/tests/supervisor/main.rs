@@ -21,7 +21,6 @@ mod passivation;
 mod permissions;
 mod prompts;
 mod registry_faults;
-mod resolutions;
 mod results;
 mod retention;
 mod rollups;

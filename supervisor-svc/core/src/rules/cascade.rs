@@ -10,9 +10,6 @@ use crate::{
 /// Maximum duration of a cascade before the remaining threads are closed by force.
 pub const CASCADE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Maximum number of closes in one append.
-pub const MAX_CLOSINGS_PER_APPEND: usize = 256;
-
 /// Returns the fenced threads that are ready to be stopped, newest spawn first. Walks the fenced subtree. Used once
 /// after a fence and once after a restart. After that, [`next_ready`] follows each close upwards.
 #[must_use]

@@ -293,17 +293,6 @@ pub const fn limits_to_pb(limits: Limits) -> pb::Limits {
     }
 }
 
-/// Converts limits from a request. Missing values come from `otherwise`.
-#[must_use]
-pub fn limits_from_request(limits: pb::Limits, otherwise: Limits) -> Limits {
-    Limits {
-        max_depth: limits.max_depth.unwrap_or(otherwise.max_depth),
-        max_threads: limits.max_threads.unwrap_or(otherwise.max_threads),
-        max_open_threads: limits.max_open_threads.unwrap_or(otherwise.max_open_threads),
-        max_total_threads: limits.max_total_threads.unwrap_or(otherwise.max_total_threads),
-    }
-}
-
 /// A record contains every limit, so a later change of defaults does not affect existing sessions.
 pub(super) fn stored_limits(limits: pb::Limits) -> Result<Limits, DecodeError> {
     Ok(Limits {

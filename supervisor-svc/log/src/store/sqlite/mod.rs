@@ -84,6 +84,14 @@ impl SqliteStore {
         })
         .await?
     }
+
+    /// Runs a query as [`Readers::run`].
+    fn query<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T, ReadError> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, ReadError>> {
+        Box::pin(self.readers.run(query))
+    }
 }
 
 impl EventStore for SqliteStore {
@@ -210,17 +218,11 @@ impl EventStore for SqliteStore {
     }
 
     fn transcript(&self, query: TranscriptQuery) -> BoxFuture<'_, Result<Vec<StoredEntry>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| transcript::entries(connection, query)),
-        )
+        self.query(move |connection| transcript::entries(connection, query))
     }
 
     fn transcript_tail(&self, query: TranscriptQuery, count: usize) -> BoxFuture<'_, Result<u64, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Ok(transcript::tail(connection, query, count)?)),
-        )
+        self.query(move |connection| Ok(transcript::tail(connection, query, count)?))
     }
 
     fn transcript_text(
@@ -228,10 +230,7 @@ impl EventStore for SqliteStore {
         session: SessionId,
         digest: Digest,
     ) -> BoxFuture<'_, Result<Option<LongText>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| transcript::text(connection, session, digest)),
-        )
+        self.query(move |connection| transcript::text(connection, session, digest))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -239,10 +238,7 @@ impl EventStore for SqliteStore {
     }
 
     fn head(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Head>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Ok(query::head(connection, session)?)),
-        )
+        self.query(move |connection| Ok(query::head(connection, session)?))
     }
 
     fn read(
@@ -251,10 +247,7 @@ impl EventStore for SqliteStore {
         after: Sequence,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| query::records(connection, session, after, limit)),
-        )
+        self.query(move |connection| query::records(connection, session, after, limit))
     }
 
     fn marked(
@@ -265,28 +258,19 @@ impl EventStore for SqliteStore {
         after: Sequence,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| query::marked(connection, session, kind, thread, after, limit)),
-        )
+        self.query(move |connection| query::marked(connection, session, kind, thread, after, limit))
     }
 
     fn content(&self, session: SessionId, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| query::content(connection, session, digest)),
-        )
+        self.query(move |connection| query::content(connection, session, digest))
     }
 
     fn snapshot(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Snapshot>, ReadError>> {
-        Box::pin(self.readers.run(move |connection| query::snapshot(connection, session)))
+        self.query(move |connection| query::snapshot(connection, session))
     }
 
     fn request(&self, session: SessionId, key: RequestKey) -> BoxFuture<'_, Result<Option<RequestRecord>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| query::request(connection, session, &key)),
-        )
+        self.query(move |connection| query::request(connection, session, &key))
     }
 
     fn requests(
@@ -295,31 +279,19 @@ impl EventStore for SqliteStore {
         after: Option<RequestKey>,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<RequestRecord>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| query::requests(connection, session, after.as_ref(), limit)),
-        )
+        self.query(move |connection| query::requests(connection, session, after.as_ref(), limit))
     }
 
     fn creation(&self, creator: String, request_id: String) -> BoxFuture<'_, Result<Option<Creation>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Ok(query::creation(connection, &creator, &request_id)?)),
-        )
+        self.query(move |connection| Ok(query::creation(connection, &creator, &request_id)?))
     }
 
     fn session_of(&self, thread: ThreadId) -> BoxFuture<'_, Result<Option<SessionId>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Ok(query::session_of(connection, thread)?)),
-        )
+        self.query(move |connection| Ok(query::session_of(connection, thread)?))
     }
 
     fn sessions(&self, after: Option<SessionId>, limit: usize) -> BoxFuture<'_, Result<Vec<SessionId>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| query::sessions(connection, after, limit)),
-        )
+        self.query(move |connection| query::sessions(connection, after, limit))
     }
 
     fn summaries(
@@ -327,10 +299,7 @@ impl EventStore for SqliteStore {
         before: Option<SessionId>,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| query::summaries(connection, before, limit)),
-        )
+        self.query(move |connection| query::summaries(connection, before, limit))
     }
 
     fn due_before(
@@ -339,13 +308,10 @@ impl EventStore for SqliteStore {
         after: Option<Due>,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Due>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| query::due_before(connection, time, after, limit)),
-        )
+        self.query(move |connection| query::due_before(connection, time, after, limit))
     }
 
     fn cursor(&self, key: CursorKey) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
-        Box::pin(self.readers.run(move |connection| query::cursor(connection, &key)))
+        self.query(move |connection| query::cursor(connection, &key))
     }
 }
