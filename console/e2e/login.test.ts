@@ -2,7 +2,7 @@ import { expect, inspect, serveDist, test } from "./test";
 
 test.use({ storageState: { cookies: [], origins: [] } });
 test.describe("login", () => {
-  test.use({ expectedErrors: [/status of 40[13]|ERR_CONNECTION_(REFUSED|RESET)|ERR_INCOMPLETE_CHUNKED_ENCODING/] });
+  test.use({ expectedErrors: [/status of 40[13]|ERR_CONNECTION_(REFUSED|RESET)|ERR_SOCKET_NOT_CONNECTED|ERR_INCOMPLETE_CHUNKED_ENCODING/] });
 
   test("link logs in once, and its code leaves the address", async ({ page, world }) => {
     const console = await world.console();

@@ -33,6 +33,8 @@ PROGRAMS = (
     "agent-sandbox-controller",
 )
 PLUGINS = pathlib.Path("/usr/lib/cni")
+# The kernel's br_netfilter, by which policies apply to pods of the same node.
+POLICIES = pathlib.Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 NAME = "node"
 PODS = "10.91.0.0/24"
 DNS = "10.0.0.10"
@@ -57,8 +59,7 @@ def hindrance():
     """Why a cluster cannot be here; empty if it can."""
     absent = controlplane.missing() + [name for name in PROGRAMS if not (PLACE / name).exists()]
     absent += [name for name in ("runc", "nft", "ip", "iptables", "ipset", "buildah") if not shutil.which(name)]
-    if not PLUGINS.is_dir():
-        absent.append(str(PLUGINS))
+    absent += [str(path) for path in (PLUGINS, POLICIES) if not path.exists()]
     if absent:
         return f"there is no {' and no '.join(absent)}; .ci/install and deploy/test/install say why"
     return sandbox.hindrance()
@@ -352,7 +353,6 @@ def _make_network(address):
         ("ip", "link", "set", "node", "up"),
         ("ip", "route", "add", "default", "dev", "node"),
         ("sysctl", "--quiet", "--write", "net.ipv4.ip_forward=1"),
-        # Policies also apply to pods of the same node.
         ("sysctl", "--quiet", "--write", "net.bridge.bridge-nf-call-iptables=1"),
     ):
         _run(*command)

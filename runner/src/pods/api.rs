@@ -115,10 +115,14 @@ impl Api {
         self.call(Method::POST, &self.path(kind), Some(object)).await.map(drop)
     }
 
-    /// Deletes an object, if it exists.
+    /// Deletes an object, if it exists. A claim exists until its pod has ended.
     pub(super) async fn delete(&self, kind: Kind, name: &str) -> Result<(), ApiError> {
         let path = format!("{}/{name}", self.path(kind));
-        match self.call(Method::DELETE, &path, Some(&json!({}))).await {
+        let options = match kind {
+            Kind::Pod => json!({}),
+            Kind::SandboxClaim => json!({"propagationPolicy": "Foreground"}),
+        };
+        match self.call(Method::DELETE, &path, Some(&options)).await {
             Err(ApiError::Refused { status: 404, .. }) => Ok(()),
             deleted => deleted.map(drop),
         }

@@ -41,7 +41,7 @@ const OWNER: &str = "troupe.dev/pods-of";
 const TEMPLATE: &str = "troupe.dev/template";
 /// A label that agent-sandbox adds to the pods of all sandboxes.
 const SANDBOX: &str = "agents.x-k8s.io/sandbox-name-hash";
-/// Reasons of agent-sandbox for a claim without a pod that do not pass by themselves.
+/// Reasons of agent-sandbox why a claim has no pod. The others only say that it waits for one.
 const FAULTS: [&str; 3] = ["WarmPoolNotFound", "TemplateNotFound", "ReconcilerError"];
 /// Length of a template's hash in the label, in characters.
 const HASH_CHARS: usize = 16;
@@ -192,8 +192,10 @@ impl Keeper {
             Kind::Pod => HashMap::new(),
             Kind::SandboxClaim => {
                 let pods = self.api.list(Kind::Pod, SANDBOX).await?;
-                let sandbox = |pod: &Value| text(&pod["metadata"]["ownerReferences"][0]["name"]).to_owned();
-                pods.into_iter().map(|pod| (sandbox(&pod), pod)).collect()
+                let named = pods
+                    .into_iter()
+                    .filter_map(|pod| Some((sandbox(&pod)?.to_owned(), pod)));
+                named.collect()
             }
         };
         let earlier = std::mem::take(&mut self.tracks);
@@ -345,6 +347,12 @@ fn condition<'object>(object: &'object Value, wanted: &str) -> Option<&'object V
 
 fn has(object: &Value, wanted: &str) -> bool {
     condition(object, wanted).is_some_and(|condition| condition["status"] == "True")
+}
+
+/// Returns the name of the sandbox to which a pod belongs.
+fn sandbox(pod: &Value) -> Option<&str> {
+    let mut owners = pod["metadata"]["ownerReferences"].as_array()?.iter();
+    owners.find(|owner| owner["kind"] == "Sandbox")?["name"].as_str()
 }
 
 fn is_being_deleted(object: &Value) -> bool {
@@ -552,6 +560,14 @@ mod tests {
             let expected = format!("is not the manifest of a pod or a SandboxClaim: {problem}");
             assert!(refusal.ends_with(&expected), "{refusal}");
         }
+    }
+
+    #[test]
+    fn pod_belongs_to_the_sandbox_that_owns_it() {
+        let owned = |kind: &str| json!({"metadata": {"ownerReferences": [{"kind": kind, "name": "s"}]}});
+        assert_eq!(sandbox(&owned("Sandbox")), Some("s"));
+        assert_eq!(sandbox(&owned("Job")), None);
+        assert_eq!(sandbox(&json!({"metadata": {}})), None);
     }
 
     #[test]

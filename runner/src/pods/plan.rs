@@ -1,7 +1,7 @@
 //! Which pods to create and to delete.
 //!
-//! Kubernetes says up to two seconds late what a pod does. So a pod counts as free until it has clearly a thread, and is deleted
-//! only if it has been free for some time.
+//! Kubernetes says up to two seconds late what a pod does. So a pod that has just started counts as free until it has clearly a
+//! thread, and a pod is deleted only if it has been free for some time.
 
 use super::PodsError;
 
@@ -45,7 +45,7 @@ pub(super) struct Track {
     pub(super) stage: Stage,
     /// In how many looks in a row Kubernetes has said that it has a thread.
     busy: u32,
-    /// In how many looks in a row it has been free.
+    /// In how many looks in a row Kubernetes has said that it is free.
     free: u32,
 }
 
@@ -62,7 +62,7 @@ impl Track {
         } else {
             seen
         };
-        let free = if stage.is_free() { free.saturating_add(1) } else { 0 };
+        let free = if seen.is_free() { free.saturating_add(1) } else { 0 };
         Self { stage, busy, free }
     }
 }
@@ -228,6 +228,7 @@ mod tests {
             for (seen, expected) in seen.iter().zip(expected) {
                 let now = Track::after(track, *seen);
                 assert_eq!(now.stage, *expected);
+                assert_eq!(now.free == 0, !seen.is_free(), "{seen:?} may be deleted");
                 track = Some(now);
             }
         }
