@@ -111,6 +111,10 @@ class ControlPlane:
         created = self.kubectl("create", "token", account, f"--namespace={namespace}", "--duration=10m", *audiences)
         return created.strip()
 
+    def last_words(self):
+        """The end of each program's log."""
+        return "\n".join(f"{path.stem}:\n{path.read_text()[-800:]}" for path in sorted(self.directory.glob("*.log")))
+
     def end(self):
         """Nothing of it is kept, so nothing is waited for."""
         for server in self.servers:
@@ -180,6 +184,5 @@ class ControlPlane:
                 return
             except Failed as failed:
                 if time.monotonic() > deadline or any(server.poll() is not None for server in self.servers):
-                    logs = [path.read_text()[-2000:] for path in sorted(self.directory.glob("*.log"))]
-                    raise Failed("\n".join([str(failed), *logs])) from None
+                    raise Failed(f"{failed}\n{self.last_words()}") from None
             time.sleep(0.1)

@@ -31,8 +31,9 @@ pub struct RunnerConfig {
     pub capacity: u32,
     /// Takes threads of this session only. None: of any session.
     pub session_id: Option<String>,
-    /// Executes one thread, and ends when that thread is closed or placed elsewhere. `capacity` has no effect then.
-    pub is_for_one_thread: bool,
+    /// Executes threads of one session only, that of its first thread, and ends when all of them are closed or placed
+    /// elsewhere. With a capacity of 1 it executes one thread.
+    pub is_single_use: bool,
     /// The programs that execute threads.
     pub programs: Programs,
     /// The directory with a subdirectory for each thread's temporary files. A subdirectory is removed when its thread
@@ -53,8 +54,8 @@ pub struct RunnerConfig {
     pub hook: Vec<OsString>,
     /// Timeouts for programs.
     pub timing: Timing,
-    /// Publishes whether the runner is ready: attached and not draining. A runner for one thread is ready from its first
-    /// stream until it gets its thread. The first change says that the runner was attached.
+    /// Publishes whether the runner is ready: attached and not draining. A runner for single use is ready from its
+    /// first stream until it gets its first thread. The first change says that the runner was attached.
     pub ready: watch::Sender<bool>,
 }
 
@@ -76,7 +77,7 @@ impl RunnerConfig {
             labels: BTreeMap::new(),
             capacity: 64,
             session_id: None,
-            is_for_one_thread: false,
+            is_single_use: false,
             programs: programs.into(),
             state: scratch.join("state"),
             worktrees: None,

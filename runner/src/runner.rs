@@ -80,7 +80,7 @@ impl Runner {
         let end = async {
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = used_up.cancelled() => info!("the only thread has left"),
+                () = used_up.cancelled() => info!("the last thread has left"),
             }
         };
         let (link, outcome) = match self.attach_until(None, end).await {
@@ -119,8 +119,8 @@ impl Runner {
                 () = &mut end => None,
                 stream_end = self.serve(&mut open) => Some(stream_end),
             };
-            // The runner of one thread still waits for its thread.
-            if !self.state.is_for_one_thread() || self.state.is_draining() {
+            // A runner for single use still waits for its first thread.
+            if !self.state.is_for_single_use() || self.state.is_draining() {
                 self.ready.send_replace(false);
             }
             match stream_end {

@@ -59,9 +59,11 @@ pub(crate) struct RunnerState {
     events: mpsc::Sender<(Attempt, ThreadEvent)>,
     /// Set while the runner drains and accepts no more threads. Fires when no thread is left.
     drained: Option<CancellationToken>,
-    /// Whether a runner for one thread has had its thread.
+    /// The only session whose threads it executes. None: those of any session.
+    session_id: Option<String>,
+    /// Whether a runner for single use has had a thread.
     is_taken: bool,
-    /// Fires when the only thread has left this runner.
+    /// Fires when the last thread has left a runner for single use.
     used_up: CancellationToken,
     threads: BTreeMap<String, Held>,
     /// Abandoned attempts whose programs are being stopped, with a token that fires when they are gone.
@@ -101,12 +103,10 @@ impl Held {
 }
 
 impl RunnerState {
-    pub(crate) fn new(mut config: RunnerConfig, tools: Channel, events: mpsc::Sender<(Attempt, ThreadEvent)>) -> Self {
-        if config.is_for_one_thread {
-            config.capacity = 1;
-        }
+    pub(crate) fn new(config: RunnerConfig, tools: Channel, events: mpsc::Sender<(Attempt, ThreadEvent)>) -> Self {
         Self {
             kinds: Kinds::new(&config),
+            session_id: config.session_id.clone(),
             config,
             tools,
             events,
@@ -151,8 +151,8 @@ impl RunnerState {
             labels: self.config.labels.clone().into_iter().collect(),
             capacity: self.config.capacity,
             threads: held,
-            session_id: self.config.session_id.clone().unwrap_or_default(),
-            one_thread: self.config.is_for_one_thread,
+            session_id: self.session_id.clone().unwrap_or_default(),
+            single_use: self.config.is_single_use,
         }
     }
 
@@ -249,7 +249,7 @@ impl RunnerState {
             let earlier = held.attempt(&attempt.thread_id);
             self.release(&earlier);
         }
-        if let Some(failure) = self.no_room(&attempt) {
+        if let Some(failure) = self.no_room(&attempt, &start.session_id) {
             self.refuse(&attempt, failure);
             return;
         }
@@ -269,6 +269,10 @@ impl RunnerState {
                 .ok(),
         };
         let turn = start.turn.as_ref().map_or(0, |turn| turn.turn);
+        if self.config.is_single_use {
+            self.is_taken = true;
+            self.session_id = Some(start.session_id.clone());
+        }
         let handle = thread::spawn(ThreadStart {
             launch: LaunchSpec {
                 session_id: start.session_id,
@@ -305,7 +309,6 @@ impl RunnerState {
             state: State::Live(handle),
         };
         self.threads.insert(attempt.thread_id, held);
-        self.is_taken = self.config.is_for_one_thread;
     }
 
     /// Returns whether files have to be hidden even from programs without restrictions. With a launcher these are the
@@ -336,14 +339,12 @@ impl RunnerState {
         Some(gone.clone())
     }
 
-    fn no_room(&self, attempt: &Attempt) -> Option<StartFailure> {
+    fn no_room(&self, attempt: &Attempt, session_id: &str) -> Option<StartFailure> {
         let (refusal, message) = if self.is_draining() {
             (StartRefusal::NoCapacity, "the runner is stopping".to_owned())
-        } else if self.is_taken {
-            (
-                StartRefusal::NoCapacity,
-                "the runner has had its only thread".to_owned(),
-            )
+        } else if let Some(only) = self.session_id.as_ref().filter(|only| *only != session_id) {
+            let message = format!("the runner executes threads of session {only} only");
+            (StartRefusal::NoCapacity, message)
         } else if self.config.capacity > 0 && self.live() >= self.config.capacity as usize {
             let message = format!("the runner executes {} threads already", self.config.capacity);
             (StartRefusal::NoCapacity, message)
@@ -473,7 +474,10 @@ impl RunnerState {
             }
             ThreadEvent::Refused(failure) => {
                 self.threads.remove(&attempt.thread_id);
-                self.is_taken = false;
+                if self.threads.is_empty() {
+                    self.is_taken = false;
+                    self.session_id.clone_from(&self.config.session_id);
+                }
                 self.refuse(attempt, failure);
             }
             ThreadEvent::Report(kind) => {
@@ -582,17 +586,17 @@ impl RunnerState {
         self.drained.is_some()
     }
 
-    /// Returns whether the runner waits for threads. A runner of several threads always does, until it drains.
+    /// Returns whether the runner waits for threads, one for single use for its first one.
     pub(crate) const fn is_ready(&self) -> bool {
         !self.is_draining() && !self.is_taken
     }
 
-    /// Returns whether the runner executes one thread only.
-    pub(crate) const fn is_for_one_thread(&self) -> bool {
-        self.config.is_for_one_thread
+    /// Returns whether the runner ends after its first session.
+    pub(crate) const fn is_for_single_use(&self) -> bool {
+        self.config.is_single_use
     }
 
-    /// Returns a token that fires when the only thread has left this runner.
+    /// Returns a token that fires when the last thread has left a runner for single use.
     pub(crate) fn used_up(&self) -> CancellationToken {
         self.used_up.clone()
     }

@@ -1,4 +1,4 @@
-//! `troupe pods`: keeps pods for single threads in a Kubernetes cluster.
+//! `troupe pods`: keeps pods for single threads or sessions in a Kubernetes cluster.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,8 @@ SandboxClaim list pods and list, create and delete claims. The chart starts it:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Manifest in JSON of a pod whose container `runner` runs `troupe run --one-thread`, or of a SandboxClaim for such a pod
+    /// Manifest in JSON of a pod whose container `runner` runs `troupe run --one-thread` or `--one-session`, or of a SandboxClaim for such
+    /// a pod
     #[arg(long, value_name = "FILE")]
     template: PathBuf,
     /// Deployment to which the pods belong: they are deleted with it

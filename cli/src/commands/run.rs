@@ -70,6 +70,9 @@ pub(crate) struct Args {
     /// Run one thread, and end when it is closed or placed elsewhere
     #[arg(long, conflicts_with = "capacity")]
     one_thread: bool,
+    /// Run threads of one session, that of the first thread, and end when all of them are closed or placed elsewhere
+    #[arg(long, conflicts_with = "one_thread")]
+    one_session: bool,
     /// Directory for temporary directories of threads [default: the system's]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
@@ -240,9 +243,9 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     config.tls = context.global.tls.files();
     config.token = shown(&token)?;
     config.labels = args.labels.into_iter().collect::<BTreeMap<_, _>>();
-    config.capacity = args.capacity;
+    config.capacity = if args.one_thread { 1 } else { args.capacity };
     config.session_id = args.session;
-    config.is_for_one_thread = args.one_thread;
+    config.is_single_use = args.one_thread || args.one_session;
     config.timing.drain_limit = args.drain;
     Ok(config)
 }

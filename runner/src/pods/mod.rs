@@ -1,5 +1,5 @@
-//! Keeps pods for single threads in a Kubernetes cluster: each has a runner for one thread, as
-//! [`crate::RunnerConfig::is_for_one_thread`]. Some pods always wait for a thread, so a thread does not wait for the start of a
+//! Keeps pods for single threads or sessions in a Kubernetes cluster: each has a runner for single use, as
+//! [`crate::RunnerConfig::is_single_use`]. Some pods always wait for a thread, so a thread does not wait for the start of a
 //! pod. A pod that has had its thread is deleted, and another one is created in its place.
 //!
 //! Kubernetes alone has the state: a pod is ready while its runner waits for a thread. This process can end and start again
@@ -43,6 +43,8 @@ const TEMPLATE: &str = "troupe.dev/template";
 const SANDBOX: &str = "agents.x-k8s.io/sandbox-name-hash";
 /// Reasons of agent-sandbox why a claim has no pod. The others only say that it waits for one.
 const FAULTS: [&str; 3] = ["WarmPoolNotFound", "TemplateNotFound", "ReconcilerError"];
+/// After how many looks a claim that has no status yet is reported.
+const UNSEEN_LOOKS: u32 = 30;
 /// Length of a template's hash in the label, in characters.
 const HASH_CHARS: usize = 16;
 /// The container with the runner.
@@ -53,8 +55,8 @@ const MAX_MESSAGE_BYTES: usize = 500;
 /// Which pods to keep.
 #[derive(Clone, Debug)]
 pub struct PodsConfig {
-    /// The manifest of a pod, in JSON, or of a SandboxClaim for such a pod. The pod's container `runner` runs a runner for one
-    /// thread, and is ready while the runner waits for the thread.
+    /// The manifest of a pod, in JSON, or of a SandboxClaim for such a pod. The pod's container `runner` runs a runner for
+    /// single use, and is ready while the runner waits for its first thread.
     pub template: PathBuf,
     /// The Deployment to which the pods belong.
     pub owner: String,
@@ -182,7 +184,8 @@ impl Keeper {
                 self.api.create(self.kind, &self.object).await?;
             }
         }
-        outcome.and(seen.iter().find_map(|(_, object)| no_pod(object)).map_or(Ok(()), Err))
+        let problem = seen.iter().find_map(|(pod, object)| no_pod(pod.track, object));
+        outcome.and(problem.map_or(Ok(()), Err))
     }
 
     /// Returns the pods of this Deployment, each with its object in Kubernetes, which is the claim's while it has no pod.
@@ -360,12 +363,25 @@ fn is_being_deleted(object: &Value) -> bool {
 }
 
 /// Returns why a claim gets no pod, if it does not wait for one only.
-fn no_pod(object: &Value) -> Option<ApiError> {
-    let ready = condition(object, "Ready").filter(|ready| FAULTS.contains(&text(&ready["reason"])))?;
+fn no_pod(track: Track, object: &Value) -> Option<ApiError> {
+    let (reason, message) = match condition(object, "Ready") {
+        Some(ready) if FAULTS.contains(&text(&ready["reason"])) => (text(&ready["reason"]), text(&ready["message"])),
+        Some(_) => return None,
+        None => {
+            let is_claim = object["spec"]["warmPoolRef"].is_object();
+            if !is_claim || track.free < UNSEEN_LOOKS {
+                return None;
+            }
+            (
+                "NotSeen",
+                "no controller has seen it; start that of agent-sandbox with --extensions",
+            )
+        }
+    };
     Some(ApiError::NoPod {
         claim: text(&object["metadata"]["name"]).to_owned(),
-        reason: text(&ready["reason"]).to_owned(),
-        message: text(&ready["message"]).to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
     })
 }
 
@@ -572,16 +588,20 @@ mod tests {
 
     #[test]
     fn claim_without_a_pod_names_its_fault() {
-        let claim = |reason: &str| {
-            let ready = json!({"type": "Ready", "status": "False", "reason": reason, "message": "no pool"});
-            json!({"metadata": {"name": "c"}, "status": {"conditions": [ready]}})
-        };
-        assert_eq!(stage(&claim("WarmPoolNotFound")), Stage::Starting);
-        let fault = no_pod(&claim("WarmPoolNotFound")).unwrap();
+        let mut track = Track::after(None, Stage::Starting);
+        let claim = |conditions: Value| json!({"metadata": {"name": "c"}, "spec": {"warmPoolRef": {"name": "w"}}, "status": {"conditions": conditions}});
+        let not_ready = |reason: &str| claim(json!([{"type": "Ready", "reason": reason, "message": "no pool"}]));
+        let fault = no_pod(track, &not_ready("WarmPoolNotFound")).unwrap();
         assert_eq!(
             fault.to_string(),
             "SandboxClaim c gets no pod: WarmPoolNotFound: no pool"
         );
-        assert!(no_pod(&claim("DependenciesNotReady")).is_none());
+        assert!(no_pod(track, &not_ready("DependenciesNotReady")).is_none());
+        assert!(no_pod(track, &claim(json!([]))).is_none(), "it is young");
+        track.free = UNSEEN_LOOKS;
+        let fault = no_pod(track, &claim(json!([]))).unwrap().to_string();
+        assert!(fault.contains("NotSeen"), "{fault}");
+        assert!(no_pod(track, &pod(&json!({}))).is_none(), "a pod that waits for a node");
+        assert_eq!(stage(&claim(json!([]))), Stage::Starting);
     }
 }

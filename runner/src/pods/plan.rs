@@ -46,7 +46,7 @@ pub(super) struct Track {
     /// In how many looks in a row Kubernetes has said that it has a thread.
     busy: u32,
     /// In how many looks in a row Kubernetes has said that it is free.
-    free: u32,
+    pub(super) free: u32,
 }
 
 impl Track {

@@ -175,7 +175,7 @@ impl RunnerHub {
     }
 
     /// Chooses a runner for an attempt and assigns the attempt to it: among the suitable runners, the one with the
-    /// fewest programs. If all of them are full, the program that has been idle longest receives a stop.
+    /// fewest programs. Runners of the thread's session alone come first. If all of them are full, the program that has been idle longest receives a stop.
     /// [`Self::changes`] announces the free slot when that program ends.
     #[must_use]
     pub fn place(&self, need: &Need<'_>, thread: ThreadId, generation: Generation) -> Option<RunnerId> {
@@ -184,7 +184,7 @@ impl RunnerHub {
             .runners
             .iter_mut()
             .filter(|(_, runner)| runner.suits(need) && runner.has_free_slot())
-            .min_by(|(a_id, a), (b_id, b)| (a.load(), a_id).cmp(&(b.load(), b_id)));
+            .min_by(|(a_id, a), (b_id, b)| a.priority().cmp(&b.priority()).then_with(|| a_id.cmp(b_id)));
         if let Some((id, runner)) = least {
             runner.take(thread, Attempt::new(need.session, generation, false));
             return Some(id.clone());
@@ -661,7 +661,7 @@ mod tests {
             labels: BTreeMap::new(),
             capacity: 0,
             session: None,
-            is_for_one_thread: false,
+            is_single_use: false,
         }
     }
 

@@ -913,7 +913,7 @@ fn check(hello: &pb::RunnerHello) -> Result<(RunnerId, Offer), Status> {
         labels: hello.labels.clone(),
         capacity: hello.capacity,
         session,
-        is_for_one_thread: hello.one_thread,
+        is_single_use: hello.single_use,
     };
     Ok((RunnerId::new(id.clone()), offer))
 }

@@ -62,7 +62,8 @@ pub(super) struct Offer {
     pub labels: BTreeMap<String, String>,
     pub capacity: u32,
     pub session: Option<SessionId>,
-    pub is_for_one_thread: bool,
+    /// Takes threads of one session only, that of its first thread, and ends after the last of them.
+    pub is_single_use: bool,
 }
 
 impl Offer {

@@ -124,11 +124,7 @@ impl Runner {
             capacity: self.offer.capacity,
             programs: count(self.held.len()),
             working: count(working.count()),
-            session_id: self
-                .offer
-                .session
-                .map(|session| session.to_string())
-                .unwrap_or_default(),
+            session_id: self.session().map(|session| session.to_string()).unwrap_or_default(),
         })
     }
 
@@ -140,7 +136,16 @@ impl Runner {
     /// Returns whether the runner is attached and accepts such threads, ignoring its free slots.
     pub fn suits(&self, need: &Need<'_>) -> bool {
         let attached = matches!(self.link, Link::Attached { .. });
-        attached && !self.is_draining && self.offer.is_for(need) && self.offer.enforces(need)
+        let takes_session = self.session().is_none_or(|only| only == need.session);
+        attached && !self.is_draining && takes_session && self.offer.is_for(need) && self.offer.enforces(need)
+    }
+
+    /// Returns the only session whose threads the runner takes; `None` if it takes those of any session.
+    pub fn session(&self) -> Option<SessionId> {
+        let of_first_thread = || self.held.values().next().map(|held| held.session);
+        self.offer
+            .session
+            .or_else(|| self.offer.is_single_use.then(of_first_thread).flatten())
     }
 
     /// Returns whether the runner has a slot for one more program.
@@ -148,9 +153,9 @@ impl Runner {
         !self.is_full && (self.offer.capacity == 0 || self.held.len() < self.offer.capacity as usize)
     }
 
-    /// Returns the number of programs.
-    pub fn load(&self) -> usize {
-        self.held.len()
+    /// Returns its order among runners that suit a thread: the lowest is chosen.
+    pub fn priority(&self) -> (bool, usize) {
+        (self.session().is_none(), self.held.len())
     }
 
     /// Returns an attempt if the runner holds it.
@@ -247,10 +252,10 @@ impl Runner {
         }
     }
 
-    /// Returns the thread whose program has been idle longest, and since when. `None` also if the end of a program frees no
-    /// slot.
+    /// Returns the thread whose program has been idle longest, and since when. `None` also for a runner that would end with
+    /// its last program.
     pub fn longest_idle(&self) -> Option<(ThreadId, Instant)> {
-        if self.offer.is_for_one_thread {
+        if self.offer.is_single_use {
             return None;
         }
         let resting = self.held.iter().filter_map(|(thread, held)| match held.program {

@@ -384,16 +384,16 @@ class RunnerHello(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     THREADS_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
-    ONE_THREAD_FIELD_NUMBER: _builtins.int
+    SINGLE_USE_FIELD_NUMBER: _builtins.int
     runner_id: _builtins.str
     """The runner's id, stable across its restarts; at most 128 bytes."""
     capacity: _builtins.int
     """How many threads' programs it keeps at once, at work or waiting; 0: it decides by start_refused alone."""
     session_id: _builtins.str
     """Takes threads of this session only; empty: of any session."""
-    one_thread: _builtins.bool
-    """Executes one thread, and ends when that thread is closed or placed elsewhere. Its idle program is never stopped for
-    another thread.
+    single_use: _builtins.bool
+    """Executes threads of one session only, that of its first thread, and ends when all of them are closed or placed
+    elsewhere. Its idle programs are never stopped for another thread.
     """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunnerKind]:
@@ -416,11 +416,11 @@ class RunnerHello(_message.Message):
         capacity: _builtins.int = ...,
         threads: _abc.Iterable[Global___HeldThread] | None = ...,
         session_id: _builtins.str = ...,
-        one_thread: _builtins.bool = ...,
+        single_use: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "kinds", b"kinds", "labels", b"labels", "one_thread", b"one_thread", "runner_id", b"runner_id", "session_id", b"session_id", "threads", b"threads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "kinds", b"kinds", "labels", b"labels", "runner_id", b"runner_id", "session_id", b"session_id", "single_use", b"single_use", "threads", b"threads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
