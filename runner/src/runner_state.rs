@@ -61,8 +61,9 @@ pub(crate) struct RunnerState {
     drained: Option<CancellationToken>,
     /// The only session whose threads it executes. None: those of any session.
     session_id: Option<String>,
-    /// Whether a runner for single use has had a thread.
-    is_taken: bool,
+    /// How often a runner for single use has accepted a thread, or named its session to a supervisor. If the first use
+    /// fails and is the only one, the runner is free again.
+    uses: usize,
     /// Fires when the last thread has left a runner for single use.
     used_up: CancellationToken,
     threads: BTreeMap<String, Held>,
@@ -111,7 +112,7 @@ impl RunnerState {
             tools,
             events,
             drained: None,
-            is_taken: false,
+            uses: 0,
             used_up: CancellationToken::new(),
             threads: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -134,7 +135,10 @@ impl RunnerState {
     // === the stream ===
 
     /// Returns the hello: the runner's identity and its threads.
-    pub(crate) fn hello(&self) -> RunnerHello {
+    pub(crate) fn hello(&mut self) -> RunnerHello {
+        if self.uses > 0 {
+            self.uses += 1;
+        }
         let held = self
             .threads
             .iter()
@@ -159,7 +163,9 @@ impl RunnerState {
     /// Begins a new stream. Threads continue or stop as the supervisor orders, and reports that it does not have are
     /// sent again. A thread that the welcome does not mention continues.
     pub(crate) fn welcome(&mut self, welcome: &RunnerWelcome) {
-        self.control.clear();
+        // The supervisor does not know yet that these did not start: the hello may have named them.
+        self.control
+            .retain(|message| matches!(message, Message::StartRefused(_)));
         self.transient.clear();
         if self.is_draining() {
             self.announce_draining();
@@ -270,7 +276,7 @@ impl RunnerState {
         };
         let turn = start.turn.as_ref().map_or(0, |turn| turn.turn);
         if self.config.is_single_use {
-            self.is_taken = true;
+            self.uses += 1;
             self.session_id = Some(start.session_id.clone());
         }
         let handle = thread::spawn(ThreadStart {
@@ -345,7 +351,7 @@ impl RunnerState {
         } else if let Some(only) = self.session_id.as_ref().filter(|only| *only != session_id) {
             let message = format!("the runner executes threads of session {only} only");
             (StartRefusal::NoCapacity, message)
-        } else if self.config.capacity > 0 && self.live() >= self.config.capacity as usize {
+        } else if self.config.capacity > 0 && self.places_taken(attempt) >= self.config.capacity as usize {
             let message = format!("the runner executes {} threads already", self.config.capacity);
             (StartRefusal::NoCapacity, message)
         } else if !is_plain_id(&attempt.thread_id) {
@@ -474,8 +480,8 @@ impl RunnerState {
             }
             ThreadEvent::Refused(failure) => {
                 self.threads.remove(&attempt.thread_id);
-                if self.threads.is_empty() {
-                    self.is_taken = false;
+                if self.uses == 1 {
+                    self.uses = 0;
                     self.session_id.clone_from(&self.config.session_id);
                 }
                 self.refuse(attempt, failure);
@@ -588,7 +594,7 @@ impl RunnerState {
 
     /// Returns whether the runner waits for threads, one for single use for its first one.
     pub(crate) const fn is_ready(&self) -> bool {
-        !self.is_draining() && !self.is_taken
+        !self.is_draining() && self.uses == 0
     }
 
     /// Returns whether the runner ends after its first session.
@@ -607,7 +613,7 @@ impl RunnerState {
 
     fn update_drained(&mut self) {
         // Announced before the last report, which would make room for another thread.
-        if self.is_taken && !self.has_programs() {
+        if self.uses > 0 && !self.has_programs() {
             self.begin_draining();
             self.used_up.cancel();
         }
@@ -651,6 +657,17 @@ impl RunnerState {
     /// Returns whether a program may still be running.
     pub(crate) fn has_programs(&self) -> bool {
         self.live() > 0 || !self.leaving.is_empty()
+    }
+
+    /// Returns how many places are not free for this attempt. In a runner for single use these include programs that are
+    /// being stopped, unless they are of the same thread.
+    fn places_taken(&self, attempt: &Attempt) -> usize {
+        let others = self
+            .leaving
+            .keys()
+            .filter(|leaving| leaving.thread_id != attempt.thread_id);
+        let leaving = if self.config.is_single_use { others.count() } else { 0 };
+        self.live() + leaving
     }
 
     fn live(&self) -> usize {

@@ -21,8 +21,8 @@ SandboxClaim list pods and list, create and delete claims. The chart starts it:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Manifest in JSON of a pod whose container `runner` runs `troupe run --one-thread` or `--one-session`, or of a SandboxClaim for such
-    /// a pod
+    /// Manifest in JSON of a pod whose container `runner` runs `troupe run --one-thread` or `--one-session`, or of a
+    /// SandboxClaim for such a pod
     #[arg(long, value_name = "FILE")]
     template: PathBuf,
     /// Deployment to which the pods belong: they are deleted with it

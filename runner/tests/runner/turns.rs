@@ -6,14 +6,15 @@ use tonic::Code;
 use troupe_proto::{
     common::v1::{BlockKind, ResolvedSpawn, Sandbox},
     supervisor::v1::{
-        ClosePolicy, PromptExtent, StartRefusal, Turn, TurnOutcome, deliver_input::Delivery, runner_report::Kind,
+        ClosePolicy, HeldThreadVerdict, PromptExtent, StartRefusal, StartThread, Turn, TurnOutcome,
+        deliver_input::Delivery, runner_report::Kind,
     },
 };
 use troupe_runner::{Enforcement, RunnerError};
 
 use crate::{
     program::ECHO,
-    supervisor::{TestRunner, block, change, input, start, turn},
+    supervisor::{THREAD, TestRunner, block, change, input, start, turn},
 };
 
 #[tokio::test]
@@ -275,6 +276,54 @@ async fn full_or_unenforcing_runner_refuses_start() {
     supervisor.start(second).await;
     assert_eq!(supervisor.refused().await.refusal(), StartRefusal::NoCapacity);
     runner.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn runner_for_single_use_has_one_session() {
+    let runner = TestRunner::with(ECHO, |config| config.is_single_use = true).await;
+    let mut supervisor = runner.attached(Vec::new()).await;
+    let of = |session: &str, number: u32, cwd: &str| StartThread {
+        command_id: format!("start-{number}"),
+        session_id: session.to_owned(),
+        thread_id: format!("0190a5a4-0000-7000-8000-00000000000{number}"),
+        working_directory: cwd.to_owned(),
+        ..start()
+    };
+    // A start that fails leaves the runner free.
+    supervisor.start(of("a", 2, "/nowhere")).await;
+    assert_eq!(supervisor.refused().await.refusal(), StartRefusal::NoProgram);
+    supervisor.start(of("b", 1, "")).await;
+    supervisor.turn_started().await;
+    supervisor.turn_ended().await;
+    supervisor.start(of("a", 3, "")).await;
+    let refused = supervisor.refused().await;
+    assert_eq!(
+        (refused.refusal(), refused.message.as_str()),
+        (
+            StartRefusal::NoCapacity,
+            "the runner executes threads of session b only"
+        )
+    );
+
+    // Not so after its first thread.
+    supervisor.start(of("b", 4, "/nowhere")).await;
+    assert_eq!(supervisor.refused().await.refusal(), StartRefusal::NoProgram);
+    supervisor.start(of("a", 5, "")).await;
+    assert_eq!(supervisor.refused().await.refusal(), StartRefusal::NoCapacity);
+    drop(supervisor);
+    let go_on = HeldThreadVerdict {
+        thread_id: THREAD.to_owned(),
+        go_on: true,
+        applied_report_sequence: 2,
+    };
+    let mut supervisor = runner.attached(vec![go_on]).await;
+    assert_eq!(supervisor.hello.session_id, "b");
+    supervisor
+        .close(ClosePolicy::Terminate, Duration::from_secs(3600))
+        .await;
+    supervisor.draining().await;
+    supervisor.stopped().await;
+    runner.over().await.unwrap();
 }
 
 #[tokio::test]

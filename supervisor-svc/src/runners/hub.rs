@@ -153,7 +153,7 @@ impl RunnerHub {
         let mut fitting = roster.runners.values().filter(|runner| runner.suits(need)).peekable();
         if fitting.peek().is_none() {
             Some("no attached runner fits; start one with `troupe run`")
-        } else if fitting.any(Runner::has_free_slot) {
+        } else if fitting.any(|runner| runner.has_free_slot(need.session)) {
             None
         } else {
             Some("every attached runner that fits is full; start another one with `troupe run`")
@@ -175,15 +175,15 @@ impl RunnerHub {
     }
 
     /// Chooses a runner for an attempt and assigns the attempt to it: among the suitable runners, the one with the
-    /// fewest programs. Runners of the thread's session alone come first. If all of them are full, the program that has been idle longest receives a stop.
-    /// [`Self::changes`] announces the free slot when that program ends.
+    /// fewest programs. Runners for single use that have the session come first. If all of them are full, the program that has
+    /// been idle longest receives a stop. [`Self::changes`] announces the free slot when that program ends.
     #[must_use]
     pub fn place(&self, need: &Need<'_>, thread: ThreadId, generation: Generation) -> Option<RunnerId> {
         let mut roster = self.lock();
         let least = roster
             .runners
             .iter_mut()
-            .filter(|(_, runner)| runner.suits(need) && runner.has_free_slot())
+            .filter(|(_, runner)| runner.suits(need) && runner.has_free_slot(need.session))
             .min_by(|(a_id, a), (b_id, b)| a.priority().cmp(&b.priority()).then_with(|| a_id.cmp(b_id)));
         if let Some((id, runner)) = least {
             runner.take(thread, Attempt::new(need.session, generation, false));

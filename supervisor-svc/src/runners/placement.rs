@@ -68,9 +68,9 @@ pub(super) struct Offer {
 
 impl Offer {
     /// Returns whether the runner accepts threads of this session and has the labels. Does not check what it can
-    /// enforce.
+    /// enforce. A runner for single use that has a session counts as full for others.
     pub fn is_for(&self, need: &Need<'_>) -> bool {
-        let takes_session = self.session.is_none_or(|only| only == need.session);
+        let takes_session = self.is_single_use || self.session.is_none_or(|only| only == need.session);
         takes_session
             && need
                 .labels

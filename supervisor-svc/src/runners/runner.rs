@@ -136,8 +136,7 @@ impl Runner {
     /// Returns whether the runner is attached and accepts such threads, ignoring its free slots.
     pub fn suits(&self, need: &Need<'_>) -> bool {
         let attached = matches!(self.link, Link::Attached { .. });
-        let takes_session = self.session().is_none_or(|only| only == need.session);
-        attached && !self.is_draining && takes_session && self.offer.is_for(need) && self.offer.enforces(need)
+        attached && !self.is_draining && self.offer.is_for(need) && self.offer.enforces(need)
     }
 
     /// Returns the only session whose threads the runner takes; `None` if it takes those of any session.
@@ -148,14 +147,31 @@ impl Runner {
             .or_else(|| self.offer.is_single_use.then(of_first_thread).flatten())
     }
 
-    /// Returns whether the runner has a slot for one more program.
-    pub fn has_free_slot(&self) -> bool {
+    /// Returns whether the runner has a slot for one more program of this session.
+    pub fn has_free_slot(&self, session: SessionId) -> bool {
+        self.has_room() && self.session().is_none_or(|only| only == session)
+    }
+
+    fn has_room(&self) -> bool {
         !self.is_full && (self.offer.capacity == 0 || self.held.len() < self.offer.capacity as usize)
     }
 
-    /// Returns its order among runners that suit a thread: the lowest is chosen.
+    /// Returns its order among runners with a free slot: the lowest is chosen. A session that has runners for single use
+    /// fills them one after another.
     pub fn priority(&self) -> (bool, usize) {
-        (self.session().is_none(), self.held.len())
+        let load = self.held.len();
+        if self.offer.is_single_use && self.session().is_some() {
+            (false, usize::MAX - load)
+        } else {
+            (true, load)
+        }
+    }
+
+    /// Makes a change. Returns whether a waiting thread may use a slot that was not free for it before.
+    fn frees_slot(&mut self, change: impl FnOnce(&mut Self)) -> bool {
+        let before = (self.has_room(), self.session());
+        change(self);
+        self.has_room() && before != (true, self.session())
     }
 
     /// Returns an attempt if the runner holds it.
@@ -174,12 +190,12 @@ impl Runner {
 
     /// Removes an attempt that the runner rejected. Returns whether a waiting thread may use the slot.
     pub fn reject(&mut self, thread: ThreadId, generation: Generation, is_full: bool) -> bool {
-        let had_room = self.has_free_slot();
-        if self.held(thread, generation).is_some() {
-            self.held.remove(&thread);
-        }
-        self.is_full |= is_full;
-        !had_room && self.has_free_slot()
+        self.frees_slot(|runner| {
+            if runner.held(thread, generation).is_some() {
+                runner.held.remove(&thread);
+            }
+            runner.is_full |= is_full;
+        })
     }
 
     /// Removes an attempt. Returns whether a waiting thread may use the slot.
@@ -187,11 +203,10 @@ impl Runner {
         if self.held(thread, generation).is_none() {
             return false;
         }
-        // A free slot is announced only if the runner was full before.
-        let had_room = self.has_free_slot();
-        self.held.remove(&thread);
-        self.is_full = false;
-        !had_room
+        self.frees_slot(|runner| {
+            runner.held.remove(&thread);
+            runner.is_full = false;
+        })
     }
 
     /// Assumes that the runner has a free slot again. Returns whether this is a change.

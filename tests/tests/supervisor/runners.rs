@@ -728,3 +728,22 @@ async fn session_runner_gets_only_threads_of_its_session() {
     let thread = other.thread(&not_its_own).await;
     assert!(has(&thread, ConditionKind::NoRunner), "{thread:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runner_for_single_use_is_free_again_after_refusal() {
+    let pair = Pair::start().await;
+    let (tree, other) = (pair.tree().await, pair.tree().await);
+    let single_use = RunnerHello {
+        single_use: true,
+        ..hello("a")
+    };
+    let mut runner = Runner::greet(&pair, single_use).await;
+    let first = tree.spawn("worker").await.id;
+    let attempt = Attempt::of(&runner.start_of(&first).await);
+    let second = other.spawn("worker").await.id;
+    assert!(has(&other.thread(&second).await, ConditionKind::NoRunner));
+    runner
+        .refuse(&attempt, StartRefusal::NoProgram, "no such program")
+        .await;
+    runner.start_of(&second).await;
+}
