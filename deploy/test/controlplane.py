@@ -27,40 +27,11 @@ def missing():
     return [name for name in ("etcd", "kube-apiserver", "kubectl", "crds/version") if not (PLACE / name).exists()]
 
 
-class ControlPlane:
-    """Serves from its start to its end, with everything in one directory."""
+class ApiServer:
+    """An API server that kubectl reaches in this environment, as its administrator."""
 
-    # Where it listens.
-    ADDRESS = "127.0.0.1"
-    # 0: any.
-    PORT = 0
-    SERVICES = "10.0.0.0/24"
-    ISSUER = "https://kubernetes.default.svc"
-    # It does not publish its address and looks for no node.
-    FLAGS = ("--endpoint-reconciler-type=none",)
-
-    def __init__(self, directory):
-        self.directory = pathlib.Path(directory)
-        self.servers = []
-        self.environment = {
-            **os.environ,
-            "KUBECONFIG": str(self.directory / "kubeconfig"),
-            "KUBECACHEDIR": str(self.directory / "cache"),
-            "HELM_CACHE_HOME": str(self.directory / "helm"),
-        }
-        try:
-            self._start_database()
-            self._start_server()
-            self._await_ready()
-        except BaseException:
-            self.end()
-            raise
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.end()
+    def __init__(self, environment):
+        self.environment = environment
 
     def kubectl(self, *arguments, given=None):
         """The output of kubectl. `given` is its standard input. A warning is a failure."""
@@ -110,6 +81,44 @@ class ControlPlane:
         audiences = [f"--audience={audience}"] if audience else []
         created = self.kubectl("create", "token", account, f"--namespace={namespace}", "--duration=10m", *audiences)
         return created.strip()
+
+
+class ControlPlane(ApiServer):
+    """Serves from its start to its end, with everything in one directory."""
+
+    # Where it listens.
+    ADDRESS = "127.0.0.1"
+    # 0: any.
+    PORT = 0
+    SERVICES = "10.0.0.0/24"
+    ISSUER = "https://kubernetes.default.svc"
+    # It does not publish its address and looks for no node.
+    FLAGS = ("--endpoint-reconciler-type=none",)
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory)
+        self.servers = []
+        super().__init__(
+            {
+                **os.environ,
+                "KUBECONFIG": str(self.directory / "kubeconfig"),
+                "KUBECACHEDIR": str(self.directory / "cache"),
+                "HELM_CACHE_HOME": str(self.directory / "helm"),
+            }
+        )
+        try:
+            self._start_database()
+            self._start_server()
+            self._await_ready()
+        except BaseException:
+            self.end()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
 
     def last_words(self):
         """The end of each program's log."""

@@ -157,7 +157,7 @@ pub(crate) enum Command {
     /// Start a program by a launcher
     #[command(hide = true)]
     Launch(launcher::LaunchArgs),
-    /// Keep pods for single threads in a Kubernetes cluster
+    /// Keep pods for single threads or sessions in a Kubernetes cluster
     #[command(hide = true)]
     Pods(pods::Args),
 }

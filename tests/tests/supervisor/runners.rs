@@ -731,7 +731,8 @@ async fn session_runner_gets_only_threads_of_its_session() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runner_for_single_use_is_free_again_after_refusal() {
-    let pair = Pair::start().await;
+    // Other supervisors do not know that the runner has a session, and would offer it the second thread.
+    let pair = Pair::alone(|_| {}).await;
     let (tree, other) = (pair.tree().await, pair.tree().await);
     let single_use = RunnerHello {
         single_use: true,
