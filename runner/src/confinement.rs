@@ -90,14 +90,8 @@ async fn try_means(may_use_landlock: bool) -> Means {
 async fn try_bubblewrap() -> Result<(), String> {
     let view = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
     let rest = ["--unshare-pid", "--die-with-parent", "--", "true"];
-    let trial = ProcessSpec {
-        command: BUBBLEWRAP.into(),
-        args: view.into_iter().chain(rest).map(OsString::from).collect(),
-        directory: "/".into(),
-        environment: plain(|name| std::env::var_os(name)),
-        starts: Vec::new(),
-        allowed: None,
-    };
+    let args = view.into_iter().chain(rest);
+    let trial = ProcessSpec::new(BUBBLEWRAP, args, "/", plain(|name| std::env::var_os(name)));
     subprocess::output_of("a trial of it", trial, TRIAL).await.map(drop)
 }
 
@@ -490,12 +484,8 @@ mod tests {
 
     fn process() -> ProcessSpec {
         ProcessSpec {
-            command: "agent".into(),
-            args: vec!["--fast".into()],
-            directory: "/w".into(),
-            environment: Vec::new(),
             starts: vec!["/tmp/shim".into()],
-            allowed: None,
+            ..ProcessSpec::new("agent", ["--fast"], "/w", Vec::new())
         }
     }
 

@@ -348,26 +348,20 @@ pub(crate) fn flat(answered: Answered) -> Result<Value, String> {
     answered.and_then(|answer| answer)
 }
 
+/// Starts a test's script as a program.
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(crate) fn started(script: &str) -> (Child, Program) {
+    let process = crate::process_spec::ProcessSpec::shell(script);
+    let (child, output) = Child::start(process, MAX_LINE_BYTES).unwrap();
+    let program = Program::new(&child, output);
+    (child, program)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::process_spec::ProcessSpec;
-
-    fn started(script: &str) -> (Child, Program) {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let process = ProcessSpec {
-            command: "/bin/sh".into(),
-            args: vec!["-c".into(), script.into()],
-            directory: "/".into(),
-            environment: vec![("PATH".to_owned(), path)],
-            starts: Vec::new(),
-            allowed: None,
-        };
-        let (child, output) = Child::start(process, MAX_LINE_BYTES).unwrap();
-        let program = Program::new(&child, output);
-        (child, program)
-    }
 
     #[tokio::test]
     async fn overlong_request_line_ends_program() {

@@ -38,14 +38,7 @@ pub(crate) fn process<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator
     let mut all: Vec<OsString> = UNNEEDED.map(OsString::from).into();
     all.extend([OsString::from("-C"), directory.into()]);
     all.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
-    ProcessSpec {
-        command: "git".into(),
-        args: all,
-        directory: directory.to_owned(),
-        environment,
-        starts: Vec::new(),
-        allowed: None,
-    }
+    ProcessSpec::new("git", all, directory, environment)
 }
 
 pub(crate) async fn run(process: ProcessSpec) -> Result<String, String> {

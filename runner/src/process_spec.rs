@@ -26,6 +26,32 @@ pub(crate) struct ProcessSpec {
     pub(crate) allowed: Option<AllowedPaths>,
 }
 
+impl ProcessSpec {
+    /// Returns a process that starts no other programs and is not restricted.
+    pub(crate) fn new<A: Into<OsString>>(
+        command: impl Into<PathBuf>,
+        args: impl IntoIterator<Item = A>,
+        directory: impl Into<PathBuf>,
+        environment: Environment,
+    ) -> Self {
+        Self {
+            command: command.into(),
+            args: args.into_iter().map(Into::into).collect(),
+            directory: directory.into(),
+            environment,
+            starts: Vec::new(),
+            allowed: None,
+        }
+    }
+
+    /// Returns a shell that runs a test's script.
+    #[cfg(test)]
+    pub(crate) fn shell(script: &str) -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        Self::new("/bin/sh", ["-c", script], "/", vec![("PATH".to_owned(), path)])
+    }
+}
+
 /// Starts a process in a process group of its own, with pipes for its output. It is killed when it is dropped.
 pub(crate) fn start(process: ProcessSpec, input: Stdio) -> io::Result<Child> {
     let (program, args, allowed) = launcher::stand_in(process.command, process.args, process.allowed);

@@ -329,14 +329,7 @@ async fn version_of(agent: &AgentProgram, home: &Path) -> Result<String, String>
     environment.push(("HOME".to_owned(), home.into()));
     let path = agent.environment.get("PATH");
     environment.extend(path.map(|path| ("PATH".to_owned(), path.into())));
-    let process = ProcessSpec {
-        command: agent.command.clone(),
-        args: vec!["--version".into()],
-        directory: home.to_owned(),
-        environment,
-        starts: Vec::new(),
-        allowed: None,
-    };
+    let process = ProcessSpec::new(&agent.command, ["--version"], home, environment);
     let output = subprocess::output_of("it", process, VERSION).await?;
     version_in(&String::from_utf8_lossy(&output)).ok_or_else(|| "it printed no version".to_owned())
 }

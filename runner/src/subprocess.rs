@@ -221,18 +221,6 @@ mod tests {
         output: 100,
     };
 
-    fn shell(script: String) -> ProcessSpec {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        ProcessSpec {
-            command: "/bin/sh".into(),
-            args: vec!["-c".into(), script.into()],
-            directory: "/".into(),
-            environment: vec![("PATH".to_owned(), path)],
-            starts: Vec::new(),
-            allowed: None,
-        }
-    }
-
     #[tokio::test]
     async fn output_is_complete_or_an_error() {
         let short = Limits {
@@ -246,14 +234,11 @@ mod tests {
             ("head -c 1000000 /dev/zero", LIMITS, Err("it wrote over 100 bytes")),
             ("sleep 1000", short, Err("it took over 100ms")),
         ] {
-            let output = output_of("it", shell(script.to_owned()), limits).await;
+            let output = output_of("it", ProcessSpec::shell(script), limits).await;
             let output = output.map(|bytes| String::from_utf8(bytes).unwrap());
             assert_eq!(output.as_deref().map_err(String::as_str), expected, "{script}");
         }
-        let nowhere = ProcessSpec {
-            command: "/nowhere/it".into(),
-            ..shell(String::new())
-        };
+        let nowhere = ProcessSpec::new("/nowhere/it", [""; 0], "/", Vec::new());
         let why = output_of("it", nowhere, LIMITS).await.unwrap_err();
         assert!(why.starts_with("it cannot be run: "), "{why}");
     }
@@ -266,7 +251,7 @@ mod tests {
             "sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000' & wait",
             file.display()
         );
-        let running = tokio::spawn(run(shell(script), LIMITS));
+        let running = tokio::spawn(run(ProcessSpec::shell(&script), LIMITS));
         let within = Duration::from_secs(20);
         let begun = async {
             while !file.exists() {

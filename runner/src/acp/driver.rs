@@ -867,7 +867,6 @@ mod tests {
         agent::Agent as _,
         child::{Child, FakeChild},
         driven::{self, Driven},
-        process_spec::ProcessSpec,
         prompt::PreparedTurn,
     };
 
@@ -895,17 +894,8 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
 
     fn started(mode: &str, turn: &str) -> (Child, Driver) {
         let script = BEGIN.replace("MODE", mode).replace("TURN", turn);
-        let process = ProcessSpec {
-            command: "/bin/sh".into(),
-            args: vec!["-c".into(), script.into()],
-            directory: "/".into(),
-            environment: Vec::new(),
-            starts: Vec::new(),
-            allowed: None,
-        };
-        let (child, output) = Child::start(process, driven::MAX_LINE_BYTES).unwrap();
-        let driver = Driver::new(Program::new(&child, output), opening());
-        (child, driver)
+        let (child, program) = driven::started(&script);
+        (child, Driver::new(program, opening()))
     }
 
     fn opening() -> Opening {

@@ -240,19 +240,9 @@ impl AcpKind {
                 (endpoint.is_some(), tuned)
             }
         };
-        let process = ProcessSpec {
-            command: program.command.clone(),
-            args,
-            directory: launch.directory().to_owned(),
-            environment,
-            starts: self
-                .shim
-                .iter()
-                .map(PathBuf::from)
-                .filter(|shim| shim.is_absolute())
-                .collect(),
-            allowed: None,
-        };
+        let mut process = ProcessSpec::new(&program.command, args, launch.directory(), environment);
+        let shim = self.shim.iter().map(PathBuf::from);
+        process.starts.extend(shim.filter(|shim| shim.is_absolute()));
         Ok((process, uses_endpoint, tuned))
     }
 

@@ -426,24 +426,12 @@ fn control_response(request: &str, response: &Value) -> Value {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::{
-        child::{Child, FakeChild},
-        driven,
-        process_spec::ProcessSpec,
-    };
+    use crate::{child::FakeChild, driven};
 
     #[tokio::test]
     async fn output_before_start_is_bounded() {
-        let process = ProcessSpec {
-            command: "/bin/sh".into(),
-            args: vec!["-c".into(), "while :; do echo '{}'; done".into()],
-            directory: "/".into(),
-            environment: Vec::new(),
-            starts: Vec::new(),
-            allowed: None,
-        };
-        let (child, output) = Child::start(process, driven::MAX_LINE_BYTES).unwrap();
-        let mut driver = Driver::new(Program::new(&child, output), Vec::new(), Vec::new());
+        let (_child, program) = driven::started("while :; do echo '{}'; done");
+        let mut driver = Driver::new(program, Vec::new(), Vec::new());
         let why = driver.prepare().await.unwrap_err();
         assert!(why.contains("before its answer"), "{why}");
     }

@@ -89,14 +89,8 @@ impl ClaudeKind {
         let providers = ProviderAccess::of_claude(&self.program, &mut environment).await;
         // A placeholder, or a credential that no proxy holds.
         let credentials = take_credentials(&mut environment);
-        let process = ProcessSpec {
-            command: self.program.command.clone(),
-            args: settings::args(&tools, model.name(), effort, &launch.instructions, session),
-            directory: launch.directory().to_owned(),
-            environment,
-            starts: Vec::new(),
-            allowed: None,
-        };
+        let args = settings::args(&tools, model.name(), effort, &launch.instructions, session);
+        let process = ProcessSpec::new(&self.program.command, args, launch.directory(), environment);
         let mut gaps: Vec<String> = policy::gap_of_withheld(&settings::withheld(&policy, access))
             .into_iter()
             .chain(launch.gap_of_endpoint(endpoint.is_some()))
@@ -218,12 +212,8 @@ fn with_credentials(process: ProcessSpec, credentials: &[Credential], scratch: &
     args.push(process.command.into());
     args.extend(process.args);
     Ok(ProcessSpec {
-        command: "/bin/sh".into(),
-        args,
-        directory: process.directory,
-        environment,
-        starts: Vec::new(),
         allowed: process.allowed,
+        ..ProcessSpec::new("/bin/sh", args, process.directory, environment)
     })
 }
 
@@ -257,14 +247,8 @@ mod tests {
         .into();
         environment.extend(std::env::var_os("PATH").map(|path| ("PATH".to_owned(), path)));
         let credentials = take_credentials(&mut environment);
-        let process = ProcessSpec {
-            command: "/bin/sh".into(),
-            args: vec!["-c".into(), "cat <&3; echo; cat <&4; echo; env".into()],
-            directory: "/".into(),
-            environment,
-            starts: Vec::new(),
-            allowed: None,
-        };
+        let script = "cat <&3; echo; cat <&4; echo; env";
+        let process = ProcessSpec::new("/bin/sh", ["-c", script], "/", environment);
         let process = with_credentials(process, &credentials, scratch.path()).unwrap();
         let limits = Limits {
             time: Duration::from_secs(20),

@@ -124,26 +124,15 @@ impl CodexKind {
             config.insert("model_catalog_json".to_owned(), path.to_string_lossy().into());
         }
         // Plugins are fetched when the program starts, so the settings of a thread are too late to disable them.
-        let mut args = vec!["-c".into(), "features.plugins=false".into()];
+        let mut args: Vec<OsString> = vec!["-c".into(), "features.plugins=false".into()];
         args.extend(["-c".into(), settings::distrust(launch.directory()).into()]);
         if api_key.is_some() {
             args.extend(["-c".into(), settings::UNSTORED_LOGIN.into()]);
         }
-        let process = ProcessSpec {
-            command: self.program.command.clone(),
-            args: iter::once("app-server".into()).chain(args).collect(),
-            directory: launch.directory().to_owned(),
-            environment,
-            // The hook.
-            starts: self
-                .hook
-                .first()
-                .map(PathBuf::from)
-                .filter(|command| command.is_absolute())
-                .into_iter()
-                .collect(),
-            allowed: None,
-        };
+        let args = iter::once("app-server".into()).chain(args);
+        let mut process = ProcessSpec::new(&self.program.command, args, launch.directory(), environment);
+        let hook = self.hook.first().map(PathBuf::from);
+        process.starts.extend(hook.filter(|command| command.is_absolute()));
         let process = confinement.confine(
             process,
             &[&launch.state, &launch.scratch],
@@ -218,16 +207,9 @@ impl CodexKind {
     }
 
     async fn read_catalog(&self, scratch: &Path, environment: &Environment) -> Result<Value, String> {
-        let command = self.program.command.clone();
+        let command = &self.program.command;
         let name = format!("`{} debug models`", command.display());
-        let process = ProcessSpec {
-            command,
-            args: ["debug", "models"].map(OsString::from).into(),
-            directory: scratch.to_owned(),
-            environment: environment.clone(),
-            starts: Vec::new(),
-            allowed: None,
-        };
+        let process = ProcessSpec::new(command, ["debug", "models"], scratch, environment.clone());
         let catalog = subprocess::output_of(&name, process, CATALOG).await?;
         serde_json::from_slice(&catalog).map_err(|error| format!("its catalogue of models: {error}"))
     }

@@ -51,14 +51,12 @@ impl ProcessKind {
         launch.check_directory().await?;
         let mut environment = environment(launch, |name| std::env::var_os(name));
         add(&mut environment, &self.program.inherit, &self.program.environment);
-        let process = ProcessSpec {
-            command: self.program.command.clone(),
-            args: self.program.args.iter().map(Into::into).collect(),
-            directory: launch.directory().to_owned(),
+        let process = ProcessSpec::new(
+            &self.program.command,
+            &self.program.args,
+            launch.directory(),
             environment,
-            starts: Vec::new(),
-            allowed: None,
-        };
+        );
         let process = match launch.resolved.sandbox() {
             Sandbox::ReadOnly if !self.program.enforces.read_only => {
                 confinement::confined(process, Sandbox::ReadOnly, &[&launch.scratch], &launch.hidden)

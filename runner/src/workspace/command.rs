@@ -24,14 +24,7 @@ const MAX_TITLE_CHARS: usize = 160;
 
 /// Returns the shell that runs a command.
 pub(super) fn shell(cmd: &str, directory: PathBuf, environment: Environment) -> ProcessSpec {
-    ProcessSpec {
-        command: SHELL.into(),
-        args: vec!["-c".into(), cmd.into()],
-        directory,
-        environment,
-        starts: Vec::new(),
-        allowed: None,
-    }
+    ProcessSpec::new(SHELL, ["-c", cmd], directory, environment)
 }
 
 /// Runs the shell of a command. Returns its standard output, followed by its standard error.

@@ -326,14 +326,7 @@ async fn run(
     directory: &Path,
     environment: Vec<(String, OsString)>,
 ) -> Result<Vec<u8>, String> {
-    let process = ProcessSpec {
-        command,
-        args,
-        directory: directory.to_owned(),
-        environment,
-        starts: Vec::new(),
-        allowed: None,
-    };
+    let process = ProcessSpec::new(command, args, directory, environment);
     let limits = Limits {
         time: TIME,
         output: MAX_LIST_BYTES,
