@@ -45,6 +45,7 @@ mod link;
 pub mod mcp;
 mod meter;
 mod outbox;
+mod own_tools;
 mod placeholders;
 pub mod pods;
 mod policy;

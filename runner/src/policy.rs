@@ -34,6 +34,20 @@ pub(crate) fn compile(policy: &ToolPolicy) -> Result<Policy, PolicyError> {
     Policy::compile(layers.collect())
 }
 
+/// Returns the policy of a layer of globs.
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(crate) fn of_lists(allow: &[&str], deny: &[&str]) -> Policy {
+    let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
+    Policy::compile(vec![Layer {
+        origin: "role".to_owned(),
+        mode: MatchMode::Glob,
+        allow: owned(allow),
+        deny: owned(deny),
+    }])
+    .unwrap()
+}
+
 /// Returns the gap to report for a reasoning effort that a program does not apply.
 pub(crate) fn gap_of_effort(effort: &str, program: &str) -> String {
     format!("reasoning_effort \"{effort}\" is not applied: {program} has no such effort for the model")

@@ -29,7 +29,7 @@ use uuid::Uuid;
 use self::{
     chats::Chats,
     driver::{Driver, Opening},
-    settings::{Own, Tuned},
+    settings::Tuned,
 };
 use crate::{
     agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
@@ -38,6 +38,7 @@ use crate::{
     driven::{self, Driven, Program},
     env::{Environment, is_plain_id},
     home::{self, remove, unlinked},
+    own_tools::Own,
     policy,
     process_spec::ProcessSpec,
     programs::{AcpProgram, AgentProgram, ModelChoice, Profile},
@@ -84,8 +85,9 @@ impl AcpKind {
                 found.display()
             )));
         }
-        let tools = settings::tools(profile, &policy, access);
-        let withheld = settings::withheld(profile, &policy, access);
+        let own = profile.own_tools();
+        let tools = own.offered(&policy, access);
+        let withheld = own.withheld(&policy, access);
         let mut gaps: Vec<String> = policy::gap_of_withheld(&withheld).into_iter().collect();
         let ours: Vec<String> = launch
             .offered

@@ -4,10 +4,12 @@
 use std::{collections::BTreeMap, os::unix::ffi::OsStrExt as _, path::Path};
 
 use serde_json::{Map, Value, json};
-use tool_policy::{NativeTools, Policy};
-use troupe_proto::common::v1::Sandbox;
+use tool_policy::NativeTools;
 
-use crate::programs::Profile;
+use crate::{
+    own_tools::{Effect, Own, OwnTools, looks, reaches, writes},
+    programs::Profile,
+};
 
 /// The name under which programs have our tools.
 pub(super) const SERVER: &str = "troupe";
@@ -46,55 +48,8 @@ const KEY: &str = "gemini-api-key";
 const BELOW: u32 = 100;
 const ABOVE: u32 = 200;
 
-/// A tool of a program's own.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Own {
-    pub(super) name: &'static str,
-    effect: Effect,
-    /// Aliases that the program treats as the same tool. The policy must allow all of them.
-    alike: &'static [&'static str],
-}
-
-/// The effect of a tool outside of the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Effect {
-    /// Reads files, or changes nothing outside of the program.
-    Looks,
-    /// Writes files. Not available to a read-only thread.
-    Writes,
-    /// Runs a command or uses the network. The program and its tools share one network, so such a tool is not available
-    /// to a read-only thread either.
-    Reaches,
-}
-
-const fn looks(name: &'static str) -> Own {
-    Own {
-        name,
-        effect: Effect::Looks,
-        alike: &[],
-    }
-}
-
-const fn reaches(name: &'static str) -> Own {
-    Own {
-        name,
-        effect: Effect::Reaches,
-        alike: &[],
-    }
-}
-
-/// Returns a writing tool that is allowed only if the aliases are allowed as well.
-const fn writes(name: &'static str, alike: &'static [&'static str]) -> Own {
-    Own {
-        name,
-        effect: Effect::Writes,
-        alike,
-    }
-}
-
-/// The tools that a thread of OpenCode may be offered. This is an allow list: tools of later releases are not offered.
-/// OpenCode's own agents are not offered either, so that no agent exists outside of the tree. Its skills are texts of
-/// the project.
+/// The tools that a thread of OpenCode may be offered. OpenCode's own agents are not offered, so that no agent exists
+/// outside of the tree. Its skills are texts of the project.
 const OPENCODE: &[Own] = &[
     looks("read"),
     looks("grep"),
@@ -138,6 +93,14 @@ impl Profile {
         match self {
             Self::OpenCode => NativeTools::OPENCODE,
             Self::Gemini => NativeTools::GEMINI,
+        }
+    }
+
+    /// The tools of its own that a thread may be offered.
+    pub(super) const fn own_tools(self) -> OwnTools {
+        match self {
+            Self::OpenCode => OwnTools(self.native(), OPENCODE),
+            Self::Gemini => OwnTools(self.native(), GEMINI),
         }
     }
 
@@ -233,29 +196,6 @@ impl Profile {
             ],
         }
     }
-}
-
-/// The tools of its own that a thread is offered.
-pub(super) fn tools(profile: Profile, policy: &Policy, access: Sandbox) -> Vec<Own> {
-    let fits = |effect: Effect| effect == Effect::Looks || access != Sandbox::ReadOnly;
-    allowed(profile, policy, fits)
-}
-
-/// Returns the tools that are withheld only because of the network, although the policy allows them.
-pub(super) fn withheld(profile: Profile, policy: &Policy, access: Sandbox) -> Vec<&'static str> {
-    let fits = |effect: Effect| effect == Effect::Reaches && access == Sandbox::ReadOnly;
-    let withheld = allowed(profile, policy, fits);
-    withheld.iter().map(|own| own.name).collect()
-}
-
-fn allowed(profile: Profile, policy: &Policy, fits: impl Fn(Effect) -> bool) -> Vec<Own> {
-    let all = match profile {
-        Profile::OpenCode => OPENCODE,
-        Profile::Gemini => GEMINI,
-    };
-    let allows = |name: &str| policy.decide_native(&profile.native(), name).is_allowed();
-    let may = |own: &&Own| fits(own.effect) && allows(own.name) && own.alike.iter().all(|name| allows(name));
-    all.iter().filter(may).copied().collect()
 }
 
 /// Every name under which the program may report a call of those tools.
@@ -548,23 +488,13 @@ pub(super) fn servers(shim: &str, token: &str, supervisor_url: &str, authorities
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use tool_policy::{Layer, MatchMode};
+    use troupe_proto::common::v1::Sandbox;
 
     use super::*;
-
-    fn compiled(allow: &[&str], deny: &[&str]) -> Policy {
-        let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
-        Policy::compile(vec![Layer {
-            origin: "role".to_owned(),
-            mode: MatchMode::Glob,
-            allow: owned(allow),
-            deny: owned(deny),
-        }])
-        .unwrap()
-    }
+    use crate::policy::of_lists;
 
     fn offered(profile: Profile, allow: &[&str], deny: &[&str], access: Sandbox) -> Vec<&'static str> {
-        let tools = tools(profile, &compiled(allow, deny), access);
+        let tools = profile.own_tools().offered(&of_lists(allow, deny), access);
         tools.iter().map(|own| own.name).collect()
     }
 
@@ -618,25 +548,23 @@ mod tests {
 
     #[test]
     fn network_only_restriction_of_reader_is_a_gap() {
-        let everything = compiled(&["*"], &[]);
+        let everything = of_lists(&["*"], &[]);
         for (profile, expected) in [
             (Profile::OpenCode, ["bash", "webfetch", "websearch"]),
             (Profile::Gemini, ["run_shell_command", "web_fetch", "google_web_search"]),
         ] {
-            assert_eq!(withheld(profile, &everything, Sandbox::ReadOnly), expected);
-            assert!(withheld(profile, &everything, Sandbox::WorkspaceWrite).is_empty());
-            let reader = compiled(&["read_file", "apply_patch"], &[]);
-            assert!(withheld(profile, &reader, Sandbox::ReadOnly).is_empty());
+            let own = profile.own_tools();
+            assert_eq!(own.withheld(&everything, Sandbox::ReadOnly), expected);
+            assert!(own.withheld(&everything, Sandbox::WorkspaceWrite).is_empty());
+            let reader = of_lists(&["read_file", "apply_patch"], &[]);
+            assert!(own.withheld(&reader, Sandbox::ReadOnly).is_empty());
         }
     }
 
     #[test]
     fn default_deny_precedes_allow_rules() {
-        let tools = tools(
-            Profile::OpenCode,
-            &compiled(&["read_file", "wait"], &[]),
-            Sandbox::ReadOnly,
-        );
+        let policy = of_lists(&["read_file", "wait"], &[]);
+        let tools = Profile::OpenCode.own_tools().offered(&policy, Sandbox::ReadOnly);
         let operators = json!({"permission": {"bash": "allow"}, "agent": {"x": {}}, "provider": {"p": {}}});
         let config = opencode(
             operators.as_object().unwrap(),
@@ -662,11 +590,8 @@ mod tests {
 
     #[test]
     fn gemini_policy_names_each_tool_in_full() {
-        let tools = tools(
-            Profile::Gemini,
-            &compiled(&["read_file", "exec_command"], &[]),
-            Sandbox::WorkspaceWrite,
-        );
+        let lists = of_lists(&["read_file", "exec_command"], &[]);
+        let tools = Profile::Gemini.own_tools().offered(&lists, Sandbox::WorkspaceWrite);
         let text = policy(&tools, &["mcp_troupe_wait".to_owned()]).unwrap();
         assert!(text.starts_with("[[rule]]\ntoolName = \"*\"\ndecision = \"deny\"\npriority = 100\n"));
         for rule in [

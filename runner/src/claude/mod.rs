@@ -91,7 +91,7 @@ impl ClaudeKind {
         let credentials = take_credentials(&mut environment);
         let args = settings::args(&tools, model.name(), effort, &launch.instructions, session);
         let process = ProcessSpec::new(&self.program.command, args, launch.directory(), environment);
-        let mut gaps: Vec<String> = policy::gap_of_withheld(&settings::withheld(&policy, access))
+        let mut gaps: Vec<String> = policy::gap_of_withheld(&settings::TOOLS.withheld(&policy, access))
             .into_iter()
             .chain(launch.gap_of_endpoint(endpoint.is_some()))
             .chain((!settings::applies_effort(effort)).then(|| policy::gap_of_effort(effort, NAME)))

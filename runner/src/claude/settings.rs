@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use tool_policy::{NativeTools, Policy};
 use troupe_proto::common::v1::Sandbox;
 
+use crate::own_tools::{OwnTools, looks, reaches, writes};
+
 /// The name under which Claude Code has our tools.
 pub(super) const SERVER: &str = "troupe";
 /// The variable that turns thinking off, for the effort `none`.
@@ -12,50 +14,27 @@ const NO_THINKING: (&str, &str) = ("CLAUDE_CODE_DISABLE_THINKING", "1");
 /// The efforts that its command line knows.
 const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 
-/// Its own tools that a thread may be offered. This is an allow list: tools of later releases are not offered. Claude
-/// Code's own agents are not offered either, so that no agent exists outside of the tree.
-const TOOLS: &[(&str, Effect)] = &[
-    ("Read", Effect::Looks),
-    ("Grep", Effect::Looks),
-    ("Glob", Effect::Looks),
-    ("Bash", Effect::Reaches),
-    ("Edit", Effect::Writes),
-    ("Write", Effect::Writes),
-    ("NotebookEdit", Effect::Writes),
-    ("WebFetch", Effect::Reaches),
-    ("WebSearch", Effect::Reaches),
-];
-
-/// The effect of a tool outside of the program.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    /// Reads files.
-    Looks,
-    /// Writes files. Not available to a read-only thread.
-    Writes,
-    /// Runs a command or uses the network. Claude Code and its tools share one network, so such a tool is not available
-    /// to a read-only thread either.
-    Reaches,
-}
+/// Its own tools that a thread may be offered. Claude Code's own agents are not offered, so that no agent exists outside
+/// of the tree.
+pub(super) const TOOLS: OwnTools = OwnTools(
+    NativeTools::CLAUDE,
+    &[
+        looks("Read"),
+        looks("Grep"),
+        looks("Glob"),
+        reaches("Bash"),
+        writes("Edit", &[]),
+        writes("Write", &[]),
+        writes("NotebookEdit", &[]),
+        reaches("WebFetch"),
+        reaches("WebSearch"),
+    ],
+);
 
 /// The tools that a thread is offered.
 pub(super) fn tools(policy: &Policy, access: Sandbox) -> Vec<&'static str> {
-    let fits = |effect: Effect| effect == Effect::Looks || access != Sandbox::ReadOnly;
-    allowed(policy, fits)
-}
-
-/// Returns the tools that are withheld only because of the network, although the policy allows them.
-pub(super) fn withheld(policy: &Policy, access: Sandbox) -> Vec<&'static str> {
-    allowed(policy, |effect| {
-        effect == Effect::Reaches && access == Sandbox::ReadOnly
-    })
-}
-
-fn allowed(policy: &Policy, fits: impl Fn(Effect) -> bool) -> Vec<&'static str> {
-    let may = |(name, effect): &&(&'static str, Effect)| {
-        fits(*effect) && policy.decide_native(&NativeTools::CLAUDE, name).is_allowed()
-    };
-    TOOLS.iter().filter(may).map(|(name, _)| *name).collect()
+    let offered = TOOLS.offered(policy, access);
+    offered.iter().map(|own| own.name).collect()
 }
 
 /// The variable that an effort needs; `None`: none.
@@ -135,45 +114,39 @@ pub(super) const QUIET: &[(&str, &str)] = &[
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use tool_policy::{Layer, MatchMode};
-
     use super::*;
-
-    fn policy(allow: &[&str], deny: &[&str]) -> Policy {
-        let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
-        Policy::compile(vec![Layer {
-            origin: "role".to_owned(),
-            mode: MatchMode::Glob,
-            allow: owned(allow),
-            deny: owned(deny),
-        }])
-        .unwrap()
-    }
+    use crate::policy::of_lists;
 
     #[test]
     fn only_allowed_tools_are_offered() {
         let write = Sandbox::WorkspaceWrite;
         assert_eq!(
-            tools(&policy(&["read_file", "grep_files"], &[]), write),
+            tools(&of_lists(&["read_file", "grep_files"], &[]), write),
             ["Read", "Grep"]
         );
-        assert_eq!(tools(&policy(&["*"], &["exec_command", "web_search"]), write).len(), 6);
-        assert_eq!(tools(&policy(&["*"], &[]), Sandbox::ReadOnly), ["Read", "Grep", "Glob"]);
-        assert!(!tools(&policy(&["*"], &["apply_patch"]), write).contains(&"Edit"));
-        assert!(tools(&policy(&[], &["*"]), write).is_empty());
+        assert_eq!(
+            tools(&of_lists(&["*"], &["exec_command", "web_search"]), write).len(),
+            6
+        );
+        assert_eq!(
+            tools(&of_lists(&["*"], &[]), Sandbox::ReadOnly),
+            ["Read", "Grep", "Glob"]
+        );
+        assert!(!tools(&of_lists(&["*"], &["apply_patch"]), write).contains(&"Edit"));
+        assert!(tools(&of_lists(&[], &["*"]), write).is_empty());
     }
 
     #[test]
     fn network_only_restriction_of_reader_is_a_gap() {
-        let everything = policy(&["*"], &[]);
+        let everything = of_lists(&["*"], &[]);
         assert_eq!(
-            withheld(&everything, Sandbox::ReadOnly),
+            TOOLS.withheld(&everything, Sandbox::ReadOnly),
             ["Bash", "WebFetch", "WebSearch"]
         );
-        assert!(withheld(&everything, Sandbox::WorkspaceWrite).is_empty());
-        let reader = policy(&["read_file", "apply_patch"], &[]);
+        assert!(TOOLS.withheld(&everything, Sandbox::WorkspaceWrite).is_empty());
+        let reader = of_lists(&["read_file", "apply_patch"], &[]);
         assert!(
-            withheld(&reader, Sandbox::ReadOnly).is_empty(),
+            TOOLS.withheld(&reader, Sandbox::ReadOnly).is_empty(),
             "it has all that it may"
         );
     }

@@ -268,19 +268,8 @@ fn merge(config: &mut Map<String, Value>, key: &str, over: Value) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use tool_policy::{Layer, MatchMode};
-
     use super::*;
-
-    fn policy(deny: &[&str]) -> Policy {
-        Policy::compile(vec![Layer {
-            origin: "role".to_owned(),
-            mode: MatchMode::Glob,
-            allow: Vec::new(),
-            deny: deny.iter().map(|&text| text.to_owned()).collect(),
-        }])
-        .unwrap()
-    }
+    use crate::policy::of_lists;
 
     #[test]
     fn denied_tool_is_not_offered() {
@@ -291,7 +280,7 @@ mod tests {
         };
         let denied = config(
             &program,
-            &policy(&["exec_*", "view_image", "web_search"]),
+            &of_lists(&[], &["exec_*", "view_image", "web_search"]),
             Sandbox::WorkspaceWrite,
             "h",
         );
@@ -312,10 +301,10 @@ mod tests {
         let excluded = denied["shell_environment_policy"]["exclude"].as_array().unwrap();
         assert!(excluded.contains(&json!("OPENAI_API_KEY")));
 
-        let open = config(&program, &policy(&[]), Sandbox::WorkspaceWrite, "h");
+        let open = config(&program, &of_lists(&[], &[]), Sandbox::WorkspaceWrite, "h");
         assert_eq!(open["features"]["shell_tool"], true);
         assert!(!open.contains_key("web_search"));
-        let read_only = config(&program, &policy(&[]), Sandbox::ReadOnly, "h");
+        let read_only = config(&program, &of_lists(&[], &[]), Sandbox::ReadOnly, "h");
         assert_eq!(read_only["web_search"], "disabled", "no network for tools");
     }
 
@@ -323,21 +312,23 @@ mod tests {
     fn reading_tools_replace_denied_shell() {
         let names =
             |policy: &Policy| -> Vec<String> { reading_tools(policy).into_iter().map(|tool| tool.name).collect() };
-        assert!(names(&policy(&[])).is_empty(), "the shell reads");
-        assert_eq!(names(&policy(&["exec_command"])), ["read_file", "list_files"]);
+        assert!(names(&of_lists(&[], &[])).is_empty(), "the shell reads");
+        assert_eq!(names(&of_lists(&[], &["exec_command"])), ["read_file", "list_files"]);
         assert_eq!(
-            names(&policy(&["exec_command", "list_dir", "list_files"])),
+            names(&of_lists(&[], &["exec_command", "list_dir", "list_files"])),
             ["read_file"]
         );
-        assert!(names(&policy(&["*"])).is_empty());
+        assert!(names(&of_lists(&[], &["*"])).is_empty());
     }
 
     #[test]
     fn patch_tool_is_hidden_without_write_permission() {
-        assert!(hides_patches(&policy(&["apply_patch"]), Sandbox::FullAccess));
-        assert!(hides_patches(&policy(&["Edit"]), Sandbox::FullAccess) || !policy(&["Edit"]).allows("Edit"));
-        assert!(hides_patches(&policy(&[]), Sandbox::ReadOnly));
-        assert!(!hides_patches(&policy(&[]), Sandbox::WorkspaceWrite));
+        assert!(hides_patches(&of_lists(&[], &["apply_patch"]), Sandbox::FullAccess));
+        assert!(
+            hides_patches(&of_lists(&[], &["Edit"]), Sandbox::FullAccess) || !of_lists(&[], &["Edit"]).allows("Edit")
+        );
+        assert!(hides_patches(&of_lists(&[], &[]), Sandbox::ReadOnly));
+        assert!(!hides_patches(&of_lists(&[], &[]), Sandbox::WorkspaceWrite));
         let catalog = without_patches(json!({"models": [{"slug": "m", "apply_patch_tool_type": "freeform"}]}));
         assert_eq!(catalog["models"][0]["apply_patch_tool_type"], Value::Null);
         assert_eq!(catalog["models"][0]["slug"], "m");
@@ -379,7 +370,7 @@ mod tests {
     #[test]
     fn hook_config_includes_trusted_hash() {
         let config = trusting(
-            config(&AgentProgram::codex(), &policy(&[]), Sandbox::ReadOnly, "h"),
+            config(&AgentProgram::codex(), &of_lists(&[], &[]), Sandbox::ReadOnly, "h"),
             "k",
             "sha256:1",
         );

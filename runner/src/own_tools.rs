@@ -1,0 +1,76 @@
+//! The tools of an agent program's own that a thread may be offered.
+
+use tool_policy::{NativeTools, Policy};
+use troupe_proto::common::v1::Sandbox;
+
+/// A tool of a program's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    pub(crate) name: &'static str,
+    pub(crate) effect: Effect,
+    /// Aliases that the program treats as the same tool. The policy must allow all of them.
+    pub(crate) alike: &'static [&'static str],
+}
+
+/// The effect of a tool outside of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Reads files, or changes nothing outside of the program.
+    Looks,
+    /// Writes files. Not available to a read-only thread.
+    Writes,
+    /// Runs a command or uses the network. The program and its tools share one network, so such a tool is not available
+    /// to a read-only thread either.
+    Reaches,
+}
+
+pub(crate) const fn looks(name: &'static str) -> Own {
+    Own {
+        name,
+        effect: Effect::Looks,
+        alike: &[],
+    }
+}
+
+pub(crate) const fn reaches(name: &'static str) -> Own {
+    Own {
+        name,
+        effect: Effect::Reaches,
+        alike: &[],
+    }
+}
+
+/// Returns a writing tool that is allowed only if the aliases are allowed as well.
+pub(crate) const fn writes(name: &'static str, alike: &'static [&'static str]) -> Own {
+    Own {
+        name,
+        effect: Effect::Writes,
+        alike,
+    }
+}
+
+/// All tools of a program that a thread may be offered, and their names in policies. This is an allow list: tools of
+/// later releases are not offered.
+pub(crate) struct OwnTools(pub(crate) NativeTools, pub(crate) &'static [Own]);
+
+impl OwnTools {
+    /// Returns the tools that a thread is offered.
+    pub(crate) fn offered(&self, policy: &Policy, access: Sandbox) -> Vec<Own> {
+        self.allowed(policy, |effect| effect == Effect::Looks || access != Sandbox::ReadOnly)
+    }
+
+    /// Returns the names of the tools that are withheld only because of the network, although the policy allows them.
+    pub(crate) fn withheld(&self, policy: &Policy, access: Sandbox) -> Vec<&'static str> {
+        let withheld = self.allowed(policy, |effect| {
+            effect == Effect::Reaches && access == Sandbox::ReadOnly
+        });
+        withheld.iter().map(|own| own.name).collect()
+    }
+
+    fn allowed(&self, policy: &Policy, fits: impl Fn(Effect) -> bool) -> Vec<Own> {
+        let Self(native, all) = self;
+        let allows = |name: &str| policy.decide_native(native, name).is_allowed();
+        let may = |own: &&Own| fits(own.effect) && allows(own.name) && own.alike.iter().all(|name| allows(name));
+        all.iter().filter(may).copied().collect()
+    }
+}
