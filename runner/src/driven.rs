@@ -1,10 +1,14 @@
-//! Agents whose programs speak their own protocol. A task, the driver, handles the protocol, and the thread holds its
-//! end of two channels. A waiting driver does not block anything else.
+//! Agents whose programs speak their own protocol, and remote agents. A task, the driver, handles the protocol, and the
+//! thread holds its end of two channels. A waiting driver does not block anything else.
 
 use std::{collections::VecDeque, future::pending, time::Duration};
 
 use serde_json::{Value, json};
-use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
+use tokio::{
+    sync::mpsc,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 use tracing::debug;
 use troupe_proto::supervisor::v1::Input;
 
@@ -91,7 +95,8 @@ pub(crate) fn driver_channels() -> (DriverChannels, mpsc::Sender<Order>, mpsc::R
 
 /// The thread's end.
 pub(crate) struct Driven {
-    child: Child,
+    /// The program. `None`: the agent is remote, and only its driver runs here.
+    child: Option<Child>,
     orders: mpsc::Sender<Order>,
     events: mpsc::Receiver<AgentEvent>,
     driver: JoinHandle<()>,
@@ -105,10 +110,18 @@ impl Driven {
         child: Child,
         drive: impl FnOnce(DriverChannels) -> F,
     ) -> Self {
+        Self {
+            child: Some(child),
+            ..Self::remote(drive)
+        }
+    }
+
+    /// Starts a driver for a remote agent. It ends after its orders.
+    pub(crate) fn remote<F: Future<Output = ()> + Send + 'static>(drive: impl FnOnce(DriverChannels) -> F) -> Self {
         let (channels, orders, events) = driver_channels();
         let driver = tokio::spawn(drive(channels));
         Self {
-            child,
+            child: None,
             orders,
             events,
             driver,
@@ -158,10 +171,11 @@ impl Agent for Driven {
     }
 
     fn interrupt(&mut self, method: InterruptMethod) {
-        match method {
-            // A program that does not react receives a signal next.
-            InterruptMethod::Protocol => drop(self.order(Order::Interrupt)),
-            InterruptMethod::Signal => self.child.interrupt(),
+        match (method, &self.child) {
+            (InterruptMethod::Signal, Some(child)) => child.interrupt(),
+            // A program that does not react receives a signal next. A remote agent is interrupted a second time, which
+            // ends the turn without it.
+            (InterruptMethod::Protocol | InterruptMethod::Signal, _) => drop(self.order(Order::Interrupt)),
         }
     }
 
@@ -174,7 +188,11 @@ impl Agent for Driven {
                 event = next_of(&mut self.traffic) => return event,
             };
             // The channel ends only after the event that reports the program's end, or because of a defect.
-            let event = event.unwrap_or_else(|| AgentEvent::Exited("the runner lost hold of the program".to_owned()));
+            let lost = match self.child {
+                Some(_) => "the runner lost hold of the program",
+                None => "the connection to the remote agent ended",
+            };
+            let event = event.unwrap_or_else(|| AgentEvent::Exited(lost.to_owned()));
             if let Some(traffic) = &mut self.traffic
                 && event.is_progress()
             {
@@ -186,10 +204,30 @@ impl Agent for Driven {
 
     fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped> {
         Box::pin(async move {
-            // The program's input closes with the driver, which tells the program to exit.
-            self.driver.abort();
-            let _ = self.driver.await;
-            self.child.stop(order).await
+            let Self {
+                child,
+                orders,
+                events,
+                mut driver,
+                traffic: _traffic,
+            } = *self;
+            if let Some(child) = child {
+                // The program's input closes with the driver, which tells the program to exit.
+                driver.abort();
+                let _ = driver.await;
+                return child.stop(order).await;
+            }
+            // The driver cancels the running task, for a short time even if the thread does not wait for it.
+            drop((orders, events));
+            tokio::select! {
+                _ = &mut driver => {}
+                () = sleep(order.grace) => {}
+                () = order.kill.cancelled() => {}
+            }
+            Stopped {
+                detail: "the context of the remote agent was left".to_owned(),
+                killed: false,
+            }
         })
     }
 }

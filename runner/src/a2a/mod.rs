@@ -12,11 +12,7 @@ mod task;
 use std::{sync::Arc, time::Duration};
 
 use svc_kit::limits::Limit;
-use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
-use troupe_proto::{
-    common::v1::Sandbox,
-    supervisor::v1::{Input, RunnerKind},
-};
+use troupe_proto::{common::v1::Sandbox, supervisor::v1::RunnerKind};
 
 use self::{
     client::Client,
@@ -24,14 +20,10 @@ use self::{
     task::RemoteTask,
 };
 use crate::{
-    agent::{
-        Agent, AgentEvent, AgentKind, Boxed, InputError, InterruptMethod, LaunchSpec, StartFailure, StopOrder, Stopped,
-    },
-    driven::{Order, driver_channels},
+    agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
+    driven::Driven,
     policy,
     programs::{A2aProgram, ModelChoice},
-    prompt::PreparedTurn,
-    tools::{ToolAnswer, ToolFailure},
     workspace::Workspace,
 };
 
@@ -42,7 +34,7 @@ const RECORD: &str = "a2a.json";
 
 /// Returns the events of a turn in which a remote agent sends these bytes over JSON-RPC.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn replay(bytes: &[u8]) -> Vec<AgentEvent> {
+pub(crate) fn replay(bytes: &[u8]) -> Vec<crate::agent::AgentEvent> {
     let mut task = RemoteTask::default();
     let applied = client::updates(bytes)
         .into_iter()
@@ -119,12 +111,7 @@ impl A2aKind {
             generation: launch.attempt.generation,
             interface: None,
         };
-        let (channels, orders, events) = driver_channels();
-        Ok(Box::new(A2aAgent {
-            orders,
-            events,
-            driver: tokio::spawn(driver.drive(channels)),
-        }))
+        Ok(Box::new(Driven::remote(|channels| driver.drive(channels))))
     }
 }
 
@@ -171,74 +158,5 @@ impl AgentKind for A2aKind {
 
     fn start<'a>(&'a self, launch: &'a LaunchSpec, _: ModelChoice) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
         Box::pin(self.open(launch))
-    }
-}
-
-/// The thread's end of a context.
-struct A2aAgent {
-    orders: mpsc::Sender<Order>,
-    events: mpsc::Receiver<AgentEvent>,
-    driver: JoinHandle<()>,
-}
-
-impl A2aAgent {
-    fn order(&self, order: Order) -> Result<(), InputError> {
-        self.orders.try_send(order).map_err(|_| InputError)
-    }
-}
-
-impl Agent for A2aAgent {
-    fn give_turn(&mut self, turn: &PreparedTurn) -> Result<(), InputError> {
-        self.order(Order::Turn(turn.clone()))
-    }
-
-    fn give_input(&mut self, _: u32, _: &Input) -> Result<(), InputError> {
-        // It becomes part of the next turn.
-        Ok(())
-    }
-
-    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), InputError> {
-        self.order(Order::ToolAnswered {
-            id: call_id.to_owned(),
-            answer: answer.clone(),
-        })
-    }
-
-    fn permit(&mut self, _: &str, _: &Result<(), ToolFailure>) -> Result<(), InputError> {
-        // The agent never asks for permission.
-        Ok(())
-    }
-
-    fn interrupt(&mut self, _: InterruptMethod) {
-        // The second one ends the turn without the agent.
-        let _ = self.order(Order::Interrupt);
-    }
-
-    fn next_event(&mut self) -> Boxed<'_, AgentEvent> {
-        Box::pin(async {
-            let event = self.events.recv().await;
-            event.unwrap_or_else(|| AgentEvent::Exited("the connection to the remote agent ended".to_owned()))
-        })
-    }
-
-    fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped> {
-        let Self {
-            orders,
-            events,
-            mut driver,
-        } = *self;
-        // The driver cancels the running task, for a short time even if the thread does not wait for it.
-        drop((orders, events));
-        Box::pin(async move {
-            tokio::select! {
-                _ = &mut driver => {}
-                () = sleep(order.grace) => {}
-                () = order.kill.cancelled() => {}
-            }
-            Stopped {
-                detail: "the context of the remote agent was left".to_owned(),
-                killed: false,
-            }
-        })
     }
 }
