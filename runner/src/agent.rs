@@ -43,7 +43,9 @@ pub(crate) trait AgentKind: Send + Sync {
     fn describe(&self) -> RunnerKind;
 
     /// Returns whether its programs need descriptions of the supervisor's tools.
-    fn offers_tools(&self) -> bool;
+    fn offers_tools(&self) -> bool {
+        true
+    }
 
     /// Returns whether its programs write whole lines and do not say where a message ends.
     fn writes_lines(&self) -> bool {

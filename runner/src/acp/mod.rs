@@ -298,10 +298,6 @@ impl AgentKind for AcpKind {
         }
     }
 
-    fn offers_tools(&self) -> bool {
-        true
-    }
-
     fn start<'a>(
         &'a self,
         launch: &'a LaunchSpec,

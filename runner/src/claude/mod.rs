@@ -143,10 +143,6 @@ impl AgentKind for ClaudeKind {
         }
     }
 
-    fn offers_tools(&self) -> bool {
-        true
-    }
-
     fn start<'a>(
         &'a self,
         launch: &'a LaunchSpec,

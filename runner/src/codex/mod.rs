@@ -263,10 +263,6 @@ impl AgentKind for CodexKind {
         }
     }
 
-    fn offers_tools(&self) -> bool {
-        true
-    }
-
     fn start<'a>(
         &'a self,
         launch: &'a LaunchSpec,

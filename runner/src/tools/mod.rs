@@ -23,9 +23,8 @@ use troupe_proto::{
         AppendTranscriptRequest, AskParentRequest, CloseAgentRequest, CreateEdgeRequest, CreateGroupRequest,
         DescribeToolsRequest, GetGroupRequest, GetThreadRequest, ListActiveAgentsRequest, ListGroupItemsRequest,
         ListScope, ListSpawnableAgentsRequest, ListTranscriptRequest, ReportResultRequest, ResumeAgentRequest,
-        SendHandoffRequest, SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, Thread,
-        ToolDescription, TranscriptEntry, WaitAgentsRequest, WaitMode,
-        agent_supervisor_service_client::AgentSupervisorServiceClient,
+        SendHandoffRequest, SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, Thread, ToolDescription,
+        TranscriptEntry, WaitAgentsRequest, WaitMode, agent_supervisor_service_client::AgentSupervisorServiceClient,
     },
 };
 use uuid::Uuid;
@@ -286,8 +285,14 @@ impl Toolbox {
     pub(crate) async fn call(&self, call: ToolCall) -> ToolAnswer {
         let args = Value::Object(call.args);
         match call.name.as_str() {
-            "spawn_agent" => self.spawn_agent(read(args)?).await,
-            "spawn_node" => self.spawn_node(read(args)?).await,
+            "spawn_agent" => {
+                let args: args::SpawnAgent = read(args)?;
+                self.spawn("agent_id", args.into_request(request_id())?).await
+            }
+            "spawn_node" => {
+                let args: node::SpawnNode = read(args)?;
+                self.spawn("nodeId", args.into_request(request_id())?).await
+            }
             "list_agents" => self.list_agents(read(args)?).await,
             "list_active_agents" => self.list_active_agents(read(args)?).await,
             "read_transcript" => self.read_transcript(read(args)?).await,
@@ -305,23 +310,15 @@ impl Toolbox {
         }
     }
 
-    async fn spawn_agent(&self, args: args::SpawnAgent) -> ToolAnswer {
-        let answer = self.spawn(args.into_request(request_id())?).await?;
-        Ok(answers::spawned("agent_id", answer))
-    }
-
-    async fn spawn_node(&self, args: node::SpawnNode) -> ToolAnswer {
-        let answer = self.spawn(args.into_request(request_id())?).await?;
-        Ok(answers::spawned("nodeId", answer))
-    }
-
-    async fn spawn(&self, request: SpawnAgentRequest) -> Result<SpawnAgentResponse, ToolFailure> {
+    /// Spawns a thread. The answer has its id under `key`.
+    async fn spawn(&self, key: &str, request: SpawnAgentRequest) -> ToolAnswer {
         let request = SpawnAgentRequest {
             session_id: self.named.session_id.clone(),
             parent_thread_id: self.named.thread_id.clone(),
             ..request
         };
-        send!(self.spawn_agent(request), CALL_LIMIT).await
+        let answer = send!(self.spawn_agent(request), CALL_LIMIT).await?;
+        Ok(answers::spawned(key, answer))
     }
 
     async fn list_agents(&self, args: args::ListAgents) -> ToolAnswer {
