@@ -2,7 +2,6 @@
 //! only the linked login.
 
 use std::{
-    collections::BTreeMap,
     fs::{self, OpenOptions},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::{OpenOptionsExt as _, symlink},
@@ -14,6 +13,7 @@ use rustix::fs::OFlags;
 use crate::{
     agent::LaunchSpec,
     env::{Environment, add, environment},
+    programs::AgentProgram,
 };
 
 /// The longest record that is read, in bytes.
@@ -100,14 +100,13 @@ pub(crate) fn environment_in(
     home: &Path,
     launch: &LaunchSpec,
     own: &[(&str, &str)],
-    inherit: &[String],
-    given: &BTreeMap<String, String>,
+    program: &AgentProgram,
 ) -> Environment {
     let mut environment = environment(launch, |name| std::env::var_os(name));
     environment.retain(|(name, _)| name != "HOME");
     environment.push(("HOME".to_owned(), home.into()));
     environment.extend(own.iter().map(|&(name, value)| (name.to_owned(), value.into())));
-    add(&mut environment, inherit, given);
+    add(&mut environment, &program.inherit, &program.environment);
     environment
 }
 

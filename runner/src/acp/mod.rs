@@ -41,7 +41,7 @@ use crate::{
     own_tools::Own,
     policy,
     process_spec::ProcessSpec,
-    programs::{AcpProgram, AgentProgram, ModelChoice, Profile},
+    programs::{AcpProgram, ModelChoice, Profile},
     project,
     provider_access::{self, GEMINI_ENDPOINT, ProviderAccess},
 };
@@ -184,7 +184,7 @@ impl AcpKind {
         let model = model.name();
         let program = &self.program.program;
         let mut args: Vec<OsString> = self.program.args.iter().map(OsString::from).collect();
-        let mut environment = self.environment(launch, home);
+        let mut environment = home::environment_in(home, launch, self.program.profile.quiet(), program);
         let mut set = |name: &str, value: OsString| environment.push((name.to_owned(), value));
         let resolved = &launch.resolved;
         let (uses_endpoint, tuned) = match self.program.profile {
@@ -272,13 +272,6 @@ impl AcpKind {
                 ProviderAccess::of_gemini(program, has_key, &mut process.environment).await
             }
         }
-    }
-
-    fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
-        let AgentProgram {
-            inherit, environment, ..
-        } = &self.program.program;
-        home::environment_in(home, launch, self.program.profile.quiet(), inherit, environment)
     }
 }
 

@@ -124,10 +124,7 @@ impl ClaudeKind {
     }
 
     fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
-        let AgentProgram {
-            inherit, environment, ..
-        } = &self.program;
-        let mut environment = home::environment_in(home, launch, QUIET, inherit, environment);
+        let mut environment = home::environment_in(home, launch, QUIET, &self.program);
         environment.push(("CLAUDE_CONFIG_DIR".to_owned(), home.into()));
         environment
     }

@@ -164,10 +164,7 @@ impl CodexKind {
     }
 
     fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
-        let AgentProgram {
-            inherit, environment, ..
-        } = &self.program;
-        let mut environment = home::environment_in(home, launch, &[], inherit, environment);
+        let mut environment = home::environment_in(home, launch, &[], &self.program);
         environment.push(("CODEX_HOME".to_owned(), home.into()));
         environment
     }
