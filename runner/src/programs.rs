@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fmt, fs,
     path::{Path, PathBuf},
 };
 
@@ -303,77 +303,15 @@ pub struct AgentProgram {
     pub settings: Map<String, Value>,
 }
 
-/// An error in a list of programs.
+/// An error in a list of programs. The text names the file.
 #[derive(Debug, thiserror::Error)]
-pub enum ProgramsError {
-    /// The file cannot be read.
-    #[error("cannot read {path}: {error}")]
-    Unreadable {
-        /// The file.
-        path: String,
-        /// The cause.
-        error: io::Error,
-    },
-    /// It is too large to be a list of programs.
-    #[error("{path} has {bytes} bytes; at most {MAX_FILE_BYTES} are read")]
-    TooLarge {
-        /// The file.
-        path: String,
-        /// Its size.
-        bytes: u64,
-    },
-    /// The file is not valid YAML, or has unknown keys.
-    #[error("{path}: {error}")]
-    Malformed {
-        /// The file.
-        path: String,
-        /// The cause, with line and column.
-        error: serde_yaml::Error,
-    },
-    /// A pattern cannot be used.
-    #[error("{path}: {key}: {error}")]
-    Pattern {
-        /// The file.
-        path: String,
-        /// The key with the pattern.
-        key: &'static str,
-        /// The cause.
-        error: globset::Error,
-    },
-    /// The list is empty.
-    #[error("{path} lists no programs; add one, as `programs: [{{kind: codex}}]`")]
-    Empty {
-        /// The file.
-        path: String,
-    },
-    /// A program of kind `process` has no command.
-    #[error("{path}: a program of kind process needs a command")]
-    NoCommand {
-        /// The file.
-        path: String,
-    },
-    /// A hidden path depends on a working directory.
-    #[error("{path}: hidden: \"{hidden}\" is relative; start it with / or ~/")]
-    Relative {
-        /// The file.
-        path: String,
-        /// The path.
-        hidden: String,
-    },
-    /// A program of kind `a2a` cannot be used.
-    #[error("{path}: a program of kind a2a: {problem}")]
-    A2a {
-        /// The file.
-        path: String,
-        /// The key and its problem.
-        problem: String,
-    },
-    /// A program of kind `acp` has no profile.
-    #[error("{path}: a program of kind acp needs a profile: opencode or gemini")]
-    NoProfile {
-        /// The file.
-        path: String,
-    },
+#[error("{0}")]
+pub struct ProgramsError(String);
+
+impl ProgramsError {
+    fn new(path: &str, problem: impl fmt::Display) -> Self {
+        Self(format!("{path}: {problem}"))
+    }
 }
 
 impl Programs {
@@ -384,13 +322,12 @@ impl Programs {
     /// See [`ProgramsError`].
     pub fn read(path: &Path) -> Result<Self, ProgramsError> {
         let shown = path.display().to_string();
-        let unreadable = |error| ProgramsError::Unreadable {
-            path: shown.clone(),
-            error,
-        };
+        let unreadable = |error| ProgramsError(format!("cannot read {shown}: {error}"));
         let bytes = fs::metadata(path).map_err(unreadable)?.len();
         if bytes > MAX_FILE_BYTES {
-            return Err(ProgramsError::TooLarge { path: shown, bytes });
+            return Err(ProgramsError(format!(
+                "{shown} has {bytes} bytes; at most {MAX_FILE_BYTES} are read"
+            )));
         }
         let text = fs::read_to_string(path).map_err(unreadable)?;
         Self::parse(&text, &shown)
@@ -402,20 +339,17 @@ impl Programs {
     ///
     /// See [`ProgramsError`].
     pub fn parse(text: &str, path: &str) -> Result<Self, ProgramsError> {
-        let file: File = serde_yaml::from_str(text).map_err(|error| ProgramsError::Malformed {
-            path: path.to_owned(),
-            error,
-        })?;
+        let file: File = serde_yaml::from_str(text).map_err(|error| ProgramsError::new(path, error))?;
         if file.programs.is_empty() {
-            return Err(ProgramsError::Empty { path: path.to_owned() });
+            return Err(ProgramsError(format!(
+                "{path} lists no programs; add one, as `programs: [{{kind: codex}}]`"
+            )));
         }
         let programs = file.programs.into_iter().map(|entry| entry.into_program(path));
         let named = |path: &String| path.starts_with('/') || path.starts_with("~/");
         if let Some(relative) = file.hidden.iter().flatten().find(|path| !named(path)) {
-            return Err(ProgramsError::Relative {
-                path: path.to_owned(),
-                hidden: relative.clone(),
-            });
+            let problem = format!("hidden: \"{relative}\" is relative; start it with / or ~/");
+            return Err(ProgramsError::new(path, problem));
         }
         let programs: Self = programs.collect::<Result<Vec<_>, _>>()?.into();
         Ok(Self {
@@ -643,11 +577,7 @@ impl Entry {
     fn into_program(self, path: &str) -> Result<Program, ProgramsError> {
         let pattern = |key, text: &str| match Glob::new(text) {
             Ok(glob) => Ok(glob.compile_matcher()),
-            Err(error) => Err(ProgramsError::Pattern {
-                path: path.to_owned(),
-                key,
-                error,
-            }),
+            Err(error) => Err(ProgramsError::new(path, format!("{key}: {error}"))),
         };
         let models = self.models.iter().map(|text| pattern("models", text));
         let models = models.collect::<Result<_, _>>()?;
@@ -678,13 +608,14 @@ impl Entry {
             provider: entry.provider,
             settings: entry.settings,
         };
+        let problem = |problem: &str| ProgramsError::new(path, format!("a program of kind {problem}"));
         Ok(match self.kind {
             Kind::Codex => ProgramKind::Codex(agent(AgentProgram::codex(), self)),
             Kind::Claude => ProgramKind::Claude(agent(AgentProgram::claude(), self)),
             Kind::Acp => {
                 let profile = self
                     .profile
-                    .ok_or_else(|| ProgramsError::NoProfile { path: path.to_owned() })?;
+                    .ok_or_else(|| problem("acp needs a profile: opencode or gemini"))?;
                 let convention = AcpProgram::of(profile);
                 let args = if self.args.is_empty() {
                     convention.args
@@ -698,16 +629,11 @@ impl Entry {
                 })
             }
             Kind::A2a => {
-                let problem = |problem| ProgramsError::A2a {
-                    path: path.to_owned(),
-                    problem,
-                };
-                ProgramKind::A2a(self.into_remote(Path::new(path).parent()).map_err(problem)?)
+                let remote = self.into_remote(Path::new(path).parent());
+                ProgramKind::A2a(remote.map_err(|why| problem(&format!("a2a: {why}")))?)
             }
             Kind::Process => ProgramKind::Process(ProcessProgram {
-                command: self
-                    .command
-                    .ok_or_else(|| ProgramsError::NoCommand { path: path.to_owned() })?,
+                command: self.command.ok_or_else(|| problem("process needs a command"))?,
                 args: self.args,
                 inherit: with_base_urls(self.inherit.unwrap_or_default()),
                 environment: self.environment,
