@@ -110,8 +110,7 @@ async fn failed_program_start_ends_with_thread() {
         (ClosePolicy::FinishTurn, SHORT),
     ] {
         let runner = runner(SILENT).await;
-        let mut supervisor = runner.attached(Vec::new()).await;
-        supervisor.start(start_free()).await;
+        let mut supervisor = runner.started(start_free()).await;
         let ids = silence(&runner).await;
         supervisor.close(policy, grace).await;
         supervisor.stopped().await;
@@ -124,8 +123,7 @@ async fn failed_program_start_ends_with_thread() {
 async fn failed_program_restart_ends_with_thread() {
     let script = format!("if [ -e $DIR/first ]; then {SILENT}; fi\ntouch $DIR/first\n{BEGIN}\nexit 3");
     let runner = runner(&script).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_free()).await;
+    let mut supervisor = runner.started(start_free()).await;
     supervisor.turn_started().await;
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Errored);
     supervisor.give_turn(turn(2)).await;
@@ -139,8 +137,7 @@ async fn failed_program_restart_ends_with_thread() {
 #[tokio::test]
 async fn stopping_runner_does_not_wait_for_start() {
     let runner = runner(SILENT).await;
-    let supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_free()).await;
+    let _supervisor = runner.started(start_free()).await;
     let ids = silence(&runner).await;
     runner.shut_down().await.unwrap();
     all_gone(&ids).await;
@@ -159,8 +156,7 @@ IFS= read -r answer; printf '%s\n' "$answer" > $DIR/answer
 read -r end
 "#;
     let runner = runner(&format!("{BEGIN}{asking}")).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_free()).await;
+    let mut supervisor = runner.started(start_free()).await;
     supervisor.turn_started().await;
     assert_eq!(supervisor.question().await.tool, "bash");
     // No operator decides, so the first response is the one to the call above the limit.

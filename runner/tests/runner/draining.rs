@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use troupe_proto::supervisor::v1::{ClosePolicy, HeldThreadVerdict, StartRefusal, StartThread, TurnOutcome};
+use troupe_proto::supervisor::v1::{ClosePolicy, StartRefusal, StartThread, TurnOutcome};
 
 use crate::{
-    program::{ECHO, INTERRUPTIBLE, PATIENT, STUBBORN, all_gone, is_running},
-    supervisor::{THREAD, TestRunner, start, turn},
+    program::{ECHO, INTERRUPTIBLE, PATIENT, STUBBORN, all_gone, stubborn},
+    supervisor::{THREAD, TestRunner, start, turn, verdict},
 };
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -31,9 +31,7 @@ fn let_it_go_on(runner: &TestRunner) {
 #[tokio::test]
 async fn running_turn_ends_before_runner() {
     let runner = runner(PATIENT).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let mut supervisor = runner.in_first_turn().await;
     runner.ask_to_end();
     supervisor.draining().await;
 
@@ -54,19 +52,12 @@ async fn running_turn_ends_before_runner() {
 #[tokio::test]
 async fn draining_is_announced_on_every_stream() {
     let runner = runner(PATIENT).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let mut supervisor = runner.in_first_turn().await;
     runner.ask_to_end();
     supervisor.draining().await;
     drop(supervisor);
 
-    let verdict = HeldThreadVerdict {
-        thread_id: THREAD.to_owned(),
-        go_on: true,
-        applied_report_sequence: 1,
-    };
-    let mut supervisor = runner.attached(vec![verdict]).await;
+    let mut supervisor = runner.attached(vec![verdict(true, 1)]).await;
     supervisor.draining().await;
     let_it_go_on(&runner);
     assert_eq!(supervisor.turn_ended().await.turn, 1);
@@ -78,10 +69,7 @@ async fn draining_is_announced_on_every_stream() {
 #[tokio::test]
 async fn draining_runner_without_supervisor_ends_after_lease() {
     let runner = runner(STUBBORN).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.output("stubborn").await;
-    let ids = ["parent", "child"].map(|who| runner.file(who));
+    let (mut supervisor, ids) = stubborn(&runner).await;
     runner.ask_to_end();
     supervisor.draining().await;
     drop(supervisor);
@@ -95,11 +83,7 @@ async fn thread_over_drain_timeout_is_stopped() {
         config.timing.drain_limit = Duration::from_millis(200);
     })
     .await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.output("stubborn").await;
-    let ids = ["parent", "child"].map(|who| runner.file(who));
-    assert!(ids.iter().all(|id| is_running(id)), "{ids:?} are running");
+    let (mut supervisor, ids) = stubborn(&runner).await;
     runner.ask_to_end();
     supervisor.draining().await;
     runner.over().await.unwrap();
@@ -118,9 +102,7 @@ async fn impatient(script: &str) -> TestRunner {
 #[tokio::test]
 async fn running_turn_of_stopped_runner_is_interrupted() {
     let runner = impatient(INTERRUPTIBLE).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let mut supervisor = runner.in_first_turn().await;
     runner.ask_to_end();
     let ended = supervisor.turn_ended().await;
     assert_eq!(
@@ -134,21 +116,14 @@ async fn running_turn_of_stopped_runner_is_interrupted() {
 #[tokio::test]
 async fn stopped_runner_waits_for_acknowledgement_of_reports() {
     let runner = impatient(INTERRUPTIBLE).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let mut supervisor = runner.in_first_turn().await;
     runner.ask_to_end();
     let ended = supervisor.report().await;
     let stopped = supervisor.report().await;
     assert_eq!(stopped.report_sequence, ended.report_sequence + 1);
     // The stream is lost before the acknowledgements: on the next one the reports come again.
     drop(supervisor);
-    let verdict = HeldThreadVerdict {
-        thread_id: THREAD.to_owned(),
-        go_on: true,
-        applied_report_sequence: 1,
-    };
-    let mut supervisor = runner.attached(vec![verdict]).await;
+    let mut supervisor = runner.attached(vec![verdict(true, 1)]).await;
     assert!(supervisor.turn_ended().await.runner_stopped);
     supervisor.stopped().await;
     runner.over().await.unwrap();
@@ -157,9 +132,7 @@ async fn stopped_runner_waits_for_acknowledgement_of_reports() {
 #[tokio::test]
 async fn stopped_runner_ends_without_acknowledgement_in_time() {
     let runner = TestRunner::with(INTERRUPTIBLE, |_| {}).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let _supervisor = runner.in_first_turn().await;
     runner.ask_to_end();
     runner.over().await.unwrap();
 }
@@ -174,9 +147,7 @@ async fn runner_without_threads_stops_immediately() {
 #[tokio::test]
 async fn slot_of_closed_thread_is_freed_after_program_stops() {
     let runner = TestRunner::with(ECHO, |config| config.capacity = 1).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let mut supervisor = runner.in_first_turn().await;
     supervisor.turn_ended().await;
     supervisor.close(ClosePolicy::Terminate, LONG).await;
     supervisor.stopped().await;

@@ -99,8 +99,7 @@ async fn program_receives_endpoint_of_model() {
     stage_of_opencode.shut_down().await.unwrap();
 
     let runner = runner(claude).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_with("m")).await;
+    let mut supervisor = runner.started(start_with("m")).await;
     supervisor.turn_started().await;
     assert_eq!(runner.file("told"), ENDPOINT);
     runner.shut_down().await.unwrap();
@@ -111,8 +110,7 @@ async fn unused_endpoint_is_a_gap() {
     // OpenCode gets no provider, and Claude Code uses its own model instead of the role's.
     let default = |directory: &str| claude(directory).with_default_model().unwrap();
     for runner in [runner(opencode).await, runner(default).await] {
-        let mut supervisor = runner.attached(Vec::new()).await;
-        supervisor.start(start_with("m")).await;
+        let mut supervisor = runner.started(start_with("m")).await;
         assert!(gap(&mut supervisor).await.contains("endpoint"));
         assert!(!runner.file("told").contains(ENDPOINT));
         runner.shut_down().await.unwrap();

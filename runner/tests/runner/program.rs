@@ -4,6 +4,8 @@ use std::{path::Path, time::Duration};
 
 use tokio::{task::yield_now, time::timeout};
 
+use crate::supervisor::{Attached, TestRunner, start};
+
 /// Ends each turn with the turn's input; answers no other message.
 pub(crate) const ECHO: &str = r#"
 while IFS= read -r line; do
@@ -43,6 +45,15 @@ until [ -s $DIR/child ]; do :; done
 echo '{"type":"output","text":"stubborn"}'
 while :; do sleep 1; done
 "#;
+
+/// Starts a thread of [`STUBBORN`]. Returns the ids of both processes, which are running.
+pub(crate) async fn stubborn(runner: &TestRunner) -> (Attached, [String; 2]) {
+    let mut supervisor = runner.started(start()).await;
+    supervisor.output("stubborn").await;
+    let ids = ["parent", "child"].map(|who| runner.file(who));
+    assert!(ids.iter().all(|id| is_running(id)), "{ids:?} are running");
+    (supervisor, ids)
+}
 
 /// Returns whether a process with that id is running. A zombie is not running.
 pub(crate) fn is_running(id: &str) -> bool {

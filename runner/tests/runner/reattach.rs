@@ -3,28 +3,17 @@
 use std::time::Duration;
 
 use svc_kit::shown_token::ShownToken;
-use troupe_proto::supervisor::v1::{
-    ClosePolicy, HeldThreadVerdict, RunnerGoAway, TurnOutcome, attach_response, runner_report::Kind,
-};
+use troupe_proto::supervisor::v1::{ClosePolicy, RunnerGoAway, TurnOutcome, attach_response, runner_report::Kind};
 
 use crate::{
     program::{ECHO, PATIENT, is_running},
-    supervisor::{THREAD, TestRunner, start, turn},
+    supervisor::{TestRunner, start, turn, verdict},
 };
-
-fn verdict(go_on: bool, applied_report_sequence: u64) -> HeldThreadVerdict {
-    HeldThreadVerdict {
-        thread_id: THREAD.to_owned(),
-        go_on,
-        applied_report_sequence,
-    }
-}
 
 #[tokio::test]
 async fn unacknowledged_reports_are_resent() {
     let runner = TestRunner::with_script(ECHO).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
+    let mut supervisor = runner.started(start()).await;
     let started = supervisor.acknowledged_report().await;
     let ended = supervisor.report().await;
     assert_eq!((started.report_sequence, ended.report_sequence), (1, 2));
@@ -43,9 +32,7 @@ async fn unacknowledged_reports_are_resent() {
 #[tokio::test]
 async fn turn_end_during_disconnect_is_reported() {
     let runner = TestRunner::with_script(PATIENT).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let supervisor = runner.in_first_turn().await;
     supervisor
         .say(attach_response::Message::GoAway(RunnerGoAway {
             reason: "draining".to_owned(),
@@ -62,8 +49,7 @@ async fn turn_end_during_disconnect_is_reported() {
 #[tokio::test]
 async fn released_thread_is_stopped_without_report() {
     let runner = TestRunner::with_script(PATIENT).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
+    let mut supervisor = runner.started(start()).await;
     supervisor.output("ready").await;
     drop(supervisor);
 

@@ -86,8 +86,7 @@ async fn handoff_answer_names_pending_approval() {
 #[tokio::test]
 async fn holding_agent_can_be_closed() {
     let runner = runner().await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_with("hold")).await;
+    let mut supervisor = runner.started(start_with("hold")).await;
     supervisor.activity("holding").await;
     supervisor
         .close(ClosePolicy::Terminate, Duration::from_secs(3600))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use troupe_proto::supervisor::v1::{ClosePolicy, TurnOutcome};
 
 use crate::{
-    program::{ECHO, STUBBORN, all_gone, is_running},
+    program::{ECHO, STUBBORN, all_gone, stubborn},
     supervisor::{TestRunner, start, turn},
 };
 
@@ -23,19 +23,10 @@ while IFS= read -r line; do
 done
 "#;
 
-/// Returns the ids of both processes of [`STUBBORN`], which exist.
-fn processes(runner: &TestRunner) -> [String; 2] {
-    let ids = ["parent", "child"].map(|who| runner.file(who));
-    assert!(ids.iter().all(|id| is_running(id)), "{ids:?} are running");
-    ids
-}
-
 #[tokio::test]
 async fn program_that_exits_is_not_killed() {
     let runner = TestRunner::with_script(ECHO).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let mut supervisor = runner.in_first_turn().await;
     supervisor.turn_ended().await;
     supervisor.close(ClosePolicy::Terminate, LONG).await;
     let stopped = supervisor.stopped().await;
@@ -46,10 +37,7 @@ async fn program_that_exits_is_not_killed() {
 #[tokio::test]
 async fn stubborn_process_group_is_killed_after_grace() {
     let runner = TestRunner::with_script(STUBBORN).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.output("stubborn").await;
-    let ids = processes(&runner);
+    let (mut supervisor, ids) = stubborn(&runner).await;
     supervisor.close(ClosePolicy::Terminate, SHORT).await;
     let ended = supervisor.turn_ended().await;
     assert_eq!(
@@ -68,10 +56,7 @@ async fn stubborn_process_group_is_killed_after_grace() {
 #[tokio::test]
 async fn kill_order_ends_grace() {
     let runner = TestRunner::with_script(STUBBORN).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.output("stubborn").await;
-    let ids = processes(&runner);
+    let (mut supervisor, ids) = stubborn(&runner).await;
     supervisor.close(ClosePolicy::Terminate, LONG).await;
     supervisor.close(ClosePolicy::Kill, LONG).await;
     supervisor.turn_ended().await;
@@ -83,8 +68,7 @@ async fn kill_order_ends_grace() {
 #[tokio::test]
 async fn graceful_close_finishes_running_turn() {
     let runner = TestRunner::with_script(POLITE).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
+    let mut supervisor = runner.started(start()).await;
     supervisor.output("ready").await;
     supervisor.close(ClosePolicy::FinishTurn, LONG).await;
     supervisor.interrupt(1).await;
@@ -96,8 +80,7 @@ async fn graceful_close_finishes_running_turn() {
 #[tokio::test]
 async fn interrupted_turn_ends_and_program_continues() {
     let runner = TestRunner::with_script(POLITE).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
+    let mut supervisor = runner.started(start()).await;
     supervisor.output("ready").await;
     // Of a turn that is not running: nothing.
     supervisor.interrupt(9).await;
@@ -115,10 +98,7 @@ async fn interrupted_turn_ends_and_program_continues() {
 #[tokio::test]
 async fn interrupt_without_effect_kills_program() {
     let runner = TestRunner::with(STUBBORN, |config| config.timing.interrupt_grace = SHORT).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.output("stubborn").await;
-    let ids = processes(&runner);
+    let (mut supervisor, ids) = stubborn(&runner).await;
     supervisor.interrupt(1).await;
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Interrupted);
     all_gone(&ids).await;
@@ -128,10 +108,7 @@ async fn interrupt_without_effect_kills_program() {
 #[tokio::test]
 async fn stopped_runner_leaves_no_processes() {
     let runner = TestRunner::with_script(STUBBORN).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.output("stubborn").await;
-    let ids = processes(&runner);
+    let (_supervisor, ids) = stubborn(&runner).await;
     runner.shut_down().await.unwrap();
     all_gone(&ids).await;
 }

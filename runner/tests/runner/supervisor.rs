@@ -159,6 +159,20 @@ impl TestRunner {
         attached
     }
 
+    /// The first stream, on which a thread starts.
+    pub(crate) async fn started(&self, start: StartThread) -> Attached {
+        let supervisor = self.attached(Vec::new()).await;
+        supervisor.start(start).await;
+        supervisor
+    }
+
+    /// The first stream, on which the first turn of a thread has started.
+    pub(crate) async fn in_first_turn(&self) -> Attached {
+        let mut supervisor = self.started(start()).await;
+        supervisor.turn_started().await;
+        supervisor
+    }
+
     /// Asks the runner to end.
     pub(crate) fn ask_to_end(&self) {
         self.stop.cancel();
@@ -363,6 +377,12 @@ impl Attached {
         .await;
     }
 
+    /// Allows the tool of the next question.
+    pub(crate) async fn allow(&mut self) {
+        let question = self.question().await;
+        self.decide(&question, "").await;
+    }
+
     pub(crate) async fn refused(&mut self) -> StartRefused {
         self.until("a refusal", |message| match message {
             attach_request::Message::StartRefused(refused) => Some(refused),
@@ -453,5 +473,14 @@ pub(crate) fn input(text: &str) -> Input {
             item: Some(Item::Text(text.to_owned())),
         }],
         ..Input::default()
+    }
+}
+
+/// The verdict of a supervisor about [`THREAD`].
+pub(crate) fn verdict(go_on: bool, applied_report_sequence: u64) -> HeldThreadVerdict {
+    HeldThreadVerdict {
+        thread_id: THREAD.to_owned(),
+        go_on,
+        applied_report_sequence,
     }
 }

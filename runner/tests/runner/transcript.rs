@@ -1,11 +1,11 @@
 //! The transcript of a thread: the recorded entries, which survive the end of a stream.
 
 use prost::Message;
-use troupe_proto::supervisor::v1::{HeldThreadVerdict, ToolVerdict, TranscriptKind as K};
+use troupe_proto::supervisor::v1::{ToolVerdict, TranscriptKind as K};
 
 use crate::{
     program::ECHO,
-    supervisor::{THREAD, TestRunner, input, start, turn},
+    supervisor::{TestRunner, input, start, turn, verdict},
 };
 
 /// A program that prints, calls tools of the workspace, and reports a plan and a tool of its own.
@@ -33,8 +33,7 @@ async fn turn_is_recorded_with_decisions_and_results() {
     start.working_directory = workspace.to_str().unwrap().to_owned();
     start.turn.as_mut().unwrap().inputs = vec![input("Do it.")];
     supervisor.start(start).await;
-    let question = supervisor.question().await;
-    supervisor.decide(&question, "").await;
+    supervisor.allow().await;
     let question = supervisor.question().await;
     supervisor.decide(&question, "keep it").await;
     supervisor.diff().await;
@@ -89,12 +88,7 @@ async fn entries_without_acknowledgement_are_resent() {
     assert!(!first.is_empty());
     drop(supervisor);
 
-    let verdict = HeldThreadVerdict {
-        thread_id: THREAD.to_owned(),
-        go_on: true,
-        applied_report_sequence: 2,
-    };
-    let mut supervisor = runner.attached(vec![verdict.clone()]).await;
+    let mut supervisor = runner.attached(vec![verdict(true, 2)]).await;
     supervisor.give_turn(turn(2)).await;
     supervisor.turn_started().await;
     supervisor.turn_ended().await;
@@ -103,7 +97,7 @@ async fn entries_without_acknowledgement_are_resent() {
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
     drop(supervisor);
 
-    let mut supervisor = runner.attached(vec![verdict]).await;
+    let mut supervisor = runner.attached(vec![verdict(true, 2)]).await;
     supervisor.give_turn(turn(3)).await;
     supervisor.turn_started().await;
     supervisor.turn_ended().await;
@@ -138,12 +132,7 @@ async fn entries_beyond_bound_are_counted() {
     let last = supervisor.transcript.len() as u64;
     drop(supervisor);
 
-    let verdict = HeldThreadVerdict {
-        thread_id: THREAD.to_owned(),
-        go_on: true,
-        applied_report_sequence: 2,
-    };
-    let mut supervisor = runner.attached(vec![verdict]).await;
+    let mut supervisor = runner.attached(vec![verdict(true, 2)]).await;
     supervisor.batch(last).await;
     supervisor.transcript.clear();
     supervisor.give_turn(turn(2)).await;

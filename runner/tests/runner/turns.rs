@@ -6,15 +6,15 @@ use tonic::Code;
 use troupe_proto::{
     common::v1::{BlockKind, ResolvedSpawn, Sandbox},
     supervisor::v1::{
-        ClosePolicy, HeldThreadVerdict, PromptExtent, StartRefusal, StartThread, Turn, TurnOutcome,
-        deliver_input::Delivery, runner_report::Kind,
+        ClosePolicy, PromptExtent, StartRefusal, StartThread, Turn, TurnOutcome, deliver_input::Delivery,
+        runner_report::Kind,
     },
 };
 use troupe_runner::{Enforcement, RunnerError};
 
 use crate::{
     program::ECHO,
-    supervisor::{THREAD, TestRunner, block, change, input, start, turn},
+    supervisor::{TestRunner, block, change, input, start, turn, verdict},
 };
 
 #[tokio::test]
@@ -48,8 +48,7 @@ async fn thread_and_its_turns_start_and_end() {
 #[tokio::test]
 async fn repeated_start_is_idempotent() {
     let runner = TestRunner::with_script(&format!("echo started >> $DIR/starts\n{ECHO}")).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
+    let mut supervisor = runner.started(start()).await;
     supervisor.start(start()).await;
     assert_eq!(supervisor.turn_started().await, 1);
     supervisor.turn_ended().await;
@@ -79,9 +78,7 @@ async fn commands_of_another_generation_are_dropped() {
 #[tokio::test]
 async fn newer_generation_replaces_older_one() {
     let runner = TestRunner::with_script(ECHO).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let mut supervisor = runner.in_first_turn().await;
     supervisor.turn_ended().await;
     let mut second = start();
     second.generation = 2;
@@ -102,9 +99,7 @@ async fn program_exit_fails_turn_and_next_turn_has_full_prompt() {
         touch $DIR/once; echo 'out of ideas' >&2; exit 3
     "#;
     let runner = TestRunner::with_script(script).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let mut supervisor = runner.in_first_turn().await;
     let ended = supervisor.turn_ended().await;
     assert_eq!(ended.outcome(), TurnOutcome::Errored);
     assert_eq!(ended.message, "the program ended (exit status 3): out of ideas");
@@ -142,9 +137,7 @@ async fn unknown_lines_are_output_and_long_lines_dropped() {
         read -r line
     "#;
     let runner = TestRunner::with_script(script).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let mut supervisor = runner.in_first_turn().await;
     supervisor.output("[a line of 1500000 bytes was dropped]").await;
     supervisor.give_input(2, 1, "go on").await;
     assert!(matches!(
@@ -180,9 +173,7 @@ async fn input_reaches_running_turn_once() {
         done
     "#;
     let runner = TestRunner::with_script(script).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let mut supervisor = runner.in_first_turn().await;
     supervisor.give_input(2, 1, "more").await;
     supervisor.give_input(2, 1, "more").await;
     supervisor.give_input(3, 9, "of another turn").await;
@@ -212,9 +203,7 @@ async fn interrupted_turn_gets_no_more_input() {
         IFS= read -r line; printf '%s\n' "$line" > $DIR/next
     "#;
     let runner = TestRunner::with_script(script).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
-    supervisor.turn_started().await;
+    let mut supervisor = runner.in_first_turn().await;
     supervisor.interrupt(1).await;
     supervisor.give_input(2, 1, "more").await;
     supervisor
@@ -232,8 +221,7 @@ async fn thread_that_cannot_start_is_refused() {
         change(config, |program| program.command = "/nowhere/agent".into());
     })
     .await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start()).await;
+    let mut supervisor = runner.started(start()).await;
     let refused = supervisor.refused().await;
     assert_eq!(refused.refusal(), StartRefusal::NoProgram);
     assert!(refused.message.contains("/nowhere/agent"), "{}", refused.message);
@@ -311,12 +299,7 @@ async fn runner_for_single_use_has_one_session() {
     supervisor.start(of("a", 5, "")).await;
     assert_eq!(supervisor.refused().await.refusal(), StartRefusal::NoCapacity);
     drop(supervisor);
-    let go_on = HeldThreadVerdict {
-        thread_id: THREAD.to_owned(),
-        go_on: true,
-        applied_report_sequence: 2,
-    };
-    let mut supervisor = runner.attached(vec![go_on]).await;
+    let mut supervisor = runner.attached(vec![verdict(true, 2)]).await;
     assert_eq!(supervisor.hello.session_id, "b");
     supervisor
         .close(ClosePolicy::Terminate, Duration::from_secs(3600))

@@ -8,13 +8,13 @@ use std::{
 
 use troupe_proto::{
     common::v1::{ResolvedSpawn, Sandbox},
-    supervisor::v1::{ClosePolicy, HeldThreadVerdict, StartThread, ToolVerdict, TurnOutcome},
+    supervisor::v1::{ClosePolicy, StartThread, ToolVerdict, TurnOutcome},
 };
 use troupe_runner::{RunnerConfig, WorktreeCleanup};
 
 use crate::{
     program::all_gone,
-    supervisor::{Attached, THREAD, TestRunner, change, start, turn},
+    supervisor::{Attached, THREAD, TestRunner, change, start, turn, verdict},
 };
 
 /// A program that says these lines, writes as many answers to `$DIR/answers`, and ends its turn.
@@ -72,8 +72,7 @@ async fn allowed_calls_run_in_line_order() {
         |_| {},
     )
     .await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_in(&runner)).await;
+    let mut supervisor = runner.started(start_in(&runner)).await;
     allow(
         &mut supervisor,
         "write_file",
@@ -130,10 +129,8 @@ async fn commands_do_not_see_hidden_paths() {
         config.hidden = vec![secrets];
     })
     .await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_in(&runner)).await;
-    let question = supervisor.question().await;
-    supervisor.decide(&question, "").await;
+    let mut supervisor = runner.started(start_in(&runner)).await;
+    supervisor.allow().await;
     supervisor.turn_ended().await;
     let seen = [
         runner.file("answers").contains("a secret"),
@@ -152,16 +149,14 @@ async fn turn_changes_are_an_artifact() {
     let look = r#"{"tool_call":{"id":"1","name":"read_file","args":{"path":"a"}}}"#;
     let script: String = [write, write, other, look].map(|line| program(&[line])).concat();
     let runner = runner(&script.replace("read -r line\nread -r turn", "read -r turn"), |_| {}).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_in(&runner)).await;
+    let mut supervisor = runner.started(start_in(&runner)).await;
     // The second call writes the content that the file already has; the last call writes nothing.
     let changes = ["+one", "", "-one", ""];
     for (number, change) in (1..).zip(changes) {
         if number > 1 {
             supervisor.give_turn(turn(number)).await;
         }
-        let question = supervisor.question().await;
-        supervisor.decide(&question, "").await;
+        supervisor.allow().await;
         let diff = match change {
             "" => String::new(),
             _ => supervisor.diff().await,
@@ -182,10 +177,8 @@ async fn changes_by_commands_are_in_turn_diff() {
     // The program writes as well, without asking.
     let script = program(&[command]).replace("read -r turn", "read -r turn\necho own > own.txt");
     let runner = runner(&script, |_| {}).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_in(&runner)).await;
-    let question = supervisor.question().await;
-    supervisor.decide(&question, "").await;
+    let mut supervisor = runner.started(start_in(&runner)).await;
+    supervisor.allow().await;
     let diff = supervisor.diff().await;
     for part in [
         "+++ b/new.txt\n@@ -0,0 +1 @@\n+x\n",
@@ -204,8 +197,7 @@ async fn denied_calls_are_not_executed() {
         |_| {},
     )
     .await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_in(&runner)).await;
+    let mut supervisor = runner.started(start_in(&runner)).await;
     let question = supervisor.question().await;
     supervisor
         .decide(&question, "write restricted to docs/ in PLANNING mode")
@@ -234,8 +226,7 @@ async fn invalid_calls_are_refused_without_question() {
     std::fs::write(runner.directory.path().join("secret"), "").unwrap();
     symlink("../secret", workspace(&runner).join("link")).unwrap();
     symlink("..", workspace(&runner).join("out")).unwrap();
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_in(&runner)).await;
+    let mut supervisor = runner.started(start_in(&runner)).await;
     // The test answers no approval request here, so a request would keep the turn from ending.
     supervisor.turn_started().await;
     supervisor.turn_ended().await;
@@ -312,10 +303,8 @@ async fn command_ends_with_its_turn() {
          echo '{{\"type\":\"turn_end\",\"outcome\":\"completed\"}}'\nread -r line\n"
     );
     let runner = runner(&script, |_| {}).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_in(&runner)).await;
-    let question = supervisor.question().await;
-    supervisor.decide(&question, "").await;
+    let mut supervisor = runner.started(start_in(&runner)).await;
+    supervisor.allow().await;
     supervisor.diff().await;
     supervisor.turn_ended().await;
     let pid = read(&workspace(&runner).join("pid"));
@@ -331,8 +320,7 @@ async fn command_time_is_limited() {
         |config| config.timing.command_limit = Duration::from_millis(200),
     )
     .await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_in(&runner)).await;
+    let mut supervisor = runner.started(start_in(&runner)).await;
     allow(&mut supervisor, "command", r#"{"cmd":"sleep 1000","cwd":"."}"#).await;
     supervisor.turn_ended().await;
     let answer = runner.file("answers");
@@ -352,8 +340,7 @@ async fn arguments_under_alias_are_accepted_with_warning() {
         read -r line
     "#;
     let runner = runner(script, |_| {}).await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_in(&runner)).await;
+    let mut supervisor = runner.started(start_in(&runner)).await;
     supervisor.turn_started().await;
     supervisor.output("tool_call JSON used params; prefer args").await;
     supervisor.give_input(2, 1, "go on").await;
@@ -374,17 +361,11 @@ async fn pending_question_is_resent_on_next_stream() {
         |_| {},
     )
     .await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_in(&runner)).await;
+    let mut supervisor = runner.started(start_in(&runner)).await;
     let question = supervisor.question().await;
     drop(supervisor);
 
-    let verdict = HeldThreadVerdict {
-        thread_id: THREAD.to_owned(),
-        go_on: true,
-        applied_report_sequence: 1,
-    };
-    let mut supervisor = runner.attached(vec![verdict]).await;
+    let mut supervisor = runner.attached(vec![verdict(true, 1)]).await;
     assert_eq!(supervisor.question().await, question);
     supervisor.decide(&question, "").await;
     supervisor.diff().await;
@@ -401,8 +382,7 @@ async fn each_thread_has_its_own_worktree() {
     )
     .await;
     let repository = repository(&runner);
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_in(&runner)).await;
+    let mut supervisor = runner.started(start_in(&runner)).await;
     let question = supervisor.question().await;
     let judged = repository.canonicalize().unwrap().join("docs/a");
     assert_eq!(
@@ -435,10 +415,8 @@ async fn worktree_lasts_as_long_as_thread() {
     )
     .await;
     repository(&runner);
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor.start(start_in(&runner)).await;
-    let question = supervisor.question().await;
-    supervisor.decide(&question, "").await;
+    let mut supervisor = runner.started(start_in(&runner)).await;
+    supervisor.allow().await;
     supervisor.diff().await;
     supervisor.turn_ended().await;
     supervisor.make_room().await;
