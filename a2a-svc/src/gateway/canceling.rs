@@ -10,7 +10,7 @@ use crate::{
     fold::{cancel_note, is_terminal},
     pb::{self, CancelTaskRequest, TaskState},
     render::Extent,
-    upstream::{self, brief},
+    upstream::{self, Supervisor, brief},
 };
 
 /// How often an unwanted turn of a canceled task is interrupted.
@@ -36,7 +36,7 @@ impl Gateway {
             return Err(not_cancelable(state));
         }
         if state != TaskState::InputRequired {
-            self.interrupt(&session, task.last_turn()).await?;
+            interrupt(&self.supervisor, &session, task.last_turn()).await?;
         }
         let note = SetThreadNoteRequest {
             request_id: new_request_id(),
@@ -59,32 +59,6 @@ impl Gateway {
         self.renderer(call, &session).task(task, Extent::default()).await
     }
 
-    /// Interrupts the agent of a context. With a turn: only this turn.
-    async fn interrupt(&self, session: &Session, turn: Option<u32>) -> Result<bool> {
-        let request = InterruptAgentRequest {
-            request_id: new_request_id(),
-            session_id: session.session_id.clone(),
-            thread_id: session.root_thread_id.clone(),
-            turn,
-            only_this: false,
-            reason: String::from("canceled by the A2A caller"),
-        };
-        let response = self
-            .supervisor
-            .clone()
-            .interrupt_agent(brief(request))
-            .await?
-            .into_inner();
-        let status = response
-            .thread
-            .and_then(|thread| thread.status)
-            .map(|status| status.kind());
-        Ok(!matches!(
-            status,
-            Some(StatusKind::Queued | StatusKind::PendingInit | StatusKind::Running)
-        ))
-    }
-
     /// Interrupts the turns that inputs of a canceled task would start, until the agent is idle or has another task.
     fn interrupt_waiting_inputs(&self, session: &Session) {
         let (contexts, supervisor) = (Arc::clone(&self.contexts), self.supervisor.clone());
@@ -100,28 +74,32 @@ impl Gateway {
                 if reader.fold().open_task().is_some() {
                     return;
                 }
-                let request = InterruptAgentRequest {
-                    request_id: new_request_id(),
-                    session_id: session.session_id.clone(),
-                    thread_id: session.root_thread_id.clone(),
-                    reason: String::from("canceled by the A2A caller"),
-                    ..InterruptAgentRequest::default()
-                };
-                let Ok(response) = supervisor.clone().interrupt_agent(brief(request)).await else {
-                    return;
-                };
-                let status = response.into_inner().thread.and_then(|thread| thread.status);
-                let is_active = status.is_some_and(|status| {
-                    matches!(
-                        status.kind(),
-                        StatusKind::Queued | StatusKind::PendingInit | StatusKind::Running
-                    )
-                });
-                if !is_active {
+                if !matches!(interrupt(&supervisor, &session, None).await, Ok(true)) {
                     return;
                 }
                 tokio::time::sleep(INTERRUPT_PAUSE).await;
             }
         });
     }
+}
+
+/// Interrupts the agent of a context. With a turn: only this turn. Returns whether the agent is still active.
+async fn interrupt(supervisor: &Supervisor, session: &Session, turn: Option<u32>) -> Result<bool> {
+    let request = InterruptAgentRequest {
+        request_id: new_request_id(),
+        session_id: session.session_id.clone(),
+        thread_id: session.root_thread_id.clone(),
+        turn,
+        only_this: false,
+        reason: String::from("canceled by the A2A caller"),
+    };
+    let response = supervisor.clone().interrupt_agent(brief(request)).await?.into_inner();
+    let status = response
+        .thread
+        .and_then(|thread| thread.status)
+        .map(|status| status.kind());
+    Ok(matches!(
+        status,
+        Some(StatusKind::Queued | StatusKind::PendingInit | StatusKind::Running)
+    ))
 }
