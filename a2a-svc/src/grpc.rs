@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 use crate::{
     card::PROTOCOL_VERSION,
     error::{Error, Kind, Result, cut},
-    gateway::{Call, Entry, Gateway},
+    gateway::{Call, Entry, Gateway, Responses},
     metrics::Binding,
     pb::{
         AgentCard, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, GetExtendedAgentCardRequest,
@@ -70,7 +70,18 @@ pub(crate) fn parse_after(text: Option<&str>) -> Result<Option<u64>> {
 }
 
 impl Grpc {
-    fn admit<T>(&self, request: &Request<T>, tenant: &str) -> Result<Call> {
+    /// Admits a call. The error is its answer.
+    fn admit<T>(&self, request: Request<T>, tenant: fn(&T) -> &String) -> std::result::Result<(Call, T), Status> {
+        match self.try_admit(&request, tenant(request.get_ref())) {
+            Ok(call) => Ok((call, request.into_inner())),
+            Err(error) => {
+                self.0.metrics.called(Binding::Grpc, Some(&error));
+                Err(error.to_status())
+            }
+        }
+    }
+
+    fn try_admit<T>(&self, request: &Request<T>, tenant: &str) -> Result<Call> {
         let metadata = request.metadata();
         let text = |name: &str| metadata.get(name).and_then(|value| value.to_str().ok());
         check_version(text(VERSION_HEADER))?;
@@ -92,117 +103,79 @@ impl A2aService for Grpc {
     type SubscribeToTaskStream = Self::SendStreamingMessageStream;
 
     async fn send_message(&self, request: Request<SendMessageRequest>) -> Reply<SendMessageResponse> {
-        let run = async {
-            let call = self.admit(&request, &request.get_ref().tenant)?;
-            self.0.send(&call, request.into_inner()).await
-        };
-        self.reply(Box::pin(run).await)
+        let (call, request) = self.admit(request, |request| &request.tenant)?;
+        self.reply(self.0.send(&call, request).await)
     }
 
     async fn send_streaming_message(
         &self,
         request: Request<SendMessageRequest>,
     ) -> Reply<Self::SendStreamingMessageStream> {
-        let run = async {
-            let call = self.admit(&request, &request.get_ref().tenant)?;
-            self.0.send_streaming(call, request.into_inner()).await
-        };
-        let responses = self.reply(Box::pin(run).await)?.into_inner();
-        let responses = responses.map(|response| response.map_err(|error| error.to_status()));
-        Ok(Response::new(Box::pin(responses)))
+        let (call, request) = self.admit(request, |request| &request.tenant)?;
+        self.reply(self.0.send_streaming(call, request).await.map(streamed))
     }
 
     async fn get_task(&self, request: Request<GetTaskRequest>) -> Reply<Task> {
-        let run = async {
-            let call = self.admit(&request, &request.get_ref().tenant)?;
-            self.0.get(&call, request.into_inner()).await
-        };
-        self.reply(Box::pin(run).await)
+        let (call, request) = self.admit(request, |request| &request.tenant)?;
+        self.reply(self.0.get(&call, request).await)
     }
 
     async fn list_tasks(&self, request: Request<ListTasksRequest>) -> Reply<ListTasksResponse> {
-        let run = async {
-            let call = self.admit(&request, &request.get_ref().tenant)?;
-            self.0.list(&call, request.into_inner()).await
-        };
-        self.reply(Box::pin(run).await)
+        let (call, request) = self.admit(request, |request| &request.tenant)?;
+        self.reply(self.0.list(&call, request).await)
     }
 
     async fn cancel_task(&self, request: Request<CancelTaskRequest>) -> Reply<Task> {
-        let run = async {
-            let call = self.admit(&request, &request.get_ref().tenant)?;
-            self.0.cancel(&call, request.into_inner()).await
-        };
-        self.reply(Box::pin(run).await)
+        let (call, request) = self.admit(request, |request| &request.tenant)?;
+        self.reply(self.0.cancel(&call, request).await)
     }
 
     async fn subscribe_to_task(&self, request: Request<SubscribeToTaskRequest>) -> Reply<Self::SubscribeToTaskStream> {
-        let run = async {
-            let call = self.admit(&request, &request.get_ref().tenant)?;
-            self.0.subscribe(call, &request.get_ref().id).await
-        };
-        let responses = self.reply(Box::pin(run).await)?.into_inner();
-        let responses = responses.map(|response| response.map_err(|error| error.to_status()));
-        Ok(Response::new(Box::pin(responses)))
+        let (call, request) = self.admit(request, |request| &request.tenant)?;
+        self.reply(self.0.subscribe(call, &request.id).await.map(streamed))
     }
 
     async fn create_task_push_notification_config(
         &self,
         request: Request<TaskPushNotificationConfig>,
     ) -> Reply<TaskPushNotificationConfig> {
-        let run = async {
-            let call = self.admit(&request, &request.get_ref().tenant)?;
-            self.0.create_push(&call, request.into_inner()).await
-        };
-        self.reply(Box::pin(run).await)
+        let (call, request) = self.admit(request, |request| &request.tenant)?;
+        self.reply(self.0.create_push(&call, request).await)
     }
 
     async fn get_task_push_notification_config(
         &self,
         request: Request<GetTaskPushNotificationConfigRequest>,
     ) -> Reply<TaskPushNotificationConfig> {
-        let run = async {
-            let call = self.admit(&request, &request.get_ref().tenant)?;
-            let request = request.into_inner();
-            self.0.get_push(&call, &request.task_id, &request.id).await
-        };
-        self.reply(Box::pin(run).await)
+        let (call, request) = self.admit(request, |request| &request.tenant)?;
+        self.reply(self.0.get_push(&call, &request.task_id, &request.id).await)
     }
 
     async fn list_task_push_notification_configs(
         &self,
         request: Request<ListTaskPushNotificationConfigsRequest>,
     ) -> Reply<ListTaskPushNotificationConfigsResponse> {
-        let run = async {
-            let call = self.admit(&request, &request.get_ref().tenant)?;
-            let configs = self.0.list_push(&call, &request.get_ref().task_id).await?;
-            Ok(ListTaskPushNotificationConfigsResponse {
-                configs,
-                next_page_token: String::new(),
-            })
-        };
-        self.reply(Box::pin(run).await)
+        let (call, request) = self.admit(request, |request| &request.tenant)?;
+        self.reply(self.0.list_push(&call, &request.task_id).await)
     }
 
     async fn get_extended_agent_card(&self, request: Request<GetExtendedAgentCardRequest>) -> Reply<AgentCard> {
-        let run = async {
-            let call = self.admit(&request, &request.get_ref().tenant)?;
-            Ok(self.0.extended_card(&call).await)
-        };
-        self.reply(Box::pin(run).await)
+        let (call, _) = self.admit(request, |request| &request.tenant)?;
+        self.reply(Ok(self.0.extended_card(&call).await))
     }
 
     async fn delete_task_push_notification_config(
         &self,
         request: Request<DeleteTaskPushNotificationConfigRequest>,
     ) -> Reply<()> {
-        let run = async {
-            let call = self.admit(&request, &request.get_ref().tenant)?;
-            let request = request.into_inner();
-            self.0.delete_push(&call, &request.task_id, &request.id).await
-        };
-        self.reply(Box::pin(run).await)
+        let (call, request) = self.admit(request, |request| &request.tenant)?;
+        self.reply(self.0.delete_push(&call, &request.task_id, &request.id).await)
     }
+}
+
+/// Returns a stream whose errors are statuses.
+fn streamed(responses: Responses) -> <Grpc as A2aService>::SendStreamingMessageStream {
+    Box::pin(responses.map(|response| response.map_err(|error| error.to_status())))
 }
 
 #[cfg(test)]

@@ -321,7 +321,7 @@ impl Exchange {
             }
             "ListTaskPushNotificationConfigs" => {
                 let request: ListTaskPushNotificationConfigsRequest = json::parse(params)?;
-                configs(gateway.list_push(&call, &request.task_id).await?)
+                configs(&gateway.list_push(&call, &request.task_id).await?)
             }
             "DeleteTaskPushNotificationConfig" => {
                 let request: DeleteTaskPushNotificationConfigRequest = json::parse(params)?;
@@ -422,7 +422,7 @@ impl Exchange {
                 let config: TaskPushNotificationConfig = json::parse(body)?;
                 value(&gateway.create_push(&call, config).await?)
             }
-            ("GET", ["tasks", task, "pushNotificationConfigs"]) => configs(gateway.list_push(&call, task).await?),
+            ("GET", ["tasks", task, "pushNotificationConfigs"]) => configs(&gateway.list_push(&call, task).await?),
             ("GET", ["tasks", task, "pushNotificationConfigs", id]) => value(&gateway.get_push(&call, task, id).await?),
             ("DELETE", ["tasks", task, "pushNotificationConfigs", id]) => {
                 gateway.delete_push(&call, task, id).await?;
@@ -486,11 +486,9 @@ fn tasks(response: &ListTasksResponse) -> Result<Answer> {
     Ok(Answer::Value(value))
 }
 
-fn configs(configs: Vec<TaskPushNotificationConfig>) -> Result<Answer> {
-    let mut value = json::to_value(&ListTaskPushNotificationConfigsResponse {
-        configs,
-        next_page_token: String::new(),
-    })?;
+/// Returns a list of configurations, even if it is empty.
+fn configs(response: &ListTaskPushNotificationConfigsResponse) -> Result<Answer> {
+    let mut value = json::to_value(response)?;
     if let Value::Object(fields) = &mut value {
         fields.entry("configs").or_insert_with(|| json!([]));
     }

@@ -31,8 +31,9 @@ use crate::{
     ids::TaskId,
     metrics::Metrics,
     pb::{
-        self, AgentCard, GetTaskRequest, SendMessageRequest, SendMessageResponse, StreamResponse,
-        TaskPushNotificationConfig, TaskState, send_message_response, stream_response::Payload,
+        self, AgentCard, GetTaskRequest, ListTaskPushNotificationConfigsResponse, SendMessageRequest,
+        SendMessageResponse, StreamResponse, TaskPushNotificationConfig, TaskState, send_message_response,
+        stream_response::Payload,
     },
     push::Push,
     render::{Extent, Renderer, is_last},
@@ -424,9 +425,12 @@ impl Gateway {
     }
 
     /// ListTaskPushNotificationConfigs. A task has so few that they fit into one page.
-    pub(crate) async fn list_push(&self, call: &Call, task: &str) -> Result<Vec<TaskPushNotificationConfig>> {
+    pub(crate) async fn list_push(&self, call: &Call, task: &str) -> Result<ListTaskPushNotificationConfigsResponse> {
         let (task, ..) = self.task(call, task).await?;
-        Ok(self.push.list(&task))
+        Ok(ListTaskPushNotificationConfigsResponse {
+            configs: self.push.list(&task),
+            next_page_token: String::new(),
+        })
     }
 
     /// DeleteTaskPushNotificationConfig.
