@@ -60,8 +60,8 @@ pub(crate) enum Kind {
     Internal,
 }
 
-/// The codes of a kind: reason, whether it is the protocol's own, JSON-RPC, gRPC, HTTP.
-struct Codes(&'static str, bool, i64, Code, StatusCode);
+/// The codes of a kind: reason, whether it is the protocol's own, JSON-RPC, gRPC.
+struct Codes(&'static str, bool, i64, Code);
 
 impl Kind {
     /// Returns the name of the kind in errors.
@@ -72,120 +72,24 @@ impl Kind {
     const fn codes(self) -> Codes {
         use Kind as K;
         match self {
-            K::TaskNotFound => Codes("TASK_NOT_FOUND", true, -32001, Code::NotFound, StatusCode::NOT_FOUND),
-            K::TaskNotCancelable => Codes(
-                "TASK_NOT_CANCELABLE",
-                true,
-                -32002,
-                Code::FailedPrecondition,
-                StatusCode::BAD_REQUEST,
-            ),
-            K::UnsupportedOperation => Codes(
-                "UNSUPPORTED_OPERATION",
-                true,
-                -32004,
-                Code::FailedPrecondition,
-                StatusCode::BAD_REQUEST,
-            ),
-            K::ContentTypeNotSupported => Codes(
-                "CONTENT_TYPE_NOT_SUPPORTED",
-                true,
-                -32005,
-                Code::InvalidArgument,
-                StatusCode::BAD_REQUEST,
-            ),
-            K::VersionNotSupported => Codes(
-                "VERSION_NOT_SUPPORTED",
-                true,
-                -32009,
-                Code::FailedPrecondition,
-                StatusCode::BAD_REQUEST,
-            ),
-            K::InvalidParams => Codes(
-                "INVALID_ARGUMENT",
-                false,
-                -32602,
-                Code::InvalidArgument,
-                StatusCode::BAD_REQUEST,
-            ),
-            K::Parse => Codes(
-                "PARSE_ERROR",
-                false,
-                -32700,
-                Code::InvalidArgument,
-                StatusCode::BAD_REQUEST,
-            ),
-            K::InvalidRequest => Codes(
-                "INVALID_REQUEST",
-                false,
-                -32600,
-                Code::InvalidArgument,
-                StatusCode::BAD_REQUEST,
-            ),
-            K::MethodNotFound => Codes(
-                "METHOD_NOT_FOUND",
-                false,
-                -32601,
-                Code::Unimplemented,
-                StatusCode::NOT_FOUND,
-            ),
-            K::NotFound => Codes("NOT_FOUND", false, -32000, Code::NotFound, StatusCode::NOT_FOUND),
-            K::Unauthenticated => Codes(
-                "UNAUTHENTICATED",
-                false,
-                -32000,
-                Code::Unauthenticated,
-                StatusCode::UNAUTHORIZED,
-            ),
-            K::PermissionDenied => Codes(
-                "PERMISSION_DENIED",
-                false,
-                -32000,
-                Code::PermissionDenied,
-                StatusCode::FORBIDDEN,
-            ),
-            K::RateLimited => Codes(
-                "RATE_LIMITED",
-                false,
-                -32000,
-                Code::ResourceExhausted,
-                StatusCode::TOO_MANY_REQUESTS,
-            ),
-            K::BudgetExhausted => Codes(
-                "BUDGET_EXHAUSTED",
-                false,
-                -32000,
-                Code::ResourceExhausted,
-                StatusCode::TOO_MANY_REQUESTS,
-            ),
-            K::Overloaded => Codes(
-                "OVERLOADED",
-                false,
-                -32000,
-                Code::ResourceExhausted,
-                StatusCode::TOO_MANY_REQUESTS,
-            ),
-            K::TooLarge => Codes(
-                "TOO_LARGE",
-                false,
-                -32602,
-                Code::InvalidArgument,
-                StatusCode::PAYLOAD_TOO_LARGE,
-            ),
-            K::Unavailable => Codes(
-                "UNAVAILABLE",
-                false,
-                -32000,
-                Code::Unavailable,
-                StatusCode::SERVICE_UNAVAILABLE,
-            ),
-            K::Internal => Codes(
-                "INTERNAL",
-                false,
-                -32603,
-                Code::Internal,
-                StatusCode::INTERNAL_SERVER_ERROR,
-            ),
+            K::TaskNotFound => Codes("TASK_NOT_FOUND", true, -32001, Code::NotFound),
+            K::TaskNotCancelable => Codes("TASK_NOT_CANCELABLE", true, -32002, Code::FailedPrecondition),
+            K::UnsupportedOperation => Codes("UNSUPPORTED_OPERATION", true, -32004, Code::FailedPrecondition),
+            K::ContentTypeNotSupported => Codes("CONTENT_TYPE_NOT_SUPPORTED", true, -32005, Code::InvalidArgument),
+            K::VersionNotSupported => Codes("VERSION_NOT_SUPPORTED", true, -32009, Code::FailedPrecondition),
+            K::InvalidParams => Codes("INVALID_ARGUMENT", false, -32602, Code::InvalidArgument),
+            K::Parse => Codes("PARSE_ERROR", false, -32700, Code::InvalidArgument),
+            K::InvalidRequest => Codes("INVALID_REQUEST", false, -32600, Code::InvalidArgument),
+            K::MethodNotFound => Codes("METHOD_NOT_FOUND", false, -32601, Code::Unimplemented),
+            K::NotFound => Codes("NOT_FOUND", false, -32000, Code::NotFound),
+            K::Unauthenticated => Codes("UNAUTHENTICATED", false, -32000, Code::Unauthenticated),
+            K::PermissionDenied => Codes("PERMISSION_DENIED", false, -32000, Code::PermissionDenied),
+            K::RateLimited => Codes("RATE_LIMITED", false, -32000, Code::ResourceExhausted),
+            K::BudgetExhausted => Codes("BUDGET_EXHAUSTED", false, -32000, Code::ResourceExhausted),
+            K::Overloaded => Codes("OVERLOADED", false, -32000, Code::ResourceExhausted),
+            K::TooLarge => Codes("TOO_LARGE", false, -32602, Code::InvalidArgument),
+            K::Unavailable => Codes("UNAVAILABLE", false, -32000, Code::Unavailable),
+            K::Internal => Codes("INTERNAL", false, -32603, Code::Internal),
         }
     }
 }
@@ -255,9 +159,18 @@ impl Error {
         Value::Array(details)
     }
 
-    /// Returns the status of a response over HTTP.
+    /// Returns the status of a response over HTTP, which follows from that of gRPC.
     pub(crate) fn http_status(&self) -> StatusCode {
-        self.kind.codes().4
+        match self.kind.codes().3 {
+            _ if self.kind == Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
+            Code::NotFound | Code::Unimplemented => StatusCode::NOT_FOUND,
+            Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Code::PermissionDenied => StatusCode::FORBIDDEN,
+            Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+            Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        }
     }
 
     /// Returns the body of a response over HTTP (AIP-193).
@@ -277,7 +190,7 @@ impl Error {
 
     /// Returns the status of gRPC.
     pub(crate) fn to_status(&self) -> Status {
-        let Codes(reason, _, _, code, _) = self.kind.codes();
+        let Codes(reason, _, _, code) = self.kind.codes();
         let metadata: HashMap<_, _> = self.metadata.clone().into_iter().collect();
         let mut details = ErrorDetails::with_error_info(reason, self.domain(), metadata);
         if let Some(field) = &self.field {
