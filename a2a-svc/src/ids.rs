@@ -1,9 +1,10 @@
 //! The ids of contexts and tasks. A context is a session. A task is named after the input that began it.
 
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// The id of a task: `SESSION-NUMBER`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct TaskId {
     pub(crate) context: String,
     pub(crate) number: u32,

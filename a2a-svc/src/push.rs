@@ -57,9 +57,8 @@ const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-a2a-notification-tok
 /// A configuration as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Stored {
-    id: String,
-    context: String,
-    number: u32,
+    #[serde(flatten)]
+    key: Key,
     url: String,
     token: String,
     scheme: String,
@@ -71,20 +70,12 @@ struct Stored {
 }
 
 impl Stored {
-    fn key(&self) -> Key {
-        Key {
-            context: self.context.clone(),
-            number: self.number,
-            id: self.id.clone(),
-        }
-    }
-
     /// Returns the configuration without its secrets.
     fn show(&self) -> TaskPushNotificationConfig {
         TaskPushNotificationConfig {
             tenant: String::new(),
-            id: self.id.clone(),
-            task_id: format!("{}-{}", self.context, self.number),
+            id: self.key.id.clone(),
+            task_id: self.key.task.to_string(),
             url: self.url.clone(),
             token: String::new(),
             authentication: (!self.scheme.is_empty()).then(|| AuthenticationInfo {
@@ -117,11 +108,20 @@ impl Stored {
 }
 
 /// The name of a configuration.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Key {
-    context: String,
-    number: u32,
+    #[serde(flatten)]
+    task: TaskId,
     id: String,
+}
+
+impl Key {
+    fn new(task: &TaskId, id: &str) -> Self {
+        Self {
+            task: task.clone(),
+            id: id.to_owned(),
+        }
+    }
 }
 
 /// A configuration in memory, with its delivery.
@@ -204,13 +204,11 @@ impl Push {
                 stopped.run_until_cancelled(Box::pin(push.deliver(stored))).await;
             }))
         });
-        self.table().insert(
-            stored.key(),
-            Entry {
-                stored,
-                _delivery: delivery,
-            },
-        );
+        let entry = Entry {
+            stored,
+            _delivery: delivery,
+        };
+        self.table().insert(entry.stored.key.clone(), entry);
     }
 
     /// Stores a configuration. Updates after `position` are sent.
@@ -228,12 +226,10 @@ impl Push {
         self.check(config)?;
         let authentication = config.authentication.clone().unwrap_or_default();
         let stored = Stored {
-            id: match config.id.is_empty() {
-                true => Uuid::new_v4().to_string(),
-                false => config.id.clone(),
+            key: match config.id.is_empty() {
+                true => Key::new(task, &Uuid::new_v4().to_string()),
+                false => Key::new(task, &config.id),
             },
-            context: task.context.clone(),
-            number: task.number,
             url: config.url.clone(),
             token: config.token.clone(),
             scheme: authentication.scheme,
@@ -244,10 +240,8 @@ impl Push {
         let _writing = self.writing.lock().await;
         {
             let table = self.table();
-            let is_new = !table.contains_key(&stored.key());
-            let of_task = table
-                .keys()
-                .filter(|key| key.context == task.context && key.number == task.number);
+            let is_new = !table.contains_key(&stored.key);
+            let of_task = table.keys().filter(|key| key.task == *task);
             if is_new && (of_task.count() >= MAX_OF_TASK || table.len() >= MAX_TOTAL) {
                 return Err(Error::new(
                     Kind::Overloaded,
@@ -313,13 +307,9 @@ impl Push {
     }
 
     pub(crate) fn get(&self, task: &TaskId, id: &str) -> Result<TaskPushNotificationConfig> {
-        let key = Key {
-            context: task.context.clone(),
-            number: task.number,
-            id: id.to_owned(),
-        };
         let table = self.table();
-        table.get(&key).map(|entry| entry.stored.show()).ok_or_else(|| {
+        let entry = table.get(&Key::new(task, id));
+        entry.map(|entry| entry.stored.show()).ok_or_else(|| {
             Error::new(
                 Kind::NotFound,
                 format!("the task has no push notification configuration {:?}", cut(id)),
@@ -330,27 +320,22 @@ impl Push {
     /// Returns the configurations of a task by id.
     pub(crate) fn list(&self, task: &TaskId) -> Vec<TaskPushNotificationConfig> {
         let table = self.table();
-        let mine = table
-            .iter()
-            .filter(|(key, _)| key.context == task.context && key.number == task.number);
+        let mine = table.iter().filter(|(key, _)| key.task == *task);
         mine.map(|(_, entry)| entry.stored.show()).collect()
     }
 
     /// Deletes a configuration. Idempotent.
     pub(crate) async fn delete(&self, task: &TaskId, id: &str) -> Result<()> {
-        self.remove(&Key {
-            context: task.context.clone(),
-            number: task.number,
-            id: id.to_owned(),
-        })
-        .await
+        self.remove(&Key::new(task, id)).await
     }
 
     async fn remove(&self, key: &Key) -> Result<()> {
         let _writing = self.writing.lock().await;
         let removed = self.table().remove(key);
-        let Some(entry) = removed else { return Ok(()) };
-        let path = self.path(&entry.stored);
+        if removed.is_none() {
+            return Ok(());
+        }
+        let path = self.path(key);
         let deleted = spawn_blocking(move || fs::remove_file(path)).await;
         match deleted {
             Ok(Ok(())) => Ok(()),
@@ -360,15 +345,14 @@ impl Push {
         }
     }
 
-    fn path(&self, stored: &Stored) -> PathBuf {
-        let digest = base16ct::lower::encode_string(&Sha256::digest(stored.id.as_bytes()));
+    fn path(&self, key: &Key) -> PathBuf {
+        let digest = base16ct::lower::encode_string(&Sha256::digest(key.id.as_bytes()));
         let short = digest.get(..32).unwrap_or_default();
-        self.directory
-            .join(&format!("{}-{}.{short}.json", stored.context, stored.number))
+        self.directory.join(&format!("{}.{short}.json", key.task))
     }
 
     async fn write(&self, stored: &Stored) -> Result<()> {
-        let path = self.path(stored);
+        let path = self.path(&stored.key);
         let broken =
             |error: &dyn std::fmt::Display| Error::internal(format!("the configuration cannot be stored: {error}"));
         let bytes = serde_json::to_vec(stored).map_err(|error| broken(&error))?;
@@ -385,7 +369,7 @@ impl Push {
         let _writing = self.writing.lock().await;
         {
             let mut table = self.table();
-            match table.get_mut(&stored.key()) {
+            match table.get_mut(&stored.key) {
                 Some(entry) if entry.stored.url == stored.url => entry.stored = stored.clone(),
                 Some(_) | None => return Ok(false),
             }
@@ -402,7 +386,7 @@ impl Push {
                 Ok(()) => return,
                 Err(error) if error.kind == Kind::TaskNotFound => {
                     // The context was deleted, and its configurations with it.
-                    if let Err(error) = self.remove(&stored.key()).await {
+                    if let Err(error) = self.remove(&stored.key).await {
                         tracing::warn!(
                             message = error.message,
                             "a push notification configuration is not deleted"
@@ -412,7 +396,7 @@ impl Push {
                 }
                 Err(error) => {
                     tracing::warn!(
-                        context = stored.context,
+                        context = stored.key.task.context,
                         message = error.message,
                         "push notifications are delayed"
                     );
@@ -425,7 +409,7 @@ impl Push {
     /// Returns when the task has ended and its last update was accepted, or the configuration is gone.
     async fn follow(&self, stored: &mut Stored) -> Result<()> {
         let gone = || Error::new(Kind::TaskNotFound, "the task does not exist");
-        let session = upstream::session(&self.supervisor, &stored.context)
+        let session = upstream::session(&self.supervisor, &stored.key.task.context)
             .await?
             .ok_or_else(gone)?;
         let mut reader = self.contexts.watch(&session, stored.position).await?;
@@ -438,7 +422,7 @@ impl Push {
         // An event can cause several updates. A crash between them repeats the first ones.
         let mut sent = stored.position;
         loop {
-            let task = fold.task(stored.number).ok_or_else(gone)?;
+            let task = fold.task(stored.key.task.number).ok_or_else(gone)?;
             let news: Vec<_> = task
                 .updates
                 .iter()
@@ -454,8 +438,8 @@ impl Push {
                 if !is_accepted {
                     stored.is_done = true;
                     tracing::warn!(
-                        context = stored.context,
-                        task = stored.number,
+                        context = stored.key.task.context,
+                        task = stored.key.task.number,
                         "push notifications of a task are given up: its receiver accepted none for too long"
                     );
                     self.advance(stored).await?;
@@ -486,7 +470,7 @@ impl Push {
             self.metrics.notified(Delivery::Failed);
             // Only the host, because the path of the URL may be a secret.
             let host = target.host();
-            tracing::warn!(context = stored.context, host, %undelivered, "a push notification was not delivered");
+            tracing::warn!(context = stored.key.task.context, host, %undelivered, "a push notification was not delivered");
             sleep(backoff.next_delay()).await;
         }
         self.metrics.notified(Delivery::GivenUp);
@@ -501,7 +485,7 @@ impl Push {
             done.map(|(key, _)| key.clone()).collect()
         };
         for key in done {
-            if let Ok(None) = upstream::session(&self.supervisor, &key.context).await
+            if let Ok(None) = upstream::session(&self.supervisor, &key.task.context).await
                 && let Err(error) = self.remove(&key).await
             {
                 tracing::warn!(
@@ -541,9 +525,7 @@ mod tests {
 
     fn stored() -> Stored {
         Stored {
-            id: String::from("c"),
-            context: String::from("01a1fc89-0902-7629-98ed-9dce17881f00"),
-            number: 1,
+            key: Key::new(&TaskId::parse("01a1fc89-0902-7629-98ed-9dce17881f00-1").unwrap(), "c"),
             url: String::from("https://example.com/hook"),
             token: String::from("token"),
             scheme: String::from("Bearer"),
