@@ -323,6 +323,26 @@ async fn setup() -> (Pair, Port, Runner, Caller) {
     (pair, port, runner, alice)
 }
 
+/// Returns the setup with a task whose first turn runs.
+async fn setup_working() -> (Pair, Port, Runner, Caller, Task, Attempt) {
+    let (pair, port, mut runner, alice) = setup().await;
+    let task = alice.send(message("m1", "Fix it")).await;
+    let attempt = run(&pair, &mut runner, &task).await;
+    (pair, port, runner, alice, task, attempt)
+}
+
+/// Ends a turn with a question to the caller.
+async fn ask(pair: &Pair, runner: &mut Runner, attempt: &Attempt, task: &Task) {
+    let question = AskParentRequest {
+        session_id: task.context_id.clone(),
+        thread_id: attempt.thread.clone(),
+        question: String::from("Which one?"),
+        ..AskParentRequest::default()
+    };
+    pair.operator().ask_parent(question).await.unwrap();
+    runner.complete(attempt, "I asked.").await;
+}
+
 #[tokio::test]
 async fn message_becomes_a_turn_with_a_result() {
     let (pair, _port, mut runner, alice) = setup().await;
@@ -402,17 +422,8 @@ async fn blocking_message_waits_for_the_end() {
 
 #[tokio::test]
 async fn question_is_input_required_and_its_answer_continues_the_task() {
-    let (pair, _port, mut runner, alice) = setup().await;
-    let task = alice.send(message("m1", "Fix it")).await;
-    let attempt = run(&pair, &mut runner, &task).await;
-    let question = AskParentRequest {
-        session_id: task.context_id.clone(),
-        thread_id: attempt.thread.clone(),
-        question: String::from("Which one?"),
-        ..AskParentRequest::default()
-    };
-    pair.operator().ask_parent(question).await.unwrap();
-    runner.complete(&attempt, "I asked.").await;
+    let (pair, _port, mut runner, alice, task, attempt) = setup_working().await;
+    ask(&pair, &mut runner, &attempt, &task).await;
     let asking = alice.get(&task.id).await.unwrap();
     assert_eq!(state(&asking), TaskState::InputRequired);
     assert_eq!(text(&asking.status.unwrap().message.unwrap().parts[0]), "Which one?");
@@ -443,17 +454,8 @@ async fn question_is_input_required_and_its_answer_continues_the_task() {
 
 #[tokio::test]
 async fn question_can_be_canceled() {
-    let (pair, _port, mut runner, alice) = setup().await;
-    let task = alice.send(message("m1", "Fix it")).await;
-    let attempt = run(&pair, &mut runner, &task).await;
-    let question = AskParentRequest {
-        session_id: task.context_id.clone(),
-        thread_id: attempt.thread.clone(),
-        question: String::from("Which one?"),
-        ..AskParentRequest::default()
-    };
-    pair.operator().ask_parent(question).await.unwrap();
-    runner.complete(&attempt, "I asked.").await;
+    let (pair, _port, mut runner, alice, task, attempt) = setup_working().await;
+    ask(&pair, &mut runner, &attempt, &task).await;
     let canceled = alice.cancel(&task.id).await.unwrap();
     assert_eq!(state(&canceled), TaskState::Canceled);
     let again = alice.cancel(&task.id).await.unwrap_err();
@@ -464,9 +466,7 @@ async fn question_can_be_canceled() {
 
 #[tokio::test]
 async fn cancellation_interrupts_the_turn_and_frees_the_context() {
-    let (pair, _port, mut runner, alice) = setup().await;
-    let task = alice.send(message("m1", "Fix it")).await;
-    let attempt = run(&pair, &mut runner, &task).await;
+    let (_pair, _port, mut runner, alice, task, attempt) = setup_working().await;
     let canceled = alice.cancel(&task.id).await.unwrap();
     assert_eq!(state(&canceled), TaskState::Canceled);
     assert_eq!(runner.interrupt_of(&attempt).await.turn, attempt.turn);
@@ -482,9 +482,7 @@ async fn cancellation_interrupts_the_turn_and_frees_the_context() {
 
 #[tokio::test]
 async fn approval_is_decided_by_operators_only() {
-    let (pair, _port, mut runner, alice) = setup().await;
-    let task = alice.send(message("m1", "Fix it")).await;
-    let attempt = run(&pair, &mut runner, &task).await;
+    let (pair, _port, _runner, alice, task, attempt) = setup_working().await;
     let call = AuthorizeToolRequest {
         session_id: task.context_id.clone(),
         thread_id: attempt.thread.clone(),
@@ -635,9 +633,7 @@ async fn streams_have_the_same_updates_and_resume_by_sequence() {
 #[tokio::test]
 async fn files_links_and_large_artifacts_have_their_form() {
     const LARGE: usize = 5 * 1024 * 1024 / 2;
-    let (pair, _port, mut runner, alice) = setup().await;
-    let task = alice.send(message("m1", "Fix it")).await;
-    let attempt = run(&pair, &mut runner, &task).await;
+    let (_pair, _port, mut runner, alice, task, attempt) = setup_working().await;
     let mut stream = alice.subscribe(&task.id, None).await.unwrap();
     for (name, kind, data) in [
         ("a.txt", "file", b"some text".to_vec()),
@@ -699,9 +695,7 @@ async fn files_links_and_large_artifacts_have_their_form() {
 
 #[tokio::test]
 async fn task_shows_the_threads_below_its_agent() {
-    let (pair, _port, mut runner, alice) = setup().await;
-    let task = alice.send(message("m1", "Fix it")).await;
-    let attempt = run(&pair, &mut runner, &task).await;
+    let (pair, _port, mut runner, alice, task, attempt) = setup_working().await;
     let spawned = SpawnAgentRequest {
         session_id: task.context_id.clone(),
         parent_thread_id: attempt.thread.clone(),
@@ -947,79 +941,40 @@ async fn invalid_requests_have_clear_errors() {
         ("[]", -32600),
         (r#"{"jsonrpc": "1.0", "id": 1, "method": "GetTask"}"#, -32600),
         (r#"{"jsonrpc": "2.0", "id": {}, "method": "GetTask"}"#, -32600),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "Nothing"}"#, -32601),
-        (
-            r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": []}"#,
-            -32602,
-        ),
-        (r#"{"jsonrpc": "2.0", "id": 1, "method": "SendMessage"}"#, -32602),
-        (
-            r#"{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": 1}}"#,
-            -32602,
-        ),
-        (
-            r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}"#,
-            -32001,
-        ),
-        (
-            r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"tenant": "explorer", "id": "x"}}"#,
-            -32602,
-        ),
-        (
-            r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"pageSize": 0}}"#,
-            -32602,
-        ),
-        (
-            r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"status": "DONE"}}"#,
-            -32602,
-        ),
-        (
-            r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"pageToken": "x"}}"#,
-            -32602,
-        ),
     ] {
         let answer = port.raw_json_rpc(body).await;
         assert_eq!(answer["error"]["code"], code, "{body}: {answer}");
     }
+    for (method, params, code) in [
+        ("Nothing", json!({}), -32601),
+        ("GetTask", json!([]), -32602),
+        ("SendMessage", json!({}), -32602),
+        ("SendMessage", json!({"message": 1}), -32602),
+        ("GetTask", json!({"id": "x"}), -32001),
+        ("GetTask", json!({"tenant": "explorer", "id": "x"}), -32602),
+        ("ListTasks", json!({"pageSize": 0}), -32602),
+        ("ListTasks", json!({"status": "DONE"}), -32602),
+        ("ListTasks", json!({"pageToken": "x"}), -32602),
+    ] {
+        let answer = port.json_rpc(method, params).await;
+        assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
+    }
     let auth = format!("authorization: Bearer {ALICE}");
     let large = format!("{{\"a\": \"{}\"}}", "x".repeat(3 * 1024 * 1024));
-    for (head, body, status) in [
-        (
-            format!("GET /a2a/worker/tasks/x HTTP/1.1\r\na2a-version: 1.0\r\n{auth}"),
-            "",
-            404,
-        ),
-        (format!("GET /a2a/worker/tasks/x HTTP/1.1\r\n{auth}"), "", 400),
-        (
-            format!("GET /a2a/worker/tasks?A2A-Version=1.0 HTTP/1.1\r\n{auth}"),
-            "",
-            200,
-        ),
-        (String::from("GET /a2a/worker/tasks?A2A-Version=1.0 HTTP/1.1"), "", 401),
-        (
-            format!("GET /a2a/other/tasks?A2A-Version=1.0 HTTP/1.1\r\n{auth}"),
-            "",
-            403,
-        ),
-        (
-            String::from("GET /a2a/other/.well-known/agent-card.json HTTP/1.1"),
-            "",
-            404,
-        ),
-        (String::from("GET /.well-known/agent-card.json HTTP/1.1"), "", 200),
-        (
-            format!("POST /a2a/worker/message:send HTTP/1.1\r\na2a-version: 1.0\r\n{auth}"),
-            "{}",
-            400,
-        ),
-        (
-            format!(
-                "POST /a2a/worker/message:send HTTP/1.1\r\na2a-version: 1.0\r\ncontent-type: application/json\r\n{auth}"
-            ),
-            &large,
-            413,
-        ),
+    let (version, json) = ("a2a-version: 1.0", "content-type: application/json");
+    for (request, headers, body, status) in [
+        ("GET /a2a/worker/tasks/x", &[version, &auth][..], "", 404),
+        ("GET /a2a/worker/tasks/x", &[&auth], "", 400),
+        ("GET /a2a/worker/tasks?A2A-Version=1.0", &[&auth], "", 200),
+        ("GET /a2a/worker/tasks?A2A-Version=1.0", &[], "", 401),
+        ("GET /a2a/other/tasks?A2A-Version=1.0", &[&auth], "", 403),
+        ("GET /a2a/other/.well-known/agent-card.json", &[], "", 404),
+        ("GET /.well-known/agent-card.json", &[], "", 200),
+        ("POST /a2a/worker/message:send", &[version, &auth], "{}", 400),
+        ("POST /a2a/worker/message:send", &[version, json, &auth], &large, 413),
     ] {
+        let request = format!("{request} HTTP/1.1");
+        let head = [&[request.as_str()][..], headers].concat().join("\r\n");
         let (found, _, answer) = port.http(&head, body).await;
         assert_eq!(found, status, "{head}: {answer}");
     }
