@@ -222,18 +222,10 @@ mod tests {
     use super::*;
     use crate::decision::{Decision, DeniedBy};
     use crate::layer::Layer;
-    use crate::pattern::MatchMode;
     use crate::policy::Policy;
 
     fn policy(allow: &[&str], deny: &[&str]) -> Policy {
-        let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
-        let layer = Layer {
-            origin: "role \"r\"".to_owned(),
-            mode: MatchMode::Glob,
-            allow: owned(allow),
-            deny: owned(deny),
-        };
-        Policy::compile(vec![layer]).unwrap()
+        Policy::compile(vec![Layer::of_role("r", allow, deny)]).unwrap()
     }
 
     #[test]

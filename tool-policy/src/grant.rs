@@ -95,15 +95,6 @@ mod tests {
         list.iter().map(|text| (*text).to_owned()).collect()
     }
 
-    fn role(name: &str, allow: &[&str], deny: &[&str]) -> Layer {
-        Layer {
-            origin: format!("role \"{name}\""),
-            mode: MatchMode::Glob,
-            allow: owned(allow),
-            deny: owned(deny),
-        }
-    }
-
     fn child(parent: &Rights, layer: Layer, grant_list: &[&str], inheritance: Inheritance) -> Rights {
         Rights::child(&parent.grant, None, &[layer], &owned(grant_list), "r", inheritance).unwrap()
     }
@@ -114,17 +105,17 @@ mod tests {
 
     #[test]
     fn root_has_ceiling() {
-        let root = root(role("ceiling", &[], &["web_search"]));
+        let root = root(Layer::of_role("ceiling", &[], &["web_search"]));
         assert_eq!(root.effective, root.grant);
         assert!(!root.grant.allows("web_search"));
     }
 
     #[test]
     fn child_without_grant_list_passes_on_its_grant() {
-        let root = root(role("ceiling", &[], &["web_search"]));
+        let root = root(Layer::of_role("ceiling", &[], &["web_search"]));
         let parent = child(
             &root,
-            role("worker", &[], &["apply_patch"]),
+            Layer::of_role("worker", &[], &["apply_patch"]),
             &[],
             Inheritance::Attenuate,
         );
@@ -140,11 +131,11 @@ mod tests {
 
     #[test]
     fn grant_list_exceeds_coordinator_permissions() {
-        let root = root(role("ceiling", &[], &["web_search"]));
-        let lead = role("lead", &["spawn_agent", "wait"], &[]);
+        let root = root(Layer::of_role("ceiling", &[], &["web_search"]));
+        let lead = Layer::of_role("lead", &["spawn_agent", "wait"], &[]);
         let parent = child(&root, lead, &["exec_*", "web_search"], Inheritance::Attenuate);
         assert!(!parent.effective.allows("exec_command"));
-        let worker = child(&parent, role("worker", &[], &[]), &[], Inheritance::Attenuate);
+        let worker = child(&parent, Layer::of_role("worker", &[], &[]), &[], Inheritance::Attenuate);
         assert!(worker.effective.allows("exec_command"));
         assert!(
             !worker.effective.allows("apply_patch"),
@@ -158,8 +149,8 @@ mod tests {
 
     #[test]
     fn grant_does_not_widen_narrowed_spawn() {
-        let root = root(role("ceiling", &[], &[]));
-        let narrowing = role("spawn", &[], &["exec_command"]);
+        let root = root(Layer::of_role("ceiling", &[], &[]));
+        let narrowing = Layer::of_role("spawn", &[], &["exec_command"]);
         let child = |grant_list: &[&str], inheritance| {
             Rights::child(
                 &root.grant,
@@ -183,27 +174,27 @@ mod tests {
 
     #[test]
     fn ceiling_is_passed_on_unchanged() {
-        let root = root(role("ceiling", &[], &["web_search"]));
+        let root = root(Layer::of_role("ceiling", &[], &["web_search"]));
         let parent = child(
             &root,
-            role("lead", &["spawn_agent"], &[]),
+            Layer::of_role("lead", &["spawn_agent"], &[]),
             &["wait"],
             Inheritance::Ceiling,
         );
         assert_eq!(parent.grant, root.grant);
         assert!(!parent.effective.allows("exec_command"));
-        let worker = child(&parent, role("worker", &[], &[]), &[], Inheritance::Ceiling);
+        let worker = child(&parent, Layer::of_role("worker", &[], &[]), &[], Inheritance::Ceiling);
         assert!(worker.effective.allows("exec_command"));
         assert!(!worker.effective.allows("web_search"));
     }
 
     #[test]
     fn chain_of_one_role_does_not_grow() {
-        let mut rights = root(role("ceiling", &["*"], &[]));
+        let mut rights = root(Layer::of_role("ceiling", &["*"], &[]));
         for _ in 0..10 {
             rights = child(
                 &rights,
-                role("worker", &[], &["apply_patch"]),
+                Layer::of_role("worker", &[], &["apply_patch"]),
                 &["a*"],
                 Inheritance::Attenuate,
             );

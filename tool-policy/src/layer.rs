@@ -35,6 +35,18 @@ impl Layer {
         }
     }
 
+    /// Returns a layer of a test's role.
+    #[cfg(test)]
+    pub(crate) fn of_role(role: &str, allow: &[&str], deny: &[&str]) -> Self {
+        let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
+        Self {
+            origin: format!("role \"{role}\""),
+            mode: MatchMode::Glob,
+            allow: owned(allow),
+            deny: owned(deny),
+        }
+    }
+
     /// Returns whether any list is set.
     #[must_use]
     pub fn restricts(&self) -> bool {

@@ -316,9 +316,15 @@ mod tests {
         matched
     }
 
+    fn check(mode: MatchMode, cases: &[(&str, &str, bool)]) {
+        for (pattern, name, expected) in cases {
+            assert_eq!(matches(mode, pattern, name), *expected, "{pattern:?} on {name:?}");
+        }
+    }
+
     #[test]
     fn globs_cover_the_whole_name() {
-        for (pattern, name, expected) in [
+        let cases = [
             ("wait", "wait", true),
             ("wait", "wait_for", false),
             ("wait", "await", false),
@@ -343,18 +349,13 @@ mod tests {
             ("*?*", "ab", true),
             ("Wait", "wait", false),
             ("a*", "a\nb", true),
-        ] {
-            assert_eq!(
-                matches(MatchMode::Glob, pattern, name),
-                expected,
-                "{pattern:?} on {name:?}"
-            );
-        }
+        ];
+        check(MatchMode::Glob, &cases);
     }
 
     #[test]
     fn consecutive_stars_are_distinct() {
-        for (pattern, name, expected) in [
+        let cases = [
             ("**", "a/b", true),
             ("**", "", true),
             ("a**b", "ab", true),
@@ -366,13 +367,8 @@ mod tests {
             ("a/**", "a/", true),
             ("a/**/b", "a/b", false),
             ("a/**/b", "a//b", true),
-        ] {
-            assert_eq!(
-                matches(MatchMode::Glob, pattern, name),
-                expected,
-                "{pattern:?} on {name:?}"
-            );
-        }
+        ];
+        check(MatchMode::Glob, &cases);
     }
 
     #[test]
@@ -400,7 +396,7 @@ mod tests {
 
     #[test]
     fn dots_are_ordinary() {
-        for (pattern, name, expected) in [
+        let cases = [
             ("*.x", "a.x", true),
             ("*.x", ".x", true),
             ("*.x", "a/.x", true),
@@ -411,18 +407,13 @@ mod tests {
             ("*", ".hidden", true),
             ("?x", ".x", true),
             ("a.b", "axb", false),
-        ] {
-            assert_eq!(
-                matches(MatchMode::Glob, pattern, name),
-                expected,
-                "{pattern:?} on {name:?}"
-            );
-        }
+        ];
+        check(MatchMode::Glob, &cases);
     }
 
     #[test]
     fn question_mark_matches_one_character() {
-        for (pattern, name, expected) in [
+        let cases = [
             ("?", "é", true),
             ("??", "é", false),
             ("?", "€", true),
@@ -444,18 +435,13 @@ mod tests {
             ("??", "\u{1}", false),
             ("?", "\\", true),
             ("??", "\\", false),
-        ] {
-            assert_eq!(
-                matches(MatchMode::Glob, pattern, name),
-                expected,
-                "{pattern:?} on {name:?}"
-            );
-        }
+        ];
+        check(MatchMode::Glob, &cases);
     }
 
     #[test]
     fn case_is_ignored_on_both_sides() {
-        for (pattern, name, expected) in [
+        let cases = [
             ("Apply_*", "apply_patch", true),
             ("apply_*", "APPLY_PATCH", true),
             ("B?SH", "bash", true),
@@ -464,18 +450,13 @@ mod tests {
             ("İ", "İ", true),
             ("?", "İ", true),
             ("apply", "apply_patch", false),
-        ] {
-            assert_eq!(
-                matches(MatchMode::GlobIgnoreCase, pattern, name),
-                expected,
-                "{pattern:?} on {name:?}"
-            );
-        }
+        ];
+        check(MatchMode::GlobIgnoreCase, &cases);
     }
 
     #[test]
     fn literals_match_aliases_without_wildcards() {
-        for (pattern, name, expected) in [
+        let cases = [
             ("plan", "update_plan", true),
             ("update_plan", "plan", true),
             ("plan", "plan", true),
@@ -487,13 +468,8 @@ mod tests {
             ("*", "*", true),
             ("wai?", "wait", false),
             ("Wait", "wait", false),
-        ] {
-            assert_eq!(
-                matches(MatchMode::Literal, pattern, name),
-                expected,
-                "{pattern:?} on {name:?}"
-            );
-        }
+        ];
+        check(MatchMode::Literal, &cases);
         assert!(
             !matches(MatchMode::Glob, "exec", "exec_command"),
             "only literals have aliases"

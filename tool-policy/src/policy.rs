@@ -181,17 +181,14 @@ mod tests {
     use crate::pattern::{MatchMode, PatternError};
 
     fn layer(mode: MatchMode, allow: &[&str], deny: &[&str]) -> Layer {
-        let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
         Layer {
-            origin: "role \"r\"".to_owned(),
             mode,
-            allow: owned(allow),
-            deny: owned(deny),
+            ..glob(allow, deny)
         }
     }
 
     fn glob(allow: &[&str], deny: &[&str]) -> Layer {
-        layer(MatchMode::Glob, allow, deny)
+        Layer::of_role("r", allow, deny)
     }
 
     fn policy(layers: &[Layer]) -> Policy {

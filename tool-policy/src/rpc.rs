@@ -56,17 +56,9 @@ mod tests {
     use super::*;
     use crate::canonical::CANONICAL_TOOLS;
     use crate::layer::Layer;
-    use crate::pattern::MatchMode;
 
     fn denying(deny: &[&str]) -> Policy {
-        let deny = deny.iter().map(|text| (*text).to_owned()).collect();
-        let layer = Layer {
-            origin: "role \"worker\"".to_owned(),
-            mode: MatchMode::Glob,
-            allow: Vec::new(),
-            deny,
-        };
-        Policy::compile(vec![layer]).unwrap()
+        Policy::compile(vec![Layer::of_role("worker", &[], deny)]).unwrap()
     }
 
     #[test]
