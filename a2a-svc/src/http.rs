@@ -148,6 +148,12 @@ impl Exchange {
         self.gateway.admit(entry, tenant, parse_after(after)?)
     }
 
+    /// Authenticates the request, then reads its body.
+    async fn open(&self, body: Body) -> Result<(Entry, Value)> {
+        let entry = self.enter()?;
+        Ok((entry, self.body(body).await?))
+    }
+
     /// Reads the body as JSON. An empty body is an empty object.
     async fn body(&self, body: Body) -> Result<Value> {
         let bytes = match timeout(BODY_WITHIN, to_bytes(body, MAX_BODY_BYTES)).await {
@@ -216,11 +222,8 @@ impl Exchange {
         if self.method != Method::POST {
             return self.rest_error(&method_not_allowed());
         }
-        let (id, answer) = match self.enter() {
-            Ok(entry) => match self.body(body).await {
-                Ok(request) => self.json_rpc_call(entry, request).await,
-                Err(error) => (Value::Null, Err(error)),
-            },
+        let (id, answer) = match self.open(body).await {
+            Ok((entry, request)) => self.json_rpc_call(entry, request).await,
             Err(error) => (Value::Null, Err(error)),
         };
         self.gateway.metrics.called(Binding::JsonRpc, answer.as_ref().err());
@@ -279,27 +282,8 @@ impl Exchange {
     }
 
     async fn call_method(&self, entry: Entry, method: &str, params: Value) -> Result<Answer> {
-        const METHODS: &[&str] = &[
-            "SendMessage",
-            "SendStreamingMessage",
-            "GetTask",
-            "ListTasks",
-            "CancelTask",
-            "SubscribeToTask",
-            "CreateTaskPushNotificationConfig",
-            "GetTaskPushNotificationConfig",
-            "ListTaskPushNotificationConfigs",
-            "DeleteTaskPushNotificationConfig",
-            "GetExtendedAgentCard",
-        ];
         let tenant = params.get("tenant").and_then(Value::as_str).unwrap_or_default();
         let call = self.admit(entry, tenant)?;
-        if !METHODS.contains(&method) {
-            return Err(Error::new(
-                Kind::MethodNotFound,
-                format!("unknown method {:?}", cut(method)),
-            ));
-        }
         let gateway = &self.gateway;
         match method {
             "SendMessage" => value(&gateway.send(&call, json::parse(params)?).await?),
@@ -328,18 +312,19 @@ impl Exchange {
                 gateway.delete_push(&call, &request.task_id, &request.id).await?;
                 Ok(Answer::Value(json!({})))
             }
-            _ => value(&gateway.extended_card(&call).await),
+            "GetExtendedAgentCard" => value(&gateway.extended_card(&call).await),
+            _ => Err(Error::new(
+                Kind::MethodNotFound,
+                format!("unknown method {:?}", cut(method)),
+            )),
         }
     }
 
     // HTTP+JSON.
 
     async fn rest(&mut self, path: &str, body: Body) -> Response {
-        let answer = match self.enter() {
-            Ok(entry) => match self.body(body).await {
-                Ok(body) => Box::pin(self.rest_call(entry, path, body)).await,
-                Err(error) => Err(error),
-            },
+        let answer = match self.open(body).await {
+            Ok((entry, body)) => Box::pin(self.rest_call(entry, path, body)).await,
             Err(error) => Err(error),
         };
         self.gateway.metrics.called(Binding::HttpJson, answer.as_ref().err());
