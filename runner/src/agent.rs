@@ -127,6 +127,30 @@ pub(crate) struct LaunchSpec {
 }
 
 impl LaunchSpec {
+    /// Returns the parameters of a test's thread.
+    #[cfg(test)]
+    pub(crate) fn of_test(resolved: ResolvedSpawn) -> Self {
+        Self {
+            attempt: Attempt::new("t1", 2),
+            session_id: "s1".to_owned(),
+            depth: 1,
+            resolved,
+            tool_policy: ToolPolicy::default(),
+            instructions: String::new(),
+            token: None,
+            supervisor_url: String::new(),
+            supervisor_authorities: None,
+            offered: Vec::new(),
+            working_directory: None,
+            docs_directory: None,
+            scratch: "/nowhere".into(),
+            state: "/nowhere".into(),
+            had_turns: false,
+            hidden: Vec::new(),
+            has_secrets: false,
+        }
+    }
+
     /// Where the agent and its tools work.
     pub(crate) fn directory(&self) -> &Path {
         self.working_directory.as_deref().unwrap_or(&self.scratch)

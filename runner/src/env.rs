@@ -144,37 +144,17 @@ pub(crate) fn scratch_of(root: &Path, attempt: &Attempt) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use troupe_proto::common::v1::ToolPolicy;
-
     use super::*;
 
     #[test]
     fn environment_has_only_listed_variables() {
-        let launch = LaunchSpec {
-            attempt: Attempt::new("t1", 2),
-            session_id: "s1".to_owned(),
-            depth: 1,
-            resolved: ResolvedSpawn {
-                agent_type: "worker".to_owned(),
-                model: "bad\0model".to_owned(),
-                endpoint: "https://proxy.example".to_owned(),
-                parameters: [("temperature".to_owned(), "0.1".to_owned())].into(),
-                ..Default::default()
-            },
-            tool_policy: ToolPolicy::default(),
-            instructions: String::new(),
-            token: None,
-            supervisor_url: String::new(),
-            supervisor_authorities: None,
-            offered: Vec::new(),
-            working_directory: None,
-            docs_directory: None,
-            scratch: "/scratch/t1".into(),
-            state: "/state/t1".into(),
-            had_turns: false,
-            hidden: Vec::new(),
-            has_secrets: false,
-        };
+        let launch = LaunchSpec::of_test(ResolvedSpawn {
+            agent_type: "worker".to_owned(),
+            model: "bad\0model".to_owned(),
+            endpoint: "https://proxy.example".to_owned(),
+            parameters: [("temperature".to_owned(), "0.1".to_owned())].into(),
+            ..Default::default()
+        });
         let parent = |name: &str| match name {
             "PATH" | "TROUPE_OPERATOR_TOKEN" | "OPENAI_API_KEY" => Some(OsString::from("x")),
             _ => None,

@@ -197,33 +197,18 @@ async fn blocking<T: Send + 'static>(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use troupe_proto::common::v1::{ResolvedSpawn, ToolPolicy};
+    use troupe_proto::common::v1::ResolvedSpawn;
 
     use super::*;
-    use crate::outbox::Attempt;
 
     pub(super) fn workspace(directory: &tempfile::TempDir, sandbox: Sandbox) -> Arc<Workspace> {
+        let resolved = ResolvedSpawn {
+            sandbox: sandbox.into(),
+            ..Default::default()
+        };
         let launch = LaunchSpec {
-            attempt: Attempt::new("t", 1),
-            session_id: "s".to_owned(),
-            depth: 1,
-            resolved: ResolvedSpawn {
-                sandbox: sandbox.into(),
-                ..Default::default()
-            },
-            tool_policy: ToolPolicy::default(),
-            instructions: String::new(),
-            token: None,
-            supervisor_url: String::new(),
-            supervisor_authorities: None,
-            offered: Vec::new(),
             working_directory: Some(directory.path().to_owned()),
-            docs_directory: None,
-            scratch: "/nowhere".into(),
-            state: "/nowhere".into(),
-            had_turns: false,
-            hidden: Vec::new(),
-            has_secrets: false,
+            ..LaunchSpec::of_test(resolved)
         };
         Arc::new(Workspace::of(&launch, Duration::from_secs(3600)))
     }
