@@ -40,15 +40,17 @@ pub(crate) fn to_json(input: &Input) -> Vec<Value> {
 
 /// An input as text, a piece a line.
 pub(crate) fn to_text(input: &Input) -> String {
-    let lines: Vec<_> = items(input)
-        .map(|item| match item {
-            Item::Text(text) => text.clone(),
-            Item::LocalImage(path) => format!("[local_image:{path}]"),
-            Item::Skill(NamedPath { name, path }) => format!("[skill:${name}]({path})"),
-            Item::Mention(NamedPath { name, path }) => format!("[mention:${name}]({path})"),
-        })
-        .collect();
-    lines.join("\n")
+    items(input).map(item_to_text).collect::<Vec<_>>().join("\n")
+}
+
+/// A piece of an input as text.
+pub(crate) fn item_to_text(item: &Item) -> String {
+    match item {
+        Item::Text(text) => text.clone(),
+        Item::LocalImage(path) => format!("[local_image:{path}]"),
+        Item::Skill(NamedPath { name, path }) => format!("[skill:${name}]({path})"),
+        Item::Mention(NamedPath { name, path }) => format!("[mention:${name}]({path})"),
+    }
 }
 
 fn items(input: &Input) -> impl Iterator<Item = &Item> {

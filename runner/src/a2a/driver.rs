@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use troupe_proto::{
     common::v1::{BlockKind, PromptBlock},
-    supervisor::v1::{Input, InputItem, input_item::Item},
+    supervisor::v1::{Input, input_item::Item},
 };
 
 use super::{
@@ -528,12 +528,7 @@ impl Driver {
         for item in &given.items {
             match &item.item {
                 Some(Item::LocalImage(path)) => images.push(path),
-                Some(_) => words.push(input::to_text(&Input {
-                    items: vec![InputItem {
-                        item: item.item.clone(),
-                    }],
-                    ..Input::default()
-                })),
+                Some(item) => words.push(input::item_to_text(item)),
                 None => {}
             }
         }

@@ -5,12 +5,13 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    slice,
 };
 
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
-use troupe_proto::supervisor::v1::{Input, InputItem, ToolDescription, input_item::Item};
+use troupe_proto::supervisor::v1::{Input, ToolDescription, input_item::Item};
 
 use super::{events, settings};
 use crate::{
@@ -198,19 +199,13 @@ impl Driver {
                 }
             }
             Order::Input { number, input } => {
-                if self.steer(&input).await? {
+                if self.steer(&input::to_text(&input), slice::from_ref(&input)).await? {
                     channels.emit(AgentEvent::InputTaken(number)).await;
                 }
             }
             Order::ToolAnswered { id, answer } => self.answer_tool(&id, &answer),
             Order::Explain(text) => {
-                let note = Input {
-                    items: vec![InputItem {
-                        item: Some(Item::Text(text)),
-                    }],
-                    ..Input::default()
-                };
-                self.steer(&note).await?;
+                self.steer(&text, &[]).await?;
             }
             Order::Permitted { id, verdict } => {
                 if let Some(waiting) = self.asked.remove(&id) {
@@ -324,14 +319,14 @@ impl Driver {
     }
 
     /// Sends more input to the running turn. Returns `false` if the turn is over.
-    async fn steer(&mut self, input: &Input) -> Result<bool, String> {
+    async fn steer(&mut self, text: &str, inputs: &[Input]) -> Result<bool, String> {
         let (Some(thread), Some(turn)) = (&self.thread, &self.turn) else {
             return Ok(false);
         };
         let params = json!({
             "threadId": thread,
             "expectedTurnId": turn,
-            "input": user_input(&input::to_text(input), std::slice::from_ref(input)),
+            "input": user_input(text, inputs),
         });
         let answer = self.call("turn/steer", params).await?;
         if let Err(why) = &answer {
