@@ -49,15 +49,19 @@ pub(crate) struct Error {
 }
 
 impl Error {
-    /// Creates the error of a failed operation.
-    pub(crate) fn failure(message: impl Into<String>) -> Self {
+    fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self {
-            kind: Kind::Failure,
+            kind,
             message: message.into(),
             reason: None,
             hint: None,
             metadata: BTreeMap::new(),
         }
+    }
+
+    /// Creates the error of a failed operation.
+    pub(crate) fn failure(message: impl Into<String>) -> Self {
+        Self::new(Kind::Failure, message)
     }
 
     /// Creates the error of a failed operation from another error. Takes it by value so that it can be passed to
@@ -68,66 +72,42 @@ impl Error {
 
     /// Creates an error for a problem that the output already describes.
     pub(crate) fn answered(message: impl Into<String>) -> Self {
-        Self {
-            kind: Kind::Answered,
-            ..Self::failure(message)
-        }
+        Self::new(Kind::Answered, message)
     }
 
     /// Creates an error for a rejection that the output already describes.
     pub(crate) fn refused_quietly() -> Self {
-        Self {
-            kind: Kind::AnsweredRefusal,
-            ..Self::failure("rejected")
-        }
+        Self::new(Kind::AnsweredRefusal, "rejected")
     }
 
     /// Creates an error for an invalid command line that only the command itself can detect.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self {
-            kind: Kind::Usage,
-            ..Self::failure(message)
-        }
+        Self::new(Kind::Usage, message)
     }
 
     /// Creates the error for an object that does not exist.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self {
-            kind: Kind::NotFound,
-            ..Self::failure(message)
-        }
+        Self::new(Kind::NotFound, message)
     }
 
     /// Creates the error for a wait whose time limit has passed.
     pub(crate) fn timeout(message: impl Into<String>) -> Self {
-        Self {
-            kind: Kind::Timeout,
-            ..Self::failure(message)
-        }
+        Self::new(Kind::Timeout, message)
     }
 
     /// Creates the error for an agent that ended without success.
     pub(crate) fn agent_failed(message: impl Into<String>) -> Self {
-        Self {
-            kind: Kind::AgentFailed,
-            ..Self::failure(message)
-        }
+        Self::new(Kind::AgentFailed, message)
     }
 
     /// Creates the error for a service that cannot be reached.
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
-        Self {
-            kind: Kind::Unreachable,
-            ..Self::failure(message)
-        }
+        Self::new(Kind::Unreachable, message)
     }
 
     /// Creates the error for a command that the user interrupted.
     pub(crate) fn interrupted(message: impl Into<String>) -> Self {
-        Self {
-            kind: Kind::Interrupted,
-            ..Self::failure(message)
-        }
+        Self::new(Kind::Interrupted, message)
     }
 
     /// Creates the error for an answer without its main field.
@@ -283,10 +263,7 @@ impl From<io::Error> for Error {
             io::ErrorKind::BrokenPipe => Kind::ClosedPipe,
             _ => Kind::Failure,
         };
-        Self {
-            kind,
-            ..Self::failure(error.to_string())
-        }
+        Self::new(kind, error.to_string())
     }
 }
 
