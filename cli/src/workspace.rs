@@ -9,11 +9,12 @@ use std::{
 
 use registry_svc::domain::diagnostic::Diagnostic;
 use tonic::{Request, Response, Status};
-use troupe_client::{Service, host::is_this_machine};
+use troupe_client::{Service, Supervisor, host::is_this_machine};
 use troupe_proto::{
     fault,
     reason::Reason,
     registry::v1::{PutWorkspaceRequest, WorkspaceFile},
+    supervisor::v1::{CreateSessionRequest, CreateSessionResponse},
 };
 
 use crate::{
@@ -69,6 +70,21 @@ impl Workspace {
             (answer, _) => Ok(answer?.into_inner()),
         }
     }
+}
+
+/// Opens a session with the templates around its directory.
+pub(crate) async fn create_session(
+    supervisor: &mut Supervisor,
+    mut request: CreateSessionRequest,
+    context: &Context,
+) -> Result<CreateSessionResponse> {
+    Workspace::around(&request.cwd, context)?
+        .ask(context, async |digest| {
+            request.request_id = troupe_client::request_id();
+            request.workspace_digest = digest;
+            supervisor.create_session(request.clone()).await
+        })
+        .await
 }
 
 /// Uploads the templates around `cwd` and returns their digest.

@@ -210,7 +210,7 @@ async fn project(context: &Context) -> Finding {
             .into_os_string()
             .into_string()
             .unwrap_or_default();
-        let request = ListAgentsRequest {
+        let mut request = ListAgentsRequest {
             cwd: cwd.clone(),
             allow_partial: true,
             ..ListAgentsRequest::default()
@@ -218,12 +218,9 @@ async fn project(context: &Context) -> Finding {
         let mut workspace = Workspace::around(&cwd, context)?;
         let mut registry = context.registry().await?;
         let answer = workspace
-            .ask(context, async |workspace_digest: String| {
-                let request = ListAgentsRequest {
-                    workspace_digest,
-                    ..request.clone()
-                };
-                registry.list_agents(Request::new(request)).await
+            .ask(context, async |digest| {
+                request.workspace_digest = digest;
+                registry.list_agents(request.clone()).await
             })
             .await?;
         Ok::<_, Error>((cwd, answer.diagnostics.len()))

@@ -21,7 +21,7 @@ use crate::{
     options::ProjectArgs,
     pair, time,
     ui::style,
-    workspace::Workspace,
+    workspace::create_session,
 };
 
 const AFTER_HELP: &str = "\
@@ -192,19 +192,11 @@ struct Opened {
 }
 
 async fn open_session(supervisor: &mut Supervisor, project: &ProjectArgs, context: &Context) -> Result<Opened> {
-    let cwd = project.cwd()?;
-    let mut workspace = Workspace::around(&cwd, context)?;
-    let answer = workspace
-        .ask(context, async |workspace_digest: String| {
-            let request = CreateSessionRequest {
-                request_id: troupe_client::request_id(),
-                cwd: cwd.clone(),
-                workspace_digest,
-                ..CreateSessionRequest::default()
-            };
-            supervisor.create_session(Request::new(request)).await
-        })
-        .await?;
+    let request = CreateSessionRequest {
+        cwd: project.cwd()?,
+        ..CreateSessionRequest::default()
+    };
+    let answer = create_session(supervisor, request, context).await?;
     let session = answer
         .session
         .ok_or_else(|| Error::failure("the supervisor answered no session"))?;

@@ -77,16 +77,13 @@ pub(crate) struct Args {
 /// Resolves a spawn without performing it.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let with_prompt = args.prompt;
-    let request = request(args)?;
+    let mut request = request(args)?;
     let mut workspace = Workspace::around(&request.cwd, context)?;
     let mut registry = context.registry().await?;
     let answer = workspace
-        .ask(context, async |workspace_digest: String| {
-            let request = ResolveSpawnRequest {
-                workspace_digest,
-                ..request.clone()
-            };
-            registry.resolve_spawn(request).await
+        .ask(context, async |digest| {
+            request.workspace_digest = digest;
+            registry.resolve_spawn(request.clone()).await
         })
         .await?;
     let resolved = answer

@@ -37,7 +37,7 @@ pub(crate) struct Args {
 
 /// Routes the task without a spawn.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    let request = RouteAgentRequest {
+    let mut request = RouteAgentRequest {
         cwd: args.project.cwd()?,
         text: args.text.read()?,
         explicit_agent: args.explicit,
@@ -47,12 +47,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut workspace = Workspace::around(&request.cwd, context)?;
     let mut registry = context.registry().await?;
     let answer = workspace
-        .ask(context, async |workspace_digest: String| {
-            let request = RouteAgentRequest {
-                workspace_digest,
-                ..request.clone()
-            };
-            registry.route_agent(request).await
+        .ask(context, async |digest| {
+            request.workspace_digest = digest;
+            registry.route_agent(request.clone()).await
         })
         .await?;
     context.ui.note(outcome(&answer));

@@ -32,7 +32,7 @@ use crate::{
     time,
     ui::{self, Cell, Line, Table, style},
     webhook::WebhookArgs,
-    workspace::Workspace,
+    workspace::create_session,
 };
 
 const AFTER_HELP: &str = "\
@@ -425,11 +425,9 @@ fn state(session: &Session) -> Cell {
 }
 
 async fn create(supervisor: &mut Supervisor, args: CreateArgs, context: &Context) -> Result<()> {
-    let cwd = args.project.cwd()?;
-    let message = args.text.is_given().then(|| args.text.read()).transpose()?;
-    let wanted = CreateSessionRequest {
-        cwd: cwd.clone(),
-        message,
+    let request = CreateSessionRequest {
+        cwd: args.project.cwd()?,
+        message: args.text.is_given().then(|| args.text.read()).transpose()?,
         agent_type: args.role,
         role_template: args.template,
         auto_route: args.route,
@@ -439,17 +437,7 @@ async fn create(supervisor: &mut Supervisor, args: CreateArgs, context: &Context
         reasoning_effort: args.effort,
         ..args.settings.request()?
     };
-    let mut workspace = Workspace::around(&cwd, context)?;
-    let answer = workspace
-        .ask(context, async |workspace_digest: String| {
-            let request = CreateSessionRequest {
-                request_id: troupe_client::request_id(),
-                workspace_digest,
-                ..wanted.clone()
-            };
-            supervisor.create_session(Request::new(request)).await
-        })
-        .await?;
+    let answer = create_session(supervisor, request, context).await?;
     let session = answer.session.ok_or_else(Error::empty_answer)?;
     context
         .ui

@@ -31,7 +31,7 @@ use crate::{
     suggest, time,
     ui::{self, Line, style},
     waiting,
-    workspace::Workspace,
+    workspace::create_session,
 };
 
 const AFTER_HELP: &str = "\
@@ -301,20 +301,11 @@ impl Wanted {
 }
 
 async fn open_session(supervisor: &mut Supervisor, args: &Args, context: &Context) -> Result<String> {
-    let cwd = args.project.cwd()?;
-    let settings = args.settings.clone().request()?;
-    let mut workspace = Workspace::around(&cwd, context)?;
-    let answer = workspace
-        .ask(context, async |workspace_digest: String| {
-            let request = CreateSessionRequest {
-                request_id: troupe_client::request_id(),
-                cwd: cwd.clone(),
-                workspace_digest,
-                ..settings.clone()
-            };
-            supervisor.create_session(Request::new(request)).await
-        })
-        .await?;
+    let request = CreateSessionRequest {
+        cwd: args.project.cwd()?,
+        ..args.settings.clone().request()?
+    };
+    let answer = create_session(supervisor, request, context).await?;
     Ok(answer.session.ok_or_else(Error::empty_answer)?.session_id)
 }
 

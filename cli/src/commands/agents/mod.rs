@@ -129,37 +129,31 @@ struct Answer {
 
 /// Fetches all pages of the roles of a directory, or one role.
 async fn fetch(project: &ProjectArgs, agent_type: Option<String>, graph: bool, context: &Context) -> Result<Answer> {
-    let cwd = project.cwd()?;
     let namespace = if graph {
         Namespace::RoleTemplate
     } else {
         Namespace::AgentType
     };
-    let mut workspace = Workspace::around(&cwd, context)?;
+    let mut request = ListAgentsRequest {
+        cwd: project.cwd()?,
+        agent_type,
+        namespace: namespace.into(),
+        // Always expanded: the table shows model, effort and scope.
+        expanded: true,
+        allow_partial: true,
+        ..ListAgentsRequest::default()
+    };
+    let mut workspace = Workspace::around(&request.cwd, context)?;
     let mut registry = context.registry().await?;
     let mut answer = Answer {
         agents: Vec::new(),
         diagnostics: Vec::new(),
     };
-    let mut page_token = String::new();
     loop {
-        let request = ListAgentsRequest {
-            cwd: cwd.clone(),
-            agent_type: agent_type.clone(),
-            namespace: namespace.into(),
-            // Always expanded: the table shows model, effort and scope.
-            expanded: true,
-            allow_partial: true,
-            page_token,
-            ..ListAgentsRequest::default()
-        };
         let page = workspace
-            .ask(context, async |workspace_digest: String| {
-                let request = ListAgentsRequest {
-                    workspace_digest,
-                    ..request.clone()
-                };
-                registry.list_agents(request).await
+            .ask(context, async |digest| {
+                request.workspace_digest = digest;
+                registry.list_agents(request.clone()).await
             })
             .await?;
         answer.agents.extend(page.agents);
@@ -167,7 +161,7 @@ async fn fetch(project: &ProjectArgs, agent_type: Option<String>, graph: bool, c
         if page.next_page_token.is_empty() {
             return Ok(answer);
         }
-        page_token = page.next_page_token;
+        request.page_token = page.next_page_token;
     }
 }
 

@@ -1,7 +1,6 @@
 //! Other views of the roles: the roles that a thread may spawn, findings, changes, and the tools with their names.
 
 use serde_json::json;
-use tonic::Request;
 use troupe_proto::{
     registry::v1::{DescribeSpawnToolRequest, Diagnostic, ListDiagnosticsRequest, WatchAgentsRequest},
     supervisor::v1::SpawnableAgent,
@@ -61,28 +60,25 @@ fn spawnable_table(agents: &[SpawnableAgent]) -> Table<4> {
 
 /// Lists the findings of the registry about the templates of a project.
 pub(super) async fn diagnostics(args: ViewArgs, context: &Context) -> Result<()> {
-    let cwd = args.project.cwd()?;
-    let mut workspace = Workspace::around(&cwd, context)?;
+    let mut request = ListDiagnosticsRequest {
+        cwd: args.project.cwd()?,
+        ..ListDiagnosticsRequest::default()
+    };
+    let mut workspace = Workspace::around(&request.cwd, context)?;
     let mut registry = context.registry().await?;
     let mut diagnostics: Vec<Diagnostic> = Vec::new();
-    let mut page_token = String::new();
     loop {
         let page = workspace
-            .ask(context, async |workspace_digest: String| {
-                let request = ListDiagnosticsRequest {
-                    cwd: cwd.clone(),
-                    workspace_digest,
-                    page_token: page_token.clone(),
-                    ..ListDiagnosticsRequest::default()
-                };
-                registry.list_diagnostics(Request::new(request)).await
+            .ask(context, async |digest| {
+                request.workspace_digest = digest;
+                registry.list_diagnostics(request.clone()).await
             })
             .await?;
         diagnostics.extend(page.diagnostics);
         if page.next_page_token.is_empty() {
             break;
         }
-        page_token = page.next_page_token;
+        request.page_token = page.next_page_token;
     }
     context.ui.answer(
         || json!({ "diagnostics": json::list(&diagnostics) }),
@@ -102,12 +98,11 @@ pub(super) async fn watch(args: ViewArgs, context: &Context) -> Result<()> {
     let mut revision = String::new();
     loop {
         let mut stream = workspace
-            .ask(context, async |workspace_digest: String| {
-                let request = WatchAgentsRequest {
-                    cwd: cwd.clone(),
-                    workspace_digest,
-                };
-                registry.watch_agents(Request::new(request)).await
+            .ask(context, async |workspace_digest| {
+                let cwd = cwd.clone();
+                registry
+                    .watch_agents(WatchAgentsRequest { cwd, workspace_digest })
+                    .await
             })
             .await?;
         while let Some(message) = stream.message().await? {
@@ -137,17 +132,16 @@ pub(super) async fn watch(args: ViewArgs, context: &Context) -> Result<()> {
 
 /// Shows the tools that describe the roles to a model.
 pub(super) async fn spawn_tool(args: ViewArgs, context: &Context) -> Result<()> {
-    let cwd = args.project.cwd()?;
-    let mut workspace = Workspace::around(&cwd, context)?;
+    let mut request = DescribeSpawnToolRequest {
+        cwd: args.project.cwd()?,
+        ..DescribeSpawnToolRequest::default()
+    };
+    let mut workspace = Workspace::around(&request.cwd, context)?;
     let mut registry = context.registry().await?;
     let answer = workspace
-        .ask(context, async |workspace_digest: String| {
-            let request = DescribeSpawnToolRequest {
-                cwd: cwd.clone(),
-                workspace_digest,
-                ..DescribeSpawnToolRequest::default()
-            };
-            registry.describe_spawn_tool(Request::new(request)).await
+        .ask(context, async |digest| {
+            request.workspace_digest = digest;
+            registry.describe_spawn_tool(request.clone()).await
         })
         .await?;
     context.ui.answer(

@@ -32,7 +32,7 @@ use crate::{
     options::{ProjectArgs, ResultArgs, SpawnBudget, amount, bounded, budget_in_words},
     time,
     ui::{self, Cell, Line, Table, style},
-    workspace::Workspace,
+    workspace::create_session,
 };
 
 const AFTER_HELP: &str = "\
@@ -311,20 +311,12 @@ async fn labelled(supervisor: &mut Supervisor, name: &str) -> Result<Option<Stri
 }
 
 async fn open_session(supervisor: &mut Supervisor, args: &RunArgs, name: &str, context: &Context) -> Result<String> {
-    let cwd = args.project.cwd()?;
-    let mut workspace = Workspace::around(&cwd, context)?;
-    let answer = workspace
-        .ask(context, async |workspace_digest: String| {
-            let request = CreateSessionRequest {
-                request_id: troupe_client::request_id(),
-                cwd: cwd.clone(),
-                workspace_digest,
-                labels: [(LABEL.to_owned(), name.to_owned())].into_iter().collect(),
-                ..CreateSessionRequest::default()
-            };
-            supervisor.create_session(Request::new(request)).await
-        })
-        .await?;
+    let request = CreateSessionRequest {
+        cwd: args.project.cwd()?,
+        labels: [(LABEL.to_owned(), name.to_owned())].into(),
+        ..CreateSessionRequest::default()
+    };
+    let answer = create_session(supervisor, request, context).await?;
     Ok(answer.session.ok_or_else(Error::empty_answer)?.session_id)
 }
 
