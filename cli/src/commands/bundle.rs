@@ -22,54 +22,37 @@ Examples:
   troupe bundle put
   troupe bundle get DIGEST";
 
-/// The arguments of `bundle`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
-pub(crate) struct Args {
-    /// The action.
-    #[command(subcommand)]
-    action: Action,
-}
-
 /// An action on bundles of templates.
 #[derive(Debug, Subcommand)]
-enum Action {
+#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub(crate) enum Action {
     /// Upload the templates of a project and of your home, and print the digest
     #[command(after_help = "Example: troupe bundle put --cwd ~/project")]
-    Put(PutArgs),
+    Put {
+        #[command(flatten)]
+        project: ProjectArgs,
+    },
     /// List the files of an uploaded bundle
     #[command(after_help = "Example: troupe bundle get DIGEST --output json")]
-    Get(GetArgs),
-}
-
-/// The arguments of `bundle put`.
-#[derive(Debug, clap::Args)]
-struct PutArgs {
-    /// The project.
-    #[command(flatten)]
-    project: ProjectArgs,
-}
-
-/// The arguments of `bundle get`.
-#[derive(Debug, clap::Args)]
-struct GetArgs {
-    /// Digest of the bundle
-    #[arg(value_name = "DIGEST")]
-    digest: String,
+    Get {
+        /// Digest of the bundle
+        #[arg(value_name = "DIGEST")]
+        digest: String,
+    },
 }
 
 /// Runs the action.
-pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    match args.action {
-        Action::Put(args) => {
-            let digest = workspace::put(&args.project.cwd()?, context).await?;
+pub(crate) async fn run(action: Action, context: &Context) -> Result<()> {
+    match action {
+        Action::Put { project } => {
+            let digest = workspace::put(&project.cwd()?, context).await?;
             context
                 .ui
                 .answer(|| json!({ "workspace_digest": digest }), || digest.clone())
         }
-        Action::Get(args) => {
+        Action::Get { digest } => {
             let request = GetWorkspaceRequest {
-                workspace_digest: args.digest,
+                workspace_digest: digest,
             };
             let registry = context.registry().await?;
             let mut registry = registry.max_decoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);

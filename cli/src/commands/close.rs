@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
 /// The end of running turns.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(super) struct Manner {
+pub(crate) struct Manner {
     /// Wait until all threads are closed
     #[arg(long)]
     wait: bool,

@@ -25,18 +25,10 @@ Examples:
 
 Several supervisors share a log in PostgreSQL. Each of them serves every session.";
 
-/// The arguments of `cluster`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
-pub(crate) struct Args {
-    /// The action.
-    #[command(subcommand)]
-    action: Action,
-}
-
 /// An action on supervisors.
 #[derive(Debug, Subcommand)]
-enum Action {
+#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub(crate) enum Action {
     /// List the supervisors, and show the database
     #[command(after_help = "Example: troupe cluster status --output json | jq '.members[].name'")]
     Status,
@@ -60,9 +52,9 @@ enum Action {
 }
 
 /// Runs the action.
-pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+pub(crate) async fn run(action: Action, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
-    match args.action {
+    match action {
         Action::Status => status(&mut supervisor, context).await,
         Action::Drain { name } => drain(&mut supervisor, name, context).await,
         Action::Move { session, name } => move_session(&mut supervisor, &session, name, context).await,

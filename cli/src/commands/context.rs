@@ -24,18 +24,10 @@ Examples:
 
 The contexts are stored in ~/.config/troupe/config.yaml. Flags and TROUPE_* variables win over the context.";
 
-/// The arguments of `context`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
-pub(crate) struct Args {
-    /// The action.
-    #[command(subcommand)]
-    action: Action,
-}
-
 /// An action on contexts.
 #[derive(Debug, Subcommand)]
-enum Action {
+#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub(crate) enum Action {
     /// List the contexts
     #[command(after_help = "Example: troupe context list")]
     List,
@@ -52,7 +44,7 @@ enum Action {
 
 /// A context.
 #[derive(Debug, clap::Args)]
-struct Named {
+pub(crate) struct Named {
     /// Name of the context
     #[arg(value_name = "NAME")]
     name: String,
@@ -60,7 +52,7 @@ struct Named {
 
 /// The arguments of `context set`.
 #[derive(Debug, clap::Args)]
-struct SetArgs {
+pub(crate) struct SetArgs {
     /// Name of the context
     #[arg(value_name = "NAME")]
     name: String,
@@ -85,9 +77,9 @@ struct SetArgs {
 }
 
 /// Runs the action.
-pub(crate) fn run(args: Args, context: &Context) -> Result<()> {
+pub(crate) fn run(action: Action, context: &Context) -> Result<()> {
     let mut contexts = Contexts::load()?;
-    let (name, done) = match args.action {
+    let (name, done) = match action {
         Action::List => return list(&contexts, context),
         Action::Use(named) => {
             contexts.get(&named.name)?;

@@ -92,13 +92,16 @@ pub(crate) enum Command {
     /// Follow notifications
     Notify(notify::Args),
     /// Run one agent for each row of a table
-    Batch(batch::Args),
+    #[command(subcommand)]
+    Batch(batch::Action),
     /// List approvals; grant or deny them
     Approvals(approvals::Args),
     /// Create, list, change, close and delete sessions
-    Session(session::Args),
+    #[command(subcommand)]
+    Session(session::Action),
     /// Manage threads; includes the commands above
-    Thread(thread::Args),
+    #[command(subcommand)]
+    Thread(thread::Action),
     /// List roles, show one, or create a template
     Agents(Box<agents::Args>),
     /// Show the result of a spawn and the origin of each value
@@ -108,7 +111,8 @@ pub(crate) enum Command {
     /// Check template files; needs no service
     Lint(lint::Args),
     /// Upload the templates of a directory, or list an uploaded bundle
-    Bundle(bundle::Args),
+    #[command(subcommand)]
+    Bundle(bundle::Action),
     /// Manage edges between threads
     Edges(edges::Args),
     /// Send a message from one thread to another
@@ -132,19 +136,22 @@ pub(crate) enum Command {
     /// List the runners that hold threads
     Runners(runners::Args),
     /// Show and drain the supervisors that share a database, and move sessions between them
-    Cluster(cluster::Args),
+    #[command(subcommand)]
+    Cluster(cluster::Action),
     /// Serve the tools for supervising agents over MCP, on standard input and output
     Mcp(Box<mcp::Args>),
     /// Diagnose the installation
     Doctor(doctor::Args),
     /// Manage named servers
-    Context(context::Args),
+    #[command(subcommand)]
+    Context(context::Action),
     /// Print the completion script of a shell
     Completion(completion::Args),
     /// Write the manual pages
     Man(completion::ManArgs),
     /// Verify, read, compact, back up or restore stored data; needs no service
-    Store(store::Args),
+    #[command(subcommand)]
+    Store(store::Action),
     /// Run the sample agent, which obeys directives in its prompt
     #[command(hide = true)]
     SampleAgent(sample_agent::Args),
@@ -231,15 +238,15 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::Note(args) => Box::pin(thread::note(args, context)).await,
         Command::Budget(args) => Box::pin(budget::run(args, context)).await,
         Command::Notify(args) => Box::pin(notify::run(args, context)).await,
-        Command::Batch(args) => Box::pin(batch::run(args, context)).await,
+        Command::Batch(action) => Box::pin(batch::run(action, context)).await,
         Command::Approvals(args) => Box::pin(approvals::run(args, context)).await,
-        Command::Session(args) => Box::pin(session::run(args, context)).await,
-        Command::Thread(args) => Box::pin(thread::run(args, context)).await,
+        Command::Session(action) => Box::pin(session::run(action, context)).await,
+        Command::Thread(action) => Box::pin(thread::run(action, context)).await,
         Command::Agents(args) => Box::pin(agents::run(*args, context)).await,
         Command::Resolve(args) => Box::pin(resolve::run(*args, context)).await,
         Command::Route(args) => Box::pin(route::run(args, context)).await,
         Command::Lint(args) => lint::run(&args, context),
-        Command::Bundle(args) => Box::pin(bundle::run(args, context)).await,
+        Command::Bundle(action) => Box::pin(bundle::run(action, context)).await,
         Command::Edges(args) => Box::pin(edges::run(args, context)).await,
         Command::Handoff(args) => Box::pin(handoff::run(args, context)).await,
         Command::Mail(args) => Box::pin(mail::run(args, context)).await,
@@ -251,14 +258,14 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::Quota(args) => Box::pin(quota::run(args, context)).await,
         Command::Run(args) => Box::pin(run::run(args, context)).await,
         Command::Runners(args) => Box::pin(runners::run(args, context)).await,
-        Command::Cluster(args) => Box::pin(cluster::run(args, context)).await,
+        Command::Cluster(action) => Box::pin(cluster::run(action, context)).await,
         Command::Mcp(args) => Box::pin(mcp::run(*args, context)).await,
         Command::Down(args) => Box::pin(down::run(args, context)).await,
         Command::Status(args) => Box::pin(down::status(args, context)).await,
-        Command::Context(args) => context::run(args, context),
+        Command::Context(action) => context::run(action, context),
         Command::Completion(args) => completion::run(&args),
         Command::Doctor(args) => Box::pin(doctor::run(args, context)).await,
-        Command::Store(args) => Box::pin(store::run(args, context)).await,
+        Command::Store(action) => Box::pin(store::run(action, context)).await,
         Command::Launcher(args) => Box::pin(launcher::run(args)).await,
         Command::Pods(args) => Box::pin(pods::run(args)).await,
         Command::SampleAgent(_) | Command::Hook(_) | Command::Launch(_) | Command::Man(_) => Ok(()),

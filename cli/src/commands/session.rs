@@ -45,18 +45,10 @@ Examples:
 
 SESSION is an id, the beginning or the end of one, or @last.";
 
-/// The arguments of `session`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
-pub(crate) struct Args {
-    /// The action.
-    #[command(subcommand)]
-    action: Action,
-}
-
 /// An action on sessions.
 #[derive(Debug, Subcommand)]
-enum Action {
+#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub(crate) enum Action {
     /// List sessions
     #[command(after_help = "Example: troupe session list --closed --label team=core")]
     List(ListArgs),
@@ -80,22 +72,58 @@ enum Action {
     Resume(One),
     /// Set the mode of a session
     #[command(after_help = "Example: troupe session mode 0000cc03 planning")]
-    Mode(ModeArgs),
+    Mode {
+        #[command(flatten)]
+        one: One,
+        /// Mode
+        #[arg(value_name = "MODE", value_parser = choices::mode())]
+        mode: Mode,
+    },
     /// Set whether the supervisor starts further turns of orchestrators
     #[command(after_help = "Example: troupe session orchestration 0000cc03 auto")]
-    Orchestration(OrchestrationArgs),
+    Orchestration {
+        #[command(flatten)]
+        one: One,
+        /// Turns of orchestrators: on request, or until they report completion
+        #[arg(value_name = "WHEN", value_parser = choices::orchestration())]
+        orchestration: Orchestration,
+    },
     /// Set the edges that threads of graph templates may manage at most
     #[command(after_help = "Example: troupe session edges 0000cc03 none")]
-    Edges(EdgesArgs),
+    Edges {
+        #[command(flatten)]
+        one: One,
+        /// Edges that threads of graph templates may manage at most
+        #[arg(value_name = "EDGES", value_parser = choices::edge_management())]
+        edges: EdgeManagement,
+    },
     /// Set the budget of a session; bounds that are not given stay
     #[command(after_help = "Example: troupe session budget 0000cc03 --tokens 500000 --turns 100")]
-    Budget(BudgetArgs),
+    Budget {
+        #[command(flatten)]
+        one: One,
+        #[command(flatten)]
+        budget: NewBudget,
+    },
     /// Replace the receivers of notifications
     #[command(after_help = "Example: troupe session webhook 0000cc03 --webhook https://example.com/hook")]
-    Webhook(WebhookUpdate),
+    Webhook {
+        #[command(flatten)]
+        one: One,
+        #[command(flatten)]
+        webhooks: WebhookArgs,
+        /// Remove all receivers
+        #[arg(long, conflicts_with = "webhook", required_unless_present = "webhook")]
+        none: bool,
+    },
     /// Close a session with all its threads, leaf first
     #[command(after_help = "Example: troupe session close 0000cc03 --wait")]
-    Close(CloseArgs),
+    Close {
+        #[command(flatten)]
+        one: One,
+        #[command(flatten)]
+        manner: close::Manner,
+    },
     /// Delete a closed session with all its content
     #[command(after_help = "Example: troupe session delete 0000cc03")]
     Delete(One),
@@ -106,7 +134,7 @@ enum Action {
 
 /// A session.
 #[derive(Debug, clap::Args)]
-struct One {
+pub(crate) struct One {
     /// Session: an id, the beginning or the end of one, or @last
     #[arg(value_name = "SESSION", add = ArgValueCompleter::new(complete::sessions))]
     session: String,
@@ -114,7 +142,7 @@ struct One {
 
 /// The arguments of `session list` and `session watch`.
 #[derive(Debug, clap::Args)]
-struct ListArgs {
+pub(crate) struct ListArgs {
     /// Include closed sessions
     #[arg(long)]
     closed: bool,
@@ -125,7 +153,7 @@ struct ListArgs {
 
 /// The arguments of `session create`.
 #[derive(Debug, clap::Args)]
-struct CreateArgs {
+pub(crate) struct CreateArgs {
     /// The task of the root.
     #[command(flatten)]
     text: TextArgs,
@@ -166,7 +194,7 @@ struct CreateArgs {
 
 /// The arguments of `session update`.
 #[derive(Debug, clap::Args)]
-struct UpdateArgs {
+pub(crate) struct UpdateArgs {
     /// The session.
     #[command(flatten)]
     one: One,
@@ -199,78 +227,9 @@ struct UpdateArgs {
     max_total_threads: Option<u32>,
 }
 
-/// The arguments of `session mode`.
-#[derive(Debug, clap::Args)]
-struct ModeArgs {
-    /// The session.
-    #[command(flatten)]
-    one: One,
-    /// Mode
-    #[arg(value_name = "MODE", value_parser = choices::mode())]
-    mode: Mode,
-}
-
-/// The arguments of `session orchestration`.
-#[derive(Debug, clap::Args)]
-struct OrchestrationArgs {
-    /// The session.
-    #[command(flatten)]
-    one: One,
-    /// Turns of orchestrators: on request, or until they report completion
-    #[arg(value_name = "WHEN", value_parser = choices::orchestration())]
-    orchestration: Orchestration,
-}
-
-/// The arguments of `session edges`.
-#[derive(Debug, clap::Args)]
-struct EdgesArgs {
-    /// The session.
-    #[command(flatten)]
-    one: One,
-    /// Edges that threads of graph templates may manage at most
-    #[arg(value_name = "EDGES", value_parser = choices::edge_management())]
-    edges: EdgeManagement,
-}
-
-/// The arguments of `session budget`.
-#[derive(Debug, clap::Args)]
-struct BudgetArgs {
-    /// The session.
-    #[command(flatten)]
-    one: One,
-    /// The changes.
-    #[command(flatten)]
-    budget: NewBudget,
-}
-
-/// The arguments of `session webhook`.
-#[derive(Debug, clap::Args)]
-struct WebhookUpdate {
-    /// The session.
-    #[command(flatten)]
-    one: One,
-    /// The receivers.
-    #[command(flatten)]
-    webhooks: WebhookArgs,
-    /// Remove all receivers
-    #[arg(long, conflicts_with = "webhook", required_unless_present = "webhook")]
-    none: bool,
-}
-
-/// The arguments of `session close`.
-#[derive(Debug, clap::Args)]
-struct CloseArgs {
-    /// The session.
-    #[command(flatten)]
-    one: One,
-    /// The end of running turns.
-    #[command(flatten)]
-    manner: close::Manner,
-}
-
 /// The arguments of `session prune`.
 #[derive(Debug, clap::Args)]
-struct PruneArgs {
+pub(crate) struct PruneArgs {
     /// Delete sessions only that have been closed for this long
     #[arg(long, value_name = "SPAN", value_parser = time::parse_duration, default_value = "0s")]
     older_than: Duration,
@@ -283,16 +242,16 @@ struct PruneArgs {
 }
 
 /// Runs the action.
-pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
+pub(crate) async fn run(action: Action, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let change = UpdateSessionRequest::default;
-    let (one, request) = match args.action {
+    let (one, request) = match action {
         Action::List(args) => return list(&mut supervisor, args, context).await,
         Action::Show(one) => return show(&mut supervisor, &one, context).await,
         Action::Create(args) => return create(&mut supervisor, *args, context).await,
         Action::Watch(args) => return watch(&supervisor, args, context).await,
-        Action::Close(args) => {
-            return close::close_session(&mut supervisor, &args.one.session, args.manner, context).await;
+        Action::Close { one, manner } => {
+            return close::close_session(&mut supervisor, &one.session, manner, context).await;
         }
         Action::Delete(one) => return delete(&mut supervisor, &one, context).await,
         Action::Prune(args) => return prune(&mut supervisor, args, context).await,
@@ -305,38 +264,38 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             let paused = Some(false);
             (one, UpdateSessionRequest { paused, ..change() })
         }
-        Action::Mode(args) => {
-            let mode = Some(args.mode.into());
-            (args.one, UpdateSessionRequest { mode, ..change() })
+        Action::Mode { one, mode } => {
+            let mode = Some(mode.into());
+            (one, UpdateSessionRequest { mode, ..change() })
         }
-        Action::Orchestration(args) => {
-            let orchestration = Some(args.orchestration.into());
+        Action::Orchestration { one, orchestration } => {
+            let orchestration = Some(orchestration.into());
             let request = UpdateSessionRequest {
                 orchestration,
                 ..change()
             };
-            (args.one, request)
+            (one, request)
         }
-        Action::Edges(args) => {
-            let edge_management = Some(args.edges.into());
+        Action::Edges { one, edges } => {
+            let edge_management = Some(edges.into());
             let request = UpdateSessionRequest {
                 edge_management,
                 ..change()
             };
-            (args.one, request)
+            (one, request)
         }
-        Action::Budget(args) => {
-            let present = get(&mut supervisor, &args.one).await?;
-            let budget = Some(args.budget.of(present.budget.as_ref()));
-            (args.one, UpdateSessionRequest { budget, ..change() })
+        Action::Budget { one, budget } => {
+            let present = get(&mut supervisor, &one).await?;
+            let budget = Some(budget.of(present.budget.as_ref()));
+            (one, UpdateSessionRequest { budget, ..change() })
         }
-        Action::Webhook(args) => {
+        Action::Webhook { one, webhooks, .. } => {
             let request = UpdateSessionRequest {
-                webhooks: args.webhooks.webhooks()?,
+                webhooks: webhooks.webhooks()?,
                 replace_webhooks: true,
                 ..change()
             };
-            (args.one, request)
+            (one, request)
         }
     };
     update(&mut supervisor, &one, request, context).await
@@ -577,17 +536,17 @@ mod tests {
     fn parse(arguments: &[&str]) -> std::result::Result<Action, clap::Error> {
         let line = ["troupe", "session"].iter().chain(arguments);
         match commands::parse(line)? {
-            Command::Session(args) => Ok(args.action),
+            Command::Session(action) => Ok(action),
             other => panic!("not session: {other:?}"),
         }
     }
 
     #[test]
     fn every_action_takes_its_session_first() {
-        let Action::Mode(args) = parse(&["mode", "0000cc03", "planning"]).unwrap() else {
+        let Action::Mode { one, mode } = parse(&["mode", "0000cc03", "planning"]).unwrap() else {
             panic!("not a mode");
         };
-        assert_eq!((args.one.session.as_str(), args.mode), ("0000cc03", Mode::Planning));
+        assert_eq!((one.session.as_str(), mode), ("0000cc03", Mode::Planning));
         for wrong in [
             &["pause"][..],
             &["mode", "0000cc03"],

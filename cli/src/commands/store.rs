@@ -117,18 +117,10 @@ role of the service may not create tables.";
 /// Minimum time between two updates of the progress display.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// The arguments of `store`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
-pub(crate) struct Args {
-    /// The action.
-    #[command(subcommand)]
-    action: Action,
-}
-
 /// An action on stored data.
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub(crate) enum Action {
     /// Verify the stored data and list defects
     #[command(after_help = VERIFY_HELP)]
     Verify,
@@ -197,8 +189,8 @@ fn parse_kept(text: &str) -> std::result::Result<RetiredKeys, String> {
 }
 
 /// Does what is to be done.
-pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    match args.action {
+pub(crate) async fn run(action: Action, context: &Context) -> Result<()> {
+    match action {
         Action::Verify => verify(context),
         Action::Dump { session, after } => dump(session, Sequence::new(after), context),
         Action::Compact => compact(context),

@@ -30,18 +30,10 @@ Examples:
 
 THREAD is an id, the beginning or the end of one, an alias, or @last.";
 
-/// The arguments of `thread`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
-pub(crate) struct Args {
-    /// The action.
-    #[command(subcommand)]
-    action: Action,
-}
-
 /// An action on threads.
 #[derive(Debug, Subcommand)]
-enum Action {
+#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub(crate) enum Action {
     /// List sessions and their threads
     List(ps::Args),
     /// Show a thread
@@ -125,7 +117,7 @@ pub(crate) struct NoteArgs {
   troupe thread report scout --file findings.json
 
 For programs that work on a turn and for operators. The result must match the JSON Schema of the turn's input.")]
-struct ReportArgs {
+pub(crate) struct ReportArgs {
     /// Thread: an id, the beginning or the end of one, an alias, or @last
     #[arg(value_name = "THREAD", add = ArgValueCompleter::new(complete::threads))]
     thread: String,
@@ -140,7 +132,7 @@ struct ReportArgs {
   troupe thread ask scout 'Which branch shall I use?'
 
 For programs that work on a turn and for operators. The next input of the thread answers the question.")]
-struct AskArgs {
+pub(crate) struct AskArgs {
     /// Thread: an id, the beginning or the end of one, an alias, or @last
     #[arg(value_name = "THREAD", add = ArgValueCompleter::new(complete::threads))]
     thread: String,
@@ -156,7 +148,7 @@ struct AskArgs {
   git log -1 | troupe thread record 0000aa01 - --kind notice
 
 The root of a session from `troupe session create` is executed by a client. Runners record what other threads do.")]
-struct RecordArgs {
+pub(crate) struct RecordArgs {
     /// Thread: an id, the beginning or the end of one, an alias, or @last
     #[arg(value_name = "THREAD", add = ArgValueCompleter::new(complete::threads))]
     thread: String,
@@ -170,7 +162,7 @@ struct RecordArgs {
 
 /// The arguments of `thread focus`.
 #[derive(Debug, clap::Args)]
-struct FocusArgs {
+pub(crate) struct FocusArgs {
     /// Thread, or nothing to display no thread
     #[arg(
         value_name = "THREAD",
@@ -187,8 +179,8 @@ struct FocusArgs {
 }
 
 /// Runs the action.
-pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    match args.action {
+pub(crate) async fn run(action: Action, context: &Context) -> Result<()> {
+    match action {
         Action::List(args) => ps::run(args, context).await,
         Action::Show(args) => show::run(args, context).await,
         Action::Spawn(args) => Box::pin(spawn::run(*args, context)).await,

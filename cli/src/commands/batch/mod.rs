@@ -53,18 +53,10 @@ const LABEL: &str = "batch";
 /// The longest call of a wait. The progress is shown after each.
 const LONGEST_CALL: Duration = Duration::from_secs(1);
 
-/// The arguments of `batch`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
-pub(crate) struct Args {
-    /// The action.
-    #[command(subcommand)]
-    action: Action,
-}
-
 /// An action on batches.
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub(crate) enum Action {
     /// Run one agent for each row of a file, or follow a batch that runs
     #[command(after_help = "Example: troupe batch run --csv files.csv --role reviewer -m 'Review {path}' --limit 8")]
     Run(Box<RunArgs>),
@@ -73,7 +65,13 @@ enum Action {
     Show(Named),
     /// List the items of a batch with their results
     #[command(after_help = "Example: troupe batch items files --state failed")]
-    Items(ItemsArgs),
+    Items {
+        #[command(flatten)]
+        named: Named,
+        /// Items with this state only; may be repeated
+        #[arg(long, value_name = "STATE", value_parser = choices::group_item_state())]
+        state: Vec<GroupItemState>,
+    },
     /// Change the limits of a batch, or pause it
     #[command(after_help = "Example: troupe batch update files --limit 2")]
     Update(UpdateArgs),
@@ -82,12 +80,18 @@ enum Action {
     Retry(Named),
     /// Cancel the items that have not ended, and close their threads
     #[command(after_help = "Example: troupe batch cancel files --reason 'wrong branch'")]
-    Cancel(CancelArgs),
+    Cancel {
+        #[command(flatten)]
+        named: Named,
+        /// Reason for the log
+        #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+        reason: String,
+    },
 }
 
 /// The arguments of `batch run`.
 #[derive(Debug, clap::Args)]
-struct RunArgs {
+pub(crate) struct RunArgs {
     /// Table of the items: a CSV file with a heading line; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     csv: PathBuf,
@@ -158,7 +162,7 @@ struct RunArgs {
 
 /// A batch.
 #[derive(Debug, clap::Args)]
-struct Named {
+pub(crate) struct Named {
     /// Batch: its name or its id
     #[arg(value_name = "BATCH")]
     batch: String,
@@ -167,20 +171,9 @@ struct Named {
     session: Option<String>,
 }
 
-/// The arguments of `batch items`.
-#[derive(Debug, clap::Args)]
-struct ItemsArgs {
-    /// The batch.
-    #[command(flatten)]
-    named: Named,
-    /// Items with this state only; may be repeated
-    #[arg(long, value_name = "STATE", value_parser = choices::group_item_state())]
-    state: Vec<GroupItemState>,
-}
-
 /// The arguments of `batch update`.
 #[derive(Debug, clap::Args)]
-struct UpdateArgs {
+pub(crate) struct UpdateArgs {
     /// The batch.
     #[command(flatten)]
     named: Named,
@@ -198,26 +191,15 @@ struct UpdateArgs {
     resume: bool,
 }
 
-/// The arguments of `batch cancel`.
-#[derive(Debug, clap::Args)]
-struct CancelArgs {
-    /// The batch.
-    #[command(flatten)]
-    named: Named,
-    /// Reason for the log
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    reason: String,
-}
-
 /// Runs the action.
-pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    match args.action {
+pub(crate) async fn run(action: Action, context: &Context) -> Result<()> {
+    match action {
         Action::Run(args) => run_batch(*args, context).await,
         Action::Show(named) => show(named, context).await,
-        Action::Items(args) => list_items(args, context).await,
+        Action::Items { named, state } => list_items(&named, &state, context).await,
         Action::Update(args) => update(args, context).await,
         Action::Retry(named) => retry(named, context).await,
-        Action::Cancel(args) => cancel(args, context).await,
+        Action::Cancel { named, reason } => cancel(&named, reason, context).await,
     }
 }
 
@@ -502,15 +484,13 @@ async fn items(supervisor: &mut Supervisor, group: &Group, states: &[GroupItemSt
 async fn show(named: Named, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let group = find(&mut supervisor, &named).await?;
-    context
-        .ui
-        .answer(|| json!({ "group": json::message(&group) }), || line(&group))
+    print(Some(group), context)
 }
 
-async fn list_items(args: ItemsArgs, context: &Context) -> Result<()> {
+async fn list_items(named: &Named, states: &[GroupItemState], context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
-    let group = find(&mut supervisor, &args.named).await?;
-    let items = items(&mut supervisor, &group, &args.state).await?;
+    let group = find(&mut supervisor, named).await?;
+    let items = items(&mut supervisor, &group, states).await?;
     context.ui.table(
         || json!({ "items": json::list(&items) }),
         || {
@@ -557,7 +537,7 @@ async fn update(args: UpdateArgs, context: &Context) -> Result<()> {
         paused: (args.pause || args.resume).then_some(args.pause),
     };
     let answer = supervisor.update_group(Request::new(request)).await?.into_inner();
-    changed(answer.group, context)
+    print(answer.group, context)
 }
 
 async fn retry(named: Named, context: &Context) -> Result<()> {
@@ -569,23 +549,24 @@ async fn retry(named: Named, context: &Context) -> Result<()> {
         group_id: id_of(&group),
     };
     let answer = supervisor.retry_group(Request::new(request)).await?.into_inner();
-    changed(answer.group, context)
+    print(answer.group, context)
 }
 
-async fn cancel(args: CancelArgs, context: &Context) -> Result<()> {
+async fn cancel(named: &Named, reason: String, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
-    let group = find(&mut supervisor, &args.named).await?;
+    let group = find(&mut supervisor, named).await?;
     let request = CancelGroupRequest {
         request_id: troupe_client::request_id(),
         session_id: group.session_id.clone(),
         group_id: id_of(&group),
-        reason: args.reason,
+        reason,
     };
     let answer = supervisor.cancel_group(Request::new(request)).await?.into_inner();
-    changed(answer.group, context)
+    print(answer.group, context)
 }
 
-fn changed(group: Option<Group>, context: &Context) -> Result<()> {
+/// Writes a batch that the supervisor returned.
+fn print(group: Option<Group>, context: &Context) -> Result<()> {
     let group = group.ok_or_else(Error::empty_answer)?;
     context
         .ui
