@@ -257,19 +257,6 @@ fn certificate_cannot_claim_name_of_token_operator() {
     }
 }
 
-#[tokio::test]
-async fn the_peer_address_is_that_of_the_connection() {
-    let peer: SocketAddr = "127.0.0.1:1234".parse().unwrap();
-    let mut request = request(READ, &[]);
-    request.extensions_mut().insert(Peer {
-        address: Some(peer),
-        ..Peer::default()
-    });
-    let authenticator = Authenticator::new().trust(Trust::Loopback);
-    let principal = call(authenticator, request).await.unwrap().unwrap();
-    assert_eq!(principal.scope_key(), "operator:loopback");
-}
-
 #[test]
 fn configured_authentication_overrides_insecure() {
     for (asks, insecure, expected) in [

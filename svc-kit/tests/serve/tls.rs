@@ -1,9 +1,9 @@
-//! The server over TLS: trust on both sides, client identity, replaced certificates.
+//! The server over TLS: trust on both sides, and client identity. Replaced certificates have tests of whole services, in
+//! `tests/tests/connections/certificate_rotation.rs`.
 
 use std::{
     fs,
     net::SocketAddr,
-    os::unix::fs::symlink,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -117,56 +117,6 @@ async fn certificate_identifies_client() {
     }
     let channel = connect(server.address, &who(&other, "spiffe://d/troupe/admin/eve")).await;
     assert!(!is_served(channel).await);
-    server.stop().await;
-}
-
-/// Writes the files as Kubernetes mounts a secret: links into a directory that a link names.
-fn mount(directory: &Path, version: &str, authority: &Authority) {
-    let files = directory.join(version);
-    fs::create_dir(&files).unwrap();
-    authority.server(&files, "tls");
-    let aside = directory.join("..data_tmp");
-    symlink(version, &aside).unwrap();
-    fs::rename(&aside, directory.join("..data")).unwrap();
-}
-
-#[tokio::test]
-async fn replaced_certificate_is_used_without_failed_calls() {
-    let directory = tempfile::tempdir().unwrap();
-    let (old, new) = (Authority::default(), Authority::default());
-    mount(directory.path(), "..1", &old);
-    let files = ["tls.crt", "tls.key"].map(|name| {
-        symlink(Path::new("..data").join(name), directory.path().join(name)).unwrap();
-        directory.path().join(name)
-    });
-    let [certificate, key] = files;
-    let tls = ServerTls::load(ServerFiles {
-        certificate: certificate.clone(),
-        key,
-        client_authorities: None,
-    });
-    let server = Running::start_over(Some(tls.unwrap()), operators(), ServeLimits::default()).await;
-    let (of_old, of_new) = (
-        old.publish(directory.path(), "old.crt"),
-        new.publish(directory.path(), "new.crt"),
-    );
-    let both = directory.path().join("both.crt");
-    fs::write(&both, [fs::read(&of_old).unwrap(), fs::read(&of_new).unwrap()].concat()).unwrap();
-    let lasting = connect(server.address, &trusting(&of_old)).await.unwrap();
-    assert!(connect(server.address, &trusting(&of_new)).await.is_err());
-
-    // Half of a replacement: certificate and key do not match.
-    fs::rename(directory.path().join("..1/tls.key"), directory.path().join("..1/gone")).unwrap();
-    assert!(connect(server.address, &trusting(&of_old)).await.is_ok());
-
-    mount(directory.path(), "..2", &new);
-    let channel = connect(server.address, &trusting(&both)).await.unwrap();
-    for channel in [&channel, &lasting] {
-        let answer = call(channel, READ, Some("admin-admin-admin")).await;
-        assert_eq!(answer.code(), Code::Aborted);
-    }
-    assert!(connect(server.address, &trusting(&of_new)).await.is_ok());
-    assert!(connect(server.address, &trusting(&of_old)).await.is_err());
     server.stop().await;
 }
 
