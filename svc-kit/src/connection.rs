@@ -23,6 +23,7 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 use tokio_util::{
+    either::Either,
     sync::{CancellationToken, WaitForCancellationFutureOwned},
     task::AbortOnDropHandle,
 };
@@ -221,12 +222,12 @@ impl Door {
             return None;
         };
         let io = match &self.tls {
-            None => Transport::Plain(tcp),
+            None => Either::Left(tcp),
             // A separate task, so that the cryptography of one handshake does not delay others.
             Some(tls) => {
                 let handshake = AbortOnDropHandle::new(tokio::spawn(tls.clone().accept(tcp)));
                 match end.run_until_cancelled(handshake).await? {
-                    Ok(Ok(stream)) => Transport::Tls(Box::new(stream)),
+                    Ok(Ok(stream)) => Either::Right(Box::new(stream)),
                     Ok(Err(error)) => {
                         self.failures.write(|passed_over| {
                             tracing::info!(peer = address.map(display), %error, passed_over, "TLS handshake failed");
@@ -243,7 +244,7 @@ impl Door {
         Some(Ok(Connection {
             peer: Peer {
                 usage: membership.usage(),
-                ..io.peer()
+                ..peer_of(&io)
             },
             io,
             greeting: Some(Greeting {
@@ -325,24 +326,20 @@ impl Head {
     }
 }
 
-enum Transport {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// A connection without or with TLS.
+type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-impl Transport {
-    fn peer(&self) -> Peer {
-        match self {
-            Self::Plain(tcp) => Peer {
-                address: tcp.peer_addr().ok(),
-                ..Peer::default()
-            },
-            Self::Tls(stream) => Peer {
-                address: stream.get_ref().0.peer_addr().ok(),
-                principal: tls::peer_certificate(stream).and_then(peer::named_by).map(Arc::new),
-                ..Peer::default()
-            },
-        }
+fn peer_of(transport: &Transport) -> Peer {
+    match transport {
+        Either::Left(tcp) => Peer {
+            address: tcp.peer_addr().ok(),
+            ..Peer::default()
+        },
+        Either::Right(stream) => Peer {
+            address: stream.get_ref().0.peer_addr().ok(),
+            principal: tls::peer_certificate(stream).and_then(peer::named_by).map(Arc::new),
+            ..Peer::default()
+        },
     }
 }
 
@@ -389,7 +386,7 @@ impl Connection {
     /// server's own first frames.
     fn say_farewell(&mut self, context: &mut Context<'_>) {
         while self.has_ended && self.greeting.is_none() && !self.farewell.is_empty() {
-            match self.io.poll_write(context, self.farewell) {
+            match Pin::new(&mut self.io).poll_write(context, self.farewell) {
                 Poll::Ready(Ok(written)) if written > 0 => {
                     self.farewell = self.farewell.get(written..).unwrap_or_default();
                 }
@@ -424,15 +421,6 @@ impl Connected for Connection {
     }
 }
 
-impl Transport {
-    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Plain(tcp) => Pin::new(tcp).poll_write(context, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-}
-
 impl AsyncRead for Connection {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -444,10 +432,7 @@ impl AsyncRead for Connection {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
-        let read = match &mut self.io {
-            Transport::Plain(tcp) => Pin::new(tcp).poll_read(context, buffer),
-            Transport::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        };
+        let read = Pin::new(&mut self.io).poll_read(context, buffer);
         self.greeted(buffer.filled().get(before..).unwrap_or_default(), context)?;
         read
     }
@@ -455,24 +440,18 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = self.io.poll_write(context, bytes);
+        let written = Pin::new(&mut self.io).poll_write(context, bytes);
         self.unless_ended(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = match &mut self.io {
-            Transport::Plain(tcp) => Pin::new(tcp).poll_flush(context),
-            Transport::Tls(stream) => Pin::new(stream).poll_flush(context),
-        };
+        let flushed = Pin::new(&mut self.io).poll_flush(context);
         self.unless_ended(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.say_farewell(context);
-        let shut_down = match &mut self.io {
-            Transport::Plain(tcp) => Pin::new(tcp).poll_shutdown(context),
-            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        };
+        let shut_down = Pin::new(&mut self.io).poll_shutdown(context);
         self.unless_ended(context, shut_down)
     }
 
@@ -481,18 +460,12 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = match &mut self.io {
-            Transport::Plain(tcp) => Pin::new(tcp).poll_write_vectored(context, slices),
-            Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        };
+        let written = Pin::new(&mut self.io).poll_write_vectored(context, slices);
         self.unless_ended(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.io {
-            Transport::Plain(tcp) => tcp.is_write_vectored(),
-            Transport::Tls(stream) => stream.is_write_vectored(),
-        }
+        self.io.is_write_vectored()
     }
 }
 
