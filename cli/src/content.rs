@@ -2,7 +2,6 @@
 
 use troupe_client::Supervisor;
 use troupe_proto::{
-    fault,
     reason::Reason,
     supervisor::v1::{GetContentRequest, Status},
 };
@@ -70,29 +69,13 @@ pub(crate) async fn last_message(supervisor: &mut Supervisor, session: &str, sta
     let Some(content) = &status.content else {
         return Ok(LastMessage::Whole(status.message.clone()));
     };
-    let request = GetContentRequest {
-        session_id: session.to_owned(),
-        digest: content.digest.clone(),
-    };
-    let mut parts = match supervisor.get_content(request).await {
-        Ok(answer) => answer.into_inner(),
-        Err(refused) => {
-            let beginning = status.message.clone();
-            return match fault::reason_of(&refused) {
-                Some(Reason::NotFound) => Ok(LastMessage::NotKept(beginning)),
-                Some(Reason::CorruptRecord) => Ok(LastMessage::Lost {
-                    beginning,
-                    why: refused.into(),
-                }),
-                Some(_) | None => Err(refused.into()),
-            };
-        }
-    };
-    let mut bytes = Vec::new();
-    while let Some(part) = parts.message().await? {
-        bytes.extend_from_slice(&part.data);
+    let beginning = status.message.clone();
+    match text(supervisor, session, &content.digest).await {
+        Ok(text) => Ok(LastMessage::Whole(text)),
+        Err(why) if why.reason() == Some(Reason::NotFound.as_str()) => Ok(LastMessage::NotKept(beginning)),
+        Err(why) if why.reason() == Some(Reason::CorruptRecord.as_str()) => Ok(LastMessage::Lost { beginning, why }),
+        Err(error) => Err(error),
     }
-    Ok(LastMessage::Whole(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 #[cfg(test)]
