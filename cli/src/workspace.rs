@@ -7,7 +7,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use registry_svc::domain::diagnostic::Diagnostic;
 use tonic::{Request, Response, Status};
 use troupe_client::{Service, Supervisor, host::is_this_machine};
 use troupe_proto::{
@@ -21,8 +20,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     global::{Global, UploadWorkspace},
-    places, sanitize,
-    ui::style,
+    places,
 };
 
 /// The workspace digest that calls about a working directory contain.
@@ -99,7 +97,9 @@ fn gather(cwd: &str, context: &Context) -> Result<(String, Vec<WorkspaceFile>)> 
     let gathered = registry_svc::gather(cwd, &top(cwd, home.as_deref()), home.as_deref())
         .map_err(|error| Error::failure(format!("cannot upload the templates: {error}")))?;
     for finding in &gathered.findings {
-        context.ui.note(warning(finding));
+        context
+            .ui
+            .warn(&format!("{}: {}", finding.path, finding.finding.message));
     }
     let files = gathered.files.into_iter().map(WorkspaceFile::from).collect();
     Ok((gathered.digest.to_string(), files))
@@ -129,15 +129,6 @@ async fn upload(files: Vec<WorkspaceFile>, context: &Context) -> Result<String> 
     };
     let answer = context.registry().await?.put_workspace(Request::new(request)).await?;
     Ok(answer.into_inner().workspace_digest)
-}
-
-fn warning(diagnostic: &Diagnostic) -> String {
-    format!(
-        "{} {}: {}",
-        style::paint(style::WARN, "warning:"),
-        sanitize::line(&diagnostic.path),
-        sanitize::line(&diagnostic.finding.message)
-    )
 }
 
 #[cfg(test)]

@@ -94,11 +94,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         || text(&resolved, with_prompt, context.ui.columns()),
     )?;
     for warning in &resolved.warnings {
-        context.ui.note(format!(
-            "{} {}",
-            style::paint(style::WARN, "warning:"),
-            sanitize::line(warning)
-        ));
+        context.ui.warn(warning);
     }
     Ok(())
 }

@@ -236,11 +236,7 @@ pub(crate) async fn run(mut args: Args, context: &Context) -> Result<()> {
         ));
     }
     for warning in &spawned.warnings {
-        context.ui.note(format!(
-            "{} {}",
-            style::paint(style::WARN, "warning:"),
-            sanitize::line(warning)
-        ));
+        context.ui.warn(warning);
     }
     if wait {
         return wait_for(&mut supervisor, &session, &spawned, timeout, context).await;
@@ -470,11 +466,10 @@ async fn wait_for(
     match message {
         LastMessage::Whole(_) => Ok(()),
         LastMessage::NotKept(_) => {
-            context.ui.note(format!(
-                "{} the message is truncated, because the session had no room for all of it; use a new session, or raise \
+            context.ui.warn(
+                "the message is truncated, because the session had no room for all of it; use a new session, or raise \
                  --session-content-bytes",
-                style::paint(style::WARN, "warning:")
-            ));
+            );
             Ok(())
         }
         LastMessage::Lost { why, .. } => Err(why.context(format!(

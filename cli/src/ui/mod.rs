@@ -186,6 +186,12 @@ impl Ui {
         }
     }
 
+    /// Writes a warning.
+    pub(crate) fn warn(&self, text: &str) {
+        let mark = style::paint(style::WARN, "warning:");
+        self.note(format_args!("{mark} {}", sanitize::line(text)));
+    }
+
     /// Writes that a connection was lost and from which position the command continues.
     pub(crate) fn lost(&self, why: &str, position: &str) {
         self.note(style::paint(

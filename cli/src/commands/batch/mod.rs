@@ -246,9 +246,7 @@ async fn run_batch(args: RunArgs, context: &Context) -> Result<()> {
     }
     let created = answer?.into_inner();
     for warning in &created.warnings {
-        context
-            .ui
-            .note(format!("{} {warning}", style::paint(style::WARN, "warning:")));
+        context.ui.warn(warning);
     }
     if dry_run {
         let items = created.group.as_ref().map_or(0, |group| group.pending);
