@@ -7,9 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use registry_svc::CatalogueOptions;
-use supervisor_svc::SessionOptions;
-use svc_kit::admin::AdminOptions;
 use tonic::Request;
 use troupe_client::{Address, Service};
 use troupe_proto::supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, Status, StatusKind};
@@ -53,31 +50,15 @@ pub(crate) async fn run(choice: programs::Choice, name: &str) -> Result<Answer> 
     programs::all_found(programs::only(choice.programs()?, name)?)?;
     let directory = tempfile::Builder::new().prefix("troupe-dry-turn-").tempdir()?;
     let root = fs::canonicalize(directory.path())?;
-    let (home, project) = (root.join("home"), root.join("project"));
-    fs::create_dir(&home)?;
+    let project = root.join("project");
+    fs::create_dir(root.join("home"))?;
     fs::create_dir_all(project.join(".git"))?;
-    let pair = Pair::start(PairOptions {
-        registry_listen: "127.0.0.1:0".to_owned(),
-        supervisor_listen: "127.0.0.1:0".to_owned(),
-        admin: AdminOptions::default(),
-        data_dir: root.join("data"),
-        catalogue: CatalogueOptions {
-            home: Some(home),
-            workspace_roots: vec![root.clone()],
-            ..CatalogueOptions::default()
-        },
-        sessions: SessionOptions::default(),
-        postgres: None,
-        backups: None,
-        runner: Some(RunnerOptions {
-            programs: choice,
-            worktrees: None,
-            only: Some(name.to_owned()),
-        }),
-        trust_loopback: false,
-        insecure: false,
-    })
-    .await?;
+    let runner = RunnerOptions {
+        programs: choice,
+        worktrees: None,
+        only: Some(name.to_owned()),
+    };
+    let pair = Pair::start(PairOptions::temporary(&root, runner)).await?;
     let answer = turn(&pair, &project).await;
     let stopped = pair.stop().await;
     let answer = answer?;

@@ -33,6 +33,7 @@ use troupe_runner::{Ended, RunnerConfig, WorktreeCleanup};
 
 use crate::{
     error::{Error, Result},
+    global::{Global, TlsArgs},
     programs,
 };
 
@@ -64,6 +65,30 @@ pub(crate) struct PairOptions {
     pub(crate) trust_loopback: bool,
     /// Whether the services may listen on non-loopback addresses without authentication.
     pub(crate) insecure: bool,
+}
+
+impl PairOptions {
+    /// Returns the configuration of a pair in a temporary directory, which has a `home` and everything else that agents
+    /// may see.
+    pub(crate) fn temporary(directory: &Path, runner: RunnerOptions) -> Self {
+        Self {
+            registry_listen: "127.0.0.1:0".to_owned(),
+            supervisor_listen: "127.0.0.1:0".to_owned(),
+            admin: AdminOptions::default(),
+            data_dir: directory.join("data"),
+            catalogue: CatalogueOptions {
+                home: Some(directory.join("home")),
+                workspace_roots: vec![directory.to_owned()],
+                ..CatalogueOptions::default()
+            },
+            sessions: SessionOptions::default(),
+            postgres: None,
+            backups: None,
+            runner: Some(runner),
+            trust_loopback: false,
+            insecure: false,
+        }
+    }
 }
 
 /// The configuration of a pair's runner.
@@ -247,6 +272,21 @@ impl Pair {
     /// Returns the file of the operator's token.
     pub(crate) fn token_file(&self) -> Option<&Path> {
         self.token_file.as_deref()
+    }
+
+    /// Returns the flags with which a command reaches the pair. The other flags are those of `flags`.
+    pub(crate) fn flags(&self, flags: &Global) -> Global {
+        Global {
+            context: None,
+            supervisor: listen::url_of(self.supervisor),
+            registry: listen::url_of(self.registry),
+            // The token is in the data directory.
+            token: None,
+            token_file: None,
+            tls: TlsArgs::default(),
+            data_dir: Some(self.data_dir().to_owned()),
+            ..flags.clone()
+        }
     }
 
     /// Waits until a part of the pair stops unexpectedly.

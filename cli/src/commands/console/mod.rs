@@ -38,8 +38,8 @@ use self::{
 use crate::{
     context::Context,
     error::{Error, Result},
-    global::{Global, TlsArgs},
-    pair::{Pair, init_logging},
+    global::Global,
+    pair::init_logging,
     ui::{Fields, Ui},
 };
 
@@ -220,21 +220,6 @@ impl UpArgs {
             true => Port::bind(&self.console_listen, None).await.map(Some),
             false => Ok(None),
         }
-    }
-}
-
-/// Returns the flags with which a command reaches this pair.
-pub(crate) fn flags_of(pair: &Pair, context: &Context) -> Global {
-    Global {
-        context: None,
-        supervisor: listen::url_of(pair.supervisor()),
-        registry: listen::url_of(pair.registry()),
-        // The token is in the data directory.
-        token: None,
-        token_file: None,
-        tls: TlsArgs::default(),
-        data_dir: Some(pair.data_dir().to_owned()),
-        ..context.global.clone()
     }
 }
 

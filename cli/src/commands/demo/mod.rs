@@ -7,14 +7,12 @@ mod script;
 
 use std::{fs, path::Path};
 
-use registry_svc::CatalogueOptions;
 use serde_json::json;
-use supervisor_svc::SessionOptions;
-use svc_kit::{admin::AdminOptions, shutdown::Signals};
+use svc_kit::shutdown::Signals;
 use tempfile::TempDir;
 use tonic::Request;
 use troupe_client::{
-    Address, Registry, Service, Supervisor,
+    Registry, Supervisor,
     follow::{Follow, ThreadWatch},
 };
 use troupe_proto::{
@@ -86,28 +84,11 @@ fn clean(directory: TempDir, keep: bool, context: &Context) {
 
 /// Starts a pair in the directory, plays the demo and always stops the pair.
 async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>> {
-    let (home, project) = (directory.join("home"), directory.join("project"));
-    fs::create_dir(&home)?;
+    let project = directory.join("project");
+    fs::create_dir(directory.join("home"))?;
     fs::create_dir(&project)?;
     project::create(&project).await?;
-    let pair = Pair::start(PairOptions {
-        registry_listen: "127.0.0.1:0".to_owned(),
-        supervisor_listen: "127.0.0.1:0".to_owned(),
-        admin: AdminOptions::default(),
-        data_dir: directory.join("data"),
-        catalogue: CatalogueOptions {
-            home: Some(home),
-            workspace_roots: vec![directory.to_owned()],
-            ..CatalogueOptions::default()
-        },
-        sessions: SessionOptions::default(),
-        postgres: None,
-        backups: None,
-        runner: Some(RunnerOptions::default()),
-        trust_loopback: false,
-        insecure: false,
-    })
-    .await?;
+    let pair = Pair::start(PairOptions::temporary(directory, RunnerOptions::default())).await?;
     let played = play(&pair, &project, context).await;
     let stopped = pair.stop().await;
     let checks = played?;
@@ -116,8 +97,12 @@ async fn in_directory(directory: &Path, context: &Context) -> Result<Vec<Check>>
 
 /// Plays the demo in six acts.
 async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Check>> {
-    let mut registry = connect_registry(pair).await?;
-    let mut supervisor = connect_supervisor(pair).await?;
+    let of_pair = Context {
+        global: pair.flags(&context.global),
+        ui: context.ui.clone(),
+    };
+    let mut registry = of_pair.registry().await?;
+    let mut supervisor = of_pair.supervisor().await?;
     context.ui.note(style::paint(
         style::DIM,
         format_args!(
@@ -159,7 +144,7 @@ async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Chec
     if context.ui.is_text() {
         environment.announce("`troupe top` shows them on one screen")?;
         environment.finish();
-        Box::pin(top::run(top::Args::default(), &context_of(pair, context)?)).await?;
+        Box::pin(top::run(top::Args::default(), &of_pair)).await?;
     }
 
     environment.announce("An operator tries to spawn below the deepest agent")?;
@@ -189,26 +174,6 @@ async fn play(pair: &Pair, project: &Path, context: &Context) -> Result<Vec<Chec
         listed: &listed,
     };
     report(environment.seen(), &evidence, context)
-}
-
-/// Returns the context of commands that connect to the pair.
-fn context_of(pair: &Pair, context: &Context) -> Result<Context> {
-    let mut of_pair = context.clone();
-    of_pair.global.context = None;
-    of_pair.global.supervisor = format!("http://{}", pair.supervisor());
-    of_pair.global.registry = format!("http://{}", pair.registry());
-    of_pair.global.token = pair.token().expose().map(str::parse).transpose().map_err(Error::of)?;
-    Ok(of_pair)
-}
-
-async fn connect_registry(pair: &Pair) -> Result<Registry> {
-    let address = Address::parse(Service::Registry, &pair.registry().to_string())?;
-    Ok(address.channel(pair.token()).await?.registry())
-}
-
-async fn connect_supervisor(pair: &Pair) -> Result<Supervisor> {
-    let address = Address::parse(Service::Supervisor, &pair.supervisor().to_string())?;
-    Ok(address.channel(pair.token()).await?.supervisor())
 }
 
 async fn projects_explorer(registry: &mut Registry, cwd: &str) -> Result<Option<Agent>> {

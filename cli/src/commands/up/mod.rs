@@ -198,7 +198,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
             || ready(&pair, a2a_address, &programs),
             || banner(&pair, a2a_address, &programs, &agents, sessions, context.ui.columns()),
         )?;
-        let flags = console::flags_of(&pair, context);
+        let flags = pair.flags(&context.global);
         tokio::select! {
             failed = pair.failed() => Err(failed),
             failed = console::serve_for(console, flags, &context.ui) => failed,
