@@ -188,13 +188,7 @@ fn update_that_moves_the_selection_blocks_decisions() {
         decision: ApprovalDecision::Granted.into(),
         ..ApprovalResolved::default()
     });
-    state.apply(message(Message::Event(Event {
-        session_id: id("0000cc03"),
-        thread_id: id("0000aa02"),
-        sequence: 91,
-        kind: Some(resolved),
-        ..Event::default()
-    })));
+    state.apply(event("0000aa02", 91, resolved));
     state.refresh();
     assert_eq!(press(&mut state, "x"), []);
     assert!(
@@ -435,37 +429,25 @@ fn views_ask_for_their_data() {
 fn new_needs_alert_once() {
     let mut state = state(120, 40);
     assert!(state.take_alert());
-    let errored = |sequence| {
-        message(Message::Event(Event {
-            session_id: id("0000cc03"),
-            thread_id: id("0000aa02"),
-            sequence,
-            kind: Some(Kind::TurnEnded(TurnEnded {
-                turn: 4,
-                outcome: TurnOutcome::Errored.into(),
-                message: "no".to_owned(),
-                ..TurnEnded::default()
-            })),
-            ..Event::default()
-        }))
-    };
-    state.apply(message(Message::Event(Event {
-        session_id: id("0000cc03"),
-        thread_id: id("0000aa02"),
-        kind: Some(Kind::ApprovalResolved(ApprovalResolved {
-            approval_id: id("0000dd04"),
-            ..ApprovalResolved::default()
-        })),
-        ..Event::default()
-    })));
+    let errored = Kind::TurnEnded(TurnEnded {
+        turn: 4,
+        outcome: TurnOutcome::Errored.into(),
+        message: "no".to_owned(),
+        ..TurnEnded::default()
+    });
+    let resolved = Kind::ApprovalResolved(ApprovalResolved {
+        approval_id: id("0000dd04"),
+        ..ApprovalResolved::default()
+    });
+    state.apply(event("0000aa02", 91, resolved));
     state.refresh();
     assert!(!state.take_alert());
     // In every view.
     press(&mut state, "3");
-    state.apply(errored(92));
+    state.apply(event("0000aa02", 92, errored.clone()));
     state.refresh();
     assert!(state.take_alert());
-    state.apply(errored(93));
+    state.apply(event("0000aa02", 93, errored));
     state.refresh();
     assert!(!state.take_alert());
 }
@@ -494,16 +476,11 @@ fn tokens_have_a_rate() {
 #[test]
 fn unclear_parts_are_read_again() {
     let mut state = state(120, 40);
-    let effects = state.apply(message(Message::Event(Event {
-        session_id: id("0000cc03"),
-        thread_id: id("0000aa05"),
-        sequence: 91,
-        kind: Some(Kind::TurnEnded(TurnEnded {
-            outcome: TurnOutcome::Completed.into(),
-            ..TurnEnded::default()
-        })),
-        ..Event::default()
-    })));
+    let ended = Kind::TurnEnded(TurnEnded {
+        outcome: TurnOutcome::Completed.into(),
+        ..TurnEnded::default()
+    });
+    let effects = state.apply(event("0000aa05", 91, ended));
     let stalled = Reread::Thread {
         session: id("0000cc03"),
         thread: id("0000aa05"),
@@ -587,13 +564,7 @@ fn selection_stays_on_its_row() {
     let mut state = state(120, 40);
     press(&mut state, "ctrl-t ctrl-t");
     let before = state.selected;
-    state.apply(message(Message::Event(Event {
-        session_id: id("0000cc03"),
-        thread_id: id("0000aa05"),
-        sequence: 91,
-        kind: Some(Kind::ThreadClosed(ThreadClosed::default())),
-        ..Event::default()
-    })));
+    state.apply(event("0000aa05", 91, Kind::ThreadClosed(ThreadClosed::default())));
     state.refresh();
     assert_eq!(state.selected, before - 1, "a row above is gone");
     assert!(matches!(state.target(), Target::Thread(_, thread) if thread.thread_id == id("0000aa02")));
