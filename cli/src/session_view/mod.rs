@@ -341,10 +341,7 @@ pub(crate) fn add_telemetry(thread: &mut Thread, telemetry: &Telemetry) {
 
 /// Applies an event to its thread, as defined by the table in STATE.md 2.
 fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
-    let before = thread
-        .status
-        .as_ref()
-        .map_or(StatusKind::Unspecified, |status| status.kind());
+    let before = ui::status_of(thread);
     let is_settled = matches!(
         before,
         StatusKind::Completed | StatusKind::Errored | StatusKind::Interrupted
@@ -453,10 +450,7 @@ fn set_attempt_usage(thread: &mut Thread, usage: Usage) {
 
 /// Removes the conditions that an event ends without naming them.
 fn end_conditions(thread: &mut Thread, kind: &Kind) {
-    let is_active = thread
-        .status
-        .as_ref()
-        .is_some_and(|status| matches!(status.kind(), StatusKind::PendingInit | StatusKind::Running));
+    let is_active = matches!(ui::status_of(thread), StatusKind::PendingInit | StatusKind::Running);
     thread.conditions.retain(|condition| match condition.kind() {
         ConditionKind::AwaitingInput => !matches!(kind, Kind::InputQueued(_) | Kind::TurnDispatched(_)),
         ConditionKind::Unreachable => is_active && !matches!(kind, Kind::ThreadPlaced(_)),

@@ -27,7 +27,7 @@ pub(crate) use self::{
     line::Line,
     live::Live,
     table::{Cell, Table},
-    tree::{cost, doing, role, status_of, tokens, tree},
+    tree::{activity, cost, doing, role, status_of, tokens, tree},
     width::clip,
 };
 use crate::{

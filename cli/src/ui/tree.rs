@@ -121,26 +121,25 @@ pub(crate) fn status_of(thread: &Thread) -> StatusKind {
         .map_or(StatusKind::Unspecified, |status| status.kind())
 }
 
-/// Describes a thread: its current activity or its last message.
+/// Describes a thread: its place in the queue, its current activity, its last message or its note.
 pub(crate) fn doing(thread: &Thread) -> String {
-    let message = thread
-        .status
-        .as_ref()
-        .map(|status| status.message.as_str())
-        .unwrap_or_default();
-    let tool = thread
-        .last_tool
-        .as_ref()
-        .map(|tool| format!("{} {}", tool.name, tool.detail));
-    let note = || Some(&thread.thread_note).filter(|text| !text.is_empty()).cloned();
+    match (status_of(thread), activity(thread)) {
+        (StatusKind::Queued, _) => format!("place {} in the queue", thread.queue_position),
+        (_, activity) if activity.is_empty() => thread.thread_note.clone(),
+        (_, activity) => activity,
+    }
+}
+
+/// Returns the current activity of a thread with a turn, or the last message of another thread. Empty without one.
+pub(crate) fn activity(thread: &Thread) -> String {
+    let message = thread.status.as_ref().map(|status| status.message.clone());
+    let tool = thread.last_tool.as_ref();
     match status_of(thread) {
-        StatusKind::Queued => format!("place {} in the queue", thread.queue_position),
-        StatusKind::PendingInit | StatusKind::Running => match thread.activity.as_str() {
-            "" => tool.or_else(note).unwrap_or_default(),
-            activity => activity.to_owned(),
-        },
-        _ if !message.is_empty() => message.to_owned(),
-        _ => note().unwrap_or_default(),
+        StatusKind::PendingInit | StatusKind::Running if !thread.activity.is_empty() => thread.activity.clone(),
+        StatusKind::PendingInit | StatusKind::Running => {
+            tool.map_or_else(String::new, |tool| format!("{} {}", tool.name, tool.detail))
+        }
+        _ => message.unwrap_or_default(),
     }
 }
 

@@ -332,20 +332,9 @@ fn thread_line(
     if folded > 0 {
         left = left.word(style::DIM, format!("+{folded}"));
     }
-    let message = thread
-        .status
-        .as_ref()
-        .map(|status| status.message.as_str())
-        .unwrap_or_default();
-    let tool = thread
-        .last_tool
-        .as_ref()
-        .map(|tool| format!("{} {}", tool.name, tool.detail));
     let doing = match kind {
         StatusKind::Queued => queue_place(followed, thread),
-        StatusKind::PendingInit | StatusKind::Running if !thread.activity.is_empty() => thread.activity.clone(),
-        StatusKind::PendingInit | StatusKind::Running => tool.unwrap_or_default(),
-        _ => message.to_owned(),
+        _ => ui::activity(thread),
     };
     let color = match kind {
         StatusKind::Running | StatusKind::Errored => style::PLAIN,
