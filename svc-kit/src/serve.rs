@@ -168,14 +168,7 @@ where
     let routes = routes.add_service(health).prepare();
 
     let close = CancellationToken::new();
-    let mut builder = Server::builder()
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(limits.max_streams_per_connection)
-        .http2_max_header_list_size(limits.max_header_bytes)
-        .http2_max_pending_accept_reset_streams(Some(limits.max_pending_resets))
-        .http2_keepalive_interval(Some(limits.keepalive_interval))
-        .http2_keepalive_timeout(Some(limits.keepalive_timeout));
+    let mut builder = builder(&limits).max_concurrent_streams(limits.max_streams_per_connection);
     if let Some(age) = limits.max_connection_age {
         // Do not set max_connection_age_grace: in tonic 0.14 it closes streams instead of asking clients to leave.
         builder = builder.max_connection_age(age);
@@ -220,6 +213,17 @@ where
             Ok(())
         }
     }
+}
+
+/// Returns a server with the limits that apply to every port.
+pub(crate) fn builder(limits: &ServeLimits) -> Server {
+    Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_max_header_list_size(limits.max_header_bytes)
+        .http2_max_pending_accept_reset_streams(Some(limits.max_pending_resets))
+        .http2_keepalive_interval(Some(limits.keepalive_interval))
+        .http2_keepalive_timeout(Some(limits.keepalive_timeout))
 }
 
 /// Sets the health of the server and of each service.

@@ -6,24 +6,18 @@ use std::{io, time::Duration};
 use axum::{Router, http::Extensions};
 use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    service::Routes,
-    transport::{self, Server},
-};
+use tonic::{service::Routes, transport};
 use tonic_health::ServingStatus;
 
 use crate::{
     connection::{Listener, PREFACE_WITHIN, Rules, accept},
     peer::Peer,
-    serve::announce,
+    serve::{announce, builder},
     serve_limits::ServeLimits,
     shutdown::Shutdown,
     usage::{Bounds, OpenCall},
 };
 
-/// Flow control windows for a stream and for a connection.
-const STREAM_WINDOW: u32 = 1024 * 1024;
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// Maximum number of concurrent calls on one connection.
 const MAX_STREAMS: u32 = 256;
 
@@ -85,15 +79,9 @@ pub async fn serve(
     tracing::info!(url, "serving");
     announce(&reporters, &[], ServingStatus::Serving).await;
     let mut server = Box::pin(
-        Server::builder()
+        builder(&limits)
             .accept_http1(true)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
             .max_concurrent_streams(MAX_STREAMS)
-            .http2_max_header_list_size(limits.max_header_bytes)
-            .http2_max_pending_accept_reset_streams(Some(limits.max_pending_resets))
-            .http2_keepalive_interval(Some(limits.keepalive_interval))
-            .http2_keepalive_timeout(Some(limits.keepalive_timeout))
             .add_routes(Routes::from(router))
             .serve_with_incoming_shutdown(incoming, close.clone().cancelled_owned()),
     );
