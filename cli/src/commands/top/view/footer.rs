@@ -84,7 +84,7 @@ pub(super) fn draw_picker(picker: &Picker, state: &State, canvas: &mut Canvas<'_
 /// Draws the last line: the line of input, the question, the notice or the keys.
 pub(super) fn draw(state: &State, area: Rect, canvas: &mut Canvas<'_>) -> Option<Position> {
     let columns = usize::from(area.width);
-    match (&state.mode, &state.notice) {
+    let line = match (&state.mode, &state.notice) {
         (Mode::Line(line), _) => {
             let label = Line::default().mark(style::NAME, format!("{}: ", sanitize::line(&line.label)));
             let label = label.render(columns / 2);
@@ -102,37 +102,22 @@ pub(super) fn draw(state: &State, area: Rect, canvas: &mut Canvas<'_>) -> Option
                 canvas.line(rest, &error, Modifier::empty());
             }
             let column = start + line.input.visual_cursor().saturating_sub(scroll);
-            Some(Position::new(u16::try_from(column).unwrap_or(u16::MAX), area.y))
+            return Some(Position::new(u16::try_from(column).unwrap_or(u16::MAX), area.y));
         }
-        (Mode::Confirm { question, .. }, _) => {
-            let line = Line::default()
-                .mark(style::ERROR, sanitize::line(question))
-                .word(style::PLAIN, "y yes")
-                .word(style::PLAIN, "any other key no");
-            canvas.line(area, &line.render(columns), Modifier::empty());
-            None
-        }
+        (Mode::Confirm { question, .. }, _) => Line::default()
+            .mark(style::ERROR, sanitize::line(question))
+            .word(style::PLAIN, "y yes")
+            .word(style::PLAIN, "any other key no"),
         (_, Some(notice)) => {
             let color = if notice.is_error { style::BAD } else { style::GOOD };
-            let line = Line::default().mark(color, sanitize::line(&notice.text));
-            canvas.line(area, &line.render(columns), Modifier::empty());
-            None
+            Line::default().mark(color, sanitize::line(&notice.text))
         }
-        (Mode::Pick(_), None) => {
-            let line = Line::default().mark(style::DIM, "↑ ↓ mark  Enter choose  Esc cancel");
-            canvas.line(area, &line.render(columns), Modifier::empty());
-            None
-        }
-        (Mode::Help(_), None) => {
-            let line = Line::default().mark(style::DIM, "↑ ↓ scroll  another key closes the help");
-            canvas.line(area, &line.render(columns), Modifier::empty());
-            None
-        }
-        (Mode::Browse, None) => {
-            canvas.line(area, &key_line(state).render(columns), Modifier::empty());
-            None
-        }
-    }
+        (Mode::Pick(_), None) => Line::default().mark(style::DIM, "↑ ↓ mark  Enter choose  Esc cancel"),
+        (Mode::Help(_), None) => Line::default().mark(style::DIM, "↑ ↓ scroll  another key closes the help"),
+        (Mode::Browse, None) => key_line(state),
+    };
+    canvas.line(area, &line.render(columns), Modifier::empty());
+    None
 }
 
 /// Returns the text without its first columns.
