@@ -19,36 +19,36 @@ use crate::{
 pub(super) enum Call {
     /// Decides an approval.
     Decide {
-        session: String,
-        approval: String,
+        session_id: String,
+        approval_id: String,
         grant: bool,
         reason: String,
     },
     /// Sends input to a thread.
     Send {
-        session: String,
-        thread: String,
+        session_id: String,
+        thread_id: String,
         text: String,
         /// Whether the running turn receives it.
         steer: bool,
     },
     /// Interrupts a thread and its descendants.
     Interrupt {
-        session: String,
-        thread: String,
+        session_id: String,
+        thread_id: String,
         /// The turn that the screen showed. Another turn is not interrupted. `None`: no turn of the thread itself runs.
         turn: Option<u32>,
     },
     /// Closes a thread and its descendants.
-    Close { session: String, thread: String },
+    Close { session_id: String, thread_id: String },
     /// Closes a session.
-    CloseSession { session: String },
+    CloseSession { session_id: String },
     /// Reopens a closed thread.
-    Resume { session: String, thread: String },
+    Resume { session_id: String, thread_id: String },
     /// Pauses or resumes a session.
-    Pause { session: String, paused: bool },
+    Pause { session_id: String, paused: bool },
     /// Changes the mode of a session.
-    SetMode { session: String, mode: Mode },
+    SetMode { session_id: String, mode: Mode },
 }
 
 /// Makes the call. Returns its result for people.
@@ -56,8 +56,8 @@ pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<Strin
     let request_id = troupe_client::request_id();
     match call {
         Call::Decide {
-            session: session_id,
-            approval: approval_id,
+            session_id,
+            approval_id,
             grant,
             reason,
         } => {
@@ -81,8 +81,8 @@ pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<Strin
             }
         }
         Call::Send {
-            session: session_id,
-            thread: thread_id,
+            session_id,
+            thread_id,
             text,
             steer,
         } => {
@@ -103,8 +103,8 @@ pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<Strin
             })
         }
         Call::Interrupt {
-            session: session_id,
-            thread: thread_id,
+            session_id,
+            thread_id,
             turn,
         } => {
             let request = InterruptAgentRequest {
@@ -122,10 +122,7 @@ pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<Strin
                 count => format!("{count} threads interrupted"),
             })
         }
-        Call::Close {
-            session: session_id,
-            thread: thread_id,
-        } => {
+        Call::Close { session_id, thread_id } => {
             let request = CloseAgentRequest {
                 request_id,
                 session_id,
@@ -136,7 +133,7 @@ pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<Strin
             supervisor.close_agent(request).await?;
             Ok(format!("thread {} is closing", ids::short(&thread_id)))
         }
-        Call::CloseSession { session: session_id } => {
+        Call::CloseSession { session_id } => {
             let request = CloseSessionRequest {
                 request_id,
                 session_id: session_id.clone(),
@@ -145,10 +142,7 @@ pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<Strin
             supervisor.close_session(request).await?;
             Ok(format!("session {} is closing", ids::short(&session_id)))
         }
-        Call::Resume {
-            session: session_id,
-            thread: thread_id,
-        } => {
+        Call::Resume { session_id, thread_id } => {
             let request = ResumeAgentRequest {
                 request_id,
                 session_id,
@@ -160,10 +154,7 @@ pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<Strin
             let status = names::status_kind(ui::status_of(&thread));
             Ok(format!("thread {} is open: {status}", ids::short(&thread.thread_id)))
         }
-        Call::Pause {
-            session: session_id,
-            paused,
-        } => {
+        Call::Pause { session_id, paused } => {
             let request = UpdateSessionRequest {
                 request_id,
                 session_id: session_id.clone(),
@@ -174,10 +165,7 @@ pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<Strin
             let state = if paused { "paused" } else { "resumed" };
             Ok(format!("session {} {state}", ids::short(&session_id)))
         }
-        Call::SetMode {
-            session: session_id,
-            mode,
-        } => {
+        Call::SetMode { session_id, mode } => {
             let request = UpdateSessionRequest {
                 request_id,
                 session_id: session_id.clone(),

@@ -163,8 +163,8 @@ fn approval_is_decided_with_one_key() {
     let mut state = state(120, 40);
     let decide = |grant, reason: &str| {
         Effect::Call(Call::Decide {
-            session: id("0000cc03"),
-            approval: id("0000dd04"),
+            session_id: id("0000cc03"),
+            approval_id: id("0000dd04"),
             grant,
             reason: reason.to_owned(),
         })
@@ -238,8 +238,8 @@ fn interrupt_carries_the_turn_on_the_screen() {
     press(&mut state, "ctrl-t ctrl-t i");
     assert!(text(&state).contains("interrupt worker 0000aa02?"), "{}", text(&state));
     let call = Call::Interrupt {
-        session: id("0000cc03"),
-        thread: id("0000aa02"),
+        session_id: id("0000cc03"),
+        thread_id: id("0000aa02"),
         turn: Some(4),
     };
     assert_eq!(press(&mut state, "y"), [Effect::Call(call)]);
@@ -258,8 +258,8 @@ fn close_shows_the_affected_threads() {
         text(&state)
     );
     let call = Call::Close {
-        session: id("0000cc03"),
-        thread: id("0000aa01"),
+        session_id: id("0000cc03"),
+        thread_id: id("0000aa01"),
     };
     assert_eq!(press(&mut state, "y"), [Effect::Call(call)]);
     press(&mut state, "h h h h h x");
@@ -290,13 +290,13 @@ fn session_keys_act_on_the_session_of_the_thread() {
     let mut state = state(120, 40);
     let session = id("0000cc03");
     let pause = Call::Pause {
-        session: session.clone(),
+        session_id: session.clone(),
         paused: true,
     };
     assert_eq!(press(&mut state, "p"), [Effect::Call(pause)]);
     press(&mut state, "m");
     let mode = Call::SetMode {
-        session,
+        session_id: session,
         mode: SessionMode::Planning,
     };
     assert_eq!(press(&mut state, "y"), [Effect::Call(mode)]);

@@ -314,8 +314,8 @@ impl State {
             return Vec::new();
         }
         vec![Effect::Call(Call::Decide {
-            session,
-            approval: id,
+            session_id: session,
+            approval_id: id,
             grant: command == Command::Grant,
             reason: String::new(),
         })]
@@ -349,8 +349,8 @@ impl State {
         }
         let question = format!("interrupt {}{}?", name(thread), and_below(running, running));
         let call = Call::Interrupt {
-            session: thread.session_id.clone(),
-            thread: thread.thread_id.clone(),
+            session_id: thread.session_id.clone(),
+            thread_id: thread.thread_id.clone(),
             turn: (thread.turn > 0).then_some(thread.turn),
         };
         self.mode = Mode::Confirm { question, call };
@@ -366,8 +366,8 @@ impl State {
                     open.len(),
                     open.iter().filter(|thread| is_active(thread)).count(),
                 );
-                let session = followed.info.session_id.clone();
-                (question, Call::CloseSession { session })
+                let session_id = followed.info.session_id.clone();
+                (question, Call::CloseSession { session_id })
             }
             Target::Thread(followed, thread) => {
                 if ui::status_of(thread) == StatusKind::Shutdown {
@@ -378,8 +378,8 @@ impl State {
                 let running = below.iter().filter(|thread| is_active(thread)).count();
                 let question = format!("close {}{}?", name(thread), and_below(below.len(), running));
                 let call = Call::Close {
-                    session: thread.session_id.clone(),
-                    thread: thread.thread_id.clone(),
+                    session_id: thread.session_id.clone(),
+                    thread_id: thread.thread_id.clone(),
                 };
                 (question, call)
             }
@@ -395,8 +395,8 @@ impl State {
         match self.target() {
             Target::Thread(_, thread) if ui::status_of(thread) == StatusKind::Shutdown => {
                 vec![Effect::Call(Call::Resume {
-                    session: thread.session_id.clone(),
-                    thread: thread.thread_id.clone(),
+                    session_id: thread.session_id.clone(),
+                    thread_id: thread.thread_id.clone(),
                 })]
             }
             _ => {
@@ -412,7 +412,7 @@ impl State {
             return Vec::new();
         };
         vec![Effect::Call(Call::Pause {
-            session: followed.info.session_id.clone(),
+            session_id: followed.info.session_id.clone(),
             paused: !followed.session().paused,
         })]
     }
@@ -426,13 +426,13 @@ impl State {
             SessionMode::Planning => SessionMode::Implementation,
             SessionMode::Implementation | SessionMode::Unspecified => SessionMode::Planning,
         };
-        let session = followed.info.session_id.clone();
+        let session_id = followed.info.session_id.clone();
         let question = format!(
             "change the mode of session {} to {}?",
-            ids::short(&session),
+            ids::short(&session_id),
             names::mode(mode)
         );
-        let call = Call::SetMode { session, mode };
+        let call = Call::SetMode { session_id, mode };
         self.mode = Mode::Confirm { question, call };
         Vec::new()
     }

@@ -146,14 +146,14 @@ impl State {
             // The same reason for an empty text: nothing would be sent.
             Purpose::Send { .. } | Purpose::Task { .. } if text.is_empty() => Vec::new(),
             Purpose::Send { session, thread, steer } => vec![Effect::Call(Call::Send {
-                session: session.clone(),
-                thread: thread.clone(),
+                session_id: session.clone(),
+                thread_id: thread.clone(),
                 text,
                 steer: *steer,
             })],
             Purpose::Deny { session, approval } => vec![Effect::Call(Call::Decide {
-                session: session.clone(),
-                approval: approval.clone(),
+                session_id: session.clone(),
+                approval_id: approval.clone(),
                 grant: false,
                 reason: text,
             })],
