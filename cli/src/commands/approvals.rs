@@ -62,7 +62,7 @@ struct List {
     all: bool,
 }
 
-/// The arguments of `show`.
+/// An approval.
 #[derive(Debug, clap::Args)]
 struct Named {
     /// Approval: an id, or the beginning or the end of one
@@ -76,12 +76,9 @@ struct Named {
 /// The arguments of a decision.
 #[derive(Debug, clap::Args)]
 struct Decision {
-    /// Approval: an id, or the beginning or the end of one
-    #[arg(value_name = "ID")]
-    approval: String,
-    /// Session of the approval [default: any open session]
-    #[arg(long, value_name = "ID")]
-    session: Option<String>,
+    /// The approval.
+    #[command(flatten)]
+    named: Named,
     /// Reason; the agent receives it
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
@@ -266,7 +263,7 @@ pub(super) fn section(approval: &Approval, call: Option<&Call>, now: SystemTime,
 
 async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
-    let asked = ids::approval(&mut supervisor, &args.approval, args.session.as_deref()).await?;
+    let asked = ids::approval(&mut supervisor, &args.named.approval, args.named.session.as_deref()).await?;
     let request = ResolveApprovalRequest {
         request_id: troupe_client::request_id(),
         session_id: asked.session_id,

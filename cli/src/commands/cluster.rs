@@ -13,7 +13,7 @@ use crate::{
     context::Context,
     error::Result,
     ids, json, names,
-    ui::{Cell, Table, style},
+    ui::{self, Cell, Table, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -104,10 +104,7 @@ fn table(answer: &ListMembersResponse) -> Table<7> {
 async fn drain(supervisor: &mut Supervisor, name: String, context: &Context) -> Result<()> {
     let request = DrainMemberRequest { name: name.clone() };
     let answer = supervisor.drain_member(request).await?.into_inner();
-    let text = match answer.sessions {
-        1 => format!("{name} has handed over 1 session"),
-        sessions => format!("{name} has handed over {sessions} sessions"),
-    };
+    let text = format!("{name} has handed over {}", ui::count(answer.sessions, "session"));
     context.ui.answer(|| json::message(&answer), || text)
 }
 

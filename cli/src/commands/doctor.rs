@@ -25,7 +25,7 @@ use crate::{
     dry_turn,
     error::{Error, Result},
     programs, sanitize,
-    ui::style,
+    ui::{count, style},
     workspace::Workspace,
 };
 
@@ -497,12 +497,8 @@ async fn supervisor(context: &Context) -> Result<Answered> {
     } else {
         " and more"
     };
-    let seen = format!(
-        "{} serves {} open session{}{more}",
-        address.uri(),
-        listed.sessions.len(),
-        if listed.sessions.len() == 1 { "" } else { "s" }
-    );
+    let open = count(listed.sessions.len(), "open session");
+    let seen = format!("{} serves {open}{more}", address.uri());
     Ok((seen, headers))
 }
 

@@ -22,7 +22,7 @@ use crate::{
     hints, ids, json, listing, names,
     options::{self, FilterArg},
     session_view, time,
-    ui::{self, Cell, Line, Live, Render, Table, Ui, style},
+    ui::{self, Cell, Line, Render, Table, Ui, style},
 };
 
 /// Time after which a watched list shows the present ages again.
@@ -215,7 +215,7 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, form: &Form, c
         });
         selection.contains(&session.id).then_some(watch)
     });
-    let mut live = (context.ui.is_text() && ui::is_interactive()).then(Live::default);
+    let mut live = context.ui.live();
     let mut listed = selection.read(&mut supervisor).await?;
     let mut is_changed = true;
     loop {
@@ -326,11 +326,7 @@ impl Render for Sections<'_> {
 fn section(session: &Session, threads: &[Thread], sections: &Sections<'_>, ui: &Ui) -> Result<String> {
     let columns = ui.columns();
     let now = sections.now;
-    let state = match (session.closed, session.paused) {
-        (true, _) => "closed",
-        (false, true) => "paused",
-        (false, false) => "open",
-    };
+    let (_, state) = super::session::state(session);
     let head = Line::default()
         .mark(style::HEADING, "session")
         .word(style::PLAIN, &session.session_id)
@@ -338,7 +334,7 @@ fn section(session: &Session, threads: &[Thread], sections: &Sections<'_>, ui: &
         .word(style::PLAIN, &session.cwd)
         .word(style::DIM, time::age(session.create_time.as_ref(), now))
         .word(style::DIM, slots(session, threads))
-        .word(style::NAME, labels(session))
+        .word(style::NAME, ui::labels(&session.labels, ","))
         .render(columns);
     let body = match (threads.is_empty(), sections.as_tree) {
         (true, _) => "no open threads; `--closed` includes closed ones".to_owned(),
@@ -366,11 +362,6 @@ fn slots(session: &Session, threads: &[Thread]) -> String {
         thread.depth > 0 && matches!(ui::status_of(thread), StatusKind::PendingInit | StatusKind::Running)
     };
     format!("{}/{limit} slots", threads.iter().filter(is_active).count())
-}
-
-fn labels(session: &Session) -> String {
-    let labels = session.labels.iter().map(|(key, value)| format!("{key}={value}"));
-    labels.collect::<Vec<_>>().join(",")
 }
 
 /// Returns the reasons for which threads of the session are blocked, without duplicates, each with a hint.

@@ -78,8 +78,7 @@ fn used(usage: Option<&Usage>, budget: Option<&Budget>) -> String {
         (used, bound) => format!("{used} of {bound} tokens"),
     };
     let turns = match budget.turns {
-        0 if usage.turns == 1 => "1 turn".to_owned(),
-        0 => format!("{} turns", usage.turns),
+        0 => ui::count(usage.turns, "turn"),
         bound => format!("{} of {bound} turns", usage.turns),
     };
     let spent = usage.wall_time.map(|span| span.to_string());

@@ -7,7 +7,7 @@ use crate::{
     context::Context,
     error::Result,
     json, listing, names,
-    ui::{Cell, Table, style},
+    ui::{self, Cell, Table, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -41,7 +41,6 @@ fn table(runners: &[Runner]) -> Table<8> {
     .wide(&["LABELS", "SESSION"]);
     for runner in runners {
         let kinds: Vec<&str> = runner.kinds.iter().map(|kind| kind.kind.as_str()).collect();
-        let labels = runner.labels.iter().map(|(key, value)| format!("{key}={value}"));
         let capacity = match runner.capacity {
             0 => "any".to_owned(),
             capacity => capacity.to_string(),
@@ -57,7 +56,7 @@ fn table(runners: &[Runner]) -> Table<8> {
             Cell::plain(capacity),
             Cell::plain(runner.programs.to_string()),
             Cell::plain(runner.working.to_string()),
-            Cell::plain(labels.collect::<Vec<_>>().join(",")),
+            Cell::plain(ui::labels(&runner.labels, ",")),
             Cell::plain(&runner.session_id),
         ]);
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use anstyle::Style;
 use clap::Subcommand;
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
@@ -359,11 +360,12 @@ fn table(sessions: &[Session], now: SystemTime) -> Table<8> {
     ])
     .optional(&["MODE", "COST", "TOKENS"]);
     for session in sessions {
+        let (look, state) = state(session);
         let roll_up = session.roll_up.clone().unwrap_or_default();
         let usage = roll_up.usage.unwrap_or_default();
         table.row([
             Cell::plain(ids::short(&session.session_id)),
-            state(session),
+            Cell::new(look, state),
             Cell::plain(names::mode(session.mode())),
             Cell::plain(time::age(session.create_time.as_ref(), now)),
             Cell::plain(roll_up.threads.iter().map(|count| count.count).sum::<u32>().to_string()),
@@ -375,11 +377,12 @@ fn table(sessions: &[Session], now: SystemTime) -> Table<8> {
     table
 }
 
-fn state(session: &Session) -> Cell {
+/// Returns the state of a session with its color.
+pub(super) const fn state(session: &Session) -> (Style, &'static str) {
     match (session.closed, session.paused) {
-        (true, _) => Cell::new(style::DIM, "closed"),
-        (false, true) => Cell::new(style::WARN, "paused"),
-        (false, false) => Cell::new(style::GOOD, "open"),
+        (true, _) => (style::DIM, "closed"),
+        (false, true) => (style::WARN, "paused"),
+        (false, false) => (style::GOOD, "open"),
     }
 }
 
@@ -488,11 +491,7 @@ async fn update(supervisor: &mut Supervisor, one: &One, change: UpdateSessionReq
 
 /// Formats the current settings.
 fn text(session: &Session) -> Line {
-    let (look, state) = match (session.closed, session.paused) {
-        (true, _) => (style::DIM, "closed"),
-        (false, true) => (style::WARN, "paused"),
-        (false, false) => (style::GOOD, "open"),
-    };
+    let (look, state) = state(session);
     let edges = match session.edge_management() {
         EdgeManagement::Unspecified | EdgeManagement::All => String::new(),
         narrowed @ (EdgeManagement::None | EdgeManagement::Self_) => {

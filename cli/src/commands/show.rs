@@ -64,11 +64,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 
 /// Formats a session.
 pub(super) fn session_fields(session: &Session, now: SystemTime) -> Fields {
-    let state = match (session.closed, session.paused) {
-        (true, _) => "closed",
-        (false, true) => "paused",
-        (false, false) => "open",
-    };
+    let (_, state) = super::session::state(session);
     let roll_up = session.roll_up.clone().unwrap_or_default();
     let threads = roll_up.threads.iter().filter(|count| count.count > 0);
     let threads = threads.map(|count| format!("{} {}", count.count, names::status_kind(count.kind())));
@@ -88,7 +84,7 @@ pub(super) fn session_fields(session: &Session, now: SystemTime) -> Fields {
         .field("state", state)
         .field("root thread", &session.root_thread_id)
         .field("directory", &session.cwd)
-        .field("labels", pairs(&session.labels))
+        .field("labels", ui::labels(&session.labels, ", "))
         .field("mode", names::mode(session.mode()))
         .field("orchestration", names::orchestration(session.orchestration()))
         .field("threads", threads.collect::<Vec<_>>().join(", "))
@@ -101,18 +97,13 @@ pub(super) fn session_fields(session: &Session, now: SystemTime) -> Fields {
         .field("allowed tools", ceiling.allow_list.join(" "))
         .field("denied tools", ceiling.deny_list.join(" "))
         .field("approved tools", session.approve_tools.join(" "))
-        .field("runner labels", pairs(&session.runner_labels))
+        .field("runner labels", ui::labels(&session.runner_labels, ", "))
         .field("webhooks", webhooks.collect::<Vec<_>>().join("\n"))
         .field(
             "retention",
             session.retention.map(|span| span.to_string()).unwrap_or_default(),
         )
         .field("age", time::age(session.create_time.as_ref(), now))
-}
-
-fn pairs(labels: &std::collections::BTreeMap<String, String>) -> String {
-    let pairs = labels.iter().map(|(key, value)| format!("{key}={value}"));
-    pairs.collect::<Vec<_>>().join(", ")
 }
 
 fn limits(limits: Limits) -> String {

@@ -24,7 +24,7 @@ use crate::{
     error::{Error, Result},
     json::{self, writer},
     sanitize, time,
-    ui::{self, Cell, Live, Table, style},
+    ui::{Cell, Live, Table, count, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -411,9 +411,8 @@ struct Meter {
 
 impl Meter {
     fn new(context: &Context) -> Self {
-        let is_shown = context.ui.is_text() && ui::is_interactive();
         Self {
-            live: is_shown.then(Live::default),
+            live: context.ui.live(),
             drawn: None,
         }
     }
@@ -511,13 +510,6 @@ fn to_json(report: &Report) -> Value {
             "problems": fault.problems,
         })).collect::<Vec<_>>(),
     })
-}
-
-fn count(number: u64, one: &str) -> String {
-    match number {
-        1 => format!("1 {one}"),
-        several => format!("{several} {one}s"),
-    }
 }
 
 fn size(bytes: u64) -> String {

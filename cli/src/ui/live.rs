@@ -14,7 +14,7 @@ fn erase(lines: usize) -> String {
     }
 }
 
-/// The frame at the end of the output. Only for terminals: see [`super::is_interactive`].
+/// The frame at the end of the output. Only for terminals: see [`super::Ui::live`].
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     drawn: usize,

@@ -14,6 +14,7 @@ mod tree;
 mod width;
 
 use std::{
+    collections::BTreeMap,
     fmt::Display,
     io::{self, IsTerminal as _, Write as _},
     sync::Arc,
@@ -172,6 +173,14 @@ impl Ui {
         }
     }
 
+    /// Returns a frame for a progress display, if the output is for people and standard output is a terminal that supports
+    /// color and cursor movement.
+    pub(crate) fn live(&self) -> Option<Live> {
+        let out = io::stdout();
+        let is_interactive = out.is_terminal() && AutoStream::choice(&out) != ColorChoice::Never;
+        (self.is_text() && is_interactive).then(Live::default)
+    }
+
     /// Writes one or more lines of the result.
     pub(crate) fn line(&self, text: impl Display) -> Result<()> {
         let mut out = anstream::stdout().lock();
@@ -215,10 +224,16 @@ impl Ui {
     }
 }
 
-/// Returns whether standard output is a terminal that supports color and cursor movement.
-pub(crate) fn is_interactive() -> bool {
-    let out = io::stdout();
-    out.is_terminal() && AutoStream::choice(&out) != ColorChoice::Never
+/// Formats a number of things: `1 file`, `2 files`.
+pub(crate) fn count(number: impl Display + PartialEq + From<u8>, one: &str) -> String {
+    let ending = if number == 1_u8.into() { "" } else { "s" };
+    format!("{number} {one}{ending}")
+}
+
+/// Formats labels as `KEY=VALUE` with a separator.
+pub(crate) fn labels(labels: &BTreeMap<String, String>, separator: &str) -> String {
+    let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
+    labels.collect::<Vec<_>>().join(separator)
 }
 
 fn error_text(error: &Error) -> String {

@@ -21,9 +21,8 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(group: &Group, context: &Context) -> Self {
-        let is_shown = context.ui.is_text() && ui::is_interactive();
         Self {
-            live: is_shown.then(Live::default),
+            live: context.ui.live(),
             columns: context.ui.columns(),
             start: Instant::now(),
             before: ended(group),

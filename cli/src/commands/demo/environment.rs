@@ -39,11 +39,10 @@ pub(super) struct DemoEnvironment<'a> {
 impl<'a> DemoEnvironment<'a> {
     /// Creates a view that reads from this follower.
     pub(super) fn new(context: &'a Context, follow: Follow<ThreadWatch>) -> Self {
-        let is_live = context.ui.is_text() && ui::is_interactive();
         Self {
             context,
             follow,
-            live: is_live.then(Live::default),
+            live: context.ui.live(),
             seen: Seen::default(),
         }
     }

@@ -24,7 +24,7 @@ use crate::{
     json::writer,
     output::Format,
     places, sanitize,
-    ui::style,
+    ui::{count, style},
 };
 
 /// Maximum number of times that `--fix` checks and corrects the files.
@@ -262,10 +262,6 @@ fn line(diagnostic: &Diagnostic) -> String {
 }
 
 fn summary(report: &Report) -> String {
-    let count = |number: usize, one: &str| match number {
-        1 => format!("1 {one}"),
-        several => format!("{several} {one}s"),
-    };
     let fixed = match report.fixed {
         0 => String::new(),
         fixed => format!("{} corrected; ", count(fixed, "file")),

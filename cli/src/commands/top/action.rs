@@ -118,8 +118,7 @@ pub(super) async fn make(mut supervisor: Supervisor, call: Call) -> Result<Strin
             let answer = supervisor.interrupt_agent(request).await?.into_inner();
             Ok(match answer.interrupted_thread_ids.len() {
                 0 => "nothing was interrupted: the turn on the screen has ended".to_owned(),
-                1 => "1 thread interrupted".to_owned(),
-                count => format!("{count} threads interrupted"),
+                count => format!("{} interrupted", ui::count(count, "thread")),
             })
         }
         Call::Close { session_id, thread_id } => {

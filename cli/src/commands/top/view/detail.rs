@@ -187,15 +187,12 @@ fn info(state: &State) -> Vec<String> {
                 .render()
         }
         Target::Role(role) => agents::section(role, usize::MAX),
-        Target::Runner(runner) => {
-            let labels = runner.labels.iter().map(|(key, value)| format!("{key}={value}"));
-            ui::Fields::default()
-                .field("runner", &runner.runner_id)
-                .field("state", names::runner_state(runner.state()))
-                .field("session", &runner.session_id)
-                .field("labels", labels.collect::<Vec<_>>().join("\n"))
-                .render()
-        }
+        Target::Runner(runner) => ui::Fields::default()
+            .field("runner", &runner.runner_id)
+            .field("state", names::runner_state(runner.state()))
+            .field("session", &runner.session_id)
+            .field("labels", ui::labels(&runner.labels, "\n"))
+            .render(),
         Target::Approval(..) | Target::Nothing => String::new(),
     };
     text.lines().map(ToOwned::to_owned).collect()

@@ -190,8 +190,8 @@ fn header(state: &State, context: &str, columns: usize) -> String {
     if state.needs > 0 {
         parts.push((1, style::WARN, format!("⚑ {} need you", state.needs)));
     }
-    parts.push((5, style::PLAIN, plural(totals.sessions, "session")));
-    parts.push((4, style::PLAIN, plural(totals.threads, "thread")));
+    parts.push((5, style::PLAIN, ui::count(totals.sessions, "session")));
+    parts.push((4, style::PLAIN, ui::count(totals.threads, "thread")));
     parts.push((2, style::PLAIN, format!("{}/{} slots", totals.running, totals.slots)));
     for (count, what) in [
         (totals.queued, "queued"),
@@ -238,14 +238,6 @@ fn count(tokens: u64) -> String {
         ..Usage::default()
     });
     if text.is_empty() { "0".to_owned() } else { text }
-}
-
-fn plural(count: usize, what: &str) -> String {
-    if count == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{count} {what}s")
-    }
 }
 
 fn money(micros: u64) -> String {
