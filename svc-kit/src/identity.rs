@@ -192,18 +192,20 @@ impl Principal {
             }));
         }
         let name = String::from_utf8(URL_SAFE_NO_PAD.decode(rest).ok()?).ok()?;
-        let operator = |name, role| Some(Self::Operator { name, role });
-        match kind {
+        Self::named(kind, name, RunnerIds::Any)
+    }
+
+    /// Returns the principal of a kind in a header or a certificate. `ids` are those of a runner.
+    pub(crate) fn named(kind: &str, name: String, ids: RunnerIds) -> Option<Self> {
+        let operator = |name, role| Self::Operator { name, role };
+        Some(match kind {
             "admin" => operator(name, OperatorRole::Admin),
             "viewer" => operator(name, OperatorRole::Viewer),
-            "runner" => Some(Self::Runner {
-                name,
-                ids: RunnerIds::Any,
-            }),
-            "service" => Some(Self::Service { name }),
-            "caller" => Some(Self::Caller { name }),
-            _ => None,
-        }
+            "runner" => Self::Runner { name, ids },
+            "service" => Self::Service { name },
+            "caller" => Self::Caller { name },
+            _ => return None,
+        })
     }
 
     /// Returns the thread if the caller is a thread.

@@ -6,7 +6,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
 use crate::{
-    identity::{MAX_NAME_BYTES, OperatorRole, Principal, RunnerIds},
+    identity::{MAX_NAME_BYTES, Principal, RunnerIds},
     usage::Usage,
 };
 
@@ -60,24 +60,7 @@ fn of_uri(uri: &str) -> Option<Principal> {
     if !is_domain(domain) || !is_segment(name) {
         return None;
     }
-    let name = name.to_owned();
-    match kind {
-        "admin" => Some(Principal::Operator {
-            name,
-            role: OperatorRole::Admin,
-        }),
-        "viewer" => Some(Principal::Operator {
-            name,
-            role: OperatorRole::Viewer,
-        }),
-        "runner" => Some(Principal::Runner {
-            ids: RunnerIds::Certificate(name.clone()),
-            name,
-        }),
-        "service" => Some(Principal::Service { name }),
-        "caller" => Some(Principal::Caller { name }),
-        _ => None,
-    }
+    Principal::named(kind, name.to_owned(), RunnerIds::Certificate(name.to_owned()))
 }
 
 /// Returns whether this is a SPIFFE trust domain.
