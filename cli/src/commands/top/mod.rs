@@ -230,7 +230,9 @@ enum Answer {
     /// The call for this part has ended.
     Reread(Reread),
     /// A message for the last line.
-    Done(Result<String>),
+    Done(String),
+    /// An error for the last line.
+    Failed(Error),
 }
 
 /// The screen with everything around it.
@@ -402,8 +404,8 @@ impl Top<'_> {
                     return vec![Effect::Reread(part)];
                 }
             }
-            Answer::Done(Ok(text)) => self.state.note(text, false),
-            Answer::Done(Err(error)) => {
+            Answer::Done(text) => self.state.note(text, false),
+            Answer::Failed(error) => {
                 let remedy = error.remedy().map(|remedy| format!(" ({remedy})"));
                 let text = format!("{}{}", error.message(), remedy.unwrap_or_default());
                 self.state.note(text, true);
@@ -416,47 +418,34 @@ impl Top<'_> {
     fn perform(&mut self, effect: Effect) -> Result<()> {
         let mut supervisor = self.supervisor.clone();
         match effect {
-            Effect::Call(call) => self.answer_with(async move { Answer::Done(action::make(supervisor, call).await) }),
-            Effect::ReadRunners => self.answer_with(async move {
-                match listing::runners(&mut supervisor).await {
-                    Ok(runners) => Answer::Runners(runners),
-                    Err(error) => Answer::Done(Err(error)),
-                }
-            }),
+            Effect::Call(call) => {
+                self.answer_with(async move { Ok(Answer::Done(action::make(supervisor, call).await?)) });
+            }
+            Effect::ReadRunners => {
+                self.answer_with(async move { Ok(Answer::Runners(listing::runners(&mut supervisor).await?)) });
+            }
             Effect::ReadRoles => {
                 let context = self.context.clone();
-                self.answer_with(async move {
-                    match agents::roles(&context).await {
-                        Ok(roles) => Answer::Roles(roles),
-                        Err(error) => Answer::Done(Err(error)),
-                    }
-                });
+                self.answer_with(async move { Ok(Answer::Roles(agents::roles(&context).await?)) });
             }
             Effect::ReadSpawnable(thread) => self.answer_with(async move {
-                match listing::spawnable(&mut supervisor, &thread).await {
-                    Ok(roles) => Answer::Spawnable(thread, roles),
-                    Err(error) => Answer::Done(Err(error)),
-                }
+                let roles = listing::spawnable(&mut supervisor, &thread).await?;
+                Ok(Answer::Spawnable(thread, roles))
             }),
             Effect::Resolve { session, parent, role } => {
                 if let Some(request) = self.state.spawn_request(&session, &parent, &role) {
                     let context = self.context.clone();
-                    self.answer_with(async move {
-                        match resolved(&context, request).await {
-                            Ok(lines) => Answer::Resolved(role, lines),
-                            Err(error) => Answer::Done(Err(error)),
-                        }
-                    });
+                    self.answer_with(async move { Ok(Answer::Resolved(role, resolved(&context, request).await?)) });
                 }
             }
             Effect::Reread(part) => self.reread(part),
             Effect::Run { arguments, file } => {
                 let mut child = self.child(&arguments)?;
                 self.answer_with(async move {
-                    Answer::Done(match file {
-                        Some(file) => write_output(&mut child, &file).await,
-                        None => output_of(&mut child).await,
-                    })
+                    Ok(Answer::Done(match file {
+                        Some(file) => write_output(&mut child, &file).await?,
+                        None => output_of(&mut child).await?,
+                    }))
                 });
             }
             Effect::Copy(text) => {
@@ -486,11 +475,11 @@ impl Top<'_> {
         }
     }
 
-    fn answer_with(&self, work: impl Future<Output = Answer> + 'static) {
+    fn answer_with(&self, work: impl Future<Output = Result<Answer>> + 'static) {
         let answers = self.answers.clone();
         spawn_local(async move {
             // The receiver is gone when the screen ends.
-            let _ = answers.send(work.await).await;
+            let _ = answers.send(work.await.unwrap_or_else(Answer::Failed)).await;
         });
     }
 
