@@ -51,6 +51,19 @@ pub(crate) enum SessionsUpdate<M> {
     Unfollowed(String, Error),
 }
 
+impl<M> SessionsUpdate<M> {
+    /// Returns what an item of a session's watch means.
+    pub(crate) fn of(session: String, item: Result<Update<M>>) -> Self {
+        match item {
+            Ok(Update::Message(message)) => Self::Message(session, message),
+            Ok(Update::Opened) => Self::Opened(session),
+            Ok(Update::Lost { .. }) => Self::Interrupted(session),
+            Err(error) if error.kind() == Kind::NotFound => Self::Deleted(session),
+            Err(error) => Self::Unfollowed(session, error),
+        }
+    }
+}
+
 /// Follows each open session with a task, including sessions that open later.
 pub(crate) struct AllSessions<W: Watch, F> {
     supervisor: Supervisor,
@@ -104,19 +117,12 @@ impl<W: Watch, F: Fn(&OpenSession) -> Option<W>> AllSessions<W, F> {
     pub(crate) async fn next(&mut self) -> Result<SessionsUpdate<W::Message>> {
         loop {
             tokio::select! {
-                Some((session, item)) = self.items.recv() => match item {
-                    Ok(Update::Message(message)) => return Ok(SessionsUpdate::Message(session, message)),
-                    Ok(Update::Opened) => return Ok(SessionsUpdate::Opened(session)),
-                    Ok(Update::Lost { .. }) => return Ok(SessionsUpdate::Interrupted(session)),
-                    Err(status) => {
+                Some((session, item)) = self.items.recv() => {
+                    if item.is_err() {
                         self.tasks.remove(&session);
-                        let error = Error::from(status);
-                        return Ok(match error.kind() {
-                            Kind::NotFound => SessionsUpdate::Deleted(session),
-                            _ => SessionsUpdate::Unfollowed(session, error),
-                        });
                     }
-                },
+                    return Ok(SessionsUpdate::of(session, item.map_err(Error::from)));
+                }
                 update = self.sessions.next() => match update? {
                     Update::Message(message) => {
                         self.update_tasks(&message);

@@ -17,7 +17,7 @@ use troupe_proto::{
         SessionThreads, UnfollowedSession, WatchRequest, WatchResponse, console_service_server::ConsoleService,
         watch_response::Update as Change,
     },
-    supervisor::v1::{WatchSessionsRequest, WatchThreadsRequest, WatchTranscriptRequest},
+    supervisor::v1::{WatchSessionsRequest, WatchThreadsRequest, WatchThreadsResponse, WatchTranscriptRequest},
 };
 
 use crate::{
@@ -136,55 +136,47 @@ impl Feed {
 impl Sessions {
     /// Returns the next change. An error is permanent. Cancel safe.
     async fn next(&mut self) -> Result<Change, Error> {
-        match self {
-            Self::All(all) => all.next().await.map(|update| match update {
-                SessionsUpdate::Session(session) => Change::Session(*session),
-                SessionsUpdate::Message(session_id, response) => Change::Threads(SessionThreads {
-                    session_id,
-                    response: Some(*response),
-                }),
-                SessionsUpdate::Opened(id) => Change::OpenedSessionId(id),
-                SessionsUpdate::Interrupted(id) => Change::InterruptedSessionId(id),
-                SessionsUpdate::Lost(why) => Change::Lost(why),
-                SessionsUpdate::Deleted(id) => Change::DeletedSessionId(id),
-                SessionsUpdate::Unfollowed(id, error) => unfollowed(id, &error),
+        let update = match self {
+            Self::All(all) => all.next().await?,
+            Self::One(one) => one.next().await?,
+        };
+        Ok(match update {
+            SessionsUpdate::Session(session) => Change::Session(*session),
+            SessionsUpdate::Message(session_id, response) => Change::Threads(SessionThreads {
+                session_id,
+                response: Some(*response),
             }),
-            Self::One(one) => one.next().await,
-        }
+            SessionsUpdate::Opened(id) => Change::OpenedSessionId(id),
+            SessionsUpdate::Interrupted(id) => Change::InterruptedSessionId(id),
+            SessionsUpdate::Lost(why) => Change::Lost(why),
+            SessionsUpdate::Deleted(id) => Change::DeletedSessionId(id),
+            SessionsUpdate::Unfollowed(session_id, error) => Change::Unfollowed(UnfollowedSession {
+                session_id,
+                reason: error.message().to_owned(),
+            }),
+        })
     }
 }
 
 impl OneSession {
-    async fn next(&mut self) -> Result<Change, Error> {
+    async fn next(&mut self) -> Result<SessionsUpdate<WatchThreadsResponse>, Error> {
         loop {
             tokio::select! {
                 update = next_of(&mut self.threads) => {
-                    let session_id = self.id.clone();
-                    return Ok(match update {
-                        Ok(Update::Message(response)) => Change::Threads(SessionThreads {
-                            session_id,
-                            response: Some(*response),
-                        }),
-                        Ok(Update::Opened) => Change::OpenedSessionId(session_id),
-                        Ok(Update::Lost { .. }) => Change::InterruptedSessionId(session_id),
-                        Err(error) => {
-                            self.threads = None;
-                            match error.kind() {
-                                Kind::NotFound => Change::DeletedSessionId(session_id),
-                                _ => unfollowed(session_id, &error),
-                            }
-                        }
-                    });
+                    if update.is_err() {
+                        self.threads = None;
+                    }
+                    return Ok(SessionsUpdate::of(self.id.clone(), update));
                 }
                 update = self.sessions.next() => match update? {
                     Update::Message(message) => {
                         let id = message.session.as_ref().map(|session| session.session_id.as_str());
                         if id == Some(self.id.as_str()) {
-                            return Ok(Change::Session(*message));
+                            return Ok(SessionsUpdate::Session(message));
                         }
                     }
                     Update::Opened => {}
-                    Update::Lost { cause, .. } => return Ok(Change::Lost(sanitize::line(cause.message()))),
+                    Update::Lost { cause, .. } => return Ok(SessionsUpdate::Lost(sanitize::line(cause.message()))),
                 },
             }
         }
@@ -238,13 +230,6 @@ async fn next_of<W: Watch>(follow: &mut Option<Follow<W>>) -> Result<Update<W::M
         Some(follow) => Ok(follow.next().await?),
         None => std::future::pending().await,
     }
-}
-
-fn unfollowed(session_id: String, error: &Error) -> Change {
-    Change::Unfollowed(UnfollowedSession {
-        session_id,
-        reason: error.message().to_owned(),
-    })
 }
 
 /// Returns the status that ends a stream.
