@@ -1,6 +1,7 @@
 //! A registry with a home and a project of its own, served on a free port.
 
 use std::{
+    fmt::Display,
     fs,
     path::{Path, PathBuf},
 };
@@ -29,6 +30,11 @@ pub(crate) fn assert_fault(status: &Status, code: Code, reason: Reason, text: &s
     assert!(status.message().starts_with(text), "{}", status.message());
 }
 
+/// A role with this prompt.
+pub(crate) fn plain(prompt: impl Display) -> String {
+    format!("---\ndescription: d\n---\n{prompt}\n")
+}
+
 /// The files and the service. The workspace root has `home/` and the repository `repo/`, where calls start in `a/`.
 pub(crate) struct Site {
     _guard: tempfile::TempDir,
@@ -37,7 +43,6 @@ pub(crate) struct Site {
     /// The served registry.
     pub(crate) registry: Registry,
     /// Ends the streams.
-    #[allow(dead_code, reason = "only the suite of streams ends them")]
     pub(crate) draining: CancellationToken,
     client: AgentRegistryServiceClient<Channel>,
 }

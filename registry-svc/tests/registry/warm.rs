@@ -1,14 +1,11 @@
 //! A change on disk is served by the very next call, however often calls and changes take turns.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[allow(dead_code, reason = "the other suites use the rest of it")]
-mod support;
+use std::{fs, os::unix::fs::symlink};
 
-use std::{fmt::Display, fs, os::unix::fs::symlink};
-
-use support::Site;
 use tokio::task::JoinSet;
 use troupe_proto::{fault::reason_of, reason::Reason, registry::v1::ResolveSpawnRequest};
+
+use crate::site::{Site, plain};
 
 /// How many changes each test makes.
 const ROUNDS: usize = 40;
@@ -17,10 +14,6 @@ const ROLE: &str = "repo/.codex/.agents/who.md";
 
 /// The instructions of the role `who`, or the reason of the error.
 type Served = Result<String, Option<Reason>>;
-
-fn plain(prompt: impl Display) -> String {
-    format!("---\ndescription: d\n---\n{prompt}\n")
-}
 
 fn missing() -> Served {
     Err(Some(Reason::TemplateNotFound))

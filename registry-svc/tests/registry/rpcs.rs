@@ -1,13 +1,8 @@
 //! RouteAgent and DescribeSpawnTool on a real port, and what errors must not tell.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-#[allow(dead_code, reason = "the other suites use the rest of it")]
-mod support;
 
 use std::os::unix::fs::symlink;
 
 use serde_json::Value;
-use support::{Site, assert_fault};
 use tonic::{Code, Status};
 use troupe_proto::{
     reason::Reason,
@@ -15,6 +10,8 @@ use troupe_proto::{
         DescribeSpawnToolRequest, DescribeSpawnToolResponse, RouteAgentRequest, RouteAgentResponse, ToolDescription,
     },
 };
+
+use crate::site::{Site, assert_fault};
 
 /// A role with these keywords.
 fn found_by(keywords: &str) -> String {

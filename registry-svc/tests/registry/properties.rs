@@ -1,5 +1,4 @@
 //! Properties of every template and every request.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Arc;
 

@@ -1,13 +1,8 @@
 //! WatchAgents on a real port: files change, messages come. Timeouts guard, nothing sleeps.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-#[allow(dead_code, reason = "the other suites use the rest of it")]
-mod support;
 
 use std::{fs, os::unix::fs::symlink, time::Duration};
 
 use registry_svc::WatchBounds;
-use support::{Site, assert_fault};
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
 use troupe_proto::{
@@ -15,6 +10,8 @@ use troupe_proto::{
     reason::Reason,
     registry::v1::{WatchAgentsRequest, WatchAgentsResponse},
 };
+
+use crate::site::{Site, assert_fault, plain};
 
 /// Much longer than anything here takes.
 const GUARD: Duration = Duration::from_secs(30);
@@ -64,10 +61,6 @@ async fn until(
 
 fn changed(state: &WatchAgentsResponse) -> Vec<&str> {
     state.changed.iter().map(|agent| agent.agent_type.as_str()).collect()
-}
-
-fn plain(prompt: &str) -> String {
-    format!("---\ndescription: d\n---\n{prompt}\n")
 }
 
 #[tokio::test]

@@ -1,10 +1,5 @@
 //! Requirements for the shipped prompts, and a custom role created with the runbook, tested over the real service.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[allow(dead_code, reason = "the other suites use the rest of it")]
-mod support;
-
-use support::{Site, assert_fault};
 use tonic::Code;
 use tool_policy::{Layer, Policy};
 use troupe_proto::{
@@ -14,6 +9,8 @@ use troupe_proto::{
     reason::Reason,
     registry::v1::{Agent, InheritedSettings, ListAgentsRequest, ResolveSpawnRequest},
 };
+
+use crate::site::{Site, assert_fault};
 
 /// What a template has to tell: who the agent is, what it does, what it must not do, how it answers.
 const SECTIONS: &[&str] = &[
@@ -379,7 +376,7 @@ async fn graph_templates_bind_their_roles() {
 
 #[test]
 fn guide_contains_tested_skeleton() {
-    let guide = include_str!("../../docs/add-a-role.md");
+    let guide = include_str!("../../../docs/add-a-role.md");
     assert!(guide.contains(AUDITOR), "docs/add-a-role.md has another skeleton");
 }
 

@@ -1,15 +1,13 @@
 //! The real service on a real port, driven with the generated client.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
-use support::{Site, assert_fault};
 use tonic::Code;
 use troupe_proto::{
     common::v1::{BlockKind, Dialect, InstructionsMode, MatchMode, Mode, Namespace, Sandbox, Scope, ValueOrigin},
     reason::Reason,
     registry::v1::{Agent, InheritedSettings, ListAgentsRequest, ListDiagnosticsRequest, ResolveSpawnRequest},
 };
+
+use crate::site::{Site, assert_fault, plain};
 
 const AUDITOR: &str = "---
 description: Audits.
@@ -28,10 +26,6 @@ Audit strictly.
 <!-- agent_name: fast -->
 Audit fast.
 ";
-
-fn plain(prompt: &str) -> String {
-    format!("---\ndescription: d\n---\n{prompt}\n")
-}
 
 fn names(agents: &[Agent]) -> Vec<&str> {
     agents.iter().map(|agent| agent.agent_type.as_str()).collect()

@@ -1,11 +1,6 @@
 //! PutWorkspace and GetWorkspace on a real port, and the calls that read from a bundle instead of the disk.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-#[allow(dead_code, reason = "the other suites use the rest of it")]
-mod support;
 
 use registry_svc::BundleBounds;
-use support::{Site, assert_fault};
 use tonic::{Code, Status};
 use troupe_proto::{
     MAX_WORKSPACE_MESSAGE_BYTES,
@@ -16,6 +11,8 @@ use troupe_proto::{
         ResolveSpawnRequest, RouteAgentRequest, WatchAgentsRequest, WorkspaceFile,
     },
 };
+
+use crate::site::{Site, assert_fault};
 
 fn file(scope: Scope, path: &str, text: &str) -> WorkspaceFile {
     WorkspaceFile {
