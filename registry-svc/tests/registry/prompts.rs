@@ -1,16 +1,14 @@
 //! Requirements for the shipped prompts, and a custom role created with the runbook, tested over the real service.
 
-use tonic::Code;
 use tool_policy::{Layer, Policy};
 use troupe_proto::{
     common::v1::{
         BlockKind, EdgeManagement, InstructionsMode, MatchMode, Mode, Namespace, ResolvedSpawn, Sandbox, ValueOrigin,
     },
-    reason::Reason,
     registry::v1::{Agent, InheritedSettings, ListAgentsRequest, ResolveSpawnRequest},
 };
 
-use crate::site::{Site, assert_fault};
+use crate::site::Site;
 
 /// What a template has to tell: who the agent is, what it does, what it must not do, how it answers.
 const SECTIONS: &[&str] = &[
@@ -252,14 +250,6 @@ async fn mode_block_states_permissions_and_how_to_switch() {
 }
 
 #[tokio::test]
-async fn blocks_are_ordered_system_role_mode() {
-    let site = Site::new().await;
-    let resolved = site.resolve(site.spawn("reviewer")).await.unwrap();
-    let kinds: Vec<BlockKind> = resolved.blocks.iter().map(|block| block.kind()).collect();
-    assert_eq!(kinds, [BlockKind::System, BlockKind::Role, BlockKind::Mode]);
-}
-
-#[tokio::test]
 async fn embedded_roles_have_recommended_settings() {
     let site = Site::new().await;
     let roles = shipped(&site, Namespace::AgentType).await;
@@ -381,69 +371,11 @@ fn guide_contains_tested_skeleton() {
 }
 
 #[tokio::test]
-async fn runbook_auditor_is_listed() {
-    let site = Site::new().await;
-    site.role("auditor", AUDITOR);
-    let everything = site.list(site.all()).await.unwrap();
-    assert!(everything.agents.iter().any(|agent| agent.agent_type == "auditor"));
-    assert_eq!(everything.diagnostics, [], "a strict listing has nothing to report");
-
-    let brief = site.list(site.only("auditor")).await.unwrap().agents.remove(0);
-    assert_eq!(
-        brief.description,
-        "Use `auditor` for compliance checks and risk triage."
-    );
-    assert_eq!(
-        brief.allow_list,
-        [
-            "close_agent",
-            "exec_command",
-            "list_active_agents",
-            "list_agents",
-            "send_input",
-            "update_plan",
-            "wait",
-            "write_stdin"
-        ]
-    );
-    assert_eq!(brief.deny_list, ["apply_patch"]);
-    let personas: Vec<_> = brief
-        .agent_names
-        .iter()
-        .map(|persona| (persona.name.as_str(), persona.description.as_str()))
-        .collect();
-    assert_eq!(
-        personas,
-        [
-            ("fast", "Quick scan with concise findings."),
-            ("strict", "Conservative validation with explicit risk callouts."),
-        ]
-    );
-    assert_eq!((brief.model, brief.default_prompt), (None, None), "brief is brief");
-
-    let request = ListAgentsRequest {
-        expanded: true,
-        ..site.only("auditor")
-    };
-    let expanded = site.list(request).await.unwrap().agents.remove(0);
-    assert_eq!(
-        (expanded.model(), expanded.reasoning_effort()),
-        ("gpt-5-codex", "medium")
-    );
-    assert_eq!(
-        expanded.default_prompt(),
-        "Use `auditor` for policy and contract checks.\nReturn findings first, then assumptions."
-    );
-    assert_eq!(
-        expanded.agent_names[1].prompt(),
-        "Prioritize completeness and defensive checks.\nReject ambiguous conclusions."
-    );
-}
-
-#[tokio::test]
 async fn auditor_resolves_by_default_and_in_each_persona() {
     let site = Site::new().await;
     site.role("auditor", AUDITOR);
+    let listing = site.list(site.all()).await.unwrap();
+    assert_eq!(listing.diagnostics, []);
     for (persona, model, effort, origin, text) in [
         (
             "",
@@ -495,36 +427,6 @@ async fn auditor_resolves_by_default_and_in_each_persona() {
         assert_eq!(resolved.sandbox(), Sandbox::ReadOnly, "{persona}");
         assert_eq!(resolved.get_origins("sandbox"), Some(ValueOrigin::Role));
         assert_eq!(resolved.warnings, Vec::<String>::new());
-    }
-}
-
-#[tokio::test]
-async fn explicit_spawn_values_override_auditor_personas() {
-    let site = Site::new().await;
-    site.role("auditor", AUDITOR);
-    let request = ResolveSpawnRequest {
-        agent_name: "strict".to_owned(),
-        model: "mine".to_owned(),
-        ..site.spawn("auditor")
-    };
-    let resolved = site.resolve(request).await.unwrap();
-    assert_eq!(resolved.model, "mine");
-    assert_eq!(resolved.get_origins("model"), Some(ValueOrigin::Explicit));
-    // Each is resolved by itself.
-    assert_eq!(resolved.reasoning_effort, "high");
-    assert_eq!(resolved.get_origins("reasoning_effort"), Some(ValueOrigin::Persona));
-}
-
-#[tokio::test]
-async fn auditor_policy_applies_to_every_persona() {
-    let site = Site::new().await;
-    site.role("auditor", AUDITOR);
-    for persona in ["", "strict", "fast"] {
-        let request = ResolveSpawnRequest {
-            agent_name: persona.to_owned(),
-            ..site.spawn("auditor")
-        };
-        let resolved = site.resolve(request).await.unwrap();
         let layers = resolved.tool_policy.unwrap().layers;
         assert_eq!(layers.len(), 1, "{persona}");
         assert_eq!(
@@ -532,76 +434,6 @@ async fn auditor_policy_applies_to_every_persona() {
             ("role:auditor", MatchMode::Glob)
         );
         let policy = policy(&layers[0].allow_list, &layers[0].deny_list);
-        for tool in ["exec_command", "wait", "close_agent", "list_agents"] {
-            assert!(policy.allows(tool), "{persona}: {tool}");
-        }
-        for tool in ["apply_patch", "spawn_agent", "Exec_Command", "web_search"] {
-            assert!(!policy.allows(tool), "{persona}: {tool}");
-        }
+        assert!(policy.allows("wait") && !policy.allows("apply_patch"), "{persona}");
     }
-}
-
-#[tokio::test]
-async fn runbook_failure_modes_have_exact_texts() {
-    let site = Site::new().await;
-    site.role("auditor", AUDITOR);
-    let request = ResolveSpawnRequest {
-        agent_name: "lazy".to_owned(),
-        ..site.spawn("auditor")
-    };
-    let unknown = site.resolve(request).await.unwrap_err();
-    assert_fault(
-        &unknown,
-        Code::InvalidArgument,
-        Reason::InvalidAgentName,
-        "unknown agent_name \"lazy\" for agent_type \"auditor\"",
-    );
-    let request = ResolveSpawnRequest {
-        agent_name: "strict".to_owned(),
-        ..site.spawn("default")
-    };
-    let without_role = site.resolve(request).await.unwrap_err();
-    assert_fault(
-        &without_role,
-        Code::InvalidArgument,
-        Reason::InvalidAgentName,
-        "agent_name requires a non-default agent_type",
-    );
-    let bad_name = site.list(site.only("not a role")).await.unwrap_err();
-    assert_fault(
-        &bad_name,
-        Code::InvalidArgument,
-        Reason::InvalidAgentType,
-        "invalid agent_type \"not a role\"; expected snake_case or kebab-case",
-    );
-    let missing = site.resolve(site.spawn("auditor2")).await.unwrap_err();
-    assert_fault(
-        &missing,
-        Code::NotFound,
-        Reason::TemplateNotFound,
-        "missing agent template: auditor2",
-    );
-
-    site.role("auditor", &AUDITOR.replace("<!-- agent_name: fast -->", ""));
-    let block_missing = site.resolve(site.spawn("auditor")).await.unwrap_err();
-    assert_fault(
-        &block_missing,
-        Code::FailedPrecondition,
-        Reason::TemplateInvalid,
-        "invalid agent template \"auditor\": invalid agent_names: missing agent_name block for \"fast\"",
-    );
-    site.role(
-        "auditor",
-        &AUDITOR.replace(
-            "description: Use `auditor` for compliance checks and risk triage.\n",
-            "",
-        ),
-    );
-    let no_description = site.list(site.all()).await.unwrap_err();
-    assert_fault(
-        &no_description,
-        Code::FailedPrecondition,
-        Reason::TemplateInvalid,
-        "invalid agent template \"auditor\": missing required frontmatter description",
-    );
 }
