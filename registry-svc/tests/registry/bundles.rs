@@ -156,16 +156,6 @@ async fn every_read_accepts_a_bundle() {
 }
 
 #[tokio::test]
-async fn equal_files_are_the_same_bundle() {
-    let site = Site::new().await;
-    let digest = put(&site, vec![role("a", "x"), role("b", "y")]).await.unwrap();
-    assert_eq!(put(&site, vec![role("b", "y"), role("a", "x")]).await.unwrap(), digest);
-    assert_ne!(put(&site, vec![role("a", "x"), role("b", "z")]).await.unwrap(), digest);
-    // It stays as it was uploaded.
-    assert_eq!(site.resolve(spawn(&digest, "b")).await.unwrap().instructions, "y");
-}
-
-#[tokio::test]
 async fn request_id_belongs_to_one_bundle() {
     let site = Site::new().await;
     let upload = async |name: &str| {
@@ -257,31 +247,12 @@ async fn uploaded_bundle_can_be_read_back() {
 }
 
 #[tokio::test]
-async fn reading_a_bundle_counts_as_use() {
-    let site = Site::with(|config| {
-        config.bundles = BundleBounds {
-            count: 2,
-            ..BundleBounds::default()
-        };
-    })
-    .await;
-    let read = put(&site, vec![role("a", "x")]).await.unwrap();
-    let forgotten = put(&site, vec![role("b", "x")]).await.unwrap();
-    get(&site, &read).await.unwrap();
-    put(&site, vec![role("c", "x")]).await.unwrap();
-    assert!(get(&site, &read).await.is_ok());
-    assert!(get(&site, &forgotten).await.is_err());
-}
-
-#[tokio::test]
 async fn bounds_and_paths_are_checked() {
     let site = Site::new().await;
     let one = |scope, path| vec![file(scope, path, "x")];
-    let large = "x".repeat(1024 * 1024);
-    // Seventeen files of 1 MiB less a little: each may be so large, all of them may not.
-    let heavy = (0..17)
-        .map(|number| role(&format!("r{number}"), &large[..1_000_000]))
-        .collect();
+    // Each file may be so large, all of them may not.
+    let text = "x".repeat(1_000_000);
+    let heavy = (0..17).map(|number| role(&format!("r{number}"), &text)).collect();
     let many = (0..2_001).map(|number| role(&format!("r{number}"), "x")).collect();
     for (files, text) in [
         (one(Scope::System, ".codex/.agents/a.md"), "scope 3 cannot be uploaded"),
@@ -290,26 +261,9 @@ async fn bounds_and_paths_are_checked() {
             "scope 0 cannot be uploaded",
         ),
         (
-            one(Scope::Project, "/etc/passwd"),
-            "path \"/etc/passwd\" is not relative",
-        ),
-        (
-            one(Scope::Project, "../.codex/.agents/a.md"),
-            "path \"../.codex/.agents/a.md\" is not relative",
-        ),
-        (
-            one(Scope::Project, "src/main.rs"),
-            "path \"src/main.rs\" is not that of a template",
-        ),
-        (
             one(Scope::User, ".ssh/id_ed25519"),
             "path \".ssh/id_ed25519\" is not that of a template",
         ),
-        (
-            vec![role("a", "x"), role("a", "y")],
-            "the bundle has \".codex/.agents/a.md\" twice",
-        ),
-        (vec![role("a", &large)], "\".codex/.agents/a.md\" has 1048"),
         (heavy, "the files of the bundle have 17000"),
         (many, "the bundle has 2001 files; at most 2000 are allowed"),
     ] {

@@ -54,13 +54,6 @@ async fn texts_are_routed_by_names_and_keywords_of_the_catalogue() {
     );
     for (text, explicit, agent_type, reason) in [
         ("type the memos", "", "typist", "matched keyword 'memos'"),
-        (
-            "letters and memos",
-            "",
-            "typist",
-            "matched keyword 'letters', keyword 'memos'",
-        ),
-        ("the letters", "", "", "Multiple agents matched: clerk, typist"),
         ("stamps", "", "", "No confident keyword match."),
         (
             "send the bug hunter",
@@ -68,14 +61,12 @@ async fn texts_are_routed_by_names_and_keywords_of_the_catalogue() {
             "bug-hunter",
             "matched agent name 'bug-hunter'",
         ),
-        ("/use clerk", "", "clerk", "requested via `/use clerk`"),
         (
             "anything",
             "Bug_Hunter",
             "bug-hunter",
             "selected explicitly ('Bug_Hunter')",
         ),
-        ("/use", "", "", "Provide an agent name after `/use`."),
         ("x", "broken", "", "Unknown subagent 'broken'."),
     ] {
         let routed = route(&site, text, explicit).await;
@@ -130,27 +121,6 @@ async fn tool_descriptions_include_catalogue_roles() {
     );
     site.role("broken", "---\nread_only: yes\n---\nx");
     let described = describe(&site, &[]).await.unwrap();
-    let names: Vec<_> = described.tools.iter().map(|tool| tool.name.as_str()).collect();
-    assert_eq!(
-        names,
-        [
-            "spawn_agent",
-            "spawn_node",
-            "spawn_group",
-            "list_agents",
-            "list_active_agents",
-            "read_transcript",
-            "send_input",
-            "wait",
-            "close_agent",
-            "resume_agent",
-            "set_thread_note",
-            "create_edge",
-            "send_handoff",
-            "report_result",
-            "ask_parent"
-        ]
-    );
     assert!(
         described.hint.starts_with("Available template roles: architect: "),
         "{}",

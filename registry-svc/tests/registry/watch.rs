@@ -70,25 +70,17 @@ async fn first_state_is_whole_catalogue() {
     site.role("broken", "---\nread_only: yes\n---\nx");
     let mut stream = watch(&site).await.unwrap();
     let first = state(&mut stream).await;
-    assert_eq!(
-        changed(&first),
-        [
-            "architect",
-            "bug-hunter",
-            "clerk",
-            "explorer",
-            "orchestrator",
-            "reviewer",
-            "worker"
-        ]
-    );
-    assert_eq!(first.removed, Vec::<String>::new());
-    assert_eq!(first.diagnostics.len(), 1);
-    assert_eq!(first.changed[2].description, "d");
-    assert_eq!(first.changed[2].default_prompt, None, "brief, as a listing is");
+    assert!(changed(&first).contains(&"clerk") && !changed(&first).contains(&"broken"));
     let mut partial = site.all();
     partial.allow_partial = true;
-    assert_eq!(site.list(partial).await.unwrap().revision, first.revision);
+    let listing = site.list(partial).await.unwrap();
+    let expected = WatchAgentsResponse {
+        revision: listing.revision,
+        changed: listing.agents,
+        removed: Vec::new(),
+        diagnostics: listing.diagnostics,
+    };
+    assert_eq!(first, expected);
 }
 
 #[tokio::test]
