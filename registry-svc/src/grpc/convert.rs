@@ -1,5 +1,6 @@
 //! Conversion of domain values to API messages.
 
+use tool_policy::MatchMode;
 use troupe_proto::{common::v1 as common, registry::v1 as registry};
 
 use crate::domain::{
@@ -135,34 +136,17 @@ fn layer(layer: tool_policy::Layer) -> common::ToolPolicyLayer {
 }
 
 fn block(block: Block) -> common::PromptBlock {
-    let kind = match block.kind {
-        BlockKind::System => common::BlockKind::System,
-        BlockKind::Role => common::BlockKind::Role,
-        BlockKind::Mode => common::BlockKind::Mode,
-    };
     common::PromptBlock {
-        kind: kind.into(),
+        kind: block_kind(block.kind).into(),
         text: block.text,
         sha256: block.sha256.to_string(),
     }
 }
 
-fn mode_block((mode, text): (Mode, Block)) -> common::ModeBlock {
-    let mode = match mode {
-        Mode::Planning => common::Mode::Planning,
-        Mode::Implementation => common::Mode::Implementation,
-    };
+fn mode_block((of_mode, text): (Mode, Block)) -> common::ModeBlock {
     common::ModeBlock {
-        mode: mode.into(),
+        mode: mode(of_mode).into(),
         block: Some(block(text)),
-    }
-}
-
-pub(super) const fn scope(scope: Scope) -> common::Scope {
-    match scope {
-        Scope::Project => common::Scope::Project,
-        Scope::User => common::Scope::User,
-        Scope::System => common::Scope::System,
     }
 }
 
@@ -176,40 +160,6 @@ fn source(source: Source) -> common::TemplateSource {
     }
 }
 
-const fn dialect(dialect: Dialect) -> common::Dialect {
-    match dialect {
-        Dialect::Role => common::Dialect::Role,
-        Dialect::Profile => common::Dialect::Profile,
-        Dialect::Subagent => common::Dialect::Subagent,
-        Dialect::Graph => common::Dialect::Graph,
-        Dialect::Foreign => common::Dialect::Foreign,
-    }
-}
-
-const fn match_mode(mode: tool_policy::MatchMode) -> common::MatchMode {
-    match mode {
-        tool_policy::MatchMode::Glob => common::MatchMode::Glob,
-        tool_policy::MatchMode::GlobIgnoreCase => common::MatchMode::GlobIgnoreCase,
-        tool_policy::MatchMode::Literal => common::MatchMode::Literal,
-    }
-}
-
-const fn instructions_mode(mode: InstructionsMode) -> common::InstructionsMode {
-    match mode {
-        InstructionsMode::Replace => common::InstructionsMode::Replace,
-        InstructionsMode::Append => common::InstructionsMode::Append,
-        InstructionsMode::Blocks => common::InstructionsMode::Blocks,
-    }
-}
-
-const fn sandbox(sandbox: Sandbox) -> common::Sandbox {
-    match sandbox {
-        Sandbox::ReadOnly => common::Sandbox::ReadOnly,
-        Sandbox::WorkspaceWrite => common::Sandbox::WorkspaceWrite,
-        Sandbox::FullAccess => common::Sandbox::FullAccess,
-    }
-}
-
 const fn edge_management(edges: EdgeManagement) -> common::EdgeManagement {
     match edges {
         EdgeManagement::None => common::EdgeManagement::None,
@@ -218,13 +168,24 @@ const fn edge_management(edges: EdgeManagement) -> common::EdgeManagement {
     }
 }
 
-const fn origin(origin: Origin) -> common::ValueOrigin {
-    match origin {
-        Origin::Explicit => common::ValueOrigin::Explicit,
-        Origin::Persona => common::ValueOrigin::Persona,
-        Origin::Role => common::ValueOrigin::Role,
-        Origin::Inherited => common::ValueOrigin::Inherited,
-        Origin::Alias => common::ValueOrigin::Alias,
-        Origin::Default => common::ValueOrigin::Default,
-    }
+/// Defines functions that convert an enum to the API's enum, whose variants have the same names.
+macro_rules! convert_enums {
+    ($($function:ident: $domain:ident => $api:ident { $($variant:ident),+ })+) => {
+        $(pub(super) const fn $function(value: $domain) -> common::$api {
+            match value {
+                $($domain::$variant => common::$api::$variant,)+
+            }
+        })+
+    };
+}
+
+convert_enums! {
+    block_kind: BlockKind => BlockKind { System, Role, Mode }
+    dialect: Dialect => Dialect { Role, Profile, Subagent, Graph, Foreign }
+    instructions_mode: InstructionsMode => InstructionsMode { Replace, Append, Blocks }
+    match_mode: MatchMode => MatchMode { Glob, GlobIgnoreCase, Literal }
+    mode: Mode => Mode { Planning, Implementation }
+    origin: Origin => ValueOrigin { Explicit, Persona, Role, Inherited, Alias, Default }
+    sandbox: Sandbox => Sandbox { ReadOnly, WorkspaceWrite, FullAccess }
+    scope: Scope => Scope { Project, User, System }
 }
