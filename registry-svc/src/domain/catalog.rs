@@ -221,6 +221,11 @@ pub(crate) mod tests {
 
     /// Returns a catalogue of a project's files, one level for each file. The directory determines the dialect.
     pub(crate) fn agent_files(files: &[(&str, &str)]) -> Catalog {
+        agent_files_under(&Rules::default(), files)
+    }
+
+    /// Returns a catalogue as [`agent_files`] does, under these rules for a project's files.
+    pub(crate) fn agent_files_under(rules: &Rules, files: &[(&str, &str)]) -> Catalog {
         let level = |&(path, text): &(&str, &str)| {
             let (family, below) = Family::of_path(path).unwrap();
             let file = FileText {
@@ -230,7 +235,7 @@ pub(crate) mod tests {
                 text: Ok(text),
             };
             Level {
-                files: vec![Arc::new(family.read(file, &Rules::default()).unwrap())],
+                files: vec![Arc::new(family.read(file, rules).unwrap())],
                 notes: vec![],
             }
         };

@@ -398,16 +398,11 @@ fn locked(entry: &Entry, template: &Template) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::domain::{
-        agents,
-        catalog::{Level, tests::catalog},
-        name::TemplateName,
+        catalog::tests::{agent_files_under, catalog},
         prompt::BlockKind,
         rules::Rules,
-        template::TemplateFile,
     };
 
     const ROLE: &str = "---
@@ -456,6 +451,10 @@ Be strict.
             ("broken", "---\nread_only:\n---\nx"),
             ("silent", "---\nmodel: m\n---\nNo description."),
         ]);
+        run_in(&catalog, request, models)
+    }
+
+    fn run_in(catalog: &Catalog, request: &SpawnRequest, models: &str) -> Result<Resolved, RegistryError> {
         let texts = SharedTexts {
             system: "System.".into(),
             planning: "Plan.".into(),
@@ -464,7 +463,7 @@ Be strict.
         resolve(
             request,
             ResolveContext {
-                catalog: &catalog,
+                catalog,
                 models: &ModelCatalogue::parse(models).unwrap(),
                 texts: &texts,
                 footer: "Footer.",
@@ -575,61 +574,21 @@ Be strict.
     }
 
     #[test]
-    fn read_only_forces_the_sandbox() {
-        let resolved = run(&request("reviewer")).unwrap();
-        assert_eq!(
-            resolved.sandbox,
-            Chosen {
-                value: Sandbox::ReadOnly,
-                origin: Origin::Role
-            }
+    fn default_matches_no_digest() {
+        let mut request = request("default");
+        request.expected_digest = Some(Digest::of(b"x"));
+        let error = run(&request).unwrap_err().to_string();
+        assert!(
+            error.starts_with("template \"default\" has digest (none), not the expected "),
+            "{error}"
         );
     }
 
     #[test]
-    fn errors_have_exact_texts() {
-        let with = |agent_type, change: fn(&mut SpawnRequest)| {
-            let mut request = request(agent_type);
-            change(&mut request);
-            request
-        };
-        let unchanged: fn(&mut SpawnRequest) = |_| {};
-        let rows = [
-            (with("ghost", unchanged), "missing agent template: ghost"),
-            (
-                with("default", |request| {
-                    request.agent_name = Some(PersonaName::normalise("p"));
-                }),
-                "agent_name requires a non-default agent_type",
-            ),
-            (
-                with("reviewer", |request| {
-                    request.agent_name = Some(PersonaName::normalise("p"));
-                }),
-                "unknown agent_name \"p\" for agent_type \"reviewer\"",
-            ),
-            (
-                with("broken", unchanged),
-                "invalid agent template \"broken\": invalid YAML: read_only: ",
-            ),
-            (
-                with("plain", |request| request.effort = Some(String::new())),
-                "reasoning_effort \"\" is not supported for model \"parent-model\". Supported efforts: none, minimal, \
-                 low, medium, high, xhigh",
-            ),
-            (
-                with("plain", |request| request.expected_digest = Some(Digest::of(b"x"))),
-                "template \"plain\" has digest ",
-            ),
-            (
-                with("default", |request| request.expected_digest = Some(Digest::of(b"x"))),
-                "template \"default\" has digest (none), not the expected ",
-            ),
-        ];
-        for (request, text) in rows {
-            let error = run(&request).unwrap_err().to_string();
-            assert!(error.starts_with(text), "{error}");
-        }
+    fn empty_effort_is_not_supported() {
+        let mut request = request("plain");
+        request.effort = Some(String::new());
+        assert!(matches!(run(&request), Err(RegistryError::UnsupportedEffort { .. })));
     }
 
     #[test]
@@ -671,36 +630,11 @@ aliases: {role-model: m1}
     /// Resolves a subagent with this frontmatter.
     fn run_subagent(yaml: &str, models: &str, change: impl Fn(&mut SpawnRequest)) -> Result<Resolved, RegistryError> {
         let text = format!("---\nname: abc\n{yaml}---\n\nMore words.\n");
-        let mut parsed = agents::read("abc", &text);
-        Rules::new(&["https://e".to_owned()]).confine(Scope::Project, &mut parsed.parsed);
-        let file = TemplateFile {
-            name: TemplateName::AgentType(parsed.name),
-            scope: Scope::Project,
-            dialect: parsed.dialect,
-            path: "/p/.codex/agents/abc.md".to_owned(),
-            digest: Some(Digest::of(text.as_bytes())),
-            parsed: parsed.parsed,
-        };
-        let level = Level {
-            files: vec![Arc::new(file)],
-            notes: vec![],
-        };
+        let rules = Rules::new(&["https://e".to_owned()]);
+        let catalog = agent_files_under(&rules, &[("/p/.codex/agents/abc.md", &text)]);
         let mut request = request("abc");
         change(&mut request);
-        let texts = SharedTexts {
-            system: "System.".into(),
-            planning: "Plan.".into(),
-            implementation: "Build.".into(),
-        };
-        resolve(
-            &request,
-            ResolveContext {
-                catalog: &Catalog::build(&[level]),
-                models: &ModelCatalogue::parse(models).unwrap(),
-                texts: &texts,
-                footer: "",
-            },
-        )
+        run_in(&catalog, &request, models)
     }
 
     #[test]
@@ -775,17 +709,6 @@ aliases: {role-model: m1}
         );
         assert_eq!(resolved.endpoint, None);
         assert!(resolved.warnings[0].starts_with("provider \"p1\" of the template is unknown here"));
-    }
-
-    #[test]
-    fn project_endpoint_needs_permission() {
-        let endpoint = |url: &str| {
-            let yaml = format!("model_config: {{endpoint: '{url}'}}\n");
-            let resolved = run_subagent(&yaml, "", |_| {}).unwrap();
-            (resolved.endpoint, resolved.warnings.len())
-        };
-        assert_eq!(endpoint("https://e/"), (Some("https://e/".to_owned()), 0));
-        assert_eq!(endpoint("https://evil"), (None, 1));
     }
 
     #[test]
