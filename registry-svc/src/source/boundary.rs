@@ -55,21 +55,18 @@ impl Boundary {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use super::*;
+    use crate::source::temp_tree::TempTree;
 
     #[test]
     fn hidden_directory_is_outside_all_boundaries_around_it() {
-        let guard = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(guard.path()).unwrap();
-        let at = |path: &str| base.join(path);
-        symlink("home/data", at("data")).unwrap();
+        let tree = TempTree::new(&[]);
+        tree.link("home/data", "data");
         // Through a link, and not created yet.
-        let hidden = HiddenDirectories::new(vec![at("data")]);
-        let contains = |around: &str, path: &str| Boundary::around(&at(around), &hidden).contains(&at(path));
+        let hidden = HiddenDirectories::new(vec![tree.at("data")]);
+        let contains = |around: &str, path: &str| Boundary::around(&tree.at(around), &hidden).contains(&tree.at(path));
         assert!(contains("home", "home/data/token"));
-        fs::create_dir_all(at("home/data/worktree")).unwrap();
+        fs::create_dir_all(tree.at("home/data/worktree")).unwrap();
         for (around, path, expected) in [
             ("home", "home/a", true),
             ("home", "elsewhere/a", false),

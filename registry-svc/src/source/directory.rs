@@ -436,12 +436,12 @@ pub(super) fn note(path: &Path, dialect: Option<Dialect>, finding: Finding) -> D
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, os::unix::fs::symlink};
+    use std::fs::File;
 
     use super::*;
     use crate::{
         domain::foreign::ForeignFormat,
-        source::{boundary::HiddenDirectories, tracker::ChangeTracker},
+        source::{boundary::HiddenDirectories, temp_tree::TempTree, tracker::ChangeTracker},
     };
 
     const PROFILE: &str = "---\nagent_type: both\ndescription: d\nmodel: m\ncolor: red\n---\nx";
@@ -467,12 +467,9 @@ mod tests {
 
     #[test]
     fn cached_level_depends_on_scope_boundary_and_family() {
-        let guard = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(guard.path()).unwrap();
-        let agents = base.join("project/agents");
-        fs::create_dir_all(&agents).unwrap();
-        fs::write(base.join("a.md"), PROFILE).unwrap();
-        symlink(base.join("a.md"), agents.join("a.md")).unwrap();
+        let tree = TempTree::new(&[]);
+        let agents = tree.at("project/agents");
+        tree.link(tree.write("a.md", PROFILE), "project/agents/a.md");
         let (directories, tracker) = (Directories::default(), ChangeTracker::default());
         let read = |location: &Location| {
             directories
@@ -480,10 +477,10 @@ mod tests {
                 .unwrap()
         };
         // A result read under a guard is cached, but the next caller may have another boundary and scope.
-        let wide = read(&location(&agents, Scope::User, &base, Family::Agents));
+        let wide = read(&location(&agents, Scope::User, &tree.base, Family::Agents));
         assert_eq!(wide.files[0].scope, Scope::User);
         assert!(wide.files[0].parsed.template.is_ok());
-        let same = read(&location(&agents, Scope::Project, &base, Family::Agents));
+        let same = read(&location(&agents, Scope::Project, &tree.base, Family::Agents));
         assert_eq!(same.files[0].scope, Scope::Project);
         let narrow = read(&location(&agents, Scope::User, &agents, Family::Agents));
         assert!(narrow.files[0].parsed.template.is_err());
@@ -492,7 +489,7 @@ mod tests {
         let other = read(&location(
             &agents,
             Scope::User,
-            &base,
+            &tree.base,
             Family::Foreign(ForeignFormat::ClaudeCode),
         ));
         assert_eq!(other.files[0].dialect, Dialect::Foreign);
@@ -500,20 +497,19 @@ mod tests {
 
     #[test]
     fn directory_over_total_size_is_not_read() {
-        let guard = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(guard.path()).unwrap();
+        let tree = TempTree::new(&[]);
         // Sparse files of the maximum size, so that the test writes no data.
-        let file = |name: String, bytes: u64| File::create(base.join(name)).unwrap().set_len(bytes).unwrap();
+        let file = |name: String, bytes: u64| File::create(tree.at(&name)).unwrap().set_len(bytes).unwrap();
         for number in 0..MAX_BYTES as u64 / MAX_FILE_BYTES {
             file(format!("{number}.md"), MAX_FILE_BYTES);
         }
         // Neither of these would be read.
         file("large.md".to_owned(), MAX_FILE_BYTES + 1);
         file("notes.txt".to_owned(), 1);
-        let before = level(&base, Family::Roles);
+        let before = level(&tree.base, Family::Roles);
         assert_eq!(before.files.len() as u64, MAX_BYTES as u64 / MAX_FILE_BYTES + 1);
         file("more.md".to_owned(), 1);
-        let after = level(&base, Family::Roles);
+        let after = level(&tree.base, Family::Roles);
         assert!(after.files.is_empty());
         assert_eq!(
             after.notes[0].finding.message,
@@ -523,14 +519,13 @@ mod tests {
 
     #[test]
     fn profiles_precede_subagents_for_any_file_name() {
-        let guard = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(guard.path()).unwrap();
-        fs::write(base.join("a.md"), "---\nname: both\n---\nx").unwrap();
-        fs::write(base.join("b.md"), PROFILE).unwrap();
-        fs::write(base.join("c.toml"), "description = 'd'\ndeveloper_instructions = 'x'").unwrap();
-        fs::write(base.join("README.md"), "for people").unwrap();
-        fs::write(base.join("default.md"), "---\nname: default\n---\nx").unwrap();
-        let agents = level(&base, Family::Agents);
+        let tree = TempTree::new(&[]);
+        tree.write("a.md", "---\nname: both\n---\nx");
+        tree.write("b.md", PROFILE);
+        tree.write("c.toml", "description = 'd'\ndeveloper_instructions = 'x'");
+        tree.write("README.md", "for people");
+        tree.write("default.md", "---\nname: default\n---\nx");
+        let agents = level(&tree.base, Family::Agents);
         let dialects: Vec<_> = agents
             .files
             .iter()
@@ -538,17 +533,16 @@ mod tests {
             .collect();
         assert_eq!(dialects, [("both", Dialect::Profile), ("both", Dialect::Subagent)]);
         assert_eq!(agents.notes.len(), 1);
-        let codex = level(&base, Family::Foreign(ForeignFormat::Codex));
+        let codex = level(&tree.base, Family::Foreign(ForeignFormat::Codex));
         assert_eq!(codex.files.len(), 1);
         assert_eq!(codex.files[0].name.as_str(), "c");
     }
 
     #[test]
     fn unchanged_file_keeps_the_same_value() {
-        let guard = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(guard.path()).unwrap();
-        fs::write(base.join("a.md"), PROFILE).unwrap();
-        let location = location(&base, Scope::Project, &base, Family::Agents);
+        let tree = TempTree::new(&[]);
+        tree.write("a.md", PROFILE);
+        let location = location(&tree.base, Scope::Project, &tree.base, Family::Agents);
         let (directories, tracker) = (Directories::default(), ChangeTracker::default());
         let read = || {
             let level = directories.level(&location, &mut tracker.scan(), &CancellationToken::new());
@@ -556,7 +550,7 @@ mod tests {
         };
         let before = read();
         assert!(Arc::ptr_eq(&before, &read()));
-        fs::write(location.directory.path.join("b.md"), "---\nname: c\n---\nx").unwrap();
+        tree.write("b.md", "---\nname: c\n---\nx");
         assert!(
             Arc::ptr_eq(&before, &read()),
             "the same also where the directory is looked at again"

@@ -107,21 +107,12 @@ pub(crate) fn note(path: &Path, why: &str) -> Diagnostic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::tracker::ChangeTracker;
-
-    fn write(base: &Path, text: &[u8]) {
-        fs::create_dir_all(base.join(DIRECTORY)).unwrap();
-        fs::write(base.join(DIRECTORY).join(FILE), text).unwrap();
-    }
+    use crate::source::{temp_tree::TempTree, tracker::ChangeTracker};
 
     #[test]
     fn nearest_readable_footer_wins() {
-        let guard = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(guard.path()).unwrap();
-        let (root, near, home) = (base.join("root"), base.join("root/near"), base.join("home"));
-        for directory in [&near, &home] {
-            fs::create_dir_all(directory).unwrap();
-        }
+        let tree = TempTree::new(&["root/near", "home"]);
+        let (root, near, home) = (tree.at("root"), tree.at("root/near"), tree.at("home"));
         let project = Project {
             directories: vec![near.clone(), root.clone()],
             top: root.clone(),
@@ -131,14 +122,15 @@ mod tests {
             let (text, notes) = footers.find(Some(&project), Some(&home), &mut tracker.scan());
             (text.as_deref().map(str::to_owned), notes.len())
         };
+        let write = |base: &str, text: &[u8]| tree.write(&format!("{base}/{DIRECTORY}/{FILE}"), text);
         assert_eq!(find(), (None, 0));
-        write(&home, b"user");
+        write("home", b"user");
         assert_eq!(find(), (Some("user".to_owned()), 0));
-        write(&root, b"root");
+        write("root", b"root");
         assert_eq!(find(), (Some("root".to_owned()), 0));
-        write(&near, b"\n");
+        write("root/near", b"\n");
         assert_eq!(find(), (Some("\n".to_owned()), 0));
-        write(&near, b"\xff");
+        write("root/near", b"\xff");
         assert_eq!(find(), (Some("root".to_owned()), 1));
     }
 }

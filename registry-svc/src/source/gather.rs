@@ -180,7 +180,7 @@ fn uploaded(within: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::fs::symlink, time::Instant};
+    use std::time::Instant;
 
     use super::*;
     use crate::{
@@ -188,51 +188,23 @@ mod tests {
         source::{
             Sources, TemplateOptions, View,
             bundle::{BundleBounds, Bundles},
+            temp_tree::TempTree,
         },
     };
 
     const ROLE: &str = "---\ndescription: d\n---\nrole";
     const CLAUDE: &str = "---\nname: theirs\ndescription: d\n---\nclaude";
 
-    struct Tree {
-        _guard: tempfile::TempDir,
-        base: PathBuf,
+    fn tree() -> TempTree {
+        TempTree::new(&["home", "repo/.git", "repo/a", "outside"])
     }
 
-    impl Tree {
-        fn new() -> Self {
-            let guard = tempfile::tempdir().unwrap();
-            let base = fs::canonicalize(guard.path()).unwrap();
-            for directory in ["home", "repo/.git", "repo/a", "outside"] {
-                fs::create_dir_all(base.join(directory)).unwrap();
-            }
-            Self { _guard: guard, base }
-        }
+    fn cwd(tree: &TempTree) -> String {
+        tree.at("repo/a").display().to_string()
+    }
 
-        fn write(&self, path: &str, text: &str) -> PathBuf {
-            let path = self.base.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, text).unwrap();
-            path
-        }
-
-        fn cwd(&self) -> String {
-            self.base.join("repo/a").display().to_string()
-        }
-
-        fn gather(&self) -> Gathered {
-            let home = self.base.join("home");
-            gather(&self.cwd(), &self.base.join("repo"), Some(&home)).unwrap()
-        }
-
-        fn paths(&self) -> Vec<String> {
-            let path = |file: Upload| format!("{}:{}", file.scope, file.path);
-            self.gather().files.into_iter().map(path).collect()
-        }
-
-        fn sources(&self, choice: TemplateOptions) -> Sources {
-            Sources::open_with(Some(self.base.join("home")), &[self.base.join("repo")], choice).unwrap()
-        }
+    fn gathered(tree: &TempTree) -> Gathered {
+        gather(&cwd(tree), &tree.at("repo"), Some(&tree.at("home"))).unwrap()
     }
 
     /// Returns the parts of a view that do not depend on the location of its files: the name of each template, and the
@@ -249,7 +221,7 @@ mod tests {
 
     #[test]
     fn bundle_and_disk_give_the_same_catalogue() {
-        let tree = Tree::new();
+        let tree = tree();
         tree.write("repo/.codex/.agents/clerk.md", ROLE);
         tree.write("repo/a/.codex/.agents/clerk.md", "---\ndescription: near\n---\nx");
         tree.write("repo/.codex/agents/helper.md", "---\nname: helper\n---\nx");
@@ -261,30 +233,28 @@ mod tests {
         tree.write("home/.codex/.agents/clerk.md", ROLE);
         tree.write("home/.codex/.agents/mine.md", ROLE);
         // Too large, so it is invalid, and shadows the embedded one.
-        tree.write("repo/.codex/.agents/worker.md", &"x".repeat(2 * 1024 * 1024));
-        fs::create_dir(tree.base.join("repo/.gemini")).unwrap();
-        let gemini = tree.base.join("repo/.gemini/agents");
-        symlink(tree.base.join("repo/.claude/agents"), gemini).unwrap();
+        tree.write("repo/.codex/.agents/worker.md", "x".repeat(2 * 1024 * 1024));
+        tree.link(tree.at("repo/.claude/agents"), "repo/.gemini/agents");
         for import in [None].into_iter().chain(ForeignFormat::ALL.iter().copied().map(Some)) {
             let choice = TemplateOptions {
                 import: import.into_iter().collect(),
                 ..TemplateOptions::default()
             };
-            let sources = tree.sources(choice);
+            let sources = Sources::open_with(Some(tree.at("home")), &[tree.at("repo")], choice).unwrap();
             let bundles = Bundles::new(BundleBounds::default());
-            let gathered = tree.gather();
+            let gathered = gathered(&tree);
             let now = Instant::now();
             let digest = bundles.put(gathered.files, None, &sources, now).unwrap();
             assert_eq!(digest, gathered.digest);
             let uploaded = bundles.view(digest.as_str(), now).unwrap();
-            let disk = sources.view(Some(&tree.cwd())).unwrap();
+            let disk = sources.view(Some(&cwd(&tree))).unwrap();
             assert_eq!(essence(&uploaded), essence(&disk));
         }
     }
 
     #[test]
     fn gathered_files_are_templates_and_footers_only() {
-        let tree = Tree::new();
+        let tree = tree();
         tree.write(".codex/.agents/above.md", ROLE);
         tree.write("repo/src/main.rs", "fn main() {}");
         tree.write("repo/.codex/.agents/README.md", "for people");
@@ -293,25 +263,26 @@ mod tests {
         tree.write("repo/b/.codex/.agents/beside.md", ROLE);
         tree.write("repo/.codex/.agents/clerk.md", ROLE);
         tree.write("home/.codex/collab/codex_system_footer.md", "x");
+        let gathered = gathered(&tree);
+        let path = |file: &Upload| format!("{}:{}", file.scope, file.path);
         assert_eq!(
-            tree.paths(),
+            gathered.files.iter().map(path).collect::<Vec<_>>(),
             [
                 "project:.codex/.agents/clerk.md",
                 "user:.codex/collab/codex_system_footer.md"
             ]
         );
-        assert!(tree.gather().findings.is_empty());
+        assert!(gathered.findings.is_empty());
     }
 
     #[test]
     fn link_out_of_project_is_not_gathered() {
-        let tree = Tree::new();
+        let tree = tree();
         let secret = tree.write("outside/secret", "secret");
         tree.write("outside/agents/hidden.md", ROLE);
-        fs::create_dir_all(tree.base.join("repo/.codex/.agents")).unwrap();
-        symlink(secret, tree.base.join("repo/.codex/.agents/worker.md")).unwrap();
-        symlink(tree.base.join("outside/agents"), tree.base.join("repo/.codex/agents")).unwrap();
-        let gathered = tree.gather();
+        tree.link(secret, "repo/.codex/.agents/worker.md");
+        tree.link(tree.at("outside/agents"), "repo/.codex/agents");
+        let gathered = gathered(&tree);
         assert_eq!(gathered.files.len(), 1);
         assert_eq!(gathered.files[0].path, ".codex/.agents/worker.md");
         assert_eq!(gathered.files[0].content, UNREADABLE);
@@ -322,10 +293,10 @@ mod tests {
 
     #[test]
     fn home_is_not_gathered_as_project() {
-        let tree = Tree::new();
+        let tree = tree();
         tree.write("home/.codex/.agents/mine.md", ROLE);
-        fs::create_dir_all(tree.base.join("home/work")).unwrap();
-        let (cwd, home) = (tree.base.join("home/work"), tree.base.join("home"));
+        fs::create_dir_all(tree.at("home/work")).unwrap();
+        let (cwd, home) = (tree.at("home/work"), tree.at("home"));
         let gathered = gather(cwd.to_str().unwrap(), &home, Some(&home)).unwrap();
         assert_eq!(gathered.files.len(), 1);
         assert_eq!(gathered.files[0].scope, Scope::User);
@@ -333,9 +304,9 @@ mod tests {
 
     #[test]
     fn invalid_working_directory_is_rejected() {
-        let tree = Tree::new();
-        let at = |cwd: &str| gather(cwd, &tree.base.join("repo"), None).map(|gathered| gathered.digest);
-        let missing = tree.base.join("repo/none").display().to_string();
+        let tree = tree();
+        let at = |cwd: &str| gather(cwd, &tree.at("repo"), None).map(|gathered| gathered.digest);
+        let missing = tree.at("repo/none").display().to_string();
         assert_eq!(at(&missing), Err(RegistryError::CwdNotFound { cwd: missing.clone() }));
         let relative = "repo".to_owned();
         assert_eq!(at(&relative), Err(RegistryError::CwdRelative { cwd: relative.clone() }));

@@ -22,6 +22,8 @@ mod observer;
 mod read;
 mod roots;
 pub(crate) mod seed;
+#[cfg(test)]
+mod temp_tree;
 mod tracker;
 mod walk;
 

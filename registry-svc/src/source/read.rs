@@ -134,10 +134,10 @@ fn check_size(bytes: u64) -> Result<(), Unreadable> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::{fs::symlink, net::UnixListener};
+    use std::os::unix::net::UnixListener;
 
     use super::*;
-    use crate::source::boundary::HiddenDirectories;
+    use crate::source::{boundary::HiddenDirectories, temp_tree::TempTree};
 
     fn boundary(around: &Path) -> Boundary {
         Boundary::around(around, &HiddenDirectories::default())
@@ -145,33 +145,27 @@ mod tests {
 
     #[test]
     fn bounds_hold() {
-        let directory = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(directory.path()).unwrap();
-        let boundary = boundary(&base);
-        let write = |name: &str, bytes: &[u8]| {
-            let path = base.join(name);
-            fs::write(&path, bytes).unwrap();
-            path
-        };
+        let tree = TempTree::new(&[]);
+        let boundary = boundary(&tree.base);
         let largest = "x".repeat(usize::try_from(MAX_FILE_BYTES).unwrap());
         assert_eq!(
-            text(&write("a", largest.as_bytes()), &boundary).unwrap().len(),
+            text(&tree.write("a", &largest), &boundary).unwrap().len(),
             largest.len()
         );
-        let _socket = UnixListener::bind(base.join("socket")).unwrap();
+        let _socket = UnixListener::bind(tree.at("socket")).unwrap();
         for (path, reason) in [
             (
-                write("large", format!("{largest}x").as_bytes()),
+                tree.write("large", format!("{largest}x")),
                 "the file is larger than 1048576 bytes",
             ),
-            (write("binary", b"ab\xff"), "not valid UTF-8 (byte 2)"),
-            (write("nul", b"a\0"), "has a NUL byte (byte 1)"),
-            (base.join("socket"), "not a regular file"),
-            (base.clone(), "not a regular file"),
+            (tree.write("binary", b"ab\xff"), "not valid UTF-8 (byte 2)"),
+            (tree.write("nul", b"a\0"), "has a NUL byte (byte 1)"),
+            (tree.at("socket"), "not a regular file"),
+            (tree.base.clone(), "not a regular file"),
         ] {
             assert_eq!(text(&path, &boundary).unwrap_err().to_string(), reason);
         }
-        assert!(matches!(text(&base.join("none"), &boundary), Err(Unreadable::Io(_))));
+        assert!(matches!(text(&tree.at("none"), &boundary), Err(Unreadable::Io(_))));
     }
 
     #[cfg(target_os = "linux")]
@@ -179,43 +173,36 @@ mod tests {
     fn open_does_not_follow_links() {
         use rustix::fs::{FileType, mknodat};
 
-        let directory = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(directory.path()).unwrap();
-        fs::create_dir(base.join("within")).unwrap();
-        fs::write(base.join("within/file"), "x").unwrap();
-        symlink("within/file", base.join("link")).unwrap();
-        symlink("within", base.join("way")).unwrap();
-        mknodat(CWD, base.join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let tree = TempTree::new(&[]);
+        tree.write("within/file", "x");
+        tree.link("within/file", "link");
+        tree.link("within", "way");
+        mknodat(CWD, tree.at("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         let ways: [fn(&Path) -> io::Result<File>; 2] = [open, open_and_compare];
         for open in ways {
-            assert!(open(&base.join("within/file")).is_ok());
+            assert!(open(&tree.at("within/file")).is_ok());
             for link in ["link", "way/file"] {
-                assert!(open(&base.join(link)).is_err(), "{link}");
+                assert!(open(&tree.at(link)).is_err(), "{link}");
             }
             // No process writes to this pipe.
-            let pipe = open(&base.join("pipe")).unwrap();
+            let pipe = open(&tree.at("pipe")).unwrap();
             assert!(!pipe.metadata().unwrap().is_file());
         }
         assert!(matches!(
-            text(&base.join("pipe"), &boundary(&base)),
+            text(&tree.at("pipe"), &boundary(&tree.base)),
             Err(Unreadable::NotAFile)
         ));
     }
 
     #[test]
     fn links_out_of_boundary_are_rejected() {
-        let directory = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(directory.path()).unwrap();
-        let within = base.join("within");
-        let boundary = boundary(&within);
-        fs::create_dir(&within).unwrap();
-        fs::write(base.join("secret"), "s").unwrap();
-        fs::write(within.join("open"), "o").unwrap();
-        symlink(base.join("secret"), within.join("leaves")).unwrap();
-        symlink(within.join("open"), within.join("stays")).unwrap();
-        assert_eq!(text(&within.join("stays"), &boundary).unwrap(), "o");
+        let tree = TempTree::new(&[]);
+        let boundary = boundary(&tree.at("within"));
+        tree.link(tree.write("secret", "s"), "within/leaves");
+        tree.link(tree.write("within/open", "o"), "within/stays");
+        assert_eq!(text(&tree.at("within/stays"), &boundary).unwrap(), "o");
         assert!(matches!(
-            text(&within.join("leaves"), &boundary),
+            text(&tree.at("within/leaves"), &boundary),
             Err(Unreadable::OutsideBoundary)
         ));
     }

@@ -1,12 +1,5 @@
-use std::os::unix::fs::symlink;
-
-use super::*;
-use crate::domain::name::AgentType;
-
-struct Tree {
-    _guard: tempfile::TempDir,
-    base: PathBuf,
-}
+use super::{temp_tree::TempTree, *};
+use crate::domain::{catalog::Entry, name::AgentType};
 
 /// A template of each dialect that is called `who` and says where it lies.
 const ROLE: &str = "---\ndescription: d\n---\nrole";
@@ -25,45 +18,35 @@ const LEVEL: &[(&str, &str)] = &[
     (".codex/agents/x.toml", CODEX),
 ];
 
-impl Tree {
-    fn new() -> Self {
-        let guard = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(guard.path()).unwrap();
-        for directory in ["root/home", "root/repo/.git", "root/repo/a", "outside"] {
-            fs::create_dir_all(base.join(directory)).unwrap();
-        }
-        Self { _guard: guard, base }
-    }
+/// A workspace root with a home, and a repository in which calls start in `a/`.
+fn tree() -> TempTree {
+    TempTree::new(&["home", "repo/.git", "repo/a"])
+}
 
-    fn write(&self, path: &str, text: &str) {
-        let path = self.base.join("root").join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
+fn sources(tree: &TempTree, choice: TemplateOptions) -> Sources {
+    Sources::open_with(Some(tree.at("home")), &[tree.base.clone()], choice).unwrap()
+}
 
-    fn sources(&self, choice: TemplateOptions) -> Sources {
-        let root = self.base.join("root");
-        Sources::open_with(Some(root.join("home")), &[root], choice).unwrap()
-    }
+fn view(tree: &TempTree, choice: TemplateOptions, cwd: &str) -> View {
+    sources(tree, choice).view(tree.at(cwd).to_str()).unwrap()
+}
 
-    fn view(&self, choice: TemplateOptions, cwd: &str) -> View {
-        let cwd = self.base.join("root").join(cwd);
-        self.sources(choice).view(cwd.to_str()).unwrap()
-    }
+fn agent<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Entry, RegistryError> {
+    catalog.agent_type(&AgentType::parse(name).unwrap())
+}
 
-    /// Returns the path of the file that holds the name `who`, followed by the files that it shadows.
-    fn who(&self, choice: TemplateOptions) -> Vec<String> {
-        let view = self.view(choice, "repo/a");
-        let Ok(entry) = view.catalog.agent_type(&AgentType::parse("who").unwrap()) else {
-            return Vec::new();
-        };
-        let root = self.base.join("root").display().to_string();
-        let relative = |path: &String| path.trim_start_matches(&root).trim_start_matches('/').to_owned();
-        std::iter::once(&entry.file.path)
-            .chain(&entry.shadowed)
-            .map(relative)
-            .collect()
-    }
+/// Returns the path of the file that holds the name `who`, followed by the files that it shadows.
+fn who(tree: &TempTree, choice: TemplateOptions) -> Vec<String> {
+    let view = view(tree, choice, "repo/a");
+    let Ok(entry) = agent(&view.catalog, "who") else {
+        return Vec::new();
+    };
+    let root = tree.base.display().to_string();
+    let relative = |path: &String| path.trim_start_matches(&root).trim_start_matches('/').to_owned();
+    std::iter::once(&entry.file.path)
+        .chain(&entry.shadowed)
+        .map(relative)
+        .collect()
 }
 
 fn import() -> TemplateOptions {
@@ -75,7 +58,7 @@ fn import() -> TemplateOptions {
 
 #[test]
 fn levels_and_dialects_come_in_order() {
-    let tree = Tree::new();
+    let tree = tree();
     let mut expected = Vec::new();
     for base in ["repo/a", "repo", "home"] {
         for (path, text) in LEVEL {
@@ -84,35 +67,35 @@ fn levels_and_dialects_come_in_order() {
             expected.push(path);
         }
     }
-    assert_eq!(tree.who(import()), expected);
+    assert_eq!(who(&tree, import()), expected);
     // Each wins where what precedes it is gone.
     for (gone, path) in expected.clone().iter().enumerate() {
-        fs::remove_file(tree.base.join("root").join(path)).unwrap();
-        assert_eq!(tree.who(import()), expected[gone + 1..]);
+        fs::remove_file(tree.at(path)).unwrap();
+        assert_eq!(who(&tree, import()), expected[gone + 1..]);
     }
 }
 
 #[test]
 fn foreign_agents_are_read_in_import_order() {
-    let tree = Tree::new();
+    let tree = tree();
     tree.write("repo/.claude/agents/x.md", CLAUDE);
     tree.write("repo/.gemini/agents/x.md", GEMINI);
-    assert_eq!(tree.who(TemplateOptions::default()), Vec::<String>::new());
+    assert_eq!(who(&tree, TemplateOptions::default()), Vec::<String>::new());
     let choice = |import| TemplateOptions {
         import,
         ..TemplateOptions::default()
     };
     let (claude, gemini) = (ForeignFormat::ClaudeCode, ForeignFormat::Gemini);
-    assert_eq!(tree.who(choice(vec![claude])), ["repo/.claude/agents/x.md"]);
+    assert_eq!(who(&tree, choice(vec![claude])), ["repo/.claude/agents/x.md"]);
     assert_eq!(
-        tree.who(choice(vec![gemini, claude, gemini])),
+        who(&tree, choice(vec![gemini, claude, gemini])),
         ["repo/.gemini/agents/x.md", "repo/.claude/agents/x.md"]
     );
 }
 
 #[test]
 fn projects_can_be_left_out() {
-    let tree = Tree::new();
+    let tree = tree();
     tree.write("repo/.codex/agents/a.md", SUBAGENT);
     tree.write("repo/docs/templates/Own.md", "x");
     tree.write("repo/.codex/collab/codex_system_footer.md", "Project footer.");
@@ -121,82 +104,76 @@ fn projects_can_be_left_out() {
         project_templates: ProjectTemplates::Off,
         ..TemplateOptions::default()
     };
-    assert_eq!(tree.who(off()), ["home/.codex/.agents/who.md"]);
-    let view = tree.view(off(), "repo/a");
+    assert_eq!(who(&tree, off()), ["home/.codex/.agents/who.md"]);
+    let view = view(&tree, off(), "repo/a");
     assert!(
         view.catalog
             .role_templates()
             .all(|entry| entry.file.scope == Scope::System)
     );
     assert_ne!(&*view.footer, "Project footer.");
-    let elsewhere = tree.base.join("outside").display().to_string();
     assert!(matches!(
-        tree.sources(off()).view(Some(&elsewhere)),
+        sources(&tree, off()).view(Some("/")),
         Err(RegistryError::CwdOutsideRoots { .. })
     ));
 }
 
 #[test]
 fn user_directories_are_not_project_directories() {
-    let tree = Tree::new();
+    let tree = tree();
     tree.write("home/.codex/agents/a.md", SUBAGENT);
-    let view = tree.view(TemplateOptions::default(), "home");
-    let entry = view.catalog.agent_type(&AgentType::parse("who").unwrap()).unwrap();
+    let view = view(&tree, TemplateOptions::default(), "home");
+    let entry = agent(&view.catalog, "who").unwrap();
     assert_eq!(entry.file.scope, Scope::User);
     assert!(entry.shadowed.is_empty());
 }
 
 #[test]
 fn worktree_ends_walk() {
-    let tree = Tree::new();
+    let tree = tree();
     tree.write("repo/.codex/agents/a.md", SUBAGENT);
     tree.write("repo/a/.git", "gitdir: ../.git/worktrees/a");
-    assert_eq!(tree.who(TemplateOptions::default()), Vec::<String>::new());
+    assert_eq!(who(&tree, TemplateOptions::default()), Vec::<String>::new());
     tree.write("repo/a/.codex/agents/a.md", SUBAGENT);
-    assert_eq!(tree.who(TemplateOptions::default()), ["repo/a/.codex/agents/a.md"]);
+    assert_eq!(who(&tree, TemplateOptions::default()), ["repo/a/.codex/agents/a.md"]);
 }
 
 #[test]
 fn links_stay_in_project_or_home() {
-    let tree = Tree::new();
-    let at = |path: &str| tree.base.join(path);
-    fs::write(at("outside/secret.md"), SUBAGENT).unwrap();
+    let tree = tree();
+    tree.link(
+        tree.write("../outside/secret.md", SUBAGENT),
+        "repo/.codex/agents/who.md",
+    );
     tree.write("repo/.codex/agents/own.md", "---\nname: own\n---\nx");
-    symlink(at("outside/secret.md"), at("root/repo/.codex/agents/who.md")).unwrap();
-    let view = tree.view(TemplateOptions::default(), "repo/a");
-    let leak = view.catalog.agent_type(&AgentType::parse("who").unwrap()).unwrap();
+    tree.write("home/elsewhere/b.md", "---\nname: linked\n---\nx");
+    tree.link(tree.at("home/elsewhere"), "home/.codex/agents");
+    let view = view(&tree, TemplateOptions::default(), "repo/a");
+    let leak = agent(&view.catalog, "who").unwrap();
     assert!(leak.template().is_err());
     assert_eq!(leak.file.digest, None);
-    assert!(view.catalog.agent_type(&AgentType::parse("own").unwrap()).is_ok());
-
-    tree.write("home/elsewhere/b.md", "---\nname: linked\n---\nx");
-    fs::create_dir_all(at("root/home/.codex")).unwrap();
-    symlink(at("root/home/elsewhere"), at("root/home/.codex/agents")).unwrap();
-    let view = tree.view(TemplateOptions::default(), "repo/a");
-    let linked = view.catalog.agent_type(&AgentType::parse("linked").unwrap()).unwrap();
+    assert!(agent(&view.catalog, "own").is_ok());
+    let linked = agent(&view.catalog, "linked").unwrap();
     assert_eq!(linked.file.scope, Scope::User);
 }
 
 #[test]
 fn repository_links_stay_inside() {
-    let tree = Tree::new();
-    let at = |path: &str| tree.base.join("root").join(path);
+    let tree = tree();
     tree.write("home/operator.token", "secret");
     tree.write("home/private/other.md", ROLE);
     tree.write("repo/shared.md", "---\ndescription: d\n---\nshared");
     for (link, target) in [
-        (".codex/collab/codex_system_footer.md", "home/operator.token"),
-        (".codex/.agents/who.md", "home/operator.token"),
-        (".codex/.agents/own.md", "repo/shared.md"),
-        (".codex/agents", "home/private"),
+        ("repo/.codex/collab/codex_system_footer.md", "home/operator.token"),
+        ("repo/.codex/.agents/who.md", "home/operator.token"),
+        ("repo/.codex/.agents/own.md", "repo/shared.md"),
+        ("repo/.codex/agents", "home/private"),
     ] {
-        let link = at("repo").join(link);
-        fs::create_dir_all(link.parent().unwrap()).unwrap();
-        symlink(at(target), link).unwrap();
+        tree.link(tree.at(target), link);
     }
-    let view = tree.view(TemplateOptions::default(), "repo/a");
+    let view = view(&tree, TemplateOptions::default(), "repo/a");
     assert!(!view.footer.contains("secret"));
-    let entry = |name: &str| view.catalog.agent_type(&AgentType::parse(name).unwrap());
+    let entry = |name: &str| agent(&view.catalog, name);
     let leak = entry("who").unwrap();
     assert!(leak.template().is_err());
     assert_eq!(leak.file.digest, None);
@@ -206,29 +183,23 @@ fn repository_links_stay_inside() {
 
 #[test]
 fn hidden_directories_are_not_read() {
-    let tree = Tree::new();
-    let at = |path: &str| tree.base.join("root").join(path);
+    let tree = tree();
     tree.write("home/data/operator.token", "secret");
     tree.write("home/data/other.md", ROLE);
     // A home that is a repository is the bounds of every project in it.
-    for directory in ["home/.git", "home/.codex/collab", "home/project/.codex/.agents"] {
-        fs::create_dir_all(at(directory)).unwrap();
-    }
+    fs::create_dir(tree.at("home/.git")).unwrap();
     let footer = "home/.codex/collab/codex_system_footer.md";
     for link in [footer, "home/project/.codex/.agents/who.md"] {
-        symlink(at("home/data/operator.token"), at(link)).unwrap();
+        tree.link(tree.at("home/data/operator.token"), link);
     }
-    symlink(at("home/data"), at("home/.codex/.agents")).unwrap();
+    tree.link(tree.at("home/data"), "home/.codex/.agents");
     let shown = |hidden: Vec<PathBuf>| {
         let choice = TemplateOptions {
             hidden,
             ..TemplateOptions::default()
         };
-        let view = tree.view(choice, "home/project");
-        let role = |name: &str| {
-            let entry = view.catalog.agent_type(&AgentType::parse(name).unwrap());
-            entry.is_ok_and(|entry| entry.template().is_ok())
-        };
+        let view = view(&tree, choice, "home/project");
+        let role = |name: &str| agent(&view.catalog, name).is_ok_and(|entry| entry.template().is_ok());
         (view.footer.contains("secret"), role("who"), role("other"))
     };
     assert_eq!(
@@ -236,25 +207,24 @@ fn hidden_directories_are_not_read() {
         (true, true, true),
         "links of a home lead anywhere in it"
     );
-    assert_eq!(shown(vec![at("home/data")]), (false, false, false));
+    assert_eq!(shown(vec![tree.at("home/data")]), (false, false, false));
 }
 
 #[test]
 fn linked_directory_is_read_once() {
-    let tree = Tree::new();
+    let tree = tree();
     tree.write("repo/.codex/agents/a.md", SUBAGENT);
-    fs::create_dir_all(tree.base.join("root/repo/.claude")).unwrap();
-    symlink("../.codex/agents", tree.base.join("root/repo/.claude/agents")).unwrap();
-    assert_eq!(tree.who(import()), ["repo/.codex/agents/a.md"]);
+    tree.link("../.codex/agents", "repo/.claude/agents");
+    assert_eq!(who(&tree, import()), ["repo/.codex/agents/a.md"]);
 }
 
 #[test]
 fn project_endpoint_needs_permission_and_user_one_does_not() {
     let text = "---\nname: who\nmodel_config: {endpoint: 'https://e'}\n---\nx";
-    let tree = Tree::new();
+    let tree = tree();
     let endpoint = |choice: TemplateOptions| {
-        let view = tree.view(choice, "repo/a");
-        let entry = view.catalog.agent_type(&AgentType::parse("who").unwrap()).unwrap();
+        let view = view(&tree, choice, "repo/a");
+        let entry = agent(&view.catalog, "who").unwrap();
         entry.template().unwrap().endpoint.clone()
     };
     tree.write("home/.codex/agents/a.md", text);
@@ -280,24 +250,18 @@ fn bomb() -> String {
 
 #[test]
 fn alias_bombs_do_not_hide_valid_roles() {
-    let tree = Tree::new();
+    let tree = tree();
     let bomb = bomb();
     for number in 0..1_990 {
         tree.write(&format!("repo/.codex/.agents/b{number}.md"), &bomb);
     }
     tree.write("repo/.codex/.agents/who.md", ROLE);
-    let sources = tree.sources(TemplateOptions::default());
-    let cwd = tree.base.join("root/repo/a");
+    let sources = sources(&tree, TemplateOptions::default());
+    let cwd = tree.at("repo/a");
     let catalog = sources.view(cwd.to_str()).unwrap().catalog;
     // Each file once.
     assert_eq!(sources.directories.parsed(), 1_991);
-    assert!(
-        catalog
-            .agent_type(&AgentType::parse("who").unwrap())
-            .unwrap()
-            .template()
-            .is_ok()
-    );
+    assert!(agent(&catalog, "who").unwrap().template().is_ok());
     let of_bombs = catalog
         .diagnostics()
         .iter()
@@ -314,19 +278,19 @@ fn alias_bombs_do_not_hide_valid_roles() {
 
 #[test]
 fn files_beyond_the_work_budget_are_refused_in_order() {
-    let tree = Tree::new();
+    let tree = tree();
     // Of plain YAML, so large that 35 of them are over the budget.
     let large = format!("---\ndescription: {}\n---\nbody", "x".repeat(60_000));
     for number in 10..60 {
         tree.write(&format!("repo/.codex/.agents/r{number}.md"), &large);
     }
-    let sources = tree.sources(TemplateOptions::default());
-    let cwd = tree.base.join("root/repo/a");
+    let sources = sources(&tree, TemplateOptions::default());
+    let cwd = tree.at("repo/a");
     for _ in 0..2 {
         let catalog = sources.view(cwd.to_str()).unwrap().catalog;
         for number in 10..60 {
-            let name = AgentType::parse(&format!("r{number}")).unwrap();
-            let template = catalog.agent_type(&name).unwrap().template().map(|_| ());
+            let entry = agent(&catalog, &format!("r{number}")).unwrap();
+            let template = entry.template().map(|_| ());
             // A refused file keeps its name: the files that it hides may restrict less.
             assert_eq!(template.is_ok(), number < 45, "r{number}: {template:?}");
         }
@@ -339,23 +303,17 @@ fn files_beyond_the_work_budget_are_refused_in_order() {
     // A smaller file leaves more of the budget to the next ones.
     tree.write("repo/.codex/.agents/r10.md", ROLE);
     let catalog = sources.view(cwd.to_str()).unwrap().catalog;
-    assert!(
-        catalog
-            .agent_type(&AgentType::parse("r45").unwrap())
-            .unwrap()
-            .template()
-            .is_ok()
-    );
+    assert!(agent(&catalog, "r45").unwrap().template().is_ok());
 }
 
 #[test]
 fn abandoned_call_reads_no_further_file() {
-    let tree = Tree::new();
+    let tree = tree();
     for number in 0..10 {
         tree.write(&format!("repo/.codex/.agents/r{number}.md"), ROLE);
     }
-    let sources = tree.sources(TemplateOptions::default());
-    let cwd = tree.base.join("root/repo/a");
+    let sources = sources(&tree, TemplateOptions::default());
+    let cwd = tree.at("repo/a");
     let abandoned = CancellationToken::new();
     abandoned.cancel();
     let view = sources.view_for(cwd.to_str(), &abandoned);
@@ -364,7 +322,7 @@ fn abandoned_call_reads_no_further_file() {
     // Nothing of it is taken for the answer to another call.
     let view = sources.view(cwd.to_str()).unwrap();
     assert_eq!(sources.directories.parsed(), 10);
-    assert!(view.catalog.agent_type(&AgentType::parse("r9").unwrap()).is_ok());
+    assert!(agent(&view.catalog, "r9").is_ok());
 }
 
 #[cfg(target_os = "linux")]
@@ -379,11 +337,11 @@ mod cached_view {
 
     #[test]
     fn unchanged_view_is_served_without_a_scan() {
-        let tree = Tree::new();
+        let tree = tree();
         tree.write("repo/.codex/agents/a.md", SUBAGENT);
         tree.write("home/.codex/collab/codex_system_footer.md", "User footer.");
-        let sources = tree.sources(TemplateOptions::default());
-        let cwd = tree.base.join("root/repo/a").display().to_string();
+        let sources = sources(&tree, TemplateOptions::default());
+        let cwd = tree.at("repo/a").display().to_string();
         for cwd in [Some(cwd.as_str()), None] {
             assert!(sources.cached_view(cwd).is_none(), "no scan yet");
             let (looked, cached_view) = looked(&sources, cwd).unwrap();
@@ -396,21 +354,20 @@ mod cached_view {
 
     #[test]
     fn file_with_two_names_is_not_cached() {
-        let tree = Tree::new();
+        let tree = tree();
         tree.write("home/.codex/agents/a.md", SUBAGENT);
-        let sources = tree.sources(TemplateOptions::default());
+        let sources = sources(&tree, TemplateOptions::default());
         assert!(looked(&sources, None).is_some());
-        let at = |path: &str| tree.base.join("root").join(path);
-        fs::hard_link(at("home/.codex/agents/a.md"), at("twin.md")).unwrap();
+        fs::hard_link(tree.at("home/.codex/agents/a.md"), tree.at("twin.md")).unwrap();
         tree.write("home/.codex/agents/b.md", ROLE);
         assert!(looked(&sources, None).is_none());
     }
 
     #[test]
     fn removed_working_directory_is_not_cached() {
-        let tree = Tree::new();
-        let sources = tree.sources(TemplateOptions::default());
-        let path = tree.base.join("root/repo/a");
+        let tree = tree();
+        let sources = sources(&tree, TemplateOptions::default());
+        let path = tree.at("repo/a");
         let cwd = path.to_str();
         assert!(looked(&sources, cwd).is_some());
         fs::remove_dir(&path).unwrap();
@@ -423,23 +380,19 @@ mod cached_view {
 
 #[test]
 fn agents_in_folders_are_read_and_their_changes_seen() {
-    let tree = Tree::new();
+    let tree = tree();
     let choice = || TemplateOptions {
         import: vec![ForeignFormat::OpenCode, ForeignFormat::ClaudeCode],
         ..TemplateOptions::default()
     };
     let text = |what: &str| format!("---\ndescription: d\n---\n{what}");
-    tree.write("repo/.opencode/agents/top.md", &text("top"));
-    tree.write("repo/.opencode/agent/review/deep/who.md", &text("deep"));
+    tree.write("repo/.opencode/agents/top.md", text("top"));
+    tree.write("repo/.opencode/agent/review/deep/who.md", text("deep"));
     tree.write("repo/.claude/agents/folder/who.md", CLAUDE);
-    symlink(
-        tree.base.join("outside"),
-        tree.base.join("root/repo/.opencode/agents/away"),
-    )
-    .unwrap();
-    fs::write(tree.base.join("outside/stranger.md"), text("x")).unwrap();
-    let sources = tree.sources(choice());
-    let cwd = tree.base.join("root/repo/a");
+    tree.link(tree.at("../outside"), "repo/.opencode/agents/away");
+    tree.write("../outside/stranger.md", text("x"));
+    let sources = sources(&tree, choice());
+    let cwd = tree.at("repo/a");
     let foreign = || {
         let view = sources.view(cwd.to_str()).unwrap();
         let all = view.catalog.agent_types();
@@ -447,12 +400,12 @@ fn agents_in_folders_are_read_and_their_changes_seen() {
         foreign.map(|entry| entry.file.name.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(foreign(), ["review-deep-who", "top"]);
-    tree.write("repo/.opencode/agents/review/deep/new.md", &text("new"));
+    tree.write("repo/.opencode/agents/review/deep/new.md", text("new"));
     assert_eq!(foreign(), ["review-deep-new", "review-deep-who", "top"]);
-    fs::remove_dir_all(tree.base.join("root/repo/.opencode/agent/review")).unwrap();
+    fs::remove_dir_all(tree.at("repo/.opencode/agent/review")).unwrap();
     assert_eq!(foreign(), ["review-deep-new", "top"]);
     for count in 0..=directory::MAX_FOLDERS {
-        fs::create_dir_all(tree.base.join(format!("root/repo/.opencode/agents/f{count}"))).unwrap();
+        fs::create_dir_all(tree.at(&format!("repo/.opencode/agents/f{count}"))).unwrap();
     }
     assert!(foreign().is_empty(), "none instead of an arbitrary part");
 }

@@ -132,68 +132,54 @@ fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use super::*;
-    use crate::source::observer::NoObserver;
+    use crate::source::{observer::NoObserver, temp_tree::TempTree};
 
-    struct Tree {
-        _guard: tempfile::TempDir,
-        base: PathBuf,
+    fn tree() -> TempTree {
+        TempTree::new(&["root/repo/a/b", "outside"])
     }
 
-    impl Tree {
-        fn new() -> Self {
-            let guard = tempfile::tempdir().unwrap();
-            let base = fs::canonicalize(guard.path()).unwrap();
-            fs::create_dir_all(base.join("root/repo/a/b")).unwrap();
-            fs::create_dir_all(base.join("outside")).unwrap();
-            Self { _guard: guard, base }
-        }
-
-        fn walk(&self, cwd: &str) -> Result<Vec<String>, RegistryError> {
-            let roots = [self.base.join("root")];
-            let project = project(self.base.join(cwd).to_str().unwrap(), &roots, &mut NoObserver)?;
-            let relative = |path: &PathBuf| path.strip_prefix(&self.base).unwrap().display().to_string();
-            Ok(project.directories.iter().map(relative).collect())
-        }
+    fn walk(tree: &TempTree, cwd: &str) -> Result<Vec<String>, RegistryError> {
+        let project = project(tree.at(cwd).to_str().unwrap(), &[tree.at("root")], &mut NoObserver)?;
+        let relative = |path: &PathBuf| path.strip_prefix(&tree.base).unwrap().display().to_string();
+        Ok(project.directories.iter().map(relative).collect())
     }
 
     #[test]
     fn ends_at_the_repository() {
-        let tree = Tree::new();
-        fs::create_dir(tree.base.join("root/repo/.git")).unwrap();
+        let tree = tree();
+        fs::create_dir(tree.at("root/repo/.git")).unwrap();
         assert_eq!(
-            tree.walk("root/repo/a/b").unwrap(),
+            walk(&tree, "root/repo/a/b").unwrap(),
             ["root/repo/a/b", "root/repo/a", "root/repo"]
         );
-        assert_eq!(tree.walk("root/repo").unwrap(), ["root/repo"]);
+        assert_eq!(walk(&tree, "root/repo").unwrap(), ["root/repo"]);
     }
 
     #[test]
     fn git_may_be_a_file() {
-        let tree = Tree::new();
-        fs::write(tree.base.join("root/repo/a/.git"), "gitdir: elsewhere").unwrap();
-        assert_eq!(tree.walk("root/repo/a/b").unwrap(), ["root/repo/a/b", "root/repo/a"]);
+        let tree = tree();
+        fs::write(tree.at("root/repo/a/.git"), "gitdir: elsewhere").unwrap();
+        assert_eq!(walk(&tree, "root/repo/a/b").unwrap(), ["root/repo/a/b", "root/repo/a"]);
     }
 
     #[test]
     fn walk_without_git_ends_at_root() {
-        let tree = Tree::new();
-        assert_eq!(tree.walk("root/repo").unwrap(), ["root/repo", "root"]);
-        assert_eq!(tree.walk("root").unwrap(), ["root"]);
+        let tree = tree();
+        assert_eq!(walk(&tree, "root/repo").unwrap(), ["root/repo", "root"]);
+        assert_eq!(walk(&tree, "root").unwrap(), ["root"]);
     }
 
     #[test]
     fn invalid_directories_have_distinct_errors() {
-        let tree = Tree::new();
-        fs::write(tree.base.join("root/file"), "").unwrap();
-        symlink(tree.base.join("outside"), tree.base.join("root/link")).unwrap();
-        symlink(tree.base.join("outside/none"), tree.base.join("root/nowhere")).unwrap();
-        symlink("gone/7", tree.base.join("root/current")).unwrap();
-        symlink("../root/current", tree.base.join("root/latest")).unwrap();
-        symlink("../outside/none", tree.base.join("root/away")).unwrap();
-        symlink("round", tree.base.join("root/round")).unwrap();
+        let tree = tree();
+        fs::write(tree.at("root/file"), "").unwrap();
+        tree.link(tree.at("outside"), "root/link");
+        tree.link(tree.at("outside/none"), "root/nowhere");
+        tree.link("gone/7", "root/current");
+        tree.link("../root/current", "root/latest");
+        tree.link("../outside/none", "root/away");
+        tree.link("round", "root/round");
         assert!(matches!(
             project("relative", &[], &mut NoObserver),
             Err(RegistryError::CwdRelative { .. })
@@ -207,7 +193,7 @@ mod tests {
             "root/latest",
         ] {
             assert!(
-                matches!(tree.walk(cwd), Err(RegistryError::CwdNotFound { .. })),
+                matches!(walk(&tree, cwd), Err(RegistryError::CwdNotFound { .. })),
                 "{cwd}"
             );
         }
@@ -225,7 +211,7 @@ mod tests {
             "root/round",
         ] {
             assert!(
-                matches!(tree.walk(cwd), Err(RegistryError::CwdOutsideRoots { .. })),
+                matches!(walk(&tree, cwd), Err(RegistryError::CwdOutsideRoots { .. })),
                 "{cwd}"
             );
         }
@@ -233,8 +219,8 @@ mod tests {
 
     #[test]
     fn path_with_parent_components_reveals_nothing() {
-        let tree = Tree::new();
-        symlink(tree.base.join("outside"), tree.base.join("root/link")).unwrap();
+        let tree = tree();
+        tree.link(tree.at("outside"), "root/link");
         for cwd in [
             "root/repo/../repo",
             "root/none/../repo",
@@ -243,11 +229,14 @@ mod tests {
             "root/../outside/../root",
             "root/link/../repo",
         ] {
-            assert!(matches!(tree.walk(cwd), Err(RegistryError::CwdGoesUp { .. })), "{cwd}");
+            assert!(
+                matches!(walk(&tree, cwd), Err(RegistryError::CwdGoesUp { .. })),
+                "{cwd}"
+            );
         }
         for cwd in ["root/..", "root/repo/../../outside", "root/repo/../../none"] {
             assert!(
-                matches!(tree.walk(cwd), Err(RegistryError::CwdOutsideRoots { .. })),
+                matches!(walk(&tree, cwd), Err(RegistryError::CwdOutsideRoots { .. })),
                 "{cwd}"
             );
         }

@@ -486,62 +486,47 @@ fn is_local(directory: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink};
+    use std::fs;
 
     use super::*;
+    use crate::source::temp_tree::TempTree;
 
-    /// A directory with a project in which calls start.
-    struct Tree {
-        _guard: tempfile::TempDir,
-        base: PathBuf,
+    /// A project in which calls start, and a link to it.
+    fn tree() -> TempTree {
+        let tree = TempTree::new(&["other"]);
+        tree.write("up/project/.codex/agents/a.md", "a");
+        tree.link("up/project", "link");
+        tree
     }
 
-    impl Tree {
-        fn new() -> Self {
-            let guard = tempfile::tempdir().unwrap();
-            let base = fs::canonicalize(guard.path()).unwrap();
-            fs::create_dir_all(base.join("up/project/.codex/agents")).unwrap();
-            fs::create_dir_all(base.join("other")).unwrap();
-            fs::write(base.join("up/project/.codex/agents/a.md"), "a").unwrap();
-            symlink("up/project", base.join("link")).unwrap();
-            Self { _guard: guard, base }
-        }
+    fn rename(tree: &TempTree, from: &str, to: &str) {
+        fs::rename(tree.at(from), tree.at(to)).unwrap();
+    }
 
-        fn at(&self, path: &str) -> PathBuf {
-            self.base.join(path)
-        }
-
-        fn write(&self, path: &str, text: &str) {
-            fs::write(self.at(path), text).unwrap();
-        }
-
-        fn rename(&self, from: &str, to: &str) {
-            fs::rename(self.at(from), self.at(to)).unwrap();
-        }
-
-        /// Returns a scan by way of the link.
-        fn scan<'a>(&self, tracker: &'a ChangeTracker) -> Scan<'a> {
-            let mut scan = tracker.scan();
-            let project = self.at("up/project");
-            scan.observe_path(&self.at("link"));
-            scan.observe_entry(&project, ".git");
-            scan.observe_directory(&project, ".codex/agents");
-            scan.observe_directory(&project, "docs/templates");
-            scan
-        }
+    /// Returns a scan by way of the link.
+    fn scan_by_link<'a>(tree: &TempTree, tracker: &'a ChangeTracker) -> Scan<'a> {
+        let mut scan = tracker.scan();
+        let project = tree.at("up/project");
+        scan.observe_path(&tree.at("link"));
+        scan.observe_entry(&project, ".git");
+        scan.observe_directory(&project, ".codex/agents");
+        scan.observe_directory(&project, "docs/templates");
+        scan
     }
 
     #[test]
     fn guard_holds_until_a_relevant_change() {
-        type Change = fn(&Tree);
+        type Change = fn(&TempTree);
         let changes: &[(&str, bool, Change)] = &[
             ("nothing", false, |_| {}),
             ("a file of the project", false, |tree| {
                 tree.write("up/project/main.rs", "x");
             }),
-            ("a file elsewhere", false, |tree| tree.write("other/.git", "x")),
+            ("a file elsewhere", false, |tree| {
+                tree.write("other/.git", "x");
+            }),
             ("a neighbour of an ancestor", false, |tree| {
-                tree.rename("other", "another");
+                rename(tree, "other", "another");
             }),
             ("reading", false, |tree| {
                 fs::read(tree.at("up/project/.codex/agents/a.md")).unwrap();
@@ -554,7 +539,7 @@ mod tests {
             }),
             ("renamed over", true, |tree| {
                 tree.write("other/b.md", "b");
-                tree.rename("other/b.md", "up/project/.codex/agents/a.md");
+                rename(tree, "other/b.md", "up/project/.codex/agents/a.md");
             }),
             ("removed", true, |tree| {
                 fs::remove_file(tree.at("up/project/.codex/agents/a.md")).unwrap();
@@ -569,18 +554,18 @@ mod tests {
                 tree.write("up/project/.git", "gitdir: x");
             }),
             ("the project is renamed", true, |tree| {
-                tree.rename("up/project", "up/gone");
+                rename(tree, "up/project", "up/gone");
             }),
-            ("an ancestor is renamed", true, |tree| tree.rename("up", "down")),
+            ("an ancestor is renamed", true, |tree| rename(tree, "up", "down")),
             ("the link leads elsewhere", true, |tree| {
-                symlink("other", tree.at("new")).unwrap();
-                tree.rename("new", "link");
+                tree.link("other", "new");
+                rename(tree, "new", "link");
             }),
         ];
         for (what, matters, change) in changes {
-            let tree = Tree::new();
+            let tree = tree();
             let tracker = ChangeTracker::default();
-            let guard = tree.scan(&tracker).finish().expect(what);
+            let guard = scan_by_link(&tree, &tracker).finish().expect(what);
             assert!(tracker.holds(&guard), "{what}");
             change(&tree);
             assert_eq!(tracker.holds(&guard), !matters, "{what}");
@@ -590,23 +575,23 @@ mod tests {
 
     #[test]
     fn change_during_scan_gives_no_guard() {
-        let tree = Tree::new();
+        let tree = tree();
         let tracker = ChangeTracker::default();
-        let scan = tree.scan(&tracker);
+        let scan = scan_by_link(&tree, &tracker);
         tree.write("up/project/.codex/agents/a.md", "b");
         assert!(scan.finish().is_none());
-        assert!(tree.scan(&tracker).finish().is_some());
+        assert!(scan_by_link(&tree, &tracker).finish().is_some());
     }
 
     #[test]
     fn change_of_link_target_is_detected() {
-        let tree = Tree::new();
+        let tree = tree();
+        let target = tree.write("other/target.md", "one");
+        tree.link(target, "up/project/.codex/agents/linked.md");
         let path = tree.at("up/project/.codex/agents/linked.md");
-        tree.write("other/target.md", "one");
-        symlink(tree.at("other/target.md"), &path).unwrap();
         let tracker = ChangeTracker::default();
         let guard = || {
-            let mut scan = tree.scan(&tracker);
+            let mut scan = scan_by_link(&tree, &tracker);
             scan.link(&path);
             scan.finish().unwrap()
         };
@@ -614,13 +599,13 @@ mod tests {
         tree.write("other/target.md", "two");
         assert!(!tracker.holds(&before));
         let before = guard();
-        tree.rename("other", "another");
+        rename(&tree, "other", "another");
         assert!(!tracker.holds(&before));
     }
 
     #[test]
     fn guard_of_part_covers_its_locations() {
-        let tree = Tree::new();
+        let tree = tree();
         let tracker = ChangeTracker::default();
         let mut whole = tracker.scan();
         let mut part = whole.part();
@@ -636,18 +621,18 @@ mod tests {
 
     #[test]
     fn guard_expires() {
-        let tree = Tree::new();
+        let tree = tree();
         let tracker = ChangeTracker::default();
-        let mut guard = tree.scan(&tracker).finish().unwrap();
+        let mut guard = scan_by_link(&tree, &tracker).finish().unwrap();
         guard.made = guard.made.checked_sub(2 * TRUST).unwrap();
         assert!(tracker.holds(&guard) && !tracker.is_current(&guard));
     }
 
     #[test]
     fn unreliable_scan_gives_no_guard() {
-        let tree = Tree::new();
+        let tree = tree();
         let tracker = ChangeTracker::default();
-        let mut scan = tree.scan(&tracker);
+        let mut scan = scan_by_link(&tree, &tracker);
         scan.mark_unreliable();
         assert!(scan.finish().is_none());
         let mut scan = tracker.scan();
@@ -657,26 +642,26 @@ mod tests {
 
     #[test]
     fn lost_events_invalidate_guards() {
-        let tree = Tree::new();
+        let tree = tree();
         let tracker = ChangeTracker::default();
-        let guard = tree.scan(&tracker).finish().unwrap();
+        let guard = scan_by_link(&tree, &tracker).finish().unwrap();
         let queue = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
         let queue: usize = queue.trim().parse().unwrap();
         // None of these matters, but each takes two locations in the queue.
         tree.write("up/project/a", "");
         for _ in 0..=queue / 4 {
-            tree.rename("up/project/a", "up/project/b");
-            tree.rename("up/project/b", "up/project/a");
+            rename(&tree, "up/project/a", "up/project/b");
+            rename(&tree, "up/project/b", "up/project/a");
         }
         assert!(!tracker.holds(&guard));
-        assert!(tracker.holds(&tree.scan(&tracker).finish().unwrap()));
+        assert!(tracker.holds(&scan_by_link(&tree, &tracker).finish().unwrap()));
     }
 
     #[test]
     fn tracker_over_its_limit_is_reset() {
-        let tree = Tree::new();
+        let tree = tree();
         let tracker = ChangeTracker::default();
-        let before = tree.scan(&tracker).finish().unwrap();
+        let before = scan_by_link(&tree, &tracker).finish().unwrap();
         let mut scan = tracker.scan();
         for number in 0..=MAX_INTERESTS {
             scan.observe_entry(&tree.base, &number.to_string());
@@ -684,6 +669,6 @@ mod tests {
         assert!(scan.finish().is_none());
         assert!(!tracker.holds(&before));
         assert!(tracker.lock().log.interests < MAX_INTERESTS);
-        assert!(tracker.holds(&tree.scan(&tracker).finish().unwrap()));
+        assert!(tracker.holds(&scan_by_link(&tree, &tracker).finish().unwrap()));
     }
 }

@@ -52,9 +52,8 @@ fn push(ahead: &mut Vec<OsString>, path: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use super::*;
+    use crate::source::temp_tree::TempTree;
 
     /// Where a path leads, and what is passed on the way, relative to a directory.
     fn passed(base: &Path, path: &str) -> (Option<PathBuf>, Vec<PathBuf>) {
@@ -68,13 +67,11 @@ mod tests {
 
     #[test]
     fn links_and_missing_names_are_reported() {
-        let guard = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(guard.path()).unwrap();
-        fs::create_dir_all(base.join("a/b")).unwrap();
-        fs::write(base.join("a/file"), "").unwrap();
-        symlink("b/../file", base.join("a/link")).unwrap();
-        symlink("a", base.join("directory")).unwrap();
-        symlink("round", base.join("round")).unwrap();
+        let tree = TempTree::new(&["a/b"]);
+        tree.write("a/file", "");
+        tree.link("b/../file", "a/link");
+        tree.link("a", "directory");
+        tree.link("round", "round");
         for (path, end, steps) in [
             ("a/b", Some("a/b"), &["a", "a/b"][..]),
             (
@@ -85,23 +82,22 @@ mod tests {
             ("a/none/more", None, &["a", "a/none"][..]),
             ("a/file/more", None, &["a", "a/file"][..]),
         ] {
-            let (found, passed) = passed(&base, path);
+            let (found, passed) = passed(&tree.base, path);
             assert_eq!(found.as_deref(), end.map(Path::new), "{path}");
             assert_eq!(passed, steps.iter().map(PathBuf::from).collect::<Vec<_>>(), "{path}");
         }
-        assert_eq!(passed(&base, "round").0, None);
+        assert_eq!(passed(&tree.base, "round").0, None);
     }
 
     #[test]
     fn absolute_link_starts_at_root() {
-        let guard = tempfile::tempdir().unwrap();
-        let base = fs::canonicalize(guard.path()).unwrap();
-        symlink(&base, base.join("link")).unwrap();
+        let tree = TempTree::new(&[]);
+        tree.link(&tree.base, "link");
         let mut first = Vec::new();
-        let end = resolve(&base, Path::new("link"), &mut |directory: &Path, _: &OsStr| {
+        let end = resolve(&tree.base, Path::new("link"), &mut |directory: &Path, _: &OsStr| {
             first.push(directory.to_owned());
         });
-        assert_eq!(end.as_ref(), Some(&base));
-        assert_eq!(first[..2], [base, PathBuf::from("/")]);
+        assert_eq!(end.as_ref(), Some(&tree.base));
+        assert_eq!(first[..2], [tree.base, PathBuf::from("/")]);
     }
 }
