@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::domain::{
     malformed::{Located, Malformed},
     name::PersonaName,
+    template::Persona,
 };
 
 const KEY: &str = "agent_name";
@@ -146,33 +147,29 @@ fn outside_containers(line: &str) -> (&str, usize) {
     }
 }
 
-/// Pairs declared personas with blocks, one to one, in the order of declaration. `name` returns a declaration's name.
+/// Gives each declared persona the text of its block, one to one, and sorts the personas by name.
 ///
 /// # Errors
 ///
 /// If a persona or a block has no counterpart, is repeated or empty, or has a name that is too long.
-pub fn pair<D>(
-    declared: Vec<D>,
-    blocks: &[Block],
-    name: impl Fn(&D) -> &PersonaName,
-) -> Result<Vec<(D, Block)>, Located> {
+pub fn pair(mut declared: Vec<Persona>, blocks: &[Block]) -> Result<Vec<Persona>, Located> {
     if let (Some(block), true) = (blocks.first(), declared.is_empty()) {
         return Err(Malformed::BlocksWithoutPersonas.at(Some(block.line)));
     }
-    let written = written(&declared.iter().map(&name).collect(), blocks)?;
+    let written = written(&declared.iter().map(|persona| &persona.name).collect(), blocks)?;
     let mut paired = BTreeSet::new();
-    let mut pairs: Vec<(D, Block)> = Vec::with_capacity(declared.len());
-    for entry in declared {
-        let wanted = name(&entry).clone();
-        if !paired.insert(wanted.clone()) {
-            return Err(Malformed::RepeatedPersona(wanted).into());
-        }
-        match written.get(&wanted) {
-            Some(block) => pairs.push((entry, Block::clone(block))),
-            None => return Err(Malformed::MissingBlock(wanted).into()),
+    for persona in &mut declared {
+        let name = persona.name.clone();
+        let Some(block) = written.get(&name) else {
+            return Err(Malformed::MissingBlock(name).into());
+        };
+        persona.prompt.clone_from(&block.text);
+        if let Some(name) = paired.replace(name) {
+            return Err(Malformed::RepeatedPersona(name).into());
         }
     }
-    Ok(pairs)
+    declared.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(declared)
 }
 
 /// Returns the blocks by name. Every block must be declared.
@@ -304,9 +301,15 @@ mod tests {
     }
 
     fn run(declared: &[&str], body: &str) -> Result<Vec<String>, Located> {
-        let declared = declared.iter().map(|name| PersonaName::normalise(name)).collect();
-        let pairs = pair(declared, &Blocks::split(body, 1, Markers::Exact).named, |name| name)?;
-        Ok(pairs.into_iter().map(|(_, block)| block.text).collect())
+        let declared = declared.iter().map(|name| Persona {
+            name: PersonaName::normalise(name),
+            description: None,
+            model: None,
+            effort: None,
+            prompt: String::new(),
+        });
+        let personas = pair(declared.collect(), &Blocks::split(body, 1, Markers::Exact).named)?;
+        Ok(personas.into_iter().map(|persona| persona.prompt).collect())
     }
 
     #[test]
@@ -317,7 +320,7 @@ mod tests {
         assert_eq!(run(&[], "text"), Ok(vec![]));
         assert_eq!(
             run(&["b", "A"], &format!("{a}{b}")),
-            Ok(vec!["B".to_owned(), "A".to_owned()])
+            Ok(vec!["A".to_owned(), "B".to_owned()])
         );
         let (longest, long) = ("x".repeat(MAX_BYTES), "x".repeat(MAX_BYTES + 1));
         let block = format!("<!-- agent_name: {longest} -->\nX");

@@ -333,40 +333,34 @@ fn personas(persons: Vec<Person>, blocks: &[Block], spelling: Spelling) -> Resul
         let why = invalid("agent_name", "marker is missing a name".to_owned());
         return Err(why.at(Some(block.line)));
     }
-    let mut named = Vec::with_capacity(persons.len());
-    for mut person in persons {
+    let declared = persons.into_iter().map(|person| {
         let written = match spelling {
-            Spelling::Current => person.agent_name.take(),
-            Spelling::Legacy => person.name.take(),
+            Spelling::Current => person.agent_name,
+            Spelling::Legacy => person.name,
         };
-        let name = PersonaName::normalise(&required(spelling.person_name_key(), written)?);
-        check_pair(&name, &person, spelling)?;
-        named.push((name, person));
-    }
-    let pairs = persona::pair(named, blocks, |(name, _)| name)?;
-    let mut personas: Vec<Persona> = pairs
-        .into_iter()
-        .map(|((name, person), block)| Persona {
-            name,
+        let declared = Persona {
+            name: PersonaName::normalise(&required(spelling.person_name_key(), written)?),
             description: non_blank(person.description),
             model: non_blank(person.model),
             effort: person.reasoning_effort,
-            prompt: block.text,
-        })
-        .collect();
-    personas.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(personas)
+            prompt: String::new(),
+        };
+        check_pair(&declared, spelling).map(|()| declared)
+    });
+    persona::pair(declared.collect::<Result<_, _>>()?, blocks)
 }
 
-/// Checks that a person sets both a model and an effort, or neither.
-fn check_pair(name: &PersonaName, person: &Person, spelling: Spelling) -> Result<(), Malformed> {
-    let has_model = person.model.as_ref().is_some_and(|model| !model.trim().is_empty());
-    let (missing, given) = match (has_model, person.reasoning_effort) {
-        (true, None) => ("reasoning_effort", "model"),
-        (false, Some(_)) => ("model", "reasoning_effort"),
-        (true, Some(_)) | (false, None) => return Ok(()),
+/// Checks that a persona sets both a model and an effort, or neither.
+fn check_pair(persona: &Persona, spelling: Spelling) -> Result<(), Malformed> {
+    let (missing, given) = match (&persona.model, persona.effort) {
+        (Some(_), None) => ("reasoning_effort", "model"),
+        (None, Some(_)) => ("model", "reasoning_effort"),
+        (Some(_), Some(_)) | (None, None) => return Ok(()),
     };
-    let why = format!("{missing} is required when {given} is set for agent_name \"{name}\"");
+    let why = format!(
+        "{missing} is required when {given} is set for agent_name \"{}\"",
+        persona.name
+    );
     Err(invalid(spelling.persons_key(), why))
 }
 
@@ -462,13 +456,6 @@ mod tests {
             .replace("agent_persons:", "agent_names:")
             .replace("{agent_name:", "{name:");
         assert_eq!(run(&legacy), run(&current));
-    }
-
-    #[test]
-    fn line_endings_do_not_change_profile() {
-        let text = with("tools: a, b\n", "x\n");
-        assert_eq!(run(&text.replace('\n', "\r\n")), run(&text));
-        assert_eq!(run(&format!("\u{feff}{text}")), run(&text));
     }
 
     #[test]
@@ -705,11 +692,5 @@ mod tests {
                 (Some(7), "an empty grant_list restricts nothing"),
             ]
         );
-    }
-
-    #[test]
-    fn markers_in_fences_are_text() {
-        let prompt = template(&with("", "x\n```\n<!--agent_name: a-->\n```\n")).default_prompt;
-        assert_eq!(prompt.as_deref(), Some("x\n```\n<!--agent_name: a-->\n```"));
     }
 }

@@ -133,23 +133,14 @@ fn check_keys(document: &Document, shape: &Shape, findings: &mut Vec<Finding>) -
 }
 
 fn personas(declared: Vec<Declaration>, blocks: &[persona::Block]) -> Result<Vec<Persona>, Located> {
-    let named: Vec<(PersonaName, Declaration)> = declared
-        .into_iter()
-        .map(|declaration| (PersonaName::normalise(&declaration.name), declaration))
-        .collect();
-    let pairs = persona::pair(named, blocks, |(name, _)| name)?;
-    let mut personas: Vec<Persona> = pairs
-        .into_iter()
-        .map(|((name, declaration), block)| Persona {
-            name,
-            description: non_blank(declaration.description),
-            model: non_blank(declaration.model),
-            effort: declaration.reasoning_effort,
-            prompt: block.text,
-        })
-        .collect();
-    personas.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(personas)
+    let declared = declared.into_iter().map(|declaration| Persona {
+        name: PersonaName::normalise(&declaration.name),
+        description: non_blank(declaration.description),
+        model: non_blank(declaration.model),
+        effort: declaration.reasoning_effort,
+        prompt: String::new(),
+    });
+    persona::pair(declared.collect(), blocks)
 }
 
 #[cfg(test)]
