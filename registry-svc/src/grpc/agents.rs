@@ -1,9 +1,8 @@
 //! ListAgents.
 
-use prost::Message as _;
 use troupe_proto::{
     common::v1::Namespace,
-    registry::v1::{Diagnostic, ListAgentsRequest, ListAgentsResponse},
+    registry::v1::{ListAgentsRequest, ListAgentsResponse},
 };
 
 use crate::{
@@ -17,7 +16,7 @@ use crate::{
         bounds,
         call::Call,
         convert,
-        page::{PAGE_BYTES, Page},
+        page::{self, PAGE_BYTES, Page},
     },
 };
 
@@ -60,7 +59,7 @@ pub(super) fn list(call: &Call, request: ListAgentsRequest) -> Result<ListAgents
     Ok(ListAgentsResponse {
         agents,
         next_page_token,
-        diagnostics: within_bound(diagnostics.iter().map(convert::diagnostic)),
+        diagnostics: page::within_bound(DIAGNOSTICS_BYTES, diagnostics.iter().map(convert::diagnostic)),
         revision: view.catalog.revision().to_string(),
     })
 }
@@ -85,15 +84,4 @@ pub(super) fn graph_name(field: &'static str, name: &str) -> Result<GraphName, R
         field,
         message: format!("{field} is blank; give the file stem of a graph template"),
     })
-}
-
-/// Limits the diagnostics that accompany another result.
-pub(super) fn within_bound(diagnostics: impl Iterator<Item = Diagnostic>) -> Vec<Diagnostic> {
-    let mut left = DIAGNOSTICS_BYTES;
-    diagnostics
-        .map_while(|diagnostic| {
-            left = left.checked_sub(diagnostic.encoded_len() + 8)?;
-            Some(diagnostic)
-        })
-        .collect()
 }

@@ -101,6 +101,16 @@ fn open(token: &str, request: &Digest) -> Result<String, RegistryError> {
     Ok(after.to_owned())
 }
 
+/// Returns the first messages, at most this many bytes of them.
+pub(super) fn within_bound<M: Message>(bytes: usize, messages: impl Iterator<Item = M>) -> Vec<M> {
+    let mut left = bytes;
+    let fitting = messages.map_while(|message| {
+        left = left.checked_sub(message.encoded_len() + 8)?;
+        Some(message)
+    });
+    fitting.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,14 +1,18 @@
 //! RouteAgent.
 
-use prost::Message as _;
 use troupe_proto::registry::v1::{RouteAgentRequest, RouteAgentResponse, RouteScore};
 
 use crate::{
     domain::{
         error::RegistryError,
-        route::{self, Candidate, Question, Score},
+        route::{self, Candidate, Question},
     },
-    grpc::{bounds, call::Call, describe, page::PAGE_BYTES},
+    grpc::{
+        bounds,
+        call::Call,
+        describe,
+        page::{self, PAGE_BYTES},
+    },
 };
 
 /// How many scores an answer has.
@@ -38,27 +42,15 @@ pub(super) fn route(call: &Call, request: RouteAgentRequest) -> Result<RouteAgen
         auto_route: call.auto_route || request.auto_route,
     };
     let routed = route::route(&candidates, question);
+    let scores = routed.scores.into_iter().take(MAX_SCORES).map(|score| RouteScore {
+        agent_type: score.agent_type,
+        score: score.points,
+        keywords: score.keywords,
+    });
     Ok(RouteAgentResponse {
         agent_type: routed.agent_type.unwrap_or_default(),
         reason: routed.reason,
-        scores: within_bound(routed.scores),
+        // The length of keywords is not limited.
+        scores: page::within_bound(PAGE_BYTES, scores),
     })
-}
-
-/// Limits the size of the scores, because the length of keywords is not limited.
-fn within_bound(scores: Vec<Score>) -> Vec<RouteScore> {
-    let mut left = PAGE_BYTES;
-    scores
-        .into_iter()
-        .take(MAX_SCORES)
-        .map(|score| RouteScore {
-            agent_type: score.agent_type,
-            score: score.points,
-            keywords: score.keywords,
-        })
-        .map_while(|score| {
-            left = left.checked_sub(score.encoded_len() + 8)?;
-            Some(score)
-        })
-        .collect()
 }

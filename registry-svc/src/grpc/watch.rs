@@ -27,8 +27,8 @@ use crate::{
         error::RegistryError,
     },
     grpc::{
-        agents::{AGENTS_BYTES, within_bound},
-        bounds, call, convert,
+        agents::{AGENTS_BYTES, DIAGNOSTICS_BYTES},
+        bounds, call, convert, page,
         status::status,
     },
     source::{ObservedView, View, bundle::Workspace, guarded::Guarded},
@@ -228,7 +228,8 @@ fn messages(before: Option<&Catalog>, after: &Catalog) -> Result<Vec<WatchAgents
     }
     message.revision = after.revision().to_string();
     message.removed = removed.iter().map(ToString::to_string).collect();
-    message.diagnostics = within_bound(after.diagnostics().iter().map(convert::diagnostic));
+    let diagnostics = after.diagnostics().iter().map(convert::diagnostic);
+    message.diagnostics = page::within_bound(DIAGNOSTICS_BYTES, diagnostics);
     messages.push(message);
     Ok(messages)
 }
