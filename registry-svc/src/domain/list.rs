@@ -177,13 +177,6 @@ mod tests {
     }
 
     #[test]
-    fn subagent_without_description_is_listed() {
-        let catalog = agent_files(&[("/p/.codex/agents/a.md", "---\nname: abc\n---\nx")]);
-        let listed = list(&catalog, &Selection::AgentTypes, Violations::Refuse).unwrap();
-        assert_eq!(listed[0].template.description, None);
-    }
-
-    #[test]
     fn first_violation_by_name_is_returned() {
         let roles = [("b", "x"), ("a", "---\nread_only:\n---\nx")];
         let error = names(&roles, None, Violations::Refuse).unwrap_err();

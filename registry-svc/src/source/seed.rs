@@ -198,26 +198,12 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const OLD: &[SeedFile] = &[
-        SeedFile {
-            name: "a.md",
-            text: "a1",
-        },
-        SeedFile {
-            name: "b.md",
-            text: "b1",
-        },
-    ];
-    const NEW: &[SeedFile] = &[
-        SeedFile {
-            name: "a.md",
-            text: "a2",
-        },
-        SeedFile {
-            name: "b.md",
-            text: "b2",
-        },
-    ];
+    const OLD: &[SeedFile] = &[file("a.md", "a1"), file("b.md", "b1")];
+    const NEW: &[SeedFile] = &[file("a.md", "a2"), file("b.md", "b2")];
+
+    const fn file(name: &'static str, text: &'static str) -> SeedFile {
+        SeedFile { name, text }
+    }
 
     struct Home(tempfile::TempDir);
 

@@ -126,21 +126,6 @@ async fn directory_created_later_is_detected() {
 }
 
 #[tokio::test]
-async fn config_map_swap_is_detected() {
-    let site = site(woken_only()).await;
-    let agents = site.base.join("repo/.codex/.agents");
-    site.write("repo/.codex/.agents/..v1/mapped.md", &plain("one"));
-    site.write("repo/.codex/.agents/..v2/mapped.md", &plain("two"));
-    symlink("..v1", agents.join("..data")).unwrap();
-    symlink("..data/mapped.md", agents.join("mapped.md")).unwrap();
-    let mut stream = watch(&site).await.unwrap();
-    assert!(changed(&state(&mut stream).await).contains(&"mapped"));
-    symlink("..v2", agents.join("..data_tmp")).unwrap();
-    fs::rename(agents.join("..data_tmp"), agents.join("..data")).unwrap();
-    until(&mut stream, |state| changed(state) == ["mapped"]).await;
-}
-
-#[tokio::test]
 async fn change_of_link_target_wakes_watcher() {
     let bounds = WatchBounds {
         poll: Duration::from_millis(50),
