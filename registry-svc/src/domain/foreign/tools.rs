@@ -23,61 +23,47 @@ pub enum Allowed {
 /// The tools that spawn agents.
 pub const SPAWNING: &[&str] = &["spawn_agent", "spawn_node"];
 
-const OPEN_CODE: &[(&str, &[&str])] = &[
-    ("bash", &["exec_command", "write_stdin"]),
-    ("edit", &["apply_patch"]),
-    ("write", &["apply_patch"]),
-    ("patch", &["apply_patch"]),
-    ("read", &["read_file"]),
-    ("grep", &["grep_files"]),
-    ("glob", &["list_dir"]),
-    ("list", &["list_dir"]),
-    ("webfetch", &["web_search"]),
-    ("websearch", &["web_search"]),
-    ("task", SPAWNING),
-    ("todowrite", &["update_plan"]),
-    ("todoread", &["update_plan"]),
-    ("question", &["request_user_input"]),
+/// The tools that run commands.
+const COMMANDS: &[&str] = &["exec_command", "write_stdin"];
+
+/// Tools of a program, and their canonical names.
+type ToolTable = &'static [(&'static [&'static str], &'static [&'static str])];
+
+const OPEN_CODE: ToolTable = &[
+    (&["bash"], COMMANDS),
+    (&["edit", "write", "patch"], &["apply_patch"]),
+    (&["read"], &["read_file"]),
+    (&["grep"], &["grep_files"]),
+    (&["glob", "list"], &["list_dir"]),
+    (&["webfetch", "websearch"], &["web_search"]),
+    (&["task"], SPAWNING),
+    (&["todowrite", "todoread"], &["update_plan"]),
+    (&["question"], &["request_user_input"]),
 ];
 
-const COPILOT: &[(&str, &[&str])] = &[
-    ("execute", &["exec_command", "write_stdin"]),
-    ("shell", &["exec_command", "write_stdin"]),
-    ("bash", &["exec_command", "write_stdin"]),
-    ("powershell", &["exec_command", "write_stdin"]),
-    ("read", &["read_file", "view_image"]),
-    ("notebookread", &["read_file"]),
-    ("edit", &["apply_patch"]),
-    ("multiedit", &["apply_patch"]),
-    ("write", &["apply_patch"]),
-    ("notebookedit", &["apply_patch"]),
-    ("search", &["grep_files", "list_dir"]),
-    ("grep", &["grep_files"]),
-    ("glob", &["list_dir"]),
-    ("agent", SPAWNING),
-    ("custom-agent", SPAWNING),
-    ("task", SPAWNING),
-    ("web", &["web_search"]),
-    ("websearch", &["web_search"]),
-    ("webfetch", &["web_search"]),
-    ("todo", &["update_plan"]),
-    ("todowrite", &["update_plan"]),
+const COPILOT: ToolTable = &[
+    (&["execute", "shell", "bash", "powershell"], COMMANDS),
+    (&["read"], &["read_file", "view_image"]),
+    (&["notebookread"], &["read_file"]),
+    (&["edit", "multiedit", "write", "notebookedit"], &["apply_patch"]),
+    (&["search"], &["grep_files", "list_dir"]),
+    (&["grep"], &["grep_files"]),
+    (&["glob"], &["list_dir"]),
+    (&["agent", "custom-agent", "task"], SPAWNING),
+    (&["web", "websearch", "webfetch"], &["web_search"]),
+    (&["todo", "todowrite"], &["update_plan"]),
 ];
 
-const GEMINI: &[(&str, &[&str])] = &[
-    ("run_shell_command", &["exec_command", "write_stdin"]),
-    ("read_file", &["read_file"]),
-    ("read_many_files", &["read_file"]),
-    ("write_file", &["apply_patch", "write_file"]),
-    ("replace", &["apply_patch"]),
-    ("glob", &["list_dir"]),
-    ("list_directory", &["list_dir"]),
-    ("grep_search", &["grep_files"]),
-    ("search_file_content", &["grep_files"]),
-    ("web_fetch", &["web_search"]),
-    ("google_web_search", &["web_search"]),
-    ("write_todos", &["update_plan"]),
-    ("ask_user", &["request_user_input"]),
+const GEMINI: ToolTable = &[
+    (&["run_shell_command"], COMMANDS),
+    (&["read_file", "read_many_files"], &["read_file"]),
+    (&["write_file"], &["apply_patch", "write_file"]),
+    (&["replace"], &["apply_patch"]),
+    (&["glob", "list_directory"], &["list_dir"]),
+    (&["grep_search", "search_file_content"], &["grep_files"]),
+    (&["web_fetch", "google_web_search"], &["web_search"]),
+    (&["write_todos"], &["update_plan"]),
+    (&["ask_user"], &["request_user_input"]),
 ];
 
 /// Translates an entry of an allow list. The entry must be trimmed and not blank.
@@ -129,9 +115,9 @@ fn patterns(format: ForeignFormat, tool: &str) -> Vec<String> {
 
 /// Returns the canonical names of a tool, or its native name if it has no canonical name.
 fn canonical(format: ForeignFormat, tool: &str) -> Vec<String> {
-    let of_table = |table: &[(&str, &[&str])], tool: &str| {
-        let found = table.iter().find(|(native, _)| *native == tool);
-        found.map(|(_, names)| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+    let of_table = |table: ToolTable, tool: &str| {
+        let found = table.iter().find(|(native, _)| native.contains(&tool));
+        found.map(|(_, names)| owned(names))
     };
     let known = match format {
         ForeignFormat::ClaudeCode => claude(tool),
@@ -160,10 +146,14 @@ fn claude(tool: &str) -> Option<Vec<String>> {
         return Some(vec![tool.to_owned(), format!("{tool}__*")]);
     }
     match NativeTools::CLAUDE.canonical(tool)? {
-        "spawn_agent" => Some(SPAWNING.iter().map(|name| (*name).to_owned()).collect()),
-        "exec_command" => Some(vec!["exec_command".to_owned(), "write_stdin".to_owned()]),
-        name => Some(vec![name.to_owned()]),
+        "spawn_agent" => Some(owned(SPAWNING)),
+        "exec_command" => Some(owned(COMMANDS)),
+        name => Some(owned(&[name])),
     }
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// Splits a comma-separated text. Commas in brackets belong to an entry.
@@ -211,8 +201,7 @@ mod tests {
             (ForeignFormat::Gemini, "replace", &["apply_patch"]),
             (ForeignFormat::Codex, "anything", &["anything"]),
         ] {
-            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            assert_eq!(allowed(format, entry), Allowed::Patterns(names), "{entry}");
+            assert_eq!(allowed(format, entry), Allowed::Patterns(owned(names)), "{entry}");
         }
         assert_eq!(allowed(ForeignFormat::Gemini, "*"), Allowed::Everything);
     }
