@@ -329,12 +329,14 @@ async fn resolve_errors_have_exact_texts() {
         "picky",
         "---\nagent_names: [{name: a}, {name: b}]\n---\n<!-- agent_name: a -->\nA\n<!-- agent_name: b -->\nB\n",
     );
+    let with = |change: fn(&mut ResolveSpawnRequest)| {
+        let mut request = site.spawn("auditor");
+        change(&mut request);
+        request
+    };
     let rows = [
         (
-            ResolveSpawnRequest {
-                agent_name: "p".to_owned(),
-                ..site.spawn("auditor")
-            },
+            with(|request| request.agent_name = "p".to_owned()),
             Code::InvalidArgument,
             Reason::InvalidAgentName,
             "unknown agent_name \"p\" for agent_type \"auditor\"",
@@ -355,47 +357,32 @@ async fn resolve_errors_have_exact_texts() {
             "agent_name requires a non-default agent_type",
         ),
         (
-            ResolveSpawnRequest {
-                reasoning_effort: Some("extreme".to_owned()),
-                ..site.spawn("auditor")
-            },
+            with(|request| request.reasoning_effort = Some("extreme".to_owned())),
             Code::InvalidArgument,
             Reason::UnsupportedEffort,
             "reasoning_effort \"extreme\" is not supported for model \"gpt-role\". Supported efforts: none, minimal, \
              low, medium, high, xhigh",
         ),
         (
-            ResolveSpawnRequest {
-                expected_digest: Some("0".repeat(64)),
-                ..site.spawn("auditor")
-            },
+            with(|request| request.expected_digest = Some("0".repeat(64))),
             Code::FailedPrecondition,
             Reason::DigestMismatch,
             "template \"auditor\" has digest ",
         ),
         (
-            ResolveSpawnRequest {
-                role_template: Some("planner".to_owned()),
-                ..site.spawn("auditor")
-            },
+            with(|request| request.role_template = Some("planner".to_owned())),
             Code::InvalidArgument,
             Reason::InvalidArgument,
             "give agent_type or role_template, not both",
         ),
         (
-            ResolveSpawnRequest {
-                model: "m".repeat(257),
-                ..site.spawn("auditor")
-            },
+            with(|request| request.model = "m".repeat(257)),
             Code::InvalidArgument,
             Reason::InvalidArgument,
             "model has 257 bytes; at most 256 are allowed",
         ),
         (
-            ResolveSpawnRequest {
-                workspace_digest: "abc".to_owned(),
-                ..site.spawn("auditor")
-            },
+            with(|request| request.workspace_digest = "abc".to_owned()),
             Code::FailedPrecondition,
             Reason::WorkspaceUnknown,
             "workspace \"abc\" is not known here",
