@@ -264,12 +264,9 @@ pub(crate) mod tests {
         Catalog::build(&[Level { files, notes: vec![] }])
     }
 
-    fn find(catalog: &Catalog, name: &str) -> Result<String, String> {
-        let found = AgentType::parse(name).map_err(RegistryError::from);
-        let found = found.and_then(|name| catalog.agent_type(&name));
-        found
-            .map(|entry| entry.file.path.clone())
-            .map_err(|error| error.to_string())
+    fn find<'a>(catalog: &'a Catalog, name: &str) -> &'a str {
+        let name = AgentType::parse(name).unwrap();
+        &catalog.agent_type(&name).unwrap().file.path
     }
 
     #[test]
@@ -301,16 +298,16 @@ pub(crate) mod tests {
                 "---\nagent_type: my-worker\ndescription: d\nmodel: m\ncolor: red\n---\nx",
             ),
         ]);
-        assert_eq!(find(&catalog, "bug-hunter").unwrap(), "/p/.codex/agents/a.md");
-        assert_eq!(find(&catalog, "My_Worker").unwrap(), "/p/.codex/agents/b.md");
+        assert_eq!(find(&catalog, "bug-hunter"), "/p/.codex/agents/a.md");
+        assert_eq!(find(&catalog, "My_Worker"), "/p/.codex/agents/b.md");
     }
 
     #[test]
     fn exact_name_wins_over_aliases() {
         let both = catalog(&[("bug-hunter", "x"), ("bug_hunter", "x")]);
-        assert_eq!(find(&both, "Bug_Hunter").unwrap(), "/p/.codex/.agents/bug_hunter.md");
+        assert_eq!(find(&both, "Bug_Hunter"), "/p/.codex/.agents/bug_hunter.md");
         let one = catalog(&[("bug-hunter", "x")]);
-        assert_eq!(find(&one, "bug_hunter").unwrap(), "/p/.codex/.agents/bug-hunter.md");
+        assert_eq!(find(&one, "bug_hunter"), "/p/.codex/.agents/bug-hunter.md");
     }
 
     #[test]

@@ -359,5 +359,9 @@ mod tests {
         for (declared, body, error) in rows {
             assert_eq!(run(declared, body), Err(error.clone()), "{declared:?} {body:?}");
         }
+        assert_eq!(
+            Malformed::LongPersona(name(&long)).to_string(),
+            format!("agent_name \"{longest}...\" has 129 bytes; at most 128 are allowed")
+        );
     }
 }

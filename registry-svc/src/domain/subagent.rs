@@ -419,12 +419,6 @@ You are a meticulous reviewer.
     }
 
     #[test]
-    fn anchors_work() {
-        let template = run(&with("tools: &t [a, b]\nkeywords: *t\n")).0.unwrap().1;
-        assert_eq!(template.keywords, template.tools.allow);
-    }
-
-    #[test]
     fn odd_subagents_work_and_warn() {
         let (outcome, findings) = run(&with("tools: []\nkeyword: [a]\nmodel_config: {modle: m}\n"));
         assert!(outcome.is_ok());

@@ -192,24 +192,6 @@ async fn broken_template_fails_only_strict_listing() {
 }
 
 #[tokio::test]
-async fn overlong_persona_name_makes_template_malformed() {
-    let site = Site::new().await;
-    let name = "x".repeat(200);
-    let text = format!("---\ndescription: d\nagent_names:\n  - name: {name}\n    description: d\n---\nx\n");
-    site.role("wordy", &format!("{text}<!-- agent_name: {name} -->\ny"));
-    let beginning = "x".repeat(128);
-    let text = format!(
-        "invalid agent template \"wordy\": agent_name \"{beginning}...\" has 200 bytes; at most 128 are allowed"
-    );
-    for refused in [
-        site.list(site.only("wordy")).await.unwrap_err(),
-        site.resolve(site.spawn("wordy")).await.unwrap_err(),
-    ] {
-        assert_fault(&refused, Code::FailedPrecondition, Reason::TemplateInvalid, &text);
-    }
-}
-
-#[tokio::test]
 async fn listings_come_in_pages() {
     let site = Site::new().await;
     let mut request = ListAgentsRequest {
