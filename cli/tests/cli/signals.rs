@@ -1,30 +1,19 @@
-//! Tests of Ctrl-C: once for an orderly shutdown, twice for an immediate exit.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
+//! Test of Ctrl-C for `troupe run`: once for an orderly shutdown, twice for an immediate exit.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
-    net::TcpStream,
-    path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
 };
 
-use support::{
-    TIME_LIMIT, ready_address, start,
-    up::{interrupt, troupe, wait_for_ready},
-};
 use tokio::time::timeout;
 use troupe_proto::supervisor::v1::{
     CreateSessionRequest, SpawnAgentRequest, WatchThreadsRequest, event::Kind, watch_threads_response::Message,
 };
 
-/// Returns a `troupe` command that logs to standard error.
-fn telling(home: &Path, arguments: &[&str]) -> Command {
-    let mut command = troupe(home);
-    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
-    command
-}
+use crate::support::{
+    TIME_LIMIT,
+    up::{NO_RUNNER, Up, interrupt, troupe},
+};
 
 /// Sends SIGINT, and again once the process reports that it is stopping. Returns its exit code and its output.
 fn asked_twice(mut process: Child) -> (Option<i32>, String) {
@@ -39,28 +28,10 @@ fn asked_twice(mut process: Child) -> (Option<i32>, String) {
     (process.wait().unwrap().code(), said)
 }
 
-#[test]
-fn second_signal_skips_the_drain_of_up() {
-    let home = tempfile::tempdir().unwrap();
-    let ready = home.path().join("ready.json");
-    let mut process = telling(home.path(), &["up", "--no-runner", "--ready-file", "ready.json"])
-        .args(["--registry-listen", "127.0.0.1:0", "--supervisor-listen", "127.0.0.1:0"])
-        .spawn()
-        .unwrap();
-    let addresses = wait_for_ready(&ready, &mut process);
-    // A silent peer blocks the drain until its time limit. The received bytes show that the connection was accepted.
-    let mut silent = TcpStream::connect(addresses["supervisor"].as_str().unwrap()).unwrap();
-    silent.read_exact(&mut [0; 9]).unwrap();
-
-    let (code, said) = asked_twice(process);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("stopped at the second signal"), "{said}");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn second_signal_skips_the_drain_of_run() {
-    let home = tempfile::tempdir().unwrap();
-    let (_pair, mut client) = start(home.path()).await;
+    let up = Up::start_with(&[NO_RUNNER]);
+    let mut client = up.client().await;
     let created = client.create_session(CreateSessionRequest::default()).await.unwrap();
     let session = created.into_inner().session.unwrap().session_id;
     let watch = WatchThreadsRequest {
@@ -69,8 +40,10 @@ async fn second_signal_skips_the_drain_of_run() {
     };
     let mut events = client.watch_threads(watch).await.unwrap().into_inner();
 
-    let address = ready_address(home.path());
-    let runner = telling(home.path(), &["run", "--supervisor", &address, "--drain", "1h"])
+    let runner = troupe(up.home.path())
+        .args(["run", "--supervisor", up.supervisor(), "--drain", "1h"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let request = SpawnAgentRequest {

@@ -6,15 +6,13 @@ use http::{HeaderValue, StatusCode, header};
 use tonic::Code;
 use troupe_proto::console::v1::WatchRequest;
 
-use crate::{
-    EMPTY, GRPC_WEB, LIST_SESSIONS, assert_is_open, close_request, free_address,
-    requests::send_slowly,
-    snapshot, spawn, start_logged_out,
-    support::{
-        browser::{Browser, ConsoleProcess, audit},
-        up::{Up, stderr},
-    },
-    until, watch,
+use super::{
+    EMPTY, GRPC_WEB, LIST_SESSIONS, assert_is_open, close_request, free_address, requests::send_slowly, snapshot,
+    start_logged_out, until, watch,
+};
+use crate::support::{
+    browser::{Browser, ConsoleProcess, audit},
+    up::{Up, stderr},
 };
 
 /// The header in which a proxy sends its secret, and a secret.
@@ -67,7 +65,7 @@ async fn proxy_logs_in_operators_and_viewers() {
         assert_eq!(ann.send("POST", path, "").await.status(), StatusCode::NOT_FOUND);
     }
 
-    let (session_id, thread_id) = spawn(&up, "hold");
+    let (session_id, thread_id) = up.spawn(&["worker", "hold"]);
     let mut stream = watch(&bob, WatchRequest::default()).await;
     until(&mut stream, snapshot).await;
     let request = close_request(&session_id, &thread_id);

@@ -1,50 +1,26 @@
 //! Tests of `troupe store` on the data of real services: running, stopped, damaged and restored.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Output};
 
 use serde_json::Value;
-use support::{
-    Client, TIME_LIMIT, log, start, start_with,
-    up::{self, interrupt},
-};
-use tempfile::TempDir;
-use tokio::{process::Child, time::timeout};
+use tokio::time::timeout;
 use tonic::{Code, Request};
 use troupe_proto::supervisor::v1::{
-    CreateSessionRequest, ListActiveAgentsRequest, SpawnAgentRequest, WatchThreadsRequest,
+    CreateSessionRequest, Event, GetSessionRequest, ListActiveAgentsRequest, SpawnAgentRequest, WatchThreadsRequest,
     watch_threads_response::Message,
 };
 use troupe_tests::postgres_server::Database;
+
+use crate::support::{
+    Client, TIME_LIMIT,
+    up::{self, NO_RUNNER, Up, stderr, stdout},
+};
 
 /// Part of the thread's message, and thus of the log.
 const MARK: &str = "quite-unmistakable";
 
 fn run(home: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_troupe"))
-        .env_clear()
-        .env("HOME", home)
-        .current_dir(home)
-        .arg("store")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
+    up::run(home, &[&["store"], arguments].concat())
 }
 
 /// Runs a command that has to succeed and returns its JSON output.
@@ -54,14 +30,9 @@ fn json(home: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout(&output)).unwrap()
 }
 
-fn data_dir(home: &Path) -> PathBuf {
-    home.join(".local/share/troupe")
-}
-
-/// A pair with one session and one thread.
+/// A pair with one session and one thread, and without a runner.
 struct Pair {
-    home: TempDir,
-    process: Child,
+    up: Up,
     client: Client,
     session: String,
     thread: String,
@@ -69,8 +40,8 @@ struct Pair {
 
 impl Pair {
     async fn start() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let (process, mut client) = start(home.path()).await;
+        let up = Up::start_with(&[NO_RUNNER]);
+        let mut client = up.client().await;
         let created = client.create_session(CreateSessionRequest::default()).await.unwrap();
         let session = created.into_inner().session.unwrap().session_id;
         let request = SpawnAgentRequest {
@@ -81,41 +52,77 @@ impl Pair {
         };
         let spawned = client.spawn_agent(request).await.unwrap().into_inner();
         Self {
-            home,
-            process,
+            up,
             client,
             session,
             thread: spawned.thread.unwrap().thread_id,
         }
     }
 
-    /// Stops the pair like Ctrl-C and waits for its exit.
-    async fn stop(mut self) -> TempDir {
-        interrupt(self.process.id().unwrap());
-        let status = timeout(TIME_LIMIT, self.process.wait()).await.unwrap().unwrap();
-        assert!(status.success(), "{status}");
-        self.home
+    fn home(&self) -> &Path {
+        self.up.home.path()
     }
+
+    /// Stops the service like Ctrl-C.
+    fn stop(&mut self) {
+        assert_eq!(self.up.interrupt(), Some(0));
+    }
+
+    /// Starts the service again on the same data, and connects to it.
+    async fn start_again(&mut self, flags: &[&str]) {
+        self.up.start_again(&[&[NO_RUNNER], flags].concat());
+        self.client = self.up.client().await;
+    }
+}
+
+/// Returns the log of a session from its beginning.
+async fn log(client: &mut Client, session: &str) -> Vec<Event> {
+    let head = client
+        .get_session(GetSessionRequest {
+            session_id: session.to_owned(),
+        })
+        .await
+        .unwrap()
+        .into_inner()
+        .session
+        .unwrap()
+        .sequence;
+    let request = WatchThreadsRequest {
+        session_id: session.to_owned(),
+        after_sequence: Some(0),
+        ..WatchThreadsRequest::default()
+    };
+    let mut stream = client.watch_threads(request).await.unwrap().into_inner();
+    let mut events = Vec::new();
+    timeout(TIME_LIMIT, async {
+        while events.last().is_none_or(|event: &Event| event.sequence < head) {
+            if let Some(Message::Event(event)) = stream.message().await.unwrap().unwrap().message {
+                events.push(event);
+            }
+        }
+    })
+    .await
+    .unwrap();
+    events
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn store_commands_read_a_running_service() {
     let mut pair = Pair::start().await;
-    let home = pair.home.path();
     let events = log(&mut pair.client, &pair.session).await;
 
-    let output = run(home, &["verify"]);
+    let output = run(pair.home(), &["verify"]);
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
     let expected = format!("✓ 1 session, {} events, ", events.len());
     assert!(stdout(&output).starts_with(&expected), "{}", stdout(&output));
-    let report = json(home, &["verify"]);
+    let report = json(pair.home(), &["verify"]);
     assert_eq!(
         (&report["sound"], &report["sessions"]),
         (&Value::from(true), &Value::from(1))
     );
     assert_eq!(report["events"], Value::from(events.len()));
 
-    let dumped = run(home, &["dump", &pair.session, "--after", "1"]);
+    let dumped = run(pair.home(), &["dump", &pair.session, "--after", "1"]);
     assert_eq!(dumped.status.code(), Some(0), "{}", stderr(&dumped));
     let dumped: Vec<Value> = stdout(&dumped)
         .lines()
@@ -131,14 +138,14 @@ async fn store_commands_read_a_running_service() {
     );
 
     // Compaction requires that no service uses the directory.
-    let refused = run(home, &["compact"]);
+    let refused = run(pair.home(), &["compact"]);
     assert_eq!(refused.status.code(), Some(1));
-    let owner = format!("(process {})", pair.process.id().unwrap());
+    let owner = format!("(process {})", pair.up.process.id());
     assert!(stderr(&refused).contains(&owner), "{}", stderr(&refused));
-    let home = pair.stop().await;
-    let packed = json(home.path(), &["compact"]);
+    pair.stop();
+    let packed = json(pair.home(), &["compact"]);
     assert!(packed["bytes_after"].as_u64().unwrap() > 0, "{packed}");
-    assert_eq!(json(home.path(), &["verify"])["events"], Value::from(events.len()));
+    assert_eq!(json(pair.home(), &["verify"])["events"], Value::from(events.len()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -148,11 +155,11 @@ async fn backup_of_running_service_is_restorable() {
     let backups = tempfile::tempdir().unwrap();
     let destination = backups.path().join("monday");
     let named = destination.to_str().unwrap();
-    let made = run(pair.home.path(), &["backup", named]);
+    let made = run(pair.home(), &["backup", named]);
     assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
     let how = format!("troupe store restore {named} --data-dir DIR");
     assert!(stdout(&made).contains(&how), "{}", stdout(&made));
-    let again = run(pair.home.path(), &["backup", named]);
+    let again = run(pair.home(), &["backup", named]);
     assert_eq!(again.status.code(), Some(1));
     assert!(
         stderr(&again).contains("is not empty; nothing is overwritten"),
@@ -160,11 +167,10 @@ async fn backup_of_running_service_is_restorable() {
         stderr(&again)
     );
     assert_eq!(
-        json(pair.home.path(), &["verify", "--data-dir", named])["sound"],
+        json(pair.home(), &["verify", "--data-dir", named])["sound"],
         Value::from(true)
     );
-    let (session, thread) = (pair.session.clone(), pair.thread.clone());
-    pair.stop().await;
+    pair.stop();
 
     for file in fs::read_dir(&destination).unwrap() {
         let file = file.unwrap();
@@ -183,23 +189,28 @@ async fn backup_of_running_service_is_restorable() {
             .join("troupe.db")
             .exists()
     );
-    let (mut process, mut client) = start(home.path()).await;
-    let request = ListActiveAgentsRequest {
-        session_id: session.clone(),
-        ..ListActiveAgentsRequest::default()
-    };
-    let listed = client.list_active_agents(request).await.unwrap().into_inner().threads;
-    assert!(listed.iter().any(|listed| listed.thread_id == thread), "{listed:?}");
+    let up = Up::start_in(home, &[NO_RUNNER]);
+    let mut client = up.client().await;
+    assert!(has_thread(&mut client, &pair).await);
     // A position in the old log is invalid in this log.
-    assert_eq!(snapshot_of(&mut client, &session, Some(log_id)).await, None);
-    let in_use = run(home.path(), &["restore", named, "--replace"]);
+    assert_eq!(snapshot_of(&mut client, &pair.session, Some(log_id)).await, None);
+    let in_use = run(up.home.path(), &["restore", named, "--replace"]);
     assert_eq!(in_use.status.code(), Some(1));
     assert!(
         stderr(&in_use).contains("is in use by another troupe"),
         "{}",
         stderr(&in_use)
     );
-    process.kill().await.unwrap();
+}
+
+/// Returns whether a supervisor has the open thread of a pair.
+async fn has_thread(client: &mut Client, pair: &Pair) -> bool {
+    let request = ListActiveAgentsRequest {
+        session_id: pair.session.clone(),
+        ..ListActiveAgentsRequest::default()
+    };
+    let threads = client.list_active_agents(request).await.unwrap().into_inner().threads;
+    threads.iter().any(|listed| listed.thread_id == pair.thread)
 }
 
 /// Returns the log id from a snapshot, or `None` if the service rejects a position of that log.
@@ -243,31 +254,29 @@ async fn copied_log_continues_in_postgres() {
     let to = ["--store", url.as_str()];
     let mut pair = Pair::start().await;
     let events = log(&mut pair.client, &pair.session).await;
-    let refused = run(pair.home.path(), &[&["copy"], &to[..]].concat());
+    let refused = run(pair.home(), &[&["copy"], &to[..]].concat());
     assert_eq!(refused.status.code(), Some(1));
     assert!(
         stderr(&refused).contains("is in use by another troupe"),
         "{}",
         stderr(&refused)
     );
-    let (session, thread) = (pair.session.clone(), pair.thread.clone());
-    let home = pair.stop().await;
-    let home = home.path();
+    pair.stop();
 
     for arguments in [
         &["copy"][..],
         &["migrate", "--store", "sqlite"],
         &["copy", "--store", "postgres://host"],
     ] {
-        let refused = run(home, arguments);
+        let refused = run(pair.home(), arguments);
         assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
         assert!(stderr(&refused).contains("--store"), "{}", stderr(&refused));
     }
-    let migrated = run(home, &[&["migrate"], &to[..]].concat());
+    let migrated = run(pair.home(), &[&["migrate"], &to[..]].concat());
     assert_eq!(migrated.status.code(), Some(0), "{}", stderr(&migrated));
-    let copied = json(home, &[&["copy"], &to[..]].concat());
+    let copied = json(pair.home(), &[&["copy"], &to[..]].concat());
     assert_eq!(copied["sessions"], Value::from(1));
-    let again = run(home, &[&["copy"], &to[..]].concat());
+    let again = run(pair.home(), &[&["copy"], &to[..]].concat());
     assert_eq!(again.status.code(), Some(1));
     assert!(
         stderr(&again).contains("choose an empty database"),
@@ -275,40 +284,41 @@ async fn copied_log_continues_in_postgres() {
         stderr(&again)
     );
 
-    let (mut process, mut client) = start_with(home, &to).await;
-    assert_eq!(log(&mut client, &session).await[..events.len()], events);
-    let request = ListActiveAgentsRequest {
-        session_id: session,
-        ..ListActiveAgentsRequest::default()
-    };
-    let threads = client.list_active_agents(request).await.unwrap().into_inner().threads;
-    assert!(threads.iter().any(|listed| listed.thread_id == thread), "{threads:?}");
+    pair.start_again(&to).await;
+    assert_eq!(log(&mut pair.client, &pair.session).await[..events.len()], events);
+    assert!(has_thread(&mut pair.client.clone(), &pair).await);
 
-    let created = client.create_session(CreateSessionRequest::default()).await.unwrap();
+    let created = pair
+        .client
+        .create_session(CreateSessionRequest::default())
+        .await
+        .unwrap();
     let created = created.into_inner();
     let (session, token) = (created.session.unwrap().session_id, created.thread_token);
-    let refused = run(home, &[&["rotate-keys"], &to[..]].concat());
+    let refused = run(pair.home(), &[&["rotate-keys"], &to[..]].concat());
     assert_eq!(refused.status.code(), Some(1));
     assert!(
         stderr(&refused).contains("stop all supervisors of it first"),
         "{}",
         stderr(&refused)
     );
-    process.kill().await.unwrap();
+    pair.up.kill();
     assert_eq!(
-        json(home, &[&["rotate-keys"], &to[..]].concat())["keys"],
+        json(pair.home(), &[&["rotate-keys"], &to[..]].concat())["keys"],
         Value::from(2)
     );
-    let (mut process, mut client) = start_with(home, &to).await;
-    assert!(listed(&mut client, &session, &token).await.is_ok());
-    process.kill().await.unwrap();
+    pair.start_again(&to).await;
+    assert!(listed(&mut pair.client, &session, &token).await.is_ok());
+    pair.up.kill();
     assert_eq!(
-        json(home, &[&["rotate-keys", "--keep", "0"], &to[..]].concat())["keys"],
+        json(pair.home(), &[&["rotate-keys", "--keep", "0"], &to[..]].concat())["keys"],
         Value::from(1)
     );
-    let (mut process, mut client) = start_with(home, &to).await;
-    assert_eq!(listed(&mut client, &session, &token).await, Err(Code::Unauthenticated));
-    process.kill().await.unwrap();
+    pair.start_again(&to).await;
+    assert_eq!(
+        listed(&mut pair.client, &session, &token).await,
+        Err(Code::Unauthenticated)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -318,44 +328,49 @@ async fn tokens_of_kept_keys_stay_valid_after_rotation() {
     let created = created.unwrap().into_inner();
     let (session, token) = (created.session.unwrap().session_id, created.thread_token);
     assert!(listed(&mut pair.client, &session, &token).await.is_ok());
-    let refused = run(pair.home.path(), &["rotate-keys"]);
+    let refused = run(pair.home(), &["rotate-keys"]);
     assert_eq!(refused.status.code(), Some(1));
-    let owner = format!("(process {})", pair.process.id().unwrap());
+    let owner = format!("(process {})", pair.up.process.id());
     assert!(stderr(&refused).contains(&owner), "{}", stderr(&refused));
-    let home = pair.stop().await;
+    pair.stop();
 
-    let keys = data_dir(home.path()).join("token.keys");
+    let keys = pair.up.data_dir().join("token.keys");
     let before = fs::read_to_string(&keys).unwrap();
-    assert_eq!(json(home.path(), &["rotate-keys"])["keys"], Value::from(2));
+    assert_eq!(json(pair.home(), &["rotate-keys"])["keys"], Value::from(2));
     assert_ne!(fs::read_to_string(&keys).unwrap(), before);
     assert_eq!(fs::metadata(&keys).unwrap().permissions().mode() & 0o777, 0o600);
-    let (mut process, mut client) = start(home.path()).await;
-    assert!(listed(&mut client, &session, &token).await.is_ok());
-    let newer = client.create_session(CreateSessionRequest::default()).await.unwrap();
+    pair.start_again(&[]).await;
+    assert!(listed(&mut pair.client, &session, &token).await.is_ok());
+    let newer = pair
+        .client
+        .create_session(CreateSessionRequest::default())
+        .await
+        .unwrap();
     let newer = newer.into_inner();
     let newer = (newer.session.unwrap().session_id, newer.thread_token);
-    process.kill().await.unwrap();
+    pair.up.kill();
 
     // The newer of two keys is kept.
     assert_eq!(
-        json(home.path(), &["rotate-keys", "--keep", "1"])["keys"],
+        json(pair.home(), &["rotate-keys", "--keep", "1"])["keys"],
         Value::from(2)
     );
-    let (mut process, mut client) = start(home.path()).await;
-    assert_eq!(listed(&mut client, &session, &token).await, Err(Code::Unauthenticated));
-    assert!(listed(&mut client, &newer.0, &newer.1).await.is_ok());
-    process.kill().await.unwrap();
-    assert_eq!(run(home.path(), &["rotate-keys", "--keep", "8"]).status.code(), Some(2));
+    pair.start_again(&[]).await;
+    assert_eq!(
+        listed(&mut pair.client, &session, &token).await,
+        Err(Code::Unauthenticated)
+    );
+    assert!(listed(&mut pair.client, &newer.0, &newer.1).await.is_ok());
+    assert_eq!(run(pair.home(), &["rotate-keys", "--keep", "8"]).status.code(), Some(2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damaged_store_fails_verification() {
     let mut pair = Pair::start().await;
-    let session = pair.session.clone();
     let sound = pair.client.create_session(CreateSessionRequest::default()).await;
     let sound = sound.unwrap().into_inner().session.unwrap();
-    let home = pair.stop().await;
-    let database = data_dir(home.path()).join("troupe.db");
+    pair.stop();
+    let database = pair.up.data_dir().join("troupe.db");
     let mut bytes = fs::read(&database).unwrap();
     let places: Vec<usize> = bytes
         .windows(MARK.len())
@@ -368,26 +383,24 @@ async fn damaged_store_fails_verification() {
     }
     fs::write(&database, bytes).unwrap();
 
-    let output = run(home.path(), &["verify"]);
+    let output = run(pair.home(), &["verify"]);
     assert_eq!(output.status.code(), Some(1));
     let shown = stdout(&output);
     let first = shown.lines().next().unwrap();
     assert!(
-        first.starts_with(&session) && first.contains("does not match its checksum"),
+        first.starts_with(&pair.session) && first.contains("does not match its checksum"),
         "{shown}"
     );
     assert!(shown.contains("1 session with problems"), "{shown}");
-    let output = run(home.path(), &["verify", "--output", "json"]);
+    let output = run(pair.home(), &["verify", "--output", "json"]);
     assert_eq!(output.status.code(), Some(1));
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(report["sound"], Value::from(false));
-    assert_eq!(report["faults"][0]["session_id"], Value::from(session.as_str()));
+    assert_eq!(report["faults"][0]["session_id"], Value::from(pair.session.as_str()));
 
     // The other sessions are still available to an operator.
-    let (mut process, _client) = start(home.path()).await;
-    let ready: Value = serde_json::from_slice(&fs::read(home.path().join("ready.json")).unwrap()).unwrap();
-    let address = ready["supervisor"].as_str().unwrap();
-    let listed = up::run(home.path(), &["ps", "--supervisor", address, "--output", "json"]);
+    pair.up.start_again(&[NO_RUNNER]);
+    let listed = pair.up.run(&["ps", "--output", "json"]);
     assert_eq!(listed.status.code(), Some(1), "{}", stderr(&listed));
     let shown: Value = serde_json::from_str(&stdout(&listed)).unwrap();
     assert_eq!(shown["sessions"][0]["session_id"], Value::from(sound.session_id));
@@ -395,13 +408,11 @@ async fn damaged_store_fails_verification() {
     let error: Value = serde_json::from_slice(&listed.stderr).unwrap();
     assert_eq!(error["error"]["reason"], "CORRUPT_RECORD", "{error}");
     assert!(
-        error["error"]["message"].as_str().unwrap().contains(&session),
+        error["error"]["message"].as_str().unwrap().contains(&pair.session),
         "{error}"
     );
     let root = &sound.root_thread_id[sound.root_thread_id.len() - 8..];
-    let mail = up::run(home.path(), &["mail", root, "--supervisor", address]);
-    assert_eq!(mail.status.code(), Some(0), "{}", stderr(&mail));
-    process.kill().await.unwrap();
+    pair.up.text(&["mail", root]);
 }
 
 #[test]
@@ -440,6 +451,9 @@ fn store_commands_reject_missing_data() {
         let listed = run(home.path(), &[action, empty.path().to_str().unwrap()]);
         assert_eq!(listed.status.success(), action == "backups", "{}", stderr(&listed));
     }
-    assert!(!data_dir(home.path()).exists() && !backup.exists(), "nothing is made");
+    assert!(
+        !home.path().join(".local/share/troupe").exists() && !backup.exists(),
+        "nothing is made"
+    );
     assert_eq!(run(home.path(), &["dump", "aa01"]).status.code(), Some(2), "half an id");
 }

@@ -15,8 +15,7 @@ use rustix::{
 };
 use troupe_tests::terminal;
 
-/// Time limit for the next output on a busy machine.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
+use super::TIME_LIMIT;
 
 /// A process on a terminal.
 pub struct Screen {

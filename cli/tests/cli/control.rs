@@ -1,12 +1,10 @@
 //! Tests of operator actions on running sessions: approvals, budgets, pauses, edges and notifications.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::fs;
 
 use serde_json::Value;
-use support::up::{Up, stderr, stdout};
+
+use crate::support::up::{Up, stderr, stdout};
 
 /// A graph template of the project. It may spawn after an operator's approval.
 const LEAD: &str =
@@ -14,32 +12,6 @@ const LEAD: &str =
 
 /// The line that makes the sample agent spawn a node.
 const SPAWN: &str = r#"{"tool_call":{"name":"spawn_node","args":{"label":"Docs Agent","roleTemplate":"planner"}}}"#;
-
-/// A session and one of its threads, as returned by `spawn`.
-struct Spawned {
-    session: String,
-    thread: String,
-    answer: Value,
-}
-
-/// Spawns an agent and waits for the end of its turn.
-#[track_caller]
-fn spawn(up: &Up, arguments: &[&str]) -> Spawned {
-    let (code, answer) = up.json(&[&["spawn"][..], arguments, &["--wait"]].concat());
-    assert_eq!(code, Some(0), "{answer}");
-    Spawned {
-        session: answer["session_id"].as_str().unwrap().to_owned(),
-        thread: answer["thread"]["thread_id"].as_str().unwrap().to_owned(),
-        answer,
-    }
-}
-
-#[track_caller]
-fn succeeds(up: &Up, arguments: &[&str]) -> Value {
-    let (code, answer) = up.json(arguments);
-    assert_eq!(code, Some(0), "{arguments:?}: {answer}");
-    answer
-}
 
 #[track_caller]
 fn refused(up: &Up, arguments: &[&str], expected: i32, reason: &str) -> Value {
@@ -55,7 +27,7 @@ fn short(id: &str) -> &str {
 }
 
 fn waiting(up: &Up) -> Vec<Value> {
-    let listed = succeeds(up, &["approvals"]);
+    let listed = up.succeeds(&["approvals"]);
     listed["approvals"].as_array().unwrap().clone()
 }
 
@@ -67,7 +39,7 @@ fn operator_grants_and_denies_approvals() {
     fs::write(templates.join("lead.md"), LEAD).unwrap();
     assert!(waiting(&up).is_empty());
 
-    let lead = spawn(&up, &["--template", "lead", "-m", SPAWN]);
+    let (session, lead) = up.complete(&["--template", "lead", "-m", SPAWN]);
     let asked = waiting(&up);
     assert_eq!(asked.len(), 1, "{asked:?}");
     assert_eq!(
@@ -79,7 +51,7 @@ fn operator_grants_and_denies_approvals() {
     );
     let child = asked[0]["thread_id"].as_str().unwrap();
     let approval = asked[0]["approval_id"].as_str().unwrap();
-    let shown = stdout(&up.run(&["approvals", "--session", &lead.session]));
+    let shown = stdout(&up.run(&["approvals", "--session", &session]));
     assert!(
         shown.starts_with(&format!("{}  SPAWN  thread {}", short(approval), short(child)))
             && shown.contains("\n  Spawn node: Docs Agent (planner)\n"),
@@ -91,22 +63,22 @@ fn operator_grants_and_denies_approvals() {
         "{listed}"
     );
 
-    let granted = succeeds(&up, &["approvals", "grant", short(approval), "--reason", "go on"]);
+    let granted = up.succeeds(&["approvals", "grant", short(approval), "--reason", "go on"]);
     assert_eq!(
         (&granted["approval"]["decision"], &granted["approval"]["reason"]),
         (&Value::from("APPROVAL_DECISION_GRANTED"), &Value::from("go on"))
     );
-    succeeds(&up, &["wait", child]);
+    up.succeeds(&["wait", child]);
     refused(&up, &["approvals", "deny", approval], 1, "ILLEGAL_TRANSITION");
 
-    succeeds(&up, &["send", &lead.thread, "-m", SPAWN]);
-    succeeds(&up, &["wait", &lead.thread]);
+    up.succeeds(&["send", &lead, "-m", SPAWN]);
+    up.succeeds(&["wait", &lead]);
     let second = waiting(&up).remove(0);
     let approval = second["approval_id"].as_str().unwrap();
-    let denied = succeeds(&up, &["approvals", "deny", approval, "--session", &lead.session]);
+    let denied = up.succeeds(&["approvals", "deny", approval, "--session", &session]);
     assert_eq!(denied["approval"]["decision"], "APPROVAL_DECISION_DENIED");
     assert!(waiting(&up).is_empty());
-    let all = succeeds(&up, &["approvals", "--all"]);
+    let all = up.succeeds(&["approvals", "--all"]);
     assert_eq!(all["approvals"].as_array().map(Vec::len), Some(2));
     let (code, unknown) = up.json(&["approvals", "grant", "00000000"]);
     assert_eq!(code, Some(4));
@@ -122,13 +94,13 @@ fn operator_grants_and_denies_approvals() {
 #[test]
 fn session_settings_are_changed() {
     let up = Up::start();
-    let worker = spawn(&up, &["worker", "-m", "Rest.", "--planning"]);
-    let session = worker.session.as_str();
-    let listed = succeeds(&up, &["ps"]);
+    let (session, _) = up.complete(&["worker", "-m", "Rest.", "--planning"]);
+    let session = session.as_str();
+    let listed = up.succeeds(&["ps"]);
     assert_eq!(listed["sessions"][0]["mode"], "MODE_PLANNING");
     assert_eq!(listed["sessions"][0]["stall"]["repeats"], 3, "{listed}");
 
-    let paused = succeeds(&up, &["session", "pause", short(session)]);
+    let paused = up.succeeds(&["session", "pause", short(session)]);
     assert_eq!(paused["session"]["paused"], true);
     let error = refused(
         &up,
@@ -142,11 +114,11 @@ fn session_settings_are_changed() {
     );
     let shown = stdout(&up.run(&["ps"]));
     assert!(shown.contains("\npaused: "), "{shown}");
-    let resumed = succeeds(&up, &["session", "resume", session]);
+    let resumed = up.succeeds(&["session", "resume", session]);
     assert_eq!(resumed["session"]["paused"], false);
-    spawn(&up, &["worker", "-m", "Now.", "--session", session]);
+    up.complete(&["worker", "-m", "Now.", "--session", session]);
 
-    let set = |arguments: &[&str]| succeeds(&up, &[&["session"][..], arguments].concat())["session"].clone();
+    let set = |arguments: &[&str]| up.succeeds(&[&["session"][..], arguments].concat())["session"].clone();
     assert_eq!(set(&["mode", session, "implementation"])["mode"], "MODE_IMPLEMENTATION");
     assert_eq!(
         set(&["orchestration", session, "auto"])["orchestration"],
@@ -177,28 +149,28 @@ fn session_settings_are_changed() {
 #[test]
 fn closed_session_is_deleted() {
     let up = Up::start();
-    let worker = spawn(&up, &["worker", "-m", "Rest."]);
-    let (code, open) = up.json(&["session", "delete", &worker.session]);
+    let (session, _) = up.complete(&["worker", "-m", "Rest."]);
+    let (code, open) = up.json(&["session", "delete", &session]);
     assert_eq!(code, Some(1), "an open one stays: {open}");
-    succeeds(&up, &["session", "close", &worker.session, "--wait"]);
-    let deleted = succeeds(&up, &["session", "delete", &worker.session]);
-    assert_eq!(deleted["deleted_session_id"], worker.session.as_str());
-    let left = succeeds(&up, &["ps", "--closed"]);
+    up.succeeds(&["session", "close", &session, "--wait"]);
+    let deleted = up.succeeds(&["session", "delete", &session]);
+    assert_eq!(deleted["deleted_session_id"], session.as_str());
+    let left = up.succeeds(&["ps", "--closed"]);
     assert_eq!(left["sessions"].as_array().map(Vec::len), Some(0), "{left}");
 }
 
 #[test]
 fn raised_budget_allows_further_turns() {
     let up = Up::start();
-    let worker = spawn(&up, &["worker", "-m", "One turn.", "--budget-turns", "1"]);
-    let error = refused(&up, &["send", &worker.thread, "-m", "Another."], 3, "BUDGET_EXHAUSTED");
+    let (_, worker) = up.complete(&["worker", "-m", "One turn.", "--budget-turns", "1"]);
+    let error = refused(&up, &["send", &worker, "-m", "Another."], 3, "BUDGET_EXHAUSTED");
     assert!(error["hint"].as_str().unwrap().contains("troupe budget"), "{error}");
     let listed = stdout(&up.run(&["ps"]));
     assert!(
         listed.contains("COMPLETED  BUDGET_EXHAUSTED") && listed.contains("BUDGET_EXHAUSTED: `troupe budget"),
         "{listed}"
     );
-    let raised = succeeds(&up, &["budget", &worker.thread, "--turns", "2", "--time", "1h"]);
+    let raised = up.succeeds(&["budget", &worker, "--turns", "2", "--time", "1h"]);
     assert_eq!(
         (
             &raised["thread"]["budget"]["turns"],
@@ -206,42 +178,36 @@ fn raised_budget_allows_further_turns() {
         ),
         (&Value::from(2), &Value::from("3600s"))
     );
-    succeeds(&up, &["send", &worker.thread, "-m", "Another."]);
-    succeeds(&up, &["wait", &worker.thread]);
+    up.succeeds(&["send", &worker, "-m", "Another."]);
+    up.succeeds(&["wait", &worker]);
 }
 
 #[test]
 fn handoff_is_stored_in_the_mailbox() {
     let up = Up::start();
-    let scout = spawn(&up, &["explorer", "-m", "Look.", "--alias", "scout"]);
-    let writer = spawn(&up, &["worker", "-m", "Rest.", "--session", &scout.session]);
-    let handoff = ["handoff", "scout", &writer.thread, "-m", "in\u{1b}[2J pool.rs"];
+    let (session, scout) = up.complete(&["explorer", "-m", "Look.", "--alias", "scout"]);
+    let (_, writer) = up.complete(&["worker", "-m", "Rest.", "--session", &session]);
+    let handoff = ["handoff", "scout", &writer, "-m", "in\u{1b}[2J pool.rs"];
     refused(&up, &handoff, 1, "ILLEGAL_TRANSITION");
-    let made = succeeds(
-        &up,
-        &["edges", "create", "scout", &writer.thread, "--label", "findings"],
-    );
+    let made = up.succeeds(&["edges", "create", "scout", &writer, "--label", "findings"]);
     let edge = made["edges"][0]["edge_id"].as_str().unwrap();
-    let sent = succeeds(&up, &handoff);
+    let sent = up.succeeds(&handoff);
     assert_eq!(
         (&sent["handoff"]["from_thread_id"], &sent["handoff"]["to_thread_id"]),
-        (
-            &Value::from(scout.thread.as_str()),
-            &Value::from(writer.thread.as_str())
-        )
+        (&Value::from(scout.as_str()), &Value::from(writer.as_str()))
     );
 
     // Two edges of the tree and the new one.
-    let edges = succeeds(&up, &["edges", "--session", &scout.session]);
+    let edges = up.succeeds(&["edges", "--session", &session]);
     assert_eq!(edges["edges"].as_array().map(Vec::len), Some(3), "{edges}");
     let edges = stdout(&up.run(&["edges", "--thread", "scout"]));
     assert!(edges.contains("findings") && edges.contains("<->"), "{edges}");
 
-    let mail = stdout(&up.run(&["mail", &writer.thread]));
+    let mail = stdout(&up.run(&["mail", &writer]));
     assert!(mail.contains("HANDOFF") && mail.contains("pool.rs"), "{mail}");
     assert!(!mail.contains('\u{1b}'), "{mail:?}");
-    let root = succeeds(&up, &["ps"])["sessions"][0]["root_thread_id"].clone();
-    let settled = succeeds(&up, &["mail", root.as_str().unwrap()]);
+    let root = up.succeeds(&["ps"])["sessions"][0]["root_thread_id"].clone();
+    let settled = up.succeeds(&["mail", root.as_str().unwrap()]);
     let settled: Vec<_> = settled["mail"]
         .as_array()
         .unwrap()
@@ -250,13 +216,13 @@ fn handoff_is_stored_in_the_mailbox() {
         .collect();
     assert_eq!(settled, ["STATUS_KIND_COMPLETED", "STATUS_KIND_COMPLETED"]);
 
-    succeeds(&up, &["mail", &writer.thread, "--acknowledge"]);
-    let left = succeeds(&up, &["mail", &writer.thread]);
+    up.succeeds(&["mail", &writer, "--acknowledge"]);
+    let left = up.succeeds(&["mail", &writer]);
     assert_eq!(left["mail"].as_array().map(Vec::len), Some(0), "{left}");
-    let all = succeeds(&up, &["mail", &writer.thread, "--all"]);
+    let all = up.succeeds(&["mail", &writer, "--all"]);
     assert_eq!(all["mail"][0]["acknowledged"], true);
 
-    let deleted = succeeds(&up, &["edges", "delete", short(edge)]);
+    let deleted = up.succeeds(&["edges", "delete", short(edge)]);
     assert_eq!(deleted["deleted_edge_id"], edge);
     refused(&up, &handoff, 1, "ILLEGAL_TRANSITION");
 }
@@ -264,25 +230,14 @@ fn handoff_is_stored_in_the_mailbox() {
 #[test]
 fn mail_wakes_threads_by_policy() {
     let up = Up::start();
-    let scout = spawn(&up, &["explorer", "-m", "Look.", "--alias", "scout"]);
-    let writer = spawn(
-        &up,
-        &[
-            "worker",
-            "-m",
-            "Rest.",
-            "--session",
-            &scout.session,
-            "--wake",
-            "on-idle",
-        ],
-    );
-    succeeds(&up, &["edges", "create", "scout", &writer.thread, "--one-way"]);
-    succeeds(&up, &["handoff", "scout", &writer.thread, "-m", "yours"]);
+    let (session, _) = up.complete(&["explorer", "-m", "Look.", "--alias", "scout"]);
+    let (_, writer) = up.complete(&["worker", "-m", "Rest.", "--session", &session, "--wake", "on-idle"]);
+    up.succeeds(&["edges", "create", "scout", &writer, "--one-way"]);
+    up.succeeds(&["handoff", "scout", &writer, "-m", "yours"]);
     // The second completed turn of the writer was started by the handoff.
     let output = up.run(&[
         "notify",
-        &scout.session,
+        &session,
         "--kind",
         "agent-turn-complete",
         "--after",
@@ -298,34 +253,35 @@ fn mail_wakes_threads_by_policy() {
             .iter()
             .all(|line| line.contains("agent-turn-complete sub-agent-complete"))
     );
-    assert!(lines[2].contains(short(&writer.thread)), "{lines:?}");
+    assert!(lines[2].contains(short(&writer)), "{lines:?}");
 }
 
 #[test]
 fn auto_orchestrator_runs_until_completion_mark() {
     let up = Up::start();
-    let lead = spawn(
-        &up,
-        &[
-            "--template",
-            "orchestrator",
-            "-m",
-            "say: TROUPE_COMPLETE",
-            "--auto",
-            "--budget-turns",
-            "9",
-        ],
-    );
-    assert_eq!(lead.answer["message"], "TROUPE_COMPLETE");
-    assert_eq!(lead.answer["thread"]["budget"]["turns"], 9);
-    let listed = succeeds(&up, &["ps"]);
+    let spawned = up.succeeds(&[
+        "spawn",
+        "--template",
+        "orchestrator",
+        "-m",
+        "say: TROUPE_COMPLETE",
+        "--auto",
+        "--budget-turns",
+        "9",
+        "--wait",
+    ]);
+    assert_eq!(spawned["message"], "TROUPE_COMPLETE");
+    assert_eq!(spawned["thread"]["budget"]["turns"], 9);
+    let listed = up.succeeds(&["ps"]);
     assert_eq!(listed["sessions"][0]["orchestration"], "ORCHESTRATION_AUTO");
 
     // A lead that does not report completion gets another turn, which asks for it.
-    succeeds(&up, &["send", &lead.thread, "-m", "say: not yet"]);
+    let id = |value: &Value| value.as_str().unwrap().to_owned();
+    let lead = id(&spawned["thread"]["thread_id"]);
+    up.succeeds(&["send", &lead, "-m", "say: not yet"]);
     let told = up.run(&[
         "notify",
-        &lead.session,
+        &id(&spawned["session_id"]),
         "--after",
         "0",
         "--count",

@@ -13,8 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Time limit for a pair to become ready on a busy machine.
-const TIME_LIMIT: Duration = Duration::from_secs(30);
+use super::{Client, TIME_LIMIT};
 
 /// Returns a command for the binary without Troupe's environment variables.
 pub fn troupe(home: &Path) -> Command {
@@ -40,10 +39,16 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// The flag of a pair without a runner: threads stay in the state that the service assigns.
+pub const NO_RUNNER: &str = "--no-runner";
+
+/// Any free port of this machine.
+const FREE: &str = "127.0.0.1:0";
+
 /// A separate pair, stopped when it is dropped.
 pub struct Up {
     pub home: TempDir,
-    process: Child,
+    pub process: Child,
     registry: String,
     supervisor: String,
 }
@@ -55,31 +60,32 @@ impl Up {
 
     /// Starts a pair with additional flags.
     pub fn start_with(flags: &[&str]) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        fs::create_dir(home.path().join(".git")).unwrap();
-        let ready = home.path().join("ready.json");
-        let mut process = troupe(home.path())
-            .args([
-                "up",
-                "--registry-listen",
-                "127.0.0.1:0",
-                "--supervisor-listen",
-                "127.0.0.1:0",
-                "--ready-file",
-            ])
-            .arg(&ready)
-            .args(flags)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let addresses = wait_for_ready(&ready, &mut process);
-        let address = |service: &str| format!("http://{}", addresses[service].as_str().unwrap());
+        Self::start_in(tempfile::tempdir().unwrap(), flags)
+    }
+
+    /// Like [`Self::start_with`], in a home directory that may have data.
+    pub fn start_in(home: TempDir, flags: &[&str]) -> Self {
+        fs::create_dir_all(home.path().join(".git")).unwrap();
+        let (process, registry, supervisor) = launch(home.path(), [FREE, FREE], flags);
         Self {
-            registry: address("registry"),
-            supervisor: address("supervisor"),
             home,
             process,
+            registry,
+            supervisor,
         }
+    }
+
+    /// Returns a command against this pair.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = troupe(self.home.path());
+        command
+            .args(arguments)
+            .args(["--supervisor", &self.supervisor, "--registry", &self.registry]);
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
     }
 
     /// Runs a command against this pair and returns its JSON output.
@@ -97,9 +103,39 @@ impl Up {
         )
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Output {
-        let service = ["--registry", &self.registry, "--supervisor", &self.supervisor];
-        run(self.home.path(), &[arguments, &service].concat())
+    /// Runs a command that has to succeed, and returns its JSON output.
+    #[track_caller]
+    pub fn succeeds(&self, arguments: &[&str]) -> Value {
+        let (code, answer) = self.json(arguments);
+        assert_eq!(code, Some(0), "{arguments:?}: {answer}");
+        answer
+    }
+
+    /// Runs a command that has to succeed, and returns its text output.
+    #[track_caller]
+    pub fn text(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        stdout(&output)
+    }
+
+    /// Spawns an agent, and returns the ids of its session and its thread.
+    #[track_caller]
+    pub fn spawn(&self, arguments: &[&str]) -> (String, String) {
+        let answer = self.succeeds(&[&["spawn"], arguments].concat());
+        let id = |value: &Value| value.as_str().unwrap().to_owned();
+        (id(&answer["session_id"]), id(&answer["thread"]["thread_id"]))
+    }
+
+    /// Like [`Self::spawn`], and waits until the agent has completed its turn.
+    #[track_caller]
+    pub fn complete(&self, arguments: &[&str]) -> (String, String) {
+        self.spawn(&[arguments, &["--wait"]].concat())
+    }
+
+    /// Connects to the supervisor.
+    pub async fn client(&self) -> Client {
+        Client::connect(self.supervisor.clone()).await.unwrap()
     }
 
     pub fn supervisor(&self) -> &str {
@@ -120,26 +156,46 @@ impl Up {
         self.process.wait().unwrap();
     }
 
-    /// Starts the killed pair again on the same data and addresses.
+    /// Starts the ended pair again on the same data and addresses.
     pub fn restart(&mut self) {
-        let ready = self.home.path().join("ready.json");
-        fs::remove_file(&ready).unwrap();
-        let address = |url: &str| url.strip_prefix("http://").unwrap().to_owned();
-        self.process = troupe(self.home.path())
-            .args(["up", "--registry-listen", &address(&self.registry)])
-            .args(["--supervisor-listen", &address(&self.supervisor), "--ready-file"])
-            .arg(&ready)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        wait_for_ready(&ready, &mut self.process);
+        let addresses = [&self.registry, &self.supervisor].map(|url| url.strip_prefix("http://").unwrap());
+        let (process, ..) = launch(self.home.path(), addresses, &[]);
+        self.process = process;
+    }
+
+    /// Starts the ended pair again on the same data with other addresses and flags.
+    pub fn start_again(&mut self, flags: &[&str]) {
+        (self.process, self.registry, self.supervisor) = launch(self.home.path(), [FREE, FREE], flags);
     }
 
     /// Stops the pair like Ctrl-C and waits for its exit.
-    pub fn stop(mut self) -> Option<i32> {
+    pub fn interrupt(&mut self) -> Option<i32> {
         interrupt(self.process.id());
         self.process.wait().unwrap().code()
     }
+
+    /// Like [`Self::interrupt`], and removes its data.
+    pub fn stop(mut self) -> Option<i32> {
+        self.interrupt()
+    }
+}
+
+/// Starts a pair with these addresses of its registry and supervisor, and waits until it is ready. Returns its URLs.
+fn launch(home: &Path, [registry, supervisor]: [&str; 2], flags: &[&str]) -> (Child, String, String) {
+    let ready = home.join("ready.json");
+    let _ = fs::remove_file(&ready);
+    let mut process = troupe(home)
+        .args(["up", "--registry-listen", registry, "--supervisor-listen", supervisor])
+        .arg("--ready-file")
+        .arg(&ready)
+        .args(flags)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let addresses = wait_for_ready(&ready, &mut process);
+    let url = |service: &str| format!("http://{}", addresses[service].as_str().unwrap());
+    let (registry, supervisor) = (url("registry"), url("supervisor"));
+    (process, registry, supervisor)
 }
 
 impl Drop for Up {
@@ -157,12 +213,7 @@ pub struct Watching {
 
 impl Watching {
     pub fn start(up: &Up, arguments: &[&str]) -> Self {
-        let mut process = troupe(up.home.path())
-            .args(arguments)
-            .args(["--supervisor", up.supervisor(), "--registry", up.registry()])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut process = up.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         Self { process, lines }
     }
@@ -189,7 +240,7 @@ pub fn interrupt(process: u32) {
 }
 
 /// The ready file is created atomically, so its existence is sufficient.
-pub fn wait_for_ready(path: &Path, process: &mut Child) -> Value {
+fn wait_for_ready(path: &Path, process: &mut Child) -> Value {
     let deadline = Instant::now() + TIME_LIMIT;
     loop {
         if let Ok(text) = fs::read_to_string(path) {

@@ -9,10 +9,8 @@ use std::{
 use http::{HeaderName, StatusCode, header};
 use tokio::time::{sleep, timeout};
 
-use crate::{
-    EMPTY, GRPC_WEB, LIST_SESSIONS, start, start_logged_out,
-    support::{TIME_LIMIT, browser::Browser},
-};
+use super::{EMPTY, GRPC_WEB, LIST_SESSIONS, start, start_logged_out};
+use crate::support::{TIME_LIMIT, browser::Browser};
 
 #[tokio::test]
 async fn foreign_requests_are_refused() {

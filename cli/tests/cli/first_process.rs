@@ -1,8 +1,4 @@
 //! Tests of a runner as the init process of a container.
-#![cfg(target_os = "linux")]
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::{
     fs,
@@ -11,13 +7,17 @@ use std::{
     time::Duration,
 };
 
-use support::{TIME_LIMIT, ready_address, start, up::interrupt};
 use tokio::{
     process::{Child, Command},
     time::{sleep, timeout},
 };
 use troupe_proto::supervisor::v1::{
     CloseAgentRequest, CreateSessionRequest, SpawnAgentRequest, StatusKind, WaitAgentsRequest,
+};
+
+use crate::support::{
+    TIME_LIMIT,
+    up::{NO_RUNNER, Up, interrupt},
 };
 
 /// The command that starts a process as process 1 of a new PID namespace.
@@ -38,7 +38,8 @@ fn is_possible() -> bool {
 }
 
 /// Starts a runner whose program leaves a process behind. The last argument of that process is `mark`.
-fn runner(home: &Path, mark: &str) -> Child {
+fn runner(up: &Up, mark: &str) -> Child {
+    let home = up.home.path();
     let [unshare, flags @ ..] = UNSHARE;
     let script = format!(
         "read -r turn\n\
@@ -52,7 +53,7 @@ fn runner(home: &Path, mark: &str) -> Child {
         .args(["env", "-i", "PATH=/nowhere"])
         .arg(format!("HOME={}", home.display()))
         .arg(env!("CARGO_BIN_EXE_troupe"))
-        .args(["run", "--supervisor", &ready_address(home), "--scratch"])
+        .args(["run", "--supervisor", up.supervisor(), "--scratch"])
         .arg(home.join("scratch"))
         .args(["--holds-read-only", "--program", "/bin/sh", "-c", &script])
         .current_dir(home)
@@ -102,10 +103,10 @@ async fn first_process_reaps_orphans_and_forwards_signals() {
     if !is_possible() {
         return;
     }
-    let home = tempfile::tempdir().unwrap();
-    let (_pair, mut client) = start(home.path()).await;
-    let mark = home.path().join("left-behind").to_str().unwrap().to_owned();
-    let mut runner = runner(home.path(), &mark);
+    let up = Up::start_with(&[NO_RUNNER]);
+    let mut client = up.client().await;
+    let mark = up.home.path().join("left-behind").to_str().unwrap().to_owned();
+    let mut runner = runner(&up, &mark);
     let outer = runner.id().unwrap();
 
     let created = client.create_session(CreateSessionRequest::default()).await.unwrap();

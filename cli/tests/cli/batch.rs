@@ -1,7 +1,4 @@
 //! Tests of `troupe batch`: one agent for each row of a table.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::{
     fs,
@@ -11,7 +8,8 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::up::{Up, stderr, stdout, troupe};
+
+use crate::support::up::{Up, stderr, stdout};
 
 const TABLE: &str = "key,path\none,a.rs\ntwo,\"b, c.rs\"\nthree,d.rs\n";
 
@@ -91,9 +89,8 @@ fn interrupted_batch_continues_and_is_followed_again() {
     let run = [
         "batch", "run", "--csv", &table, "--role", "worker", "-m", "hold", "--limit", "2",
     ];
-    let mut process = troupe(up.home.path())
-        .args(run)
-        .args(["--supervisor", up.supervisor(), "--registry", up.registry()])
+    let mut process = up
+        .command(&run)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()

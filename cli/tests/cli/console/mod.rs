@@ -6,8 +6,6 @@ mod process;
 mod proxy;
 mod requests;
 mod streams;
-#[path = "../support/mod.rs"]
-mod support;
 
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
@@ -19,7 +17,7 @@ use troupe_proto::{
     },
 };
 
-use self::support::{
+use crate::support::{
     TIME_LIMIT,
     browser::{Browser, ConsoleProcess},
     up::Up,
@@ -44,15 +42,6 @@ fn start_logged_out() -> (Up, ConsoleProcess, Browser) {
     let mut console = ConsoleProcess::start(&up, &[]);
     let browser = Browser::at(&console.link().0);
     (up, console, browser)
-}
-
-/// Spawns an agent and returns its session and its thread.
-#[track_caller]
-fn spawn(up: &Up, prompt: &str) -> (String, String) {
-    let (code, value) = up.json(&["spawn", "worker", prompt]);
-    assert_eq!(code, Some(0), "{value}");
-    let id = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-    (id(&value["session_id"]), id(&value["thread"]["thread_id"]))
 }
 
 /// Waits for an update of a stream for which the function returns a value.

@@ -1,7 +1,4 @@
 //! Tests of `troupe top` on a terminal, against a real pair with sample agents.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::{
     process::Command,
@@ -10,7 +7,8 @@ use std::{
 
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{
+
+use crate::support::{
     screen::Screen,
     up::{Up, stdout, troupe},
 };
@@ -22,23 +20,11 @@ const QUIET: Duration = Duration::from_millis(2500);
 const OUTAGE: Duration = Duration::from_secs(4);
 
 fn top(up: &Up, arguments: &[&str]) -> Command {
-    let mut command = troupe(up.home.path());
-    command
-        .arg("top")
-        .args(arguments)
-        .args(["--supervisor", up.supervisor(), "--registry", up.registry()]);
-    command
+    up.command(&[&["top"], arguments].concat())
 }
 
 fn start(up: &Up) -> Screen {
     Screen::start(top(up, &[]), 120, 40)
-}
-
-#[track_caller]
-fn spawn(up: &Up, arguments: &[&str]) -> String {
-    let (code, value) = up.json(&[&["spawn"], arguments].concat());
-    assert_eq!(code, Some(0), "{value}");
-    value["thread"]["thread_id"].as_str().unwrap().to_owned()
 }
 
 fn thread(up: &Up, id: &str) -> Value {
@@ -51,7 +37,7 @@ fn approval_is_shown_and_granted() {
     let mut screen = start(&up);
     screen.until("no sessions");
     let call = r#"{"tool_call":{"name":"read_file","args":{"path":"no-such-file"}}}"#;
-    spawn(&up, &["worker", call, "--approve-tool", "read_file"]);
+    up.spawn(&["worker", call, "--approve-tool", "read_file"]);
     screen.until("⚑ 1 need you");
     screen.until("read_file");
     screen.keys("ay");
@@ -65,7 +51,7 @@ fn approval_is_shown_and_granted() {
 #[test]
 fn keys_act_on_the_selected_thread() {
     let up = Up::start();
-    let id = spawn(&up, &["worker", "hold", "--alias", "scout"]);
+    let (_, id) = up.spawn(&["worker", "hold", "--alias", "scout"]);
     let mut screen = start(&up);
     screen.until("● worker  scout");
     // Ctrl+T selects the active thread, and its transcript is loaded.
@@ -125,9 +111,9 @@ fn keys_act_on_the_selected_thread() {
 #[test]
 fn keys_move_the_selection() {
     let up = Up::start();
-    let lead = spawn(&up, &["orchestrator", "hold", "--alias", "lead"]);
+    let (_, lead) = up.spawn(&["orchestrator", "hold", "--alias", "lead"]);
     for alias in ["one", "two"] {
-        spawn(&up, &["worker", "hold", "--parent", &lead, "--alias", alias]);
+        up.spawn(&["worker", "hold", "--parent", &lead, "--alias", alias]);
     }
     let mut screen = start(&up);
     screen.until("two  holding");
@@ -205,7 +191,7 @@ fn keys_deny_steer_and_reopen() {
     screen.until("no sessions");
     let call = r#"{"tool_call":{"name":"read_file","args":{"path":"no-such-file"}}}"#;
     for (keys, cause) in [("an", ""), ("aenot now\r", "not now")] {
-        let id = spawn(&up, &["worker", call, "--approve-tool", "read_file"]);
+        let (_, id) = up.spawn(&["worker", call, "--approve-tool", "read_file"]);
         screen.until("⚑ 1 need you");
         screen.keys(keys);
         screen.until("DENIED");
@@ -218,7 +204,7 @@ fn keys_deny_steer_and_reopen() {
         ]);
         assert!(approvals.to_string().contains(cause), "{approvals}");
     }
-    let id = spawn(&up, &["worker", "hold", "--alias", "scout"]);
+    let (_, id) = up.spawn(&["worker", "hold", "--alias", "scout"]);
     screen.until("● worker  scout");
     screen.keys("\u{14}");
     screen.until("[transcript]");
@@ -241,7 +227,7 @@ fn keys_deny_steer_and_reopen() {
 #[test]
 fn agents_are_spawned_from_the_screen() {
     let up = Up::start();
-    spawn(&up, &["orchestrator", "hold", "--alias", "lead"]);
+    up.spawn(&["orchestrator", "hold", "--alias", "lead"]);
     let mut screen = start(&up);
     screen.until("● orchestrator  lead");
     screen.keys("\u{14}");
@@ -305,7 +291,7 @@ fn suspended_screen_continues() {
 #[test]
 fn idle_screen_writes_nothing() {
     let up = Up::start();
-    spawn(&up, &["worker", "say: done", "--wait"]);
+    up.spawn(&["worker", "say: done", "--wait"]);
     let (_, sessions) = up.json(&["ps"]);
     let session = sessions["sessions"][0]["session_id"].as_str().unwrap().to_owned();
     let mut screen = start(&up);
@@ -322,7 +308,7 @@ fn idle_screen_writes_nothing() {
 #[test]
 fn resized_screen_is_drawn_completely() {
     let up = Up::start();
-    spawn(&up, &["worker", "hold", "--alias", "scout"]);
+    up.spawn(&["worker", "hold", "--alias", "scout"]);
     let mut screen = start(&up);
     screen.until("scout  holding");
     for step in 0..60 {
@@ -349,7 +335,7 @@ fn resized_screen_is_drawn_completely() {
 #[test]
 fn restarted_supervisor_is_followed_again() {
     let mut up = Up::start();
-    spawn(&up, &["worker", "hold", "--alias", "scout"]);
+    up.spawn(&["worker", "hold", "--alias", "scout"]);
     let mut screen = start(&up);
     screen.until("● worker  scout");
     up.kill();
@@ -359,7 +345,7 @@ fn restarted_supervisor_is_followed_again() {
     up.restart();
     screen.until_gone("reconnecting");
     screen.until("✗ worker  scout");
-    spawn(&up, &["explorer", "hold", "--alias", "second"]);
+    up.spawn(&["explorer", "hold", "--alias", "second"]);
     screen.until("second");
     screen.keys("q");
     assert_eq!(screen.finish().0, Some(0));
@@ -368,7 +354,7 @@ fn restarted_supervisor_is_followed_again() {
 #[test]
 fn one_picture_is_printed_without_a_terminal() {
     let up = Up::start();
-    spawn(&up, &["worker", "say: done", "--alias", "scout", "--wait"]);
+    up.spawn(&["worker", "say: done", "--alias", "scout", "--wait"]);
     for arguments in [&[][..], &["--once"], &["--filter", "a:scout"]] {
         let text = stdout(&top(&up, arguments).output().unwrap());
         assert!(text.contains("✓ worker  scout") && !text.contains('\u{1b}'), "{text}");
@@ -446,7 +432,7 @@ impl Drop for Tmux {
 #[test]
 fn screen_works_in_tmux() {
     let up = Up::start();
-    spawn(&up, &["worker", "hold", "--alias", "scout"]);
+    up.spawn(&["worker", "hold", "--alias", "scout"]);
     let tmux = Tmux(up.home.path().join("tmux"));
     let command = format!(
         "HOME={} {} top --supervisor {} --registry {}; echo the screen ended",

@@ -11,14 +11,11 @@ use troupe_proto::{
     supervisor::v1::{GetThreadRequest, TranscriptKind, WaitAgentsRequest, watch_threads_response::Message},
 };
 
-use crate::{
-    close_request, free_address, list_sessions, snapshot, spawn, start,
-    support::{
-        TIME_LIMIT,
-        browser::{Browser, ConsoleProcess},
-        up::Up,
-    },
-    until, watch, watch_session,
+use super::{close_request, free_address, list_sessions, snapshot, start, until, watch, watch_session};
+use crate::support::{
+    TIME_LIMIT,
+    browser::{Browser, ConsoleProcess},
+    up::Up,
 };
 
 /// The id of neither a session nor a thread.
@@ -27,7 +24,7 @@ const UNKNOWN: &str = "01939c5a-0000-7000-8000-00000000aa01";
 #[tokio::test]
 async fn calls_and_streams_are_forwarded() {
     let (up, _console, browser) = start(&[]).await;
-    let (session_id, thread_id) = spawn(&up, "hold");
+    let (session_id, thread_id) = up.spawn(&["worker", "hold"]);
 
     let sessions = list_sessions(&browser).await.unwrap();
     assert_eq!(sessions[0].session_id, session_id);
@@ -67,7 +64,7 @@ async fn calls_and_streams_are_forwarded() {
     timeout(TIME_LIMIT, closed).await.unwrap();
 
     let mut request = tonic::Request::new(WaitAgentsRequest {
-        thread_ids: vec![spawn(&up, "hold").1],
+        thread_ids: vec![up.spawn(&["worker", "hold"]).1],
         ..Default::default()
     });
     request.set_timeout(Duration::from_millis(300));
@@ -91,7 +88,7 @@ async fn closed_page_ends_its_streams_at_the_supervisor() {
     let admin = Browser::at(&format!("http://{address}"));
     let mut console = ConsoleProcess::start(&up, &[]);
     let browser = console.log_in().await;
-    let (session_id, _) = spawn(&up, "hold");
+    let (session_id, _) = up.spawn(&["worker", "hold"]);
     let mut forwarded = watch_session(&browser, &session_id).await;
     assert!(forwarded.message().await.unwrap().is_some());
     let mut merged = watch(&browser, WatchRequest::default()).await;
@@ -111,7 +108,7 @@ async fn watch_recovers_from_a_killed_supervisor() {
     let mut up = Up::start();
     let mut console = ConsoleProcess::start(&up, &[]);
     let browser = console.log_in().await;
-    let (session_id, thread_id) = spawn(&up, "hold");
+    let (session_id, thread_id) = up.spawn(&["worker", "hold"]);
     let mut stream = watch(&browser, WatchRequest::default()).await;
     until(&mut stream, |update| match update {
         Update::Session(session) => (session.session?.session_id == session_id).then_some(()),
@@ -135,7 +132,7 @@ async fn watch_recovers_from_a_killed_supervisor() {
         }
     }
     up.restart();
-    let (second, _) = spawn(&up, "hold");
+    let (second, _) = up.spawn(&["worker", "hold"]);
     let (mut old, mut new) = (false, false);
     while !(old && new) {
         let id = until(&mut stream, |update| match update {
@@ -156,8 +153,8 @@ async fn watch_recovers_from_a_killed_supervisor() {
 #[tokio::test]
 async fn one_session_is_followed_with_a_transcript() {
     let (up, _console, browser) = start(&[]).await;
-    let (session_id, thread_id) = spawn(&up, "say: hello");
-    let (other, _) = spawn(&up, "hold");
+    let (session_id, thread_id) = up.spawn(&["worker", "say: hello"]);
+    let (other, _) = up.spawn(&["worker", "hold"]);
     let request = WatchRequest {
         session_id: session_id.clone(),
         thread_id,

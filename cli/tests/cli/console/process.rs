@@ -9,13 +9,10 @@ use http::StatusCode;
 use tonic::Code;
 use troupe_proto::console::v1::WatchRequest;
 
-use crate::{
-    failure_of, free_address, list_sessions, snapshot, spawn,
-    support::{
-        browser::ConsoleProcess,
-        up::{Up, troupe},
-    },
-    until, watch,
+use super::{failure_of, free_address, list_sessions, snapshot, until, watch};
+use crate::support::{
+    browser::ConsoleProcess,
+    up::{Up, troupe},
 };
 
 #[tokio::test]
@@ -24,7 +21,7 @@ async fn signal_ends_the_console_and_its_logins() {
     let address = free_address();
     let mut console = ConsoleProcess::start(&up, &["--listen", &address]);
     let browser = console.log_in().await;
-    spawn(&up, "hold");
+    up.spawn(&["worker", "hold"]);
     let mut stream = watch(&browser, WatchRequest::default()).await;
     until(&mut stream, snapshot).await;
     let started = Instant::now();

@@ -1,12 +1,10 @@
 //! Tests of the `troupe` binary from a user's perspective: processes, standard output, exit codes.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::{ffi::OsStr, fs, net::TcpListener, os::unix::ffi::OsStrExt as _};
 
 use serde_json::Value;
-use support::up::{Up, run, stderr, stdout, troupe};
+
+use crate::support::up::{Up, run, stderr, stdout, troupe};
 
 #[test]
 fn help_and_version_succeed() {
@@ -513,46 +511,5 @@ fn agent_completes_if_its_message_is_truncated() {
     let (code, report) = up.json(&["store", "verify"]);
     assert_eq!((code, &report["sound"]), (Some(0), &Value::from(true)), "{report}");
     assert!(report["contents_left_out"].as_u64().unwrap() >= 2, "{report}");
-    assert_eq!(up.stop(), Some(0));
-}
-
-#[test]
-fn depth_limit_is_exit_code_3() {
-    let up = Up::start();
-    let (_, child) = up.json(&["spawn", "orchestrator", "-m", "Rest.", "--wait"]);
-    let (session, parent) = (
-        child["session_id"].as_str().unwrap(),
-        child["thread"]["thread_id"].as_str().unwrap(),
-    );
-    let under = |parent: &str| {
-        up.json(&[
-            "spawn",
-            "worker",
-            "-m",
-            "Rest.",
-            "--session",
-            session,
-            "--parent",
-            parent,
-        ])
-    };
-    let (code, grandchild) = under(parent);
-    assert_eq!(code, Some(0), "{grandchild}");
-    let (code, refused) = under(grandchild["thread"]["thread_id"].as_str().unwrap());
-    assert_eq!(code, Some(3), "{refused}");
-    assert_eq!(
-        refused["error"]["message"],
-        "Agent depth limit reached. Solve the task yourself."
-    );
-}
-
-#[test]
-fn a_refused_spawn_leaves_no_session_behind() {
-    let up = Up::start();
-    let (code, error) = up.json(&["spawn", "nobody", "-m", "work"]);
-    assert_ne!(code, Some(0), "{error}");
-    let (code, left) = up.json(&["ps"]);
-    assert_eq!(code, Some(0));
-    assert_eq!(left["sessions"].as_array().map(Vec::len), Some(0), "{left}");
     assert_eq!(up.stop(), Some(0));
 }

@@ -4,13 +4,13 @@ use http::{StatusCode, header};
 use tonic::Code;
 use troupe_proto::console::v1::WatchRequest;
 
-use crate::{
-    assert_is_open, close_request, failure_of, free_address, list_sessions, snapshot, spawn, start,
-    support::{
-        browser::{Browser, ConsoleProcess},
-        up::{Up, stderr},
-    },
-    until, watch, watch_session,
+use super::{
+    assert_is_open, close_request, failure_of, free_address, list_sessions, snapshot, start, until, watch,
+    watch_session,
+};
+use crate::support::{
+    browser::{Browser, ConsoleProcess},
+    up::{Up, stderr},
 };
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn link_logs_in_once() {
 #[tokio::test]
 async fn logout_ends_the_login_and_its_streams() {
     let (up, _console, browser) = start(&[]).await;
-    let (session_id, _) = spawn(&up, "hold");
+    let (session_id, _) = up.spawn(&["worker", "hold"]);
     let mut merged = watch(&browser, WatchRequest::default()).await;
     until(&mut merged, snapshot).await;
     let mut forwarded = watch_session(&browser, &session_id).await;
@@ -107,7 +107,7 @@ async fn rejected_token_does_not_end_the_login() {
 async fn read_only_console_changes_nothing() {
     let (up, _console, browser) = start(&["--read-only"]).await;
     assert_eq!(browser.me().await.1["role"], "viewer");
-    let (session_id, thread_id) = spawn(&up, "hold");
+    let (session_id, thread_id) = up.spawn(&["worker", "hold"]);
     let sessions = list_sessions(&browser).await.unwrap();
     assert_eq!(sessions.len(), 1);
     let mut stream = watch(&browser, WatchRequest::default()).await;

@@ -1,32 +1,21 @@
 //! Tests of the output on terminals of several widths, and in a pipe.
 //!
 //! The golden files in `transcripts/` hold a session as a user sees it. `TROUPE_WRITE_DOCS=1 cargo test -p troupe-cli
-//! --test terminal` writes them again after a change.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
+//! --test cli terminal` writes them again after a change.
 
 use std::{env, fs, path::Path, process::Command};
 
-use support::{
+use crate::support::{
     screen::Screen,
-    up::{Up, Watching, stderr, stdout, troupe},
+    up::{Up, Watching, stderr, stdout},
 };
 
 /// Rows of the emulated terminals. No output of the transcript is longer, so that no pager starts.
 const ROWS: u16 = 60;
 
-fn command(up: &Up, arguments: &[&str]) -> Command {
-    let mut command = troupe(up.home.path());
-    command
-        .args(arguments)
-        .args(["--supervisor", up.supervisor(), "--registry", up.registry()]);
-    command
-}
-
 /// Runs a command on a terminal with this number of columns, and returns the lines of the screen.
 fn lines_on_terminal(up: &Up, columns: u16, arguments: &[&str]) -> Vec<String> {
-    let (code, text) = Screen::start(command(up, arguments), columns, ROWS).finish();
+    let (code, text) = Screen::start(up.command(arguments), columns, ROWS).finish();
     assert_eq!(code, Some(0), "{arguments:?}: {text}");
     text.lines().map(str::to_owned).collect()
 }
@@ -58,7 +47,7 @@ fn lines_fit_the_terminal_without_broken_words() {
 fn long_text_is_shown_in_the_pager() {
     let up = Up::start();
     let page = |pager: &str, rows| {
-        let mut shown = command(&up, &["agents", "show", "reviewer"]);
+        let mut shown = up.command(&["agents", "show", "reviewer"]);
         shown.env("TROUPE_PAGER", pager);
         Screen::start(shown, 80, rows)
     };
@@ -187,14 +176,14 @@ fn tree(up: &Up) -> Vec<String> {
 fn session_looks_as_in_the_transcripts() {
     let up = Up::start();
     let normaliser = Normaliser::new(up.home.path(), &tree(&up));
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/transcripts");
     for (name, columns) in [("60", Some(60)), ("80", Some(80)), ("200", Some(200)), ("pipe", None)] {
         let mut transcript = String::new();
         for arguments in STEPS {
             let (code, text) = match columns {
-                Some(columns) => Screen::start(command(&up, arguments), columns, ROWS).finish(),
+                Some(columns) => Screen::start(up.command(arguments), columns, ROWS).finish(),
                 None => {
-                    let output = command(&up, arguments).output().unwrap();
+                    let output = up.command(arguments).output().unwrap();
                     (output.status.code(), stdout(&output) + &stderr(&output))
                 }
             };

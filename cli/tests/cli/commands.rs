@@ -1,7 +1,4 @@
 //! Tests of the commands for every RPC, output formats, ids, contexts, completion and the background process.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
 
 use std::{
     fs,
@@ -10,57 +7,34 @@ use std::{
 };
 
 use serde_json::Value;
-use support::up::{Up, Watching, interrupt, run, stderr, stdout, troupe};
 
-/// Runs a command that has to succeed, and returns its JSON output.
-#[track_caller]
-fn succeeds(up: &Up, arguments: &[&str]) -> Value {
-    let (code, answer) = up.json(arguments);
-    assert_eq!(code, Some(0), "{arguments:?}: {answer}");
-    answer
-}
-
-/// Spawns an agent that completes its turn, and returns the ids of its session and its thread.
-#[track_caller]
-fn spawn(up: &Up, arguments: &[&str]) -> (String, String) {
-    let answer = succeeds(up, &[&["spawn"][..], arguments, &["--wait"]].concat());
-    let id = |value: &Value| value.as_str().unwrap().to_owned();
-    (id(&answer["session_id"]), id(&answer["thread"]["thread_id"]))
-}
-
-/// Runs a command that has to succeed, and returns its text output.
-#[track_caller]
-fn text(up: &Up, arguments: &[&str]) -> String {
-    let output = up.run(arguments);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
-    stdout(&output)
-}
+use crate::support::up::{Up, Watching, interrupt, run, stderr, stdout, troupe};
 
 #[test]
 fn thread_verbs_work_on_aliases() {
     let up = Up::start();
-    let (_, thread) = spawn(&up, &["worker", "Rest.", "--alias", "scout"]);
+    let (_, thread) = up.complete(&["worker", "Rest.", "--alias", "scout"]);
 
-    let shown = text(&up, &["show", "scout"]);
+    let shown = up.text(&["show", "scout"]);
     assert!(shown.contains(&thread) && shown.contains("COMPLETED"), "{shown}");
     assert!(shown.contains("Rest."), "the task is displayed: {shown}");
     assert_eq!(
-        succeeds(&up, &["note", "scout", "on hold"])["thread"]["thread_note"],
+        up.succeeds(&["note", "scout", "on hold"])["thread"]["thread_note"],
         "on hold"
     );
     let interrupted = up.run(&["interrupt", "scout"]);
     assert!(!stderr(&interrupted).contains("panicked"), "{}", stderr(&interrupted));
     assert_eq!(
-        succeeds(&up, &["close", "scout", "--wait"])["thread"]["thread_id"],
+        up.succeeds(&["close", "scout", "--wait"])["thread"]["thread_id"],
         thread.as_str()
     );
     assert_eq!(
-        succeeds(&up, &["resume", "scout"])["thread"]["thread_id"],
+        up.succeeds(&["resume", "scout"])["thread"]["thread_id"],
         thread.as_str()
     );
-    succeeds(&up, &["thread", "send", "scout", "Go on."]);
-    succeeds(&up, &["thread", "wait", "scout"]);
-    succeeds(&up, &["thread", "focus", "scout"]);
+    up.succeeds(&["thread", "send", "scout", "Go on."]);
+    up.succeeds(&["thread", "wait", "scout"]);
+    up.succeeds(&["thread", "focus", "scout"]);
     let (code, _) = up.json(&["show", "scuot"]);
     assert_eq!(code, Some(4));
     let unknown = stderr(&up.run(&["show", "scuot"]));
@@ -70,27 +44,27 @@ fn thread_verbs_work_on_aliases() {
 #[test]
 fn prompts_tools_and_quota_of_a_thread() {
     let up = Up::start();
-    let (session, thread) = spawn(&up, &["worker", "First."]);
-    succeeds(&up, &["send", &thread, "Second."]);
-    succeeds(&up, &["wait", &thread]);
+    let (session, thread) = up.complete(&["worker", "First."]);
+    up.succeeds(&["send", &thread, "Second."]);
+    up.succeeds(&["wait", &thread]);
 
-    let prompts = succeeds(&up, &["prompts", "@last"]);
+    let prompts = up.succeeds(&["prompts", "@last"]);
     assert_eq!(prompts["prompts"].as_array().map(Vec::len), Some(2), "{prompts}");
-    let first = text(&up, &["prompts", "show", &thread, "1"]);
+    let first = up.text(&["prompts", "show", &thread, "1"]);
     assert!(first.contains("First."), "{first}");
-    let diff = text(&up, &["prompts", "show", &thread, "2", "--diff", "1"]);
+    let diff = up.text(&["prompts", "show", &thread, "2", "--diff", "1"]);
     assert!(diff.contains("+") && diff.contains("Second."), "{diff}");
 
-    let tools = text(&up, &["tools", &thread]);
+    let tools = up.text(&["tools", &thread]);
     assert!(tools.starts_with("TOOL"), "{tools}");
     let denied = up.run(&["tools", "check", &thread, "spawn_agent"]);
     assert_eq!(denied.status.code(), Some(3), "{}", stdout(&denied));
     let spawnable = up.run(&["agents", "spawnable", &thread]);
     assert!(matches!(spawnable.status.code(), Some(0 | 3)), "{}", stderr(&spawnable));
 
-    let quota = text(&up, &["quota", &session]);
+    let quota = up.text(&["quota", &session]);
     assert!(quota.contains("active threads   0 of 12"), "{quota}");
-    let runners = text(&up, &["runners"]);
+    let runners = up.text(&["runners"]);
     assert!(
         runners.starts_with("RUNNER") && runners.contains("ATTACHED"),
         "{runners}"
@@ -103,38 +77,35 @@ fn prompts_tools_and_quota_of_a_thread() {
 #[test]
 fn session_takes_all_settings_and_is_pruned() {
     let up = Up::start();
-    let created = succeeds(
-        &up,
-        &[
-            "session",
-            "create",
-            "--planning",
-            "--sandbox",
-            "read-only",
-            "--deny-tool",
-            "exec_*",
-            "--approve-tool",
-            "apply_patch",
-            "--max-threads",
-            "3",
-            "--session-tokens",
-            "5000",
-            "--restart",
-            "on-lost",
-            "--prompt-log",
-            "hashes",
-            "--retention",
-            "24h",
-            "--session-label",
-            "team=core",
-            "--policy-inheritance",
-            "ceiling",
-            "--slot-release",
-            "close",
-            "--session-edges",
-            "self",
-        ],
-    );
+    let created = up.succeeds(&[
+        "session",
+        "create",
+        "--planning",
+        "--sandbox",
+        "read-only",
+        "--deny-tool",
+        "exec_*",
+        "--approve-tool",
+        "apply_patch",
+        "--max-threads",
+        "3",
+        "--session-tokens",
+        "5000",
+        "--restart",
+        "on-lost",
+        "--prompt-log",
+        "hashes",
+        "--retention",
+        "24h",
+        "--session-label",
+        "team=core",
+        "--policy-inheritance",
+        "ceiling",
+        "--slot-release",
+        "close",
+        "--session-edges",
+        "self",
+    ]);
     let session = &created["session"];
     for (field, value) in [
         ("mode", "MODE_PLANNING"),
@@ -153,25 +124,22 @@ fn session_takes_all_settings_and_is_pruned() {
     assert_eq!(session["tool_ceiling"]["deny_list"][0], "exec_*");
     let id = session["session_id"].as_str().unwrap();
 
-    let listed = text(&up, &["session", "list", "--label", "team=core", "--no-headers"]);
+    let listed = up.text(&["session", "list", "--label", "team=core", "--no-headers"]);
     assert_eq!(listed.lines().count(), 1, "{listed}");
-    assert!(text(&up, &["session", "list", "--label", "team=web", "-q"]).is_empty());
-    let shown = text(&up, &["session", "show", id]);
+    assert!(up.text(&["session", "list", "--label", "team=web", "-q"]).is_empty());
+    let shown = up.text(&["session", "show", id]);
     assert!(shown.contains("labels") && shown.contains("team=core"), "{shown}");
-    let updated = succeeds(
-        &up,
-        &[
-            "session",
-            "update",
-            "@last",
-            "--max-threads",
-            "5",
-            "--mode",
-            "implementation",
-        ],
-    );
+    let updated = up.succeeds(&[
+        "session",
+        "update",
+        "@last",
+        "--max-threads",
+        "5",
+        "--mode",
+        "implementation",
+    ]);
     assert_eq!(updated["session"]["limits"]["max_threads"], 5);
-    let budget = succeeds(&up, &["session", "budget", id, "--turns", "7"]);
+    let budget = up.succeeds(&["session", "budget", id, "--turns", "7"]);
     assert_eq!(
         (
             &budget["session"]["budget"]["tokens"],
@@ -181,46 +149,42 @@ fn session_takes_all_settings_and_is_pruned() {
         "the token budget stays"
     );
 
-    succeeds(&up, &["session", "close", id, "--wait"]);
-    let dry = text(&up, &["session", "prune", "--dry-run", "-q"]);
+    up.succeeds(&["session", "close", id, "--wait"]);
+    let dry = up.text(&["session", "prune", "--dry-run", "-q"]);
     assert_eq!(dry.trim(), id);
-    succeeds(&up, &["session", "prune"]);
+    up.succeeds(&["session", "prune"]);
     assert_eq!(up.run(&["session", "show", id]).status.code(), Some(4));
 }
 
 #[test]
 fn output_formats_agree() {
     let up = Up::start();
-    let (session, thread) = spawn(
-        &up,
-        &[
-            "worker",
-            "Say: a rather long task, to see that nothing is cut",
-            "--alias",
-            "w",
-        ],
-    );
-    let json = succeeds(&up, &["show", "w"]);
-    let yaml: Value =
-        serde_yaml::from_str(text(&up, &["show", "w", "-o", "yaml"]).trim_start_matches("---\n")).unwrap();
+    let (session, thread) = up.complete(&[
+        "worker",
+        "Say: a rather long task, to see that nothing is cut",
+        "--alias",
+        "w",
+    ]);
+    let json = up.succeeds(&["show", "w"]);
+    let yaml: Value = serde_yaml::from_str(up.text(&["show", "w", "-o", "yaml"]).trim_start_matches("---\n")).unwrap();
     assert_eq!(yaml, json);
-    assert_eq!(text(&up, &["show", "w", "-o", "name"]), format!("thread/{thread}\n"));
-    assert_eq!(text(&up, &["show", "w", "-q"]), format!("{thread}\n"));
+    assert_eq!(up.text(&["show", "w", "-o", "name"]), format!("thread/{thread}\n"));
+    assert_eq!(up.text(&["show", "w", "-q"]), format!("{thread}\n"));
     let path = "jsonpath={.sessions[*].session_id}";
-    assert_eq!(text(&up, &["ps", "-o", path]), format!("{session}\n"));
-    assert_eq!(text(&up, &["ps", "-q"]), format!("{session}\n"));
-    let table = text(&up, &["ps"]);
+    assert_eq!(up.text(&["ps", "-o", path]), format!("{session}\n"));
+    assert_eq!(up.text(&["ps", "-q"]), format!("{session}\n"));
+    let table = up.text(&["ps"]);
     assert!(table.contains("to see that nothing is cut"), "{table}");
     assert!(table.contains("ALIAS") && !table.contains("RUNNER"), "{table}");
-    assert!(text(&up, &["ps", "-o", "wide"]).contains("RUNNER"));
-    let chosen = text(&up, &["ps", "--columns", "alias,status", "--no-headers"]);
+    assert!(up.text(&["ps", "-o", "wide"]).contains("RUNNER"));
+    let chosen = up.text(&["ps", "--columns", "alias,status", "--no-headers"]);
     assert!(chosen.lines().any(|line| line == "w      COMPLETED"), "{chosen}");
     let unknown = up.run(&["ps", "--columns", "colour"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(text(&up, &["ps", "--tree"]).contains("w  "), "the alias is in the tree");
-    let watched = text(&up, &["session", "close", &session, "--wait"]);
+    assert!(up.text(&["ps", "--tree"]).contains("w  "), "the alias is in the tree");
+    let watched = up.text(&["session", "close", &session, "--wait"]);
     assert!(watched.contains("closed"), "{watched}");
-    let log = text(&up, &["watch", &session, "--after", "0"]);
+    let log = up.text(&["watch", &session, "--after", "0"]);
     assert!(log.contains("Say: a rather long task"), "{log}");
 }
 
@@ -235,11 +199,11 @@ fn errors_suggest_names_and_commands() {
         stderr(&output)
     );
     assert!(
-        text(&up, &["ps", "--closed", "-q"]).is_empty(),
+        up.text(&["ps", "--closed", "-q"]).is_empty(),
         "a failed spawn leaves no session"
     );
 
-    let (session, _) = spawn(&up, &["worker", "Rest."]);
+    let (session, _) = up.complete(&["worker", "Rest."]);
     let open = stderr(&up.run(&["session", "delete", &session]));
     assert!(!open.contains("CloseSession"), "{open}");
 
@@ -259,11 +223,10 @@ fn task_is_read_from_a_file_and_from_standard_input() {
     let up = Up::start();
     let file = up.home.path().join("task.md");
     fs::write(&file, "say: from a file").unwrap();
-    let answer = succeeds(&up, &["spawn", "worker", "--file", file.to_str().unwrap(), "--wait"]);
+    let answer = up.succeeds(&["spawn", "worker", "--file", file.to_str().unwrap(), "--wait"]);
     assert_eq!(answer["message"], "from a file");
-    let mut process = troupe(up.home.path())
-        .args(["spawn", "worker", "-", "--wait", "-o", "jsonpath=.message"])
-        .args(["--supervisor", up.supervisor(), "--registry", up.registry()])
+    let mut process = up
+        .command(&["spawn", "worker", "-", "--wait", "-o", "jsonpath=.message"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -281,9 +244,8 @@ fn task_is_read_from_a_file_and_from_standard_input() {
 #[test]
 fn interrupted_wait_says_that_the_agent_continues() {
     let up = Up::start();
-    let mut process = troupe(up.home.path())
-        .args(["spawn", "worker", "hold", "--wait"])
-        .args(["--supervisor", up.supervisor(), "--registry", up.registry()])
+    let mut process = up
+        .command(&["spawn", "worker", "hold", "--wait"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -307,9 +269,9 @@ fn interrupted_wait_says_that_the_agent_continues() {
 #[test]
 fn filter_selects_the_listed_threads() {
     let up = Up::start();
-    let (session, scout) = spawn(&up, &["worker", "Rest.", "--alias", "scout"]);
-    spawn(&up, &["explorer", "Rest.", "--session", &session, "--alias", "second"]);
-    let listed = |arguments: &[&str]| text(&up, &[&["ps"], arguments].concat());
+    let (session, scout) = up.complete(&["worker", "Rest.", "--alias", "scout"]);
+    up.complete(&["explorer", "Rest.", "--session", &session, "--alias", "second"]);
+    let listed = |arguments: &[&str]| up.text(&[&["ps"], arguments].concat());
     let only = listed(&["--filter", "r:worker s:completed,running -a:second"]);
     assert!(only.contains("scout") && !only.contains("second"), "{only}");
     let tree = listed(&["--tree", "--filter", "a:scout"]);
@@ -334,18 +296,18 @@ fn filter_selects_the_listed_threads() {
 #[test]
 fn watched_list_is_written_again_after_each_change() {
     let up = Up::start();
-    let (session, _) = spawn(&up, &["worker", "Rest.", "--alias", "scout"]);
+    let (session, _) = up.complete(&["worker", "Rest.", "--alias", "scout"]);
     let mut of_all = Watching::start(&up, &["ps", "--watch", "--output", "json"]);
     let mut of_one = Watching::start(&up, &["ps", "--watch", "--session", &session, "--output", "json"]);
     of_all.until("\"scout\"");
     of_one.until("\"scout\"");
-    let (_, other) = spawn(&up, &["worker", "Rest.", "--alias", "second"]);
+    let (_, other) = up.complete(&["worker", "Rest.", "--alias", "second"]);
     let listed: Value = serde_json::from_str(&of_all.until("\"second\"")).unwrap();
     assert!(listed["sessions"].to_string().contains(&other), "{listed}");
     // What an agent does is no event, and it is listed again.
-    text(&up, &["send", "second", "hold"]);
+    up.text(&["send", "second", "hold"]);
     of_all.until("\"holding\"");
-    text(&up, &["close", "scout", "--wait"]);
+    up.text(&["close", "scout", "--wait"]);
     // The list of one session has no other session, and changes only with its own.
     let mut listed: Value = serde_json::from_str(&of_one.until("")).unwrap();
     while listed.to_string().contains("scout") {
@@ -363,19 +325,19 @@ fn watched_list_is_written_again_after_each_change() {
 #[test]
 fn watch_of_all_sessions_includes_later_ones() {
     let up = Up::start();
-    let (first, _) = spawn(&up, &["worker", "Rest.", "--alias", "scout"]);
+    let (first, _) = up.complete(&["worker", "Rest.", "--alias", "scout"]);
     let mut all = Watching::start(&up, &["watch", "--all"]);
     assert!(all.until("as of #").starts_with(&first[first.len() - 8..]));
     all.until("scout");
-    let (second, thread) = spawn(&up, &["worker", "Rest.", "--alias", "second"]);
+    let (second, thread) = up.complete(&["worker", "Rest.", "--alias", "second"]);
     let snapshot = all.until("as of #");
     assert!(snapshot.starts_with(&second[second.len() - 8..]), "{snapshot}");
-    succeeds(&up, &["close", &thread, "--wait"]);
+    up.succeeds(&["close", &thread, "--wait"]);
     let event = all.until("shut down");
     assert!(event.starts_with(&second[second.len() - 8..]), "{event}");
     // A closed session is not watched any longer, and other sessions still are.
-    text(&up, &["session", "close", &second, "--wait"]);
-    text(&up, &["note", "scout", "on hold"]);
+    up.text(&["session", "close", &second, "--wait"]);
+    up.text(&["note", "scout", "on hold"]);
     all.until("on hold");
     let code = up.run(&["watch", "--all", "scout"]).status.code();
     assert_eq!(code, Some(2));
@@ -384,21 +346,18 @@ fn watch_of_all_sessions_includes_later_ones() {
 #[test]
 fn notifications_of_all_sessions_are_shown() {
     let up = Up::start();
-    let (first, thread) = spawn(&up, &["worker", "Rest.", "--alias", "scout"]);
+    let (first, thread) = up.complete(&["worker", "Rest.", "--alias", "scout"]);
     let client = ["--client-id", "a", "--output", "json", "--count"];
     // The position of the client is stored, so that the watch of all sessions begins with the second turn.
-    succeeds(
-        &up,
-        &[&["notify", &first, "--after", "0"][..], &client[..2], &["--count", "1"]].concat(),
-    );
-    succeeds(&up, &["send", "scout", "-m", "Again."]);
+    up.succeeds(&[&["notify", &first, "--after", "0"][..], &client[..2], &["--count", "1"]].concat());
+    up.succeeds(&["send", "scout", "-m", "Again."]);
     let mut all = Watching::start(&up, &[&["notify", "--all"][..], &client, &["2"]].concat());
     let session_of = |line: String| -> Value {
         let shown: Value = serde_json::from_str(&line).unwrap();
         shown["notification"]["session_id"].clone()
     };
     assert_eq!(session_of(all.until(&thread)), first.as_str());
-    let (second, thread) = spawn(&up, &["worker", "Rest.", "--alias", "second"]);
+    let (second, thread) = up.complete(&["worker", "Rest.", "--alias", "second"]);
     assert_eq!(session_of(all.until(&thread)), second.as_str());
     assert!(all.process.wait().unwrap().success(), "it ends after two notifications");
 }
@@ -417,7 +376,7 @@ fn context_supplies_the_connection() {
         up.registry(),
     ];
     assert_eq!(run(home, &set).status.code(), Some(0));
-    spawn(&up, &["worker", "Rest."]);
+    up.complete(&["worker", "Rest."]);
     let listed = run(home, &["ps", "-q"]);
     assert_eq!(stdout(&listed).lines().count(), 1, "{}", stderr(&listed));
     assert_eq!(run(home, &["agents", "-q"]).status.code(), Some(0));
@@ -446,13 +405,13 @@ fn context_supplies_the_connection() {
     // Given addresses need no context, so the file may be unreadable.
     fs::write(home.join(".config/troupe/config.yaml"), "contexts: [").unwrap();
     assert_eq!(run(home, &["ps"]).status.code(), Some(2));
-    text(&up, &["ps"]);
+    up.text(&["ps"]);
 }
 
 #[test]
 fn shells_complete_commands_and_aliases() {
     let up = Up::start();
-    spawn(&up, &["worker", "Rest.", "--alias", "scout"]);
+    up.complete(&["worker", "Rest.", "--alias", "scout"]);
     for shell in ["bash", "zsh", "fish"] {
         let script = stdout(&run(up.home.path(), &["completion", shell]));
         assert!(script.contains("TROUPE_COMPLETE"), "{shell}: {script}");
@@ -528,12 +487,12 @@ fn services_run_in_the_background() {
 #[test]
 fn registry_views_are_available() {
     let up = Up::start();
-    let routed = succeeds(&up, &["route", "Please let the reviewer look at the last commit"]);
+    let routed = up.succeeds(&["route", "Please let the reviewer look at the last commit"]);
     assert_eq!(routed["agent_type"], "reviewer", "{routed}");
-    assert!(text(&up, &["agents", "spawn-tool"]).contains("spawn_agent"));
+    assert!(up.text(&["agents", "spawn-tool"]).contains("spawn_agent"));
     let findings = up.run(&["agents", "diagnostics"]);
     assert_eq!(findings.status.code(), Some(0), "{}", stderr(&findings));
-    let digest = text(&up, &["bundle", "put"]);
+    let digest = up.text(&["bundle", "put"]);
     let bundle = up.run(&["bundle", "get", digest.trim()]);
     assert_eq!(bundle.status.code(), Some(0), "{}", stderr(&bundle));
 }
