@@ -2,7 +2,7 @@
 //! can be read, and no acknowledged write is lost.
 //!
 //! The disk is simulated by `tests/faults/disk.c`, which returns the errors of such a disk.
-//! `supervisor-svc/log/tests/faults.rs` tests the store alone on real disks.
+//! `supervisor-svc/log/tests/log/faults.rs` tests the store alone on real disks.
 
 use std::{fs, process::Stdio, time::Duration};
 

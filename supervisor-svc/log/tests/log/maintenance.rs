@@ -1,21 +1,15 @@
 //! Offline work on a data directory: damage is found and named, and a backup is a complete, separate log.
-#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use bytes::Bytes;
 use supervisor_core::{
     content::ContentRef,
-    event::{
-        BlockKind, BlockRef, Event, EventMetadata, PromptExtent, Recorded, SessionEvent, SettingsChange, ThreadEvent,
-    },
+    event::{BlockKind, BlockRef, Event, PromptExtent, SessionEvent, SettingsChange, ThreadEvent},
     evolve::{evolve, open},
-    ids::{Digest, Epoch, Generation, InputNumber, Sequence, SessionId, ThreadId, Turn},
+    ids::{Digest, Epoch, Generation, InputNumber, Sequence, SessionId, Turn},
     principal::Actor,
-    settings::{
-        ApprovalTimeoutAction, Budget, Currency, EdgeManagement, Limits, Mode, Orchestration, PromptLog, RestartPolicy,
-        Settings, SlotRelease, StallRule, TranscriptLog, Webhook,
-    },
+    settings::{PromptLog, Settings},
     time::UnixMillis,
 };
 use supervisor_log::{
@@ -32,55 +26,24 @@ use svc_kit::{
 };
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use tool_policy::Inheritance;
 use uuid::Uuid;
 
-const SECRET: &str = "the key of a webhook";
+use crate::samples::{self, SECRET, some_settings, thread};
 
 fn session() -> SessionId {
-    SessionId::from_uuid(Uuid::from_u128(1))
-}
-
-fn settings(prompt_log: PromptLog) -> Settings {
-    Settings {
-        currency: Currency::USD,
-        retention: None,
-        cwd: String::from("/project"),
-        workspace_digest: String::new(),
-        workspace: None,
-        limits: Limits::default(),
-        slot_release: SlotRelease::default(),
-        budget: Budget::default(),
-        mode: Mode::default(),
-        orchestration: Orchestration::default(),
-        edge_management: EdgeManagement::All,
-        orchestrators: Vec::new(),
-        approve_orchestrators: false,
-        prompt_log,
-        transcript: TranscriptLog::default(),
-        approval_timeout: supervisor_core::rules::approval::APPROVAL_TIMEOUT,
-        on_approval_timeout: ApprovalTimeoutAction::default(),
-        restart_policy: RestartPolicy::default(),
-        policy_inheritance: Inheritance::default(),
-        tool_ceiling: None,
-        approve_tools: Vec::new(),
-        webhooks: vec![Webhook {
-            url: String::from("https://example.org/hook"),
-            kinds: Vec::new(),
-            secret: SECRET.to_owned(),
-        }],
-        labels: BTreeMap::new(),
-        runner_labels: BTreeMap::new(),
-        stall: StallRule::default(),
-    }
+    samples::session(1)
 }
 
 fn opened(prompt_log: PromptLog) -> Event {
-    Event::Session(SessionEvent::Opened(Box::new(settings(prompt_log))))
+    let settings = Settings {
+        prompt_log,
+        ..some_settings()
+    };
+    Event::Session(SessionEvent::Opened(Box::new(settings)))
 }
 
 fn about_thread(event: ThreadEvent) -> Event {
-    Event::Thread(ThreadId::from_uuid(Uuid::from_u128(2)), event)
+    Event::Thread(thread(2), event)
 }
 
 fn reference(text: &'static str) -> ContentRef {
@@ -137,18 +100,8 @@ fn encoded_when_full(sequence: u64, event: Event) -> NewRecord {
 }
 
 fn recorded_in(sequence: u64, event: Event, contents_left_out: bool) -> NewRecord {
-    let recorded = Recorded {
-        sequence: Sequence::new(sequence),
-        time: UnixMillis::new(sequence),
-        metadata: EventMetadata {
-            actor: Actor::Service,
-            request_id: None,
-            traceparent: None,
-            cause: None,
-            contents_left_out,
-        },
-        event,
-    };
+    let mut recorded = samples::at(sequence, event);
+    recorded.metadata.contents_left_out = contents_left_out;
     NewRecord {
         sequence: Sequence::new(sequence),
         bytes: encode_record(session(), &recorded).unwrap(),
@@ -485,7 +438,7 @@ async fn the_events_before_a_corrupt_one_are_still_read() {
 #[tokio::test]
 async fn secrets_of_webhooks_are_not_among_the_events() {
     let change = SettingsChange {
-        webhooks: Some(settings(PromptLog::Full).webhooks),
+        webhooks: Some(some_settings().webhooks),
         ..SettingsChange::default()
     };
     let updated = Event::Session(SessionEvent::Updated(Box::new(change)));
@@ -511,7 +464,7 @@ async fn an_absent_log_or_session_is_named() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is made");
 
     let (directory, _store) = sound().await;
-    let other = SessionId::from_uuid(Uuid::from_u128(9));
+    let other = samples::session(9);
     assert!(matches!(
         maintenance::events(directory.path(), other, Sequence::ZERO),
         Err(MaintenanceError::SessionNotFound(session)) if session == other

@@ -1,7 +1,4 @@
 //! The event codec: encoded events decode to equal values, and invalid bytes are rejected without guesses or panics.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod samples;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -52,7 +49,7 @@ use tool_policy::{Inheritance, Layer, MatchMode, Policy};
 use troupe_proto::{FILE_DESCRIPTOR_SET, common::v1 as common, store::v1 as store, supervisor::v1 as pb};
 use uuid::Uuid;
 
-use self::samples::{at, opened, root, session, thread};
+use crate::samples::{self, at, opened, root, session, thread};
 
 // ---- what a log may hold: every kind with every distinction that the domain makes ----
 

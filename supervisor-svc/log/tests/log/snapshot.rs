@@ -1,5 +1,4 @@
 //! Snapshots: a written snapshot is read back equal, for any session. Invalid snapshots are rejected without guesses.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{collections::BTreeMap, env, fs, path::Path, sync::Arc, time::Duration};
 
@@ -10,13 +9,13 @@ use supervisor_core::{
     content::ContentRef,
     event::{
         ApprovalDecision, ApprovalKind, CallDetails, CloseCause, ConditionKind, Dialect, Edge, EdgeKind, Event,
-        EventMetadata, Expectation, Fence, Handoff, OutputDigests, PromptExtent, Recorded, Role, Scope, SessionEvent,
-        SettingsChange, Spawned, TemplateSource, ThreadEvent, ValueOrigin,
+        Expectation, Fence, Handoff, OutputDigests, PromptExtent, Recorded, Role, Scope, SessionEvent, SettingsChange,
+        Spawned, TemplateSource, ThreadEvent, ValueOrigin,
     },
     evolve::{evolve, open},
     ids::{
         ApprovalId, Digest, EdgeId, Generation, HandoffId, InputNumber, ReportSequence, RunnerId, Sequence, SessionId,
-        ThreadId, Turn,
+        Turn,
     },
     principal::Actor,
     settings::{
@@ -33,6 +32,8 @@ use tool_policy::{Inheritance, Layer, MatchMode, Policy};
 use troupe_proto::store::v1 as store;
 use uuid::Uuid;
 
+use crate::samples::{at, session, thread};
+
 const ROOT: u128 = 9;
 /// Settled once, restarted, told a lot, and under a fence.
 const BUSY: u128 = 5;
@@ -42,14 +43,6 @@ const RUNNING: u128 = 7;
 const CLOSED: u128 = 3;
 
 // ---- a session that holds something of everything ----
-
-fn thread(number: u128) -> ThreadId {
-    ThreadId::from_uuid(Uuid::from_u128(number))
-}
-
-fn id() -> SessionId {
-    SessionId::from_uuid(Uuid::from_u128(1))
-}
 
 fn content(number: u8) -> ContentRef {
     ContentRef {
@@ -167,21 +160,6 @@ fn spawned(parent: Option<u128>, alias: &str) -> Spawned {
         input: Some(content(2)),
         result_repairs: Some(0),
         item: None,
-    }
-}
-
-fn at(sequence: u64, event: Event) -> Recorded {
-    Recorded {
-        sequence: Sequence::new(sequence),
-        time: UnixMillis::new(1_000 + sequence),
-        metadata: EventMetadata {
-            actor: Actor::Service,
-            request_id: None,
-            traceparent: None,
-            cause: None,
-            contents_left_out: false,
-        },
-        event,
     }
 }
 
@@ -361,7 +339,7 @@ fn full() -> Session {
         }))),
     ];
     let mut records = events.into_iter().zip(1..).map(|(event, sequence)| at(sequence, event));
-    let mut session = open(id(), &records.next().unwrap()).unwrap();
+    let mut session = open(session(1), &records.next().unwrap()).unwrap();
     records.for_each(|recorded| evolve(&mut session, &recorded));
     session
 }
@@ -416,7 +394,11 @@ fn snapshot_preserves_every_field() {
 
 #[test]
 fn snapshot_preserves_session_without_threads() {
-    let session = open(id(), &at(1, Event::Session(SessionEvent::Opened(Box::new(settings()))))).unwrap();
+    let session = open(
+        session(1),
+        &at(1, Event::Session(SessionEvent::Opened(Box::new(settings())))),
+    )
+    .unwrap();
     assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
 }
 
@@ -483,7 +465,7 @@ fn time_zero_is_preserved() {
         time: UnixMillis::new(0),
         ..recorded
     });
-    let mut session = open(id(), &opened).unwrap();
+    let mut session = open(session(1), &opened).unwrap();
     evolve(&mut session, &spawn);
     assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
 }

@@ -17,6 +17,9 @@ use supervisor_core::{
 use tool_policy::{Inheritance, Policy};
 use uuid::Uuid;
 
+/// The secret of the session's webhook.
+pub const SECRET: &str = "do-not-tell";
+
 pub fn session(number: u128) -> SessionId {
     SessionId::from_uuid(Uuid::from_u128(number))
 }
@@ -91,7 +94,7 @@ pub fn some_settings() -> Settings {
         webhooks: vec![Webhook {
             url: "https://example.org/hook".to_owned(),
             kinds: vec![NotificationKind::Stalled],
-            secret: "do-not-tell".to_owned(),
+            secret: SECRET.to_owned(),
         }],
         labels: BTreeMap::new(),
         approve_tools: Vec::new(),

@@ -1,5 +1,4 @@
 //! Opening the supervisor's data directory.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
 

@@ -1,7 +1,6 @@
 //! Conversions of the state to the API's messages: what a client may see, resolutions, and the errors of rejections.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../log/tests/samples/mod.rs"]
+#[path = "../../log/tests/log/samples.rs"]
 mod samples;
 
 use std::sync::Arc;

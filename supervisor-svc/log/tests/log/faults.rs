@@ -4,12 +4,7 @@
 //! The faults are real. A test that needs a disk runs again in a process with a mount namespace, where a small tmpfs is
 //! that disk. Where the system allows none (neither root nor user namespaces), the test prints a message, and fails if
 //! `TROUPE_CI_STRICT=1`. Partial writes come from a limit on the size of files, which needs no privileges.
-#![cfg(target_os = "linux")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a check fails by panicking, and says what it could not check"
-)]
+#![allow(clippy::print_stderr, reason = "a test says what it could not check")]
 
 use std::{
     env,
@@ -26,15 +21,13 @@ use supervisor_log::store::{
 };
 use uuid::Uuid;
 
+use crate::samples::session;
+
 /// Where a process that was started again for a test finds its disk or its directory.
 const PLACE: &str = "TROUPE_TEST_FAULTS";
 
 /// More appends than the disks and limits here can take.
 const MANY: u64 = 10_000;
-
-fn session(number: u128) -> SessionId {
-    SessionId::from_uuid(Uuid::from_u128(number))
-}
 
 /// One record after `expected`, with a content of its own.
 fn batch(session: SessionId, expected: u64, content_bytes: usize) -> Batch {
@@ -137,7 +130,7 @@ fn again(prefix: &[&str], shell: &str, test: &str, place: &Path) -> Output {
         .arg(format!("{PLACE}={}", place.display()))
         .args(["sh", "-c", &format!("{shell} && exec \"$@\""), "sh"])
         .arg(env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"]);
+        .args(["--exact", &format!("faults::{test}"), "--nocapture"]);
     command.output().unwrap()
 }
 

@@ -1,0 +1,9 @@
+//! The log without an engine in particular: codecs of records and snapshots, maintenance, and faults of disks.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod codec;
+#[cfg(target_os = "linux")]
+mod faults;
+mod maintenance;
+mod samples;
+mod snapshot;
