@@ -21,6 +21,7 @@ mod passivation;
 mod permissions;
 mod prompts;
 mod registry_faults;
+mod remote_agents;
 mod results;
 mod retention;
 mod rollups;

@@ -1,6 +1,5 @@
 //! Remote agents as threads: the A2A port of one pair is the remote agent of the threads of another pair. The tests
 //! control the runner behind the port.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use prost_types::FileDescriptorProto;
 
-use crate::declarations::Declarations;
+use super::declarations::Declarations;
 
 /// Where the types of the package `google.protobuf` are described.
 const WELL_KNOWN_TYPES: &str = "https://protobuf.dev/reference/protobuf/google.protobuf/";

@@ -1,5 +1,4 @@
 //! The reference of the API says what the protos and the code say.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod comments;
 mod declarations;
@@ -75,8 +74,8 @@ fn reference_pages_match_protos_and_code() {
         .collect();
     assert!(
         different.is_empty(),
-        "docs/reference differs in {different:?}; write it again with `{WRITE}=1 cargo test -p troupe-tests --test \
-         api_reference`, and remove files that are no page of it"
+        "docs/reference differs in {different:?}; write it again with `{WRITE}=1 cargo test -p troupe-tests --test pages`, \
+         and remove files that are no page of it"
     );
 }
 

@@ -1,5 +1,4 @@
 //! The architecture rule, held by CI: nothing points back, and every `domain/` is pure.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -11,7 +11,7 @@ use prost_types::{
 use serde_json::{Map, Value, json};
 use troupe_proto::FILE_DESCRIPTOR_SET;
 
-use crate::types::map_entry;
+use super::types::map_entry;
 
 /// The file in the reference.
 pub const FILE: &str = "export.schema.json";

@@ -2,7 +2,7 @@
 
 use prost_types::FileDescriptorProto;
 
-use crate::{
+use super::{
     comments::{Comments, first_sentence},
     names::{Links, Names, page_of},
 };

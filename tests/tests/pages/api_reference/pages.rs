@@ -7,7 +7,7 @@ use prost::Message as _;
 use prost_types::{FileDescriptorProto, FileDescriptorSet};
 use troupe_proto::FILE_DESCRIPTOR_SET_WITH_COMMENTS;
 
-use crate::{
+use super::{
     comments::step,
     declarations::Declarations,
     errors, export_schema,

@@ -2,7 +2,7 @@
 
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto};
 
-use crate::comments::{inside, step};
+use super::comments::{inside, step};
 
 /// A message or an enum.
 pub struct Declared<'a, D> {

@@ -4,7 +4,7 @@
 use prost_types::{MethodDescriptorProto, ServiceDescriptorProto};
 use svc_kit::auth::Caller;
 
-use crate::{
+use super::{
     comments::{inside, step},
     names::anchor,
     source::Source,

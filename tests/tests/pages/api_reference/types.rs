@@ -5,7 +5,7 @@ use prost_types::{
     field_descriptor_proto::{Label, Type},
 };
 
-use crate::{
+use super::{
     comments::{inside, step},
     declarations::{Declared, is_map_entry},
     source::Source,

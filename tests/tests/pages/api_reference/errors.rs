@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use troupe_proto::reason::{DOMAIN, Reason};
 
-use crate::{names::Names, table::table};
+use super::{names::Names, table::table};
 
 /// The list. The descriptions of the reasons are its comments, which exist only in the source.
-const LIST: &str = include_str!("../../../proto/src/reason.rs");
+const LIST: &str = include_str!("../../../../proto/src/reason.rs");
 
 /// The page.
 pub fn page(names: &Names) -> String {
