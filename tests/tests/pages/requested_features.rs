@@ -21,7 +21,7 @@
 //! | 7  | | `spawning::unavailable_registry_spawns_and_records_nothing` |
 //! | 8  | the whole tree after a crash | `passivation::passivated_session_is_unchanged_on_activation` |
 //! | 8  | | `closing::cascade_continues_after_restart` |
-//! | 8  | | `leases::expired_lease_settles_thread_and_clears_unreachable` |
+//! | 8  | | `runners::restart_policy_decides_after_runner_loss` |
 //! | 9  | budgets with a hard stop, of a child and of the tree | `budgets::token_budget_stops_turn_by_telemetry` |
 //! | 9  | | `budgets::wall_time_budget_stops_turn_of_silent_runner` |
 //! | 9  | | `budgets::session_budget_limits_its_threads` |

@@ -127,25 +127,6 @@ async fn service_start_sets_no_thread_unreachable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn expired_lease_settles_thread_and_clears_unreachable() {
-    // Longer than the pair is ever busy with one message, so that only silence ends a lease.
-    let pair = Pair::with(|config| config.lease = Duration::from_secs(3)).await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let worker = tree.spawn("worker").await.id;
-    runner.run(&worker).await;
-    drop(runner);
-    let mut watch = tree.watch_after(0).await;
-    changes(&mut watch, &worker, ConditionKind::Unreachable, true).await;
-    watch
-        .until(|event| event.thread_id == worker && matches!(event.kind, Some(Kind::TurnEnded(_))))
-        .await;
-    let thread = tree.thread(&worker).await;
-    assert_eq!(kind(&thread), StatusKind::Errored);
-    assert!(!has(&thread, ConditionKind::Unreachable));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_runner_is_lost_after_one_lease() {
     // Long enough that other load on the machine does not matter.
     let pair = Pair::with(|config| config.lease = Duration::from_secs(8)).await;

@@ -319,9 +319,16 @@ async fn an_interrupted_turn_ends_and_its_thread_stays() {
     };
     let answer = tree.client().interrupt_agent(request).await.unwrap().into_inner();
     assert_eq!(answer.interrupted_thread_ids, [worker.as_str()]);
-    assert_eq!(runner.interrupt_of(&attempt).await.turn, 1);
-    runner.end(&attempt, TurnOutcome::Interrupted, "wrong way").await;
-    assert_eq!(tree.status(&worker).await, StatusKind::Interrupted);
+    let interrupt = runner.interrupt_of(&attempt).await;
+    assert_eq!((interrupt.turn, interrupt.reason.as_str()), (1, "wrong way"));
+    runner
+        .end(&attempt, TurnOutcome::Interrupted, "the program's words")
+        .await;
+    let status = tree.thread(&worker).await.status.unwrap();
+    assert_eq!(
+        (status.kind(), status.reason.as_str()),
+        (StatusKind::Interrupted, "wrong way")
+    );
 
     // Input that interrupts: the turn is stopped, then the input has a turn of its own.
     tree.send(&worker, "this way").await;
@@ -618,6 +625,8 @@ async fn restart_policy_decides_after_runner_loss() {
     let (status, message) = settled(&settling, &settled_worker).await;
     assert_eq!(status, StatusKind::Errored);
     assert_eq!(message, "runner r was lost: its lease ran out");
+    let unreachable = has(&settling.thread(&settled_worker).await, ConditionKind::Unreachable);
+    assert!(!unreachable, "it was before the lease ran out");
     let is_anew = |event: &Event| match &event.kind {
         Some(Kind::ThreadPlaced(placed)) => placed.generation > lost.generation,
         _ => false,
@@ -663,31 +672,6 @@ async fn a_tool_may_run_if_the_threads_policy_has_it() {
         assert_eq!(decision.allowed, allowed, "{decision:?}");
         assert!(decision.reason.contains(reason), "{decision:?}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopped_turn_ends_with_the_given_reason() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
-    let request = InterruptAgentRequest {
-        thread_id: worker.clone(),
-        reason: String::from("enough"),
-        ..InterruptAgentRequest::default()
-    };
-    tree.client().interrupt_agent(request).await.unwrap();
-    assert_eq!(runner.interrupt_of(&attempt).await.reason, "enough");
-    runner
-        .end(&attempt, TurnOutcome::Interrupted, "the program's words")
-        .await;
-    settled(&tree, &worker).await;
-    let status = tree.thread(&worker).await.status.unwrap();
-    assert_eq!(
-        (status.kind(), status.reason.as_str()),
-        (StatusKind::Interrupted, "enough")
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
