@@ -22,6 +22,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::attached;
+
 fn tokens(tokens: u64) -> Budget {
     Budget {
         tokens,
@@ -185,9 +187,7 @@ async fn cost_budget_stops_turn_by_telemetry() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn token_budget_stops_turn_by_telemetry() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = spawn(&tree, tokens(1_000)).await.id;
     let attempt = runner.run(&worker).await;
 
@@ -243,9 +243,7 @@ async fn token_budget_stops_turn_by_telemetry() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_turn_is_one_turn_even_after_a_restart() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (mut pair, tree, mut runner) = attached().await;
     let worker = spawn(&tree, turns(1)).await.id;
     let attempt = runner.run(&worker).await;
     runner.complete(&attempt, "done").await;
@@ -276,9 +274,7 @@ async fn one_turn_is_one_turn_even_after_a_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wall_time_budget_stops_turn_of_silent_runner() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let short = Budget {
         wall_time: Some(prost_types::Duration {
             seconds: 0,

@@ -20,6 +20,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::attached;
+
 /// Default time for which a thread's program may take to end (see docs/limits.md).
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -79,9 +81,7 @@ fn end(events: &[Event], thread: &str) -> (String, bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_that_may_finish_its_turn_is_closed_after_it() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = working(&tree, &mut runner, &tree.root, ClosePolicy::FinishTurn).await;
     assert_eq!(
         tree.thread(&worker.thread).await.close_policy(),
@@ -134,9 +134,7 @@ async fn a_thread_that_may_finish_its_turn_is_closed_after_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_that_may_finish_has_as_long_as_the_cascade() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = working(&tree, &mut runner, &tree.root, ClosePolicy::FinishTurn).await;
     close(&tree, &worker.thread, ClosePolicy::Unspecified).await;
     let order = asked(&mut runner, &worker).await;

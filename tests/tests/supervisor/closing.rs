@@ -15,10 +15,12 @@ use troupe_tests::{
     events::{about, closed, names},
     pair::Pair,
     refusal::refused,
-    runner::{Attempt, Runner},
+    runner::Attempt,
     tree::{Spawned, Tree, has, kind},
     within,
 };
+
+use crate::attached;
 
 /// Number of concurrent spawns.
 const AT_ONCE: usize = 8;
@@ -134,9 +136,7 @@ async fn a_session_closes_leaf_first_and_then_is_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cascade_stops_leaves_first_and_starts_nothing() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let family = Family::of(&tree).await;
     let mut attempts = Vec::new();
     for thread in [&family.left, &family.right, &family.first] {
@@ -194,9 +194,7 @@ async fn cascade_stops_leaves_first_and_starts_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_runner_is_closed_at_the_deadline() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let parent = tree.spawn("orchestrator").await.id;
     let child = tree.spawn_under(&parent, "worker").await.id;
     runner.run(&parent).await;
@@ -228,9 +226,7 @@ async fn silent_runner_is_closed_at_the_deadline() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_without_deadline_still_sends_stop() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     runner.run(&worker).await;
     let request = CloseAgentRequest {
@@ -244,9 +240,7 @@ async fn close_without_deadline_still_sends_stop() {
 /// An agent that reports all the time delays no close, not even its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steady_traffic_delays_no_deadline() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let (worker, other) = (tree.spawn("worker").await.id, tree.spawn("worker").await.id);
     runner.run(&worker).await;
     let mut traffic = JoinSet::new();
@@ -280,9 +274,7 @@ async fn steady_traffic_delays_no_deadline() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cascade_continues_after_restart() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (mut pair, tree, mut runner) = attached().await;
     let parent = tree.spawn("orchestrator").await.id;
     let running = tree.spawn_under(&parent, "worker").await.id;
     let settled = tree.spawn_under(&parent, "worker").await.id;
@@ -319,9 +311,7 @@ async fn cascade_continues_after_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopping_the_service_closes_no_thread() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (mut pair, tree, mut runner) = attached().await;
     let family = Family::of(&tree).await;
     let attempt = runner.run(&family.first).await;
     let settled = runner.run(&family.left).await;

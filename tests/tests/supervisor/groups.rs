@@ -20,6 +20,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::attached;
+
 const SCHEMA: &str = r#"{"type": "object", "required": ["ok"]}"#;
 
 fn items(count: usize) -> Vec<GroupItem> {
@@ -120,9 +122,7 @@ async fn work(runner: &mut Runner, attempts: usize, outcome: impl Fn(&str) -> (T
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_item_runs_once_and_the_parent_is_told_once() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let mut request = of(&tree, 7);
     request.template.as_mut().unwrap().result_schema = SCHEMA.to_owned();
     let id = created(&tree, request).await;
@@ -186,9 +186,7 @@ async fn every_item_runs_once_and_the_parent_is_told_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restart_loses_no_item_and_runs_none_twice() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (mut pair, tree, mut runner) = attached().await;
     let id = created(&tree, of(&tree, 5)).await;
     let done = |_: &str| (TurnOutcome::Completed, String::from("done"));
     work(&mut runner, 2, done).await;
@@ -209,9 +207,7 @@ async fn restart_loses_no_item_and_runs_none_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_group_has_an_estimate_of_its_usage() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let request = CreateGroupRequest {
         max_concurrency: 1,
         ..of(&tree, 4)
@@ -261,9 +257,7 @@ async fn open_group_has_an_estimate_of_its_usage() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_items_are_retried_and_can_run_again() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let request = CreateGroupRequest {
         retries: 1,
         max_concurrency: 1,
@@ -296,9 +290,7 @@ async fn failed_items_are_retried_and_can_run_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paused_group_starts_nothing_and_cancel_closes_the_rest() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let id = created(&tree, of(&tree, 6)).await;
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -472,9 +464,7 @@ async fn dry_run_creates_nothing_and_budget_bounds_the_group() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thread_needs_an_operator_for_a_large_group() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let lead = tree.spawn("").await;
     let attempt = runner.run(&lead.id).await;
     let agent = pair.with_token(&lead.token);

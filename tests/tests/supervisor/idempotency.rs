@@ -15,10 +15,11 @@ use troupe_tests::{
     client::Supervisor,
     pair::Pair,
     refusal::refused,
-    runner::Runner,
     tree::{Tree, kind},
     within,
 };
+
+use crate::attached;
 
 /// How many make the same request at once.
 const AT_ONCE: usize = 8;
@@ -262,9 +263,7 @@ async fn close_agent_and_resume_agent_happen_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_returns_last_status_also_after_close() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     runner.complete(&attempt, "it works").await;

@@ -14,6 +14,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::attached;
+
 /// How the task shows [`pieces`]. The texts are the originals'.
 const SHOWN: &str = "- look at this\n  and at that\n  [local_image:/tmp/a b.png]\n  \
                      [skill:$lint](/skills/lint/SKILL.md)\n  [mention:$main.rs](src/main.rs)";
@@ -82,9 +84,7 @@ async fn kept_task(tree: &Tree, thread: &str, turn: u32) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_pieces_of_a_spawn_reach_its_runner_as_they_came() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let request = SpawnAgentRequest {
         objective: String::from("a clean build"),
         definition_of_done: String::from("no warnings"),
@@ -117,9 +117,7 @@ async fn the_pieces_of_a_spawn_reach_its_runner_as_they_came() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pieces_that_are_sent_come_with_the_next_turn_in_their_order() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     runner.complete(&attempt, "done").await;
@@ -164,9 +162,7 @@ async fn the_pieces_of_a_root_reach_its_runner() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_kind_of_piece_is_input_by_itself() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     for item in pieces() {
         let request = in_pieces(tree.request("worker"), vec![item.clone()]);
         let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;

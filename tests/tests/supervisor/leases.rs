@@ -23,6 +23,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::attached;
+
 /// A lease whose half leaves a busy machine the time to come back.
 const LEASE: Duration = Duration::from_secs(8);
 
@@ -246,9 +248,7 @@ async fn longest_idle_program_is_stopped_for_capacity() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_runner_takes_no_turns_and_releases_idle() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let resting = tree.spawn("worker").await.id;
     let rests = runner.run(&resting).await;
     runner.complete(&rests, "done").await;

@@ -18,6 +18,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::attached;
+
 fn of(thread: &str) -> ListMailboxRequest {
     ListMailboxRequest {
         thread_id: thread.to_owned(),
@@ -135,9 +137,7 @@ async fn mail_is_kept_until_acknowledged_across_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mailbox_is_read_by_its_thread_and_those_above() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let parent = tree.spawn("orchestrator").await;
     let beside = tree.spawn("orchestrator").await;
     completed_child(&tree, &mut runner, &parent.id).await;
@@ -176,9 +176,7 @@ async fn a_mailbox_is_read_by_its_thread_and_those_above() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_miss_nothing_while_mail_is_acknowledged() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     for _ in 0..3 {
         completed_child(&tree, &mut runner, &tree.root).await;
     }
@@ -247,9 +245,7 @@ async fn remaining_mail_of_compacted_log_is_listed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mail_wakes_threads_by_wake_policy() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let request = SpawnAgentRequest {
         wake_policy: WakePolicy::OnIdle.into(),
         ..tree.request("orchestrator")

@@ -35,3 +35,13 @@ mod transcripts;
 mod waits;
 mod watching;
 mod workspaces;
+
+use troupe_tests::{pair::Pair, runner::Runner, tree::Tree};
+
+/// Starts a pair with a session and a runner named "r".
+async fn attached() -> (Pair, Tree, Runner) {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let runner = Runner::attach(&pair, "r").await;
+    (pair, tree, runner)
+}

@@ -27,6 +27,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::attached;
+
 const SECRET: &str = "a secret of 19 byte";
 
 /// An open stream.
@@ -96,9 +98,7 @@ async fn completed(tree: &Tree, runner: &mut Runner) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn event_is_one_notification_with_all_kinds() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let mut admin = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
     let mut viewer = Notes::open(pair.with_token(VIEWER), everything(&tree, "wall"))
         .await
@@ -126,9 +126,7 @@ async fn event_is_one_notification_with_all_kinds() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn focused_thread_causes_no_notification() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let watched = working(&tree, &mut runner).await;
     let beside = working(&tree, &mut runner).await;
     let request = WatchNotificationsRequest {
@@ -159,9 +157,7 @@ async fn focused_thread_causes_no_notification() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn returning_runner_without_thread_notifies_loss() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let mut notes = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
     let lost = working(&tree, &mut runner).await.thread;
     let _runner = runner.come_back(&pair, &[]).await;
@@ -179,9 +175,7 @@ async fn returning_runner_without_thread_notifies_loss() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missed_notifications_are_delivered_after_restart() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (mut pair, tree, mut runner) = attached().await;
     // Before any watch exists: no client is notified.
     completed(&tree, &mut runner).await;
     let mut notes = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
@@ -219,9 +213,7 @@ async fn missed_notifications_are_delivered_after_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_may_choose_its_resume_position() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let first = completed(&tree, &mut runner).await;
     let seen = tree.head().await;
     let second = completed(&tree, &mut runner).await;

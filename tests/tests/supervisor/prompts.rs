@@ -26,6 +26,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::attached;
+
 async fn prompt(client: &Supervisor, thread: &str, turn: u32) -> Result<Prompt, Status> {
     Ok(compared(client, thread, turn, 0).await?.prompt.unwrap())
 }
@@ -212,9 +214,7 @@ async fn the_effective_prompt_is_kept_whole() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objective_is_in_every_prompt() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let request = SpawnAgentRequest {
         objective: String::from("a clean build"),
         definition_of_done: String::from("no warnings"),
@@ -241,9 +241,7 @@ async fn objective_is_in_every_prompt() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overrides_of_waiting_inputs_are_one_block() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     // Of their beginnings alone a record would have no room for one each.
@@ -308,9 +306,7 @@ async fn a_diff_shows_the_blocks_that_differ() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prompts_that_are_too_large_are_read_but_not_compared() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let request = SpawnAgentRequest {
         message: Some("x".repeat(600_000)),
         ..tree.request("worker")
@@ -440,9 +436,7 @@ async fn viewers_see_digests() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_reads_the_prompts_of_its_subtree() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let a = tree.spawn("orchestrator").await;
     let child = tree.spawn_under(&a.id, "worker").await;
     let b = tree.spawn("orchestrator").await;

@@ -27,6 +27,8 @@ use troupe_tests::{
     tree::{Tree, has, kind},
 };
 
+use crate::attached;
+
 /// A thread without a runner, and a thread that had a whole turn.
 const SPAWNED: &[&str] = &["ThreadSpawned"];
 const ONE_TURN: &[&str] = &[
@@ -68,9 +70,7 @@ fn next(attempt: &Attempt, turn: &Turn) -> Attempt {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_from_its_start_to_its_last_message() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
 
     let start = runner.start_of(&worker).await;
@@ -109,9 +109,7 @@ async fn a_turn_from_its_start_to_its_last_message() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_last_message_is_content() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     let message = "é".repeat(50_000);
@@ -161,9 +159,7 @@ async fn lost_last_message_is_distinct_from_omitted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn input_to_a_settled_thread_starts_a_turn_of_what_is_new() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     runner.complete(&attempt, "done").await;
@@ -206,9 +202,7 @@ async fn input_while_a_turn_runs_is_read_after_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn input_that_steers_is_given_to_the_running_turn() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     let steer = |text: &str| SendInputRequest {
@@ -274,9 +268,7 @@ async fn input_that_steers_is_given_to_the_running_turn() {
 /// A last word is for a turn that begins, and what was sent after it must not be read before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steering_input_does_not_overtake_an_override() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (mut pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     let input = |text: &str, steer| SendInputRequest {
@@ -307,9 +299,7 @@ async fn steering_input_does_not_overtake_an_override() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_turn_ends_and_its_thread_stays() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     let request = InterruptAgentRequest {
@@ -351,9 +341,7 @@ async fn an_interrupted_turn_ends_and_its_thread_stays() {
 /// retry gets the same response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupt_names_the_threads_that_it_stops() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (mut pair, tree, mut runner) = attached().await;
     let parent = tree.spawn("orchestrator").await.id;
     let done = tree.spawn_under(&parent, "worker").await.id;
     let at_work = runner.run(&parent).await;
@@ -440,9 +428,7 @@ async fn a_start_that_is_refused_settles_the_thread_or_goes_elsewhere() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_runner_that_lost_a_running_thread_settles_it() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     runner.run(&worker).await;
     let _runner = runner.come_back(&pair, &[]).await;
@@ -457,9 +443,7 @@ async fn a_runner_that_lost_a_running_thread_settles_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn turn_lost_before_its_start_is_dispatched_again() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let lost = Attempt::of(&runner.start_of(&worker).await);
     let mut runner = runner.come_back(&pair, &[]).await;
@@ -489,9 +473,7 @@ async fn turn_lost_before_its_start_is_dispatched_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn returning_runner_continues_its_turns() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (mut pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
 
@@ -521,9 +503,7 @@ async fn returning_runner_continues_its_turns() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn undelivered_turn_is_dispatched_again() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     runner.complete(&attempt, "done").await;
@@ -570,9 +550,7 @@ async fn messages_on_replaced_runner_stream_are_ignored() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_runner_messages_are_ignored() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     runner.say_something_new().await;
@@ -643,9 +621,7 @@ async fn restart_policy_decides_after_runner_loss() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tool_may_run_if_the_threads_policy_has_it() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     for (tool, generation, allowed, reason) in [
@@ -676,9 +652,7 @@ async fn a_tool_may_run_if_the_threads_policy_has_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_program_of_lost_runner_closes_at_once() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     runner.complete(&attempt, "done").await;

@@ -18,6 +18,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::attached;
+
 async fn update(tree: &Tree, request: UpdateSessionRequest) -> Result<Session, Status> {
     let request = UpdateSessionRequest {
         session_id: tree.session.clone(),
@@ -124,9 +126,7 @@ async fn limits_and_their_absent_fields() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_mode_binds_the_prompt_of_the_next_turn() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let start = runner.start_of(&worker).await;
     let first = start.turn.as_ref().unwrap();

@@ -14,6 +14,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::attached;
+
 fn step(step: &str, state: State) -> PlanStep {
     PlanStep {
         step: step.to_owned(),
@@ -74,9 +76,7 @@ fn assert_shows(thread: &Thread, values: &Telemetry) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plan_tool_and_usage_are_shown_with_the_thread() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let other = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
@@ -129,9 +129,7 @@ async fn plan_tool_and_usage_are_shown_with_the_thread() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_attempt_begins_without_values() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let first = runner.run(&worker).await;
     let mut watch = tree.watch().await;
@@ -148,9 +146,7 @@ async fn a_new_attempt_begins_without_values() {
 /// the current ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_telemetry_of_earlier_attempt_is_ignored() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let first = runner.run(&worker).await;
     let second = again(&pair, &mut runner, &first).await;
@@ -169,9 +165,7 @@ async fn late_telemetry_of_earlier_attempt_is_ignored() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn viewers_see_the_latest_tool_without_its_detail() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     let viewer = pair.with_token(VIEWER);
@@ -189,9 +183,7 @@ async fn viewers_see_the_latest_tool_without_its_detail() {
 /// Fails as long as every text of telemetry has the same bound: the proto promises less than that for these two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn telemetry_values_are_truncated_to_limits() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     let mut watch = tree.watch().await;
@@ -246,9 +238,7 @@ async fn used(tree: &Tree, thread: &str) -> (u64, u32) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn usage_is_kept_over_close_resume_loss_and_restart() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (mut pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let first = runner.run(&worker).await;
     end_having_used(&mut runner, &first, tokens(1_000, 1)).await;

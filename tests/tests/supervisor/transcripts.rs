@@ -21,6 +21,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::attached;
+
 fn entry(kind: K, text: &str) -> TranscriptEntry {
     TranscriptEntry {
         kind: kind.into(),
@@ -281,9 +283,7 @@ async fn transcript_is_complete_when_its_turn_ends() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thread_reads_its_subtree_and_viewer_reads_no_texts() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let parent = tree.spawn("worker").await;
     runner.run(&parent.id).await;
     let child = tree.spawn_under(&parent.id, "worker").await;

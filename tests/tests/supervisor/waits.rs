@@ -23,6 +23,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::attached;
+
 type Waiting = JoinHandle<Result<Response<WaitAgentsResponse>, Status>>;
 
 fn wait_for(threads: &[&str]) -> WaitAgentsRequest {
@@ -132,9 +134,7 @@ async fn the_first_of_several_to_settle_ends_the_wait() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn already_settled_threads_end_the_wait_at_once() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let mut workers = Vec::new();
     for _ in 0..4 {
         let worker = tree.spawn("worker").await.id;

@@ -16,10 +16,11 @@ use troupe_tests::{
     events::{assert_whole, closed, names},
     pair::{Pair, VIEWER},
     refusal::refused,
-    runner::Runner,
     tree::{Tree, kind},
     watch::Watch,
 };
+
+use crate::attached;
 
 /// More notes than a stream's window, its outbox and the feed hold together.
 const MANY: usize = 600;
@@ -75,9 +76,7 @@ async fn watch_sends_snapshot_then_later_events() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_resumes_at_any_position_without_gap() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (mut pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await;
     let attempt = runner.run(&worker.id).await;
     runner.complete(&attempt, "done").await;
@@ -342,9 +341,7 @@ async fn a_threads_stream_ends_with_its_token() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn telemetry_is_sent_next_to_events() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     let head = tree.head().await;
@@ -380,9 +377,7 @@ async fn telemetry_is_sent_next_to_events() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thread_output_is_sent_only_if_requested() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
+    let (pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     let wanted = WatchThreadsRequest {
