@@ -28,7 +28,7 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         CreateSessionRequest, DrainMemberRequest, GetSessionRequest, ListMembersRequest, ListSessionsRequest, Member,
-        MemberState, MoveSessionRequest, OnLimit, SpawnAgentRequest, StatusKind, TurnOutcome, WaitAgentsRequest,
+        MemberState, MoveSessionRequest, SpawnAgentRequest, StatusKind, TurnOutcome, WaitAgentsRequest,
         WatchSessionsRequest, event::Kind as EventKind, watch_threads_response::Message,
     },
 };
@@ -39,12 +39,12 @@ use troupe_tests::{
     postgres_server::{Address, Database, Server},
     runner::{Attempt, Runner, ended, hello},
     service::{Ground, Service},
-    tree::{Spawned, Tree, kind},
+    tree::{Tree, kind},
     watch::Watch,
     within,
 };
 
-use crate::cluster_faults::given;
+use crate::{cluster_faults::given, spawn, threads};
 
 /// Where the log is.
 enum Log {
@@ -190,21 +190,6 @@ impl Members {
         );
         self.query(&sql).trim().to_owned()
     }
-}
-
-/// Spawns a thread and returns its id.
-async fn spawn(tree: &Tree, request_id: String) -> Result<String, Status> {
-    let request = SpawnAgentRequest {
-        request_id,
-        on_limit: OnLimit::Queue.into(),
-        ..tree.request("worker")
-    };
-    tree.try_spawn(request).await.map(|answer| Spawned::of(answer).id)
-}
-
-async fn threads(tree: &Tree) -> BTreeSet<String> {
-    let threads = tree.threads().await.into_iter();
-    threads.map(|thread| thread.thread_id).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,3 +21,24 @@ mod postgres;
 mod power_loss;
 mod takeover;
 mod ten_thousand_watchers;
+
+use std::collections::BTreeSet;
+
+use tonic::Status;
+use troupe_proto::supervisor::v1::{OnLimit, SpawnAgentRequest};
+use troupe_tests::tree::{Spawned, Tree};
+
+/// Spawns a thread and returns its id.
+async fn spawn(tree: &Tree, request_id: String) -> Result<String, Status> {
+    let request = SpawnAgentRequest {
+        request_id,
+        on_limit: OnLimit::Queue.into(),
+        ..tree.request("worker")
+    };
+    tree.try_spawn(request).await.map(|answer| Spawned::of(answer).id)
+}
+
+async fn threads(tree: &Tree) -> BTreeSet<String> {
+    let threads = tree.threads().await.into_iter();
+    threads.map(|thread| thread.thread_id).collect()
+}

@@ -7,35 +7,22 @@ use std::{
 };
 
 use tokio::{sync::Semaphore, task::JoinSet, time::interval};
-use tonic::{Code, Status};
-use troupe_proto::supervisor::v1::{CreateSessionRequest, OnLimit, SpawnAgentRequest};
+use tonic::Code;
+use troupe_proto::supervisor::v1::CreateSessionRequest;
 use troupe_tests::{
     events::assert_whole,
     postgres_server::{Database, Server},
     service::Ground,
-    tree::{Spawned, Tree},
+    tree::Tree,
     within,
 };
+
+use crate::{spawn, threads};
 
 const ROUNDS: usize = 3;
 const WRITERS: usize = 6;
 /// How many spawns of a round are acknowledged before the service is killed.
 const SPAWNS: u32 = 40;
-
-/// Spawns a thread and returns its id.
-async fn spawn(tree: &Tree, request_id: String) -> Result<String, Status> {
-    let request = SpawnAgentRequest {
-        request_id,
-        on_limit: OnLimit::Queue.into(),
-        ..tree.request("worker")
-    };
-    tree.try_spawn(request).await.map(|answer| Spawned::of(answer).id)
-}
-
-async fn threads(tree: &Tree) -> BTreeSet<String> {
-    let threads = tree.threads().await.into_iter();
-    threads.map(|thread| thread.thread_id).collect()
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_supervisor_finds_everything_in_postgres() {
