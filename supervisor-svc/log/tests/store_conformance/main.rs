@@ -291,7 +291,6 @@ conformance!(
     of_many_with_one_expectation_one_wins,
     a_claim_fences_the_owner_before,
     a_creation_happens_once_per_creator,
-    a_creation_reports_the_hash_of_the_first,
     of_many_creations_with_one_key_one_wins,
     an_expired_creation_is_forgotten,
     a_session_is_created_once,

@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// A repeated request receives the hash of the first one.
 pub(super) async fn a_creation_happens_once_per_creator(store: Store) {
     assert_eq!(
         store.create(Some(key("ann", 1)), batch(session(1), 0, 1)).await,
@@ -12,7 +13,7 @@ pub(super) async fn a_creation_happens_once_per_creator(store: Store) {
         hash: [1; 32],
     };
     assert_eq!(
-        store.create(Some(key("ann", 1)), batch(session(2), 0, 1)).await,
+        store.create(Some(key("ann", 2)), batch(session(2), 0, 1)).await,
         Ok(existing)
     );
     assert_eq!(head_of(&store, session(2)).await, None);
@@ -30,21 +31,6 @@ pub(super) async fn a_creation_happens_once_per_creator(store: Store) {
         (session(2), [1; 32], at(200))
     );
     assert_eq!(store.creation("eve".to_owned(), "same".to_owned()).await, Ok(None));
-}
-
-pub(super) async fn a_creation_reports_the_hash_of_the_first(store: Store) {
-    assert_eq!(
-        store.create(Some(key("ann", 1)), batch(session(1), 0, 1)).await,
-        Ok(Created::New)
-    );
-    let existing = Created::Existing {
-        session: session(1),
-        hash: [1; 32],
-    };
-    assert_eq!(
-        store.create(Some(key("ann", 2)), batch(session(1), 0, 1)).await,
-        Ok(existing)
-    );
 }
 
 pub(super) async fn of_many_creations_with_one_key_one_wins(store: Store) {
