@@ -12,6 +12,9 @@
 #[path = "../tests/domain/laws.rs"]
 mod laws;
 #[allow(dead_code, reason = "the tests of the domain use the rest of it")]
+#[path = "../log/tests/log/samples.rs"]
+mod samples;
+#[allow(dead_code, reason = "the tests of the domain use the rest of it")]
 #[path = "../tests/domain/world.rs"]
 mod world;
 
@@ -21,10 +24,9 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use supervisor_core::{
     command::Command,
     decide::{decide, follow_ups},
-    event::{Event, EventMetadata, Recorded},
+    event::{Event, Recorded},
     evolve::{evolve, open},
     ids::{SessionId, ThreadId},
-    principal::Actor,
     rules::cascade::{next_ready, ready_leaves},
     settings::{Limits, Settings},
     state::session::Session,
@@ -184,15 +186,7 @@ fn carry_out(session: &mut Session, command: &Command) {
 /// The session's next event.
 fn recorded(session: &Session, event: Event) -> Recorded {
     Recorded {
-        sequence: session.sequence.next(),
         time: session.updated,
-        metadata: EventMetadata {
-            actor: Actor::Service,
-            request_id: None,
-            traceparent: None,
-            cause: None,
-            contents_left_out: false,
-        },
-        event,
+        ..samples::at(session.sequence.next().get(), event)
     }
 }

@@ -20,6 +20,8 @@ mod reports;
 mod results;
 mod resume;
 mod runners;
+#[path = "../../log/tests/log/samples.rs"]
+mod samples;
 mod settings;
 mod snapshots;
 mod spawning;

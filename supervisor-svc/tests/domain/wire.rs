@@ -1,8 +1,5 @@
 //! Conversions of the state to the API's messages: what a client may see, resolutions, and the errors of rejections.
 
-#[path = "../../log/tests/log/samples.rs"]
-mod samples;
-
 use std::sync::Arc;
 
 use supervisor_core::{
@@ -36,7 +33,7 @@ use troupe_proto::{
 };
 use uuid::Uuid;
 
-use self::samples::{at, opened, root, session, thread};
+use crate::samples::{at, opened, root, session, thread};
 
 fn folded(events: Vec<Event>) -> Session {
     let mut records = events.into_iter().zip(1..).map(|(event, sequence)| at(sequence, event));

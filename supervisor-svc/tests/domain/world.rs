@@ -1,11 +1,7 @@
 //! A session and its log, carried out as the service does it: decide, record, fold, and what follows by itself. Every
 //! command is held to the [`laws`].
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use supervisor_core::{
     command::{Command, Dispatch, Report, Spawn},
@@ -13,30 +9,27 @@ use supervisor_core::{
     decide::{decide, follow_ups},
     effect::{PendingEffect, pending_effect},
     event::{
-        ApprovalKind, CloseCause, Dialect, Edge, Event, EventMetadata, OutputDigests, PromptExtent, Recorded, Role,
-        Scope, SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent,
+        ApprovalKind, CloseCause, Dialect, Edge, Event, OutputDigests, PromptExtent, Recorded, Role, Scope,
+        SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent,
     },
     evolve::{evolve, open},
     ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn, WaitId},
-    principal::{Actor, Caller},
+    principal::Caller,
     rejection::Rejection,
     rules::{
         approval::APPROVAL_TIMEOUT,
         cascade::{CASCADE_DEADLINE, next_ready, ready_leaves},
     },
-    settings::{
-        ApprovalTimeoutAction, Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, OnLimit, Orchestration,
-        PromptLog, RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, TranscriptLog, Urgency, Usage, WakePolicy,
-    },
+    settings::{Limits, OnLimit, Sandbox, Settings, Urgency, Usage},
     state::{session::Session, thread::Thread, wait::Wait},
     status::{Settled, StatusKind},
     time::UnixMillis,
 };
 use supervisor_log::codec::{decode_snapshot, encode_snapshot};
-use tool_policy::{Inheritance, Layer, MatchMode, Policy};
+use tool_policy::{Layer, MatchMode};
 use uuid::Uuid;
 
-use crate::laws;
+use crate::{laws, samples};
 
 /// When every session of these tests was opened.
 const START: u64 = 1_000_000;
@@ -623,59 +616,20 @@ pub fn deny(origin: &str, patterns: &[&str]) -> Layer {
 
 pub fn settings() -> Settings {
     Settings {
-        currency: Currency::USD,
-        cwd: String::from("/project"),
-        workspace_digest: String::new(),
-        workspace: None,
-        limits: Limits::default(),
-        slot_release: SlotRelease::default(),
-        budget: Budget::default(),
-        mode: Mode::default(),
-        orchestration: Orchestration::default(),
-        edge_management: EdgeManagement::All,
-        orchestrators: Vec::new(),
-        approve_orchestrators: false,
-        prompt_log: PromptLog::default(),
-        transcript: TranscriptLog::default(),
-        approval_timeout: APPROVAL_TIMEOUT,
-        on_approval_timeout: ApprovalTimeoutAction::default(),
-        restart_policy: RestartPolicy::default(),
-        policy_inheritance: Inheritance::default(),
-        tool_ceiling: None,
         webhooks: Vec::new(),
-        labels: BTreeMap::new(),
-        approve_tools: Vec::new(),
-        runner_labels: BTreeMap::new(),
-        stall: StallRule::default(),
-        retention: None,
+        ..samples::some_settings()
     }
 }
 
 /// What a spawn fixes, with nothing in it but a role.
 pub fn role(agent_type: &str) -> Spawned {
     Spawned {
-        parent: None,
-        depth: 0,
-        first_status: StatusKind::PendingInit,
-        client_owned: false,
         role: Arc::new(Role {
             agent_type: agent_type.to_owned(),
             ..Role::default()
         }),
-        alias: String::new(),
-        label: String::new(),
-        note: Arc::default(),
-        working_directory: Arc::default(),
         sandbox: Sandbox::FullAccess,
-        effective: Policy::unrestricted(),
-        grant: Policy::unrestricted(),
-        edge_management: EdgeManagement::None,
-        budget: Budget::default(),
-        close_policy: ClosePolicy::Terminate,
-        wake_policy: WakePolicy::None,
-        input: None,
-        result_repairs: None,
-        item: None,
+        ..samples::root()
     }
 }
 
@@ -714,16 +668,8 @@ pub fn run_root() -> Spawned {
 
 fn recorded(sequence: u64, time: u64, event: Event) -> Recorded {
     Recorded {
-        sequence: Sequence::new(sequence),
         time: UnixMillis::new(time),
-        metadata: EventMetadata {
-            actor: Actor::Service,
-            request_id: None,
-            traceparent: None,
-            cause: None,
-            contents_left_out: false,
-        },
-        event,
+        ..samples::at(sequence, event)
     }
 }
 
