@@ -155,6 +155,7 @@ impl PendingBatch {
             Ok(None) | Err(WriteError::NotFound { .. }) => {}
             Err(
                 error @ (WriteError::Fenced { .. }
+                | WriteError::Mismatch { .. }
                 | WriteError::Refused(Refusal::Closed)
                 | WriteError::Stopped
                 | WriteError::Unknown(_)),

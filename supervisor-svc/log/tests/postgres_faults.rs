@@ -21,8 +21,8 @@ use futures::future::join_all;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use supervisor_core::ids::{Epoch, Sequence, SessionId, ThreadId};
 use supervisor_log::store::{
-    AppendError, Batch, Claim, Created, EventStore, Mark, MarkKind, NewMember, NewRecord, OpenError, PostgresError,
-    PostgresOptions, PostgresStore, Refusal, StoredRecord, limits,
+    Batch, Claim, Created, EventStore, Mark, MarkKind, NewMember, NewRecord, OpenError, PostgresError, PostgresOptions,
+    PostgresStore, Refusal, StoredRecord, WriteError, limits,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -384,7 +384,7 @@ impl Writers {
                             head += 1;
                             acknowledged.fetch_add(1, Ordering::Release);
                         }
-                        Err(AppendError::Refused(_)) => {}
+                        Err(WriteError::Refused(_)) => {}
                         Err(other) => panic!("after {head}: {other}"),
                     }
                 }
@@ -485,11 +485,11 @@ async fn failover_to_standby_that_lags_behind_stops_the_store() {
     let lost = loop {
         match store.append(batch(session(1), 2)).await {
             // The store has not connected yet.
-            Err(AppendError::Refused(_)) => {}
+            Err(WriteError::Refused(_)) => {}
             other => break other,
         }
     };
-    assert!(matches!(lost, Err(AppendError::Unknown(_))), "{lost:?}");
+    assert!(matches!(lost, Err(WriteError::Unknown(_))), "{lost:?}");
     let next = open(&address.url(&database)).await.unwrap();
     assert_has_exactly(&next, session(1), 1).await;
 }
@@ -577,9 +577,9 @@ async fn loss_of_acknowledged_commits_stops_the_store() {
     // As after a failover to a standby that lacks the last commit.
     database.run("UPDATE lanes SET committed = committed - 1 WHERE committed = 2");
     let lost = store.append(batch(session(2), 1)).await;
-    assert!(matches!(lost, Err(AppendError::Unknown(_))), "{lost:?}");
+    assert!(matches!(lost, Err(WriteError::Unknown(_))), "{lost:?}");
     for number in [2, 3] {
-        assert_eq!(store.append(batch(session(number), 1)).await, Err(AppendError::Stopped));
+        assert_eq!(store.append(batch(session(number), 1)).await, Err(WriteError::Stopped));
         assert_has_exactly(&store, session(number), 1).await;
     }
 }
@@ -601,7 +601,7 @@ async fn commit_without_confirmation_of_standby_is_not_acknowledged() {
                 store.append(batch(session(1), expected)).await?;
                 count.store(expected, Ordering::Release);
             }
-            Ok::<(), AppendError>(())
+            Ok::<(), WriteError>(())
         }
     });
     // Until the reload is applied, commits do not wait.
@@ -649,7 +649,7 @@ async fn error_of_one_write_is_not_acknowledged_and_alone() {
     for (number, answer) in (0..).zip(join_all(appends).await) {
         if is_bad(number) {
             assert!(
-                matches!(answer, Err(AppendError::Refused(Refusal::Engine(_)))),
+                matches!(answer, Err(WriteError::Refused(Refusal::Engine(_)))),
                 "{answer:?}"
             );
             assert_has_exactly(&store, session(number), 1).await;

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use supervisor_log::store::{self, AppendError, MemberId};
+use supervisor_log::store::{self, MemberId, WriteError};
 use tokio::{
     sync::{broadcast, mpsc, oneshot, watch},
     time::Instant,
@@ -330,16 +330,16 @@ impl Actor {
                 true
             }
             Err(error) => {
-                let continues = matches!(error, AppendError::Refused(_) | AppendError::Invalid(_));
+                let continues = matches!(error, WriteError::Refused(_) | WriteError::Invalid(_));
                 self.stop_if_unknown(&error);
                 tracing::warn!(session = %self.handle.id(), %error, "an append failed");
                 // A report that the store can never accept is void, and is acknowledged as such.
-                let is_void = matches!(error, AppendError::Invalid(_));
+                let is_void = matches!(error, WriteError::Invalid(_));
                 for (thread, generation, sequence) in pending.reports.iter().filter(|_| !is_void) {
                     self.lost_reports.entry(*thread).or_insert((*generation, *sequence));
                 }
                 let failure = match error {
-                    AppendError::Fenced { .. } => {
+                    WriteError::Fenced { .. } => {
                         self.shared.fenced.add(1, &[]);
                         Failure::moved(self.session.id)
                     }
@@ -578,7 +578,6 @@ impl Actor {
                 return false;
             }
             Err(error) => {
-                let error = AppendError::from(error);
                 self.stop_if_unknown(&error);
                 let _ = reply.send(Err(error.into()));
                 return false;
@@ -632,7 +631,6 @@ impl Actor {
                 .delete_session(id, self.session.in_spawn_order().map(|thread| thread.id).collect())
                 .await
                 .map(drop)
-                .map_err(AppendError::from)
                 .inspect_err(|error| self.stop_if_unknown(error))
                 .map_err(Failure::from)
         } else {
@@ -658,8 +656,8 @@ impl Actor {
     }
 
     /// Stops the process if the outcome of a write is unknown, so that the log is replayed.
-    fn stop_if_unknown(&self, error: &AppendError) {
-        if matches!(error, AppendError::Unknown(_) | AppendError::Stopped) {
+    fn stop_if_unknown(&self, error: &WriteError) {
+        if matches!(error, WriteError::Unknown(_) | WriteError::Stopped) {
             self.shared.outcome_unknown.cancel();
         }
     }

@@ -7,7 +7,7 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 use supervisor_log::{
     codec::parts::{time_from_pb, time_to_pb},
-    store::{AppendError, CursorKey, EventStore},
+    store::{CursorKey, EventStore},
 };
 use tokio::sync::Mutex;
 use troupe_proto::store::v1 as pb;
@@ -67,7 +67,7 @@ impl Deletions {
         store
             .put_cursor(name, Some(slot.encode_to_vec().into()))
             .await
-            .map_err(|error| AppendError::from(error).into())
+            .map_err(Failure::from)
     }
 }
 

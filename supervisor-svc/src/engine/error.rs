@@ -2,7 +2,7 @@
 
 use supervisor_log::{
     codec::record::{DecodeError, EncodeError},
-    store::{AppendError, MemberId, ReadError, WriteError},
+    store::{MemberId, ReadError, WriteError},
 };
 
 use crate::domain::{ids::SessionId, rejection::Rejection};
@@ -51,14 +51,14 @@ impl Failure {
     }
 }
 
-impl From<AppendError> for Failure {
-    fn from(error: AppendError) -> Self {
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
         match error {
-            AppendError::NotFound { session } => Self::SessionNotFound(session),
-            AppendError::Fenced { .. } | AppendError::Mismatch { .. } => Self::Gone,
-            AppendError::Invalid(invalid) => Self::TooLarge(invalid.to_string()),
-            AppendError::Refused(refusal) => Self::StoreUnavailable(refusal.to_string()),
-            AppendError::Stopped | AppendError::Unknown(_) => Self::OutcomeUnknown,
+            WriteError::NotFound { session } => Self::SessionNotFound(session),
+            WriteError::Fenced { .. } | WriteError::Mismatch { .. } => Self::Gone,
+            WriteError::Invalid(invalid) => Self::TooLarge(invalid.to_string()),
+            WriteError::Refused(refusal) => Self::StoreUnavailable(refusal.to_string()),
+            WriteError::Stopped | WriteError::Unknown(_) => Self::OutcomeUnknown,
         }
     }
 }
@@ -69,18 +69,6 @@ impl From<ReadError> for Failure {
             ReadError::Compacted { oldest, head, .. } => Self::Refused(Rejection::HistoryCompacted { oldest, head }),
             ReadError::Corrupt { .. } | ReadError::CorruptSide { .. } => Self::Corrupt(error.to_string()),
             ReadError::Engine(_) => Self::StoreUnavailable(error.to_string()),
-        }
-    }
-}
-
-impl From<WriteError> for Failure {
-    fn from(error: WriteError) -> Self {
-        match error {
-            WriteError::NotFound { session } => Self::SessionNotFound(session),
-            WriteError::Fenced { .. } => Self::Gone,
-            WriteError::Invalid(invalid) => Self::TooLarge(invalid.to_string()),
-            WriteError::Refused(refusal) => Self::StoreUnavailable(refusal.to_string()),
-            WriteError::Stopped | WriteError::Unknown(_) => Self::OutcomeUnknown,
         }
     }
 }

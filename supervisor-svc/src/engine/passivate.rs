@@ -7,7 +7,7 @@ use bytes::Bytes;
 use supervisor_log::{
     codec::{encode_snapshot, record},
     store::{
-        AppendError, EventStore, Evidence, Mark, MarkKind, Snapshot, WriteError,
+        EventStore, Evidence, Mark, MarkKind, Snapshot, WriteError,
         limits::{MAX_COMPACTED, MAX_PAGE},
     },
 };
@@ -229,7 +229,7 @@ async fn compact_up_to(
         let removed = match store.compact(id, end, evidence).await {
             // The session was deleted.
             Err(WriteError::NotFound { .. }) => return Ok(()),
-            removed => removed.map_err(AppendError::from)?,
+            removed => removed?,
         };
         tracing::debug!(session = %id, until = %end, removed, "a log is being compacted");
         done = end;
@@ -267,7 +267,11 @@ fn report(id: SessionId, what: &'static str, error: &WriteError) {
     match error {
         // The session was deleted in the meantime, or another supervisor has it.
         WriteError::NotFound { .. } | WriteError::Fenced { .. } => {}
-        WriteError::Invalid(_) | WriteError::Refused(_) | WriteError::Stopped | WriteError::Unknown(_) => {
+        WriteError::Mismatch { .. }
+        | WriteError::Invalid(_)
+        | WriteError::Refused(_)
+        | WriteError::Stopped
+        | WriteError::Unknown(_) => {
             tracing::warn!(session = %id, %error, "{what}");
         }
     }

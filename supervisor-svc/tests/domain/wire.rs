@@ -16,7 +16,7 @@ use supervisor_core::{
 };
 use supervisor_log::{
     codec::{event_to_pb, parts::time_to_pb},
-    store::{AppendError, Refusal},
+    store::{Refusal, WriteError},
 };
 use supervisor_svc::{
     convert::{Redaction, View, approval::approval_to_pb, status::fault, thread as shown},
@@ -363,8 +363,8 @@ fn rejections_map_to_documented_errors() {
 
 #[test]
 fn store_errors_map_to_unavailable_with_reason() {
-    let full = AppendError::Refused(Refusal::DiskFull);
-    let interrupted = AppendError::Stopped;
+    let full = WriteError::Refused(Refusal::DiskFull);
+    let interrupted = WriteError::Stopped;
     for (error, reason) in [(full, Reason::StoreUnavailable), (interrupted, Reason::OutcomeUnknown)] {
         let text = error.to_string();
         let status = tonic::Status::from(Failure::from(error));

@@ -19,9 +19,9 @@ use supervisor_core::{
     transcript::TranscriptSource,
 };
 use supervisor_log::store::{
-    AppendError, Batch, Claim, Created, Creation, CreationKey, CursorKey, DatabaseInfo, Due, EventStore, Evidence,
-    Head, LongText, MarkKind, MemoryStore, NewEntry, PendingEntries, ReadError, RequestKey, RequestRecord,
-    SessionEntry, Snapshot, StoredEntry, StoredRecord, TranscriptQuery, WriteError, limits::MAX_PAGE,
+    Batch, Claim, Created, Creation, CreationKey, CursorKey, DatabaseInfo, Due, EventStore, Evidence, Head, LongText,
+    MarkKind, MemoryStore, NewEntry, PendingEntries, ReadError, RequestKey, RequestRecord, SessionEntry, Snapshot,
+    StoredEntry, StoredRecord, TranscriptQuery, WriteError, limits::MAX_PAGE,
 };
 use supervisor_svc::{Config, PeerConnector, RegistryClient, Supervisor, Surroundings, UpkeepLimits, clock::Clock};
 use svc_kit::{
@@ -134,8 +134,8 @@ impl EventStore for Gated {
     }
 
     as_it_is! {
-        fn create(key: Option<CreationKey>, batch: Batch) -> Result<Created, AppendError>;
-        fn append(batch: Batch) -> Result<(), AppendError>;
+        fn create(key: Option<CreationKey>, batch: Batch) -> Result<Created, WriteError>;
+        fn append(batch: Batch) -> Result<(), WriteError>;
         fn put_snapshot(session: SessionId, snapshot: Snapshot) -> Result<(), WriteError>;
         fn compact(session: SessionId, until: Sequence, evidence: Evidence) -> Result<u64, WriteError>;
         fn put_summary(session: SessionId, sequence: Sequence, bytes: Bytes) -> Result<(), WriteError>;

@@ -100,20 +100,27 @@ pub enum Invalid {
     },
 }
 
-/// Why a write other than an append wasn't acknowledged.
+/// Why a write wasn't acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WriteError {
-    /// The session does not exist.
+    /// The session does not exist. It may have been deleted.
     #[error("session {session} not found")]
     NotFound {
         /// The requested session.
         session: SessionId,
     },
-    /// Another member owns the session. The write had no effect.
+    /// Another member owns the session. The write had no effect. The writer of an append must drop its state and not
+    /// retry.
     #[error("fenced: the session's epoch is {current}")]
     Fenced {
         /// The present epoch.
         current: Epoch,
+    },
+    /// The log doesn't end where the writer of a batch thinks.
+    #[error("the session's head is {actual}")]
+    Mismatch {
+        /// The actual end of the log.
+        actual: Sequence,
     },
     /// The write breaks a rule; it did not happen.
     #[error(transparent)]
@@ -128,55 +135,6 @@ pub enum WriteError {
     /// The write may or may not be durable, and the store has stopped writing: the process must exit and replay.
     #[error("the outcome of the write is unknown: {0}")]
     Unknown(String),
-}
-
-/// The error of an append.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum AppendError {
-    /// The session does not exist. It may have been deleted.
-    #[error("session {session} not found")]
-    NotFound {
-        /// The requested session.
-        session: SessionId,
-    },
-    /// The writer lost ownership of the session. It must drop its state and not retry.
-    #[error("fenced: the session's epoch is {current}")]
-    Fenced {
-        /// The present epoch.
-        current: Epoch,
-    },
-    /// The log doesn't end where the writer thinks.
-    #[error("the session's head is {actual}")]
-    Mismatch {
-        /// The actual end of the log.
-        actual: Sequence,
-    },
-    /// The batch breaks a rule; it did not happen.
-    #[error(transparent)]
-    Invalid(#[from] Invalid),
-    /// The batch had no effect. It may succeed later.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The batch had no effect. The outcome of an earlier write is unknown and the store has stopped writing: the
-    /// process must exit and replay.
-    #[error("the store stopped after a write whose outcome is unknown")]
-    Stopped,
-    /// The batch may or may not be durable, and the store has stopped writing: the process must exit and replay.
-    #[error("the outcome of the append is unknown: {0}")]
-    Unknown(String),
-}
-
-impl From<WriteError> for AppendError {
-    fn from(error: WriteError) -> Self {
-        match error {
-            WriteError::NotFound { session } => Self::NotFound { session },
-            WriteError::Fenced { current } => Self::Fenced { current },
-            WriteError::Invalid(invalid) => Self::Invalid(invalid),
-            WriteError::Refused(refusal) => Self::Refused(refusal),
-            WriteError::Stopped => Self::Stopped,
-            WriteError::Unknown(cause) => Self::Unknown(cause),
-        }
-    }
 }
 
 /// Data that is stored in addition to a session's records.

@@ -24,7 +24,7 @@ use super::{
         Batch, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, Mark, MarkKind, RequestKey,
         RequestRecord, SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
-    error::{AppendError, Invalid, ReadError, Refusal, WriteError},
+    error::{Invalid, ReadError, Refusal, WriteError},
     limits::{MAX_COMPACTED, MAX_FORGOTTEN, MAX_PAGE},
     member::{Beat, Claim, DatabaseInfo, Member, MemberId, MemberState, NewMember},
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
@@ -228,7 +228,7 @@ impl MemoryStore {
 }
 
 impl State {
-    fn create(&mut self, member: MemberId, key: Option<CreationKey>, batch: Batch) -> Result<Created, AppendError> {
+    fn create(&mut self, member: MemberId, key: Option<CreationKey>, batch: Batch) -> Result<Created, WriteError> {
         let id = key.as_ref().map(|key| (key.creator.clone(), key.request_id.clone()));
         if let (Some(key), Some(id)) = (&key, &id)
             && let Some(found) = self.creations.get(id)
@@ -241,7 +241,7 @@ impl State {
         }
         let session = batch.session;
         if let Some(log) = self.sessions.get(&session) {
-            return Err(AppendError::Mismatch {
+            return Err(WriteError::Mismatch {
                 actual: log.head().sequence,
             });
         }
@@ -276,16 +276,16 @@ impl State {
         Ok(Created::New)
     }
 
-    fn append(&mut self, member: MemberId, batch: Batch) -> Result<(), AppendError> {
+    fn append(&mut self, member: MemberId, batch: Batch) -> Result<(), WriteError> {
         let session = batch.session;
         let Some((head, owner)) = self.sessions.get(&session).map(|log| (log.head(), log.owner)) else {
-            return Err(AppendError::NotFound { session });
+            return Err(WriteError::NotFound { session });
         };
         if !self.is_unfenced && (head.epoch != batch.epoch || owner != Some(member)) {
-            return Err(AppendError::Fenced { current: head.epoch });
+            return Err(WriteError::Fenced { current: head.epoch });
         }
         if head.sequence != batch.expected {
-            return Err(AppendError::Mismatch { actual: head.sequence });
+            return Err(WriteError::Mismatch { actual: head.sequence });
         }
         self.check_threads(&batch)?;
         if let Some(log) = self.sessions.get_mut(&session) {
@@ -476,14 +476,14 @@ impl EventStore for MemoryStore {
         self.log_id
     }
 
-    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>> {
+    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, WriteError>> {
         Box::pin(async move {
             batch.check_first(key.as_ref())?;
             self.open_state()?.create(self.member, key, batch)
         })
     }
 
-    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>> {
+    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
             batch.check()?;
             self.open_state()?.append(self.member, batch)

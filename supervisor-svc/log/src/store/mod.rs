@@ -40,8 +40,7 @@ pub use self::{
         RequestHash, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
     },
     error::{
-        AppendError, ImportError, Invalid, InvalidUrl, OpenError, PostgresError, ReadError, Refusal, RotateError, Side,
-        WriteError,
+        ImportError, Invalid, InvalidUrl, OpenError, PostgresError, ReadError, Refusal, RotateError, Side, WriteError,
     },
     member::{Beat, Claim, DatabaseInfo, Member, MemberId, MemberState, NewMember},
     memory::MemoryStore,
@@ -78,15 +77,15 @@ pub trait EventStore: Send + Sync + 'static {
     /// The caller compares the hashes.
     ///
     /// # Errors
-    /// [`AppendError::Mismatch`] if the session already exists under another key or without one. Otherwise the errors
+    /// [`WriteError::Mismatch`] if the session already exists under another key or without one. Otherwise the errors
     /// of [`append`](Self::append).
-    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>>;
+    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, WriteError>>;
 
     /// Appends a batch. The epoch is checked before the head, both in the transaction that writes.
     ///
     /// # Errors
-    /// See [`AppendError`]: with all but [`AppendError::Unknown`] the batch surely did not happen.
-    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>>;
+    /// See [`WriteError`]: with all but [`WriteError::Unknown`] the batch surely did not happen.
+    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), WriteError>>;
 
     /// Takes ownership of a session: increments its epoch and returns it, so that the previous owner is fenced. A
     /// session that another member owns is not claimed.

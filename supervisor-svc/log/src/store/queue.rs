@@ -46,16 +46,16 @@ pub(super) trait Queued {
 }
 
 /// What a queued write and its caller have in common.
-pub(super) struct Reply<T, E> {
+pub(super) struct Reply<T> {
     weight: usize,
-    sender: oneshot::Sender<Result<T, E>>,
+    sender: oneshot::Sender<Result<T, WriteError>>,
     /// Queue capacity, released when the write is answered.
     _room: OwnedSemaphorePermit,
 }
 
-impl<T, E: From<WriteError>> Reply<T, E> {
+impl<T> Reply<T> {
     /// Returns the reply to a write, and where it arrives.
-    pub(super) fn new(weight: usize, room: OwnedSemaphorePermit) -> (Self, Outcome<T, E>) {
+    pub(super) fn new(weight: usize, room: OwnedSemaphorePermit) -> (Self, Outcome<T>) {
         let (sender, outcome) = oneshot::channel();
         let reply = Self {
             weight,
@@ -71,14 +71,14 @@ impl<T, E: From<WriteError>> Reply<T, E> {
     }
 
     /// Sends the result of a write whose work has this outcome.
-    pub(super) fn send(self, outcome: Option<Result<T, E>>, ending: &Ending) {
+    pub(super) fn send(self, outcome: Option<Result<T, WriteError>>, ending: &Ending) {
         let result = match ending {
             Ending::Committed => match outcome {
                 Some(outcome) => outcome,
-                None => Err(E::from(WriteError::Unknown("the write was never worked on".to_owned()))),
+                None => Err(WriteError::Unknown("the write was never worked on".to_owned())),
             },
-            Ending::Refused(refusal) => Err(E::from(WriteError::Refused(refusal.clone()))),
-            Ending::Stop(error) => Err(E::from(error.clone())),
+            Ending::Refused(refusal) => Err(WriteError::Refused(refusal.clone())),
+            Ending::Stop(error) => Err(error.clone()),
         };
         // The caller may have dropped its receiver.
         let _ = self.sender.send(result);
@@ -86,7 +86,7 @@ impl<T, E: From<WriteError>> Reply<T, E> {
 }
 
 /// Where a write's outcome arrives.
-pub(super) type Outcome<T, E> = oneshot::Receiver<Result<T, E>>;
+pub(super) type Outcome<T> = oneshot::Receiver<Result<T, WriteError>>;
 
 /// The sending end of a writer's queue.
 pub(super) struct Queue<J> {
@@ -130,18 +130,18 @@ impl<J> Queue<J> {
     ///
     /// # Errors
     /// [`WriteError::Refused`] or [`WriteError::Stopped`].
-    pub(super) async fn enqueue<T, E: From<WriteError>>(
+    pub(super) async fn enqueue<T>(
         &self,
         weight: usize,
-        job: impl FnOnce(Reply<T, E>) -> J,
-    ) -> Result<Outcome<T, E>, E> {
+        job: impl FnOnce(Reply<T>) -> J,
+    ) -> Result<Outcome<T>, WriteError> {
         let permits = u32::try_from(weight.clamp(1, MAX_QUEUE_BYTES)).unwrap_or(u32::MAX);
         let Ok(room) = Arc::clone(&self.room).acquire_many_owned(permits).await else {
-            return Err(E::from(self.why_gone()));
+            return Err(self.why_gone());
         };
         let (reply, outcome) = Reply::new(weight, room);
         if self.messages.send(Message::Work(job(reply))).await.is_err() {
-            return Err(E::from(self.why_gone()));
+            return Err(self.why_gone());
         }
         Ok(outcome)
     }
@@ -251,12 +251,10 @@ impl<J: Queued> Inbox<J> {
 ///
 /// # Errors
 /// The work's own, or [`WriteError::Unknown`].
-pub(super) async fn outcome<T, E: From<WriteError>>(queued: Outcome<T, E>) -> Result<T, E> {
+pub(super) async fn outcome<T>(queued: Outcome<T>) -> Result<T, WriteError> {
     match queued.await {
         Ok(result) => result,
-        Err(_) => Err(E::from(WriteError::Unknown(
-            "the writer ended without an answer".to_owned(),
-        ))),
+        Err(_) => Err(WriteError::Unknown("the writer ended without an answer".to_owned())),
     }
 }
 

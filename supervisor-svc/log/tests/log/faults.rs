@@ -17,7 +17,7 @@ use std::{
 use bytes::Bytes;
 use supervisor_core::ids::{Epoch, Sequence, SessionId, ThreadId};
 use supervisor_log::store::{
-    AppendError, Batch, Content, Created, EventStore, NewRecord, OpenError, Refusal, SqliteStore, StoredRecord, limits,
+    Batch, Content, Created, EventStore, NewRecord, OpenError, Refusal, SqliteStore, StoredRecord, WriteError, limits,
 };
 use uuid::Uuid;
 
@@ -68,7 +68,7 @@ async fn closed(store: SqliteStore) {
 }
 
 /// Appends until an append fails. Returns the acknowledged head and the error.
-async fn fill(store: &SqliteStore, mut head: u64, content_bytes: usize) -> (u64, AppendError) {
+async fn fill(store: &SqliteStore, mut head: u64, content_bytes: usize) -> (u64, WriteError) {
     while head < MANY {
         match store.append(batch(session(1), head, content_bytes)).await {
             Ok(()) => head += 1,
@@ -187,7 +187,7 @@ fn take_all_space(path: &Path) {
     }
 }
 
-const FULL: AppendError = AppendError::Refused(Refusal::DiskFull);
+const FULL: WriteError = WriteError::Refused(Refusal::DiskFull);
 
 #[test]
 fn write_ahead_log_stays_short_under_load() {
@@ -325,11 +325,11 @@ fn interrupted_write_stops_store_and_replay_is_complete() {
             let store = open(&directory).await;
             let (head, error) = fill(&store, 1, CONTENT).await;
             assert!(
-                matches!(error, AppendError::Unknown(_) | AppendError::Stopped),
+                matches!(error, WriteError::Unknown(_) | WriteError::Stopped),
                 "{error:?}"
             );
             let later = store.append(batch(session(1), head, 8)).await;
-            assert_eq!(later, Err(AppendError::Stopped), "it must not write on");
+            assert_eq!(later, Err(WriteError::Stopped), "it must not write on");
             fs::write(directory.join("acknowledged"), head.to_string()).unwrap();
         });
         return;

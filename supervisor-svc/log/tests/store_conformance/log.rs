@@ -43,7 +43,7 @@ pub(super) async fn knows_nothing_of_an_absent_session(store: Store) {
     assert_eq!(store.session_of(thread(1)).await, Ok(None));
     assert_eq!(
         store.append(batch(absent, 0, 1)).await,
-        Err(AppendError::NotFound { session: absent })
+        Err(WriteError::NotFound { session: absent })
     );
     assert_eq!(store.claim(absent).await, Err(WriteError::NotFound { session: absent }));
     assert_eq!(store.delete_session(absent, Vec::new()).await, Ok(false));
@@ -57,12 +57,12 @@ pub(super) async fn a_gap_is_refused(store: Store) {
         expected: Sequence::new(3),
         found: Sequence::new(4),
     };
-    assert_eq!(store.append(gap).await, Err(AppendError::Invalid(invalid)));
+    assert_eq!(store.append(gap).await, Err(WriteError::Invalid(invalid)));
     let mut late = batch(session(1), 1, 1);
     late.records[0].sequence = Sequence::new(3);
     assert!(matches!(
         store.append(late).await,
-        Err(AppendError::Invalid(Invalid::Gap { .. }))
+        Err(WriteError::Invalid(Invalid::Gap { .. }))
     ));
     assert_eq!(read_all(&store, session(1)).await, stored(session(1), 1));
 }
@@ -80,7 +80,7 @@ pub(super) async fn a_mismatch_leaves_nothing(store: Store) {
         stale.due = Some(at(1));
         assert_eq!(
             store.append(stale).await,
-            Err(AppendError::Mismatch {
+            Err(WriteError::Mismatch {
                 actual: Sequence::new(2)
             })
         );
@@ -106,7 +106,7 @@ pub(super) async fn one_mismatch_fails_no_other_session(store: Store) {
         } else {
             assert_eq!(
                 answer,
-                Err(AppendError::Mismatch {
+                Err(WriteError::Mismatch {
                     actual: Sequence::new(1)
                 })
             );
@@ -134,7 +134,7 @@ pub(super) async fn one_taken_thread_fails_no_other_session(store: Store) {
     for (number, answer) in (0..).zip(join_all(appends).await) {
         let invalid = Invalid::ThreadTaken { thread: thread(1) };
         let expected = if takes(number) {
-            Err(AppendError::Invalid(invalid))
+            Err(WriteError::Invalid(invalid))
         } else {
             Ok(())
         };
@@ -204,7 +204,7 @@ pub(super) async fn of_many_with_one_expectation_one_wins(store: Store) {
     created(&store, session(1), 1).await;
     let answers = join_all((0..20).map(|_| store.append(batch(session(1), 1, 1)))).await;
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1);
-    let lost = Err(AppendError::Mismatch {
+    let lost = Err(WriteError::Mismatch {
         actual: Sequence::new(2),
     });
     assert_eq!(answers.iter().filter(|answer| **answer == lost).count(), 19);
@@ -214,7 +214,7 @@ pub(super) async fn of_many_with_one_expectation_one_wins(store: Store) {
 pub(super) async fn a_claim_fences_the_owner_before(store: Store) {
     created(&store, session(1), 1).await;
     assert_eq!(store.claim(session(1)).await, granted(2));
-    let fenced = Err(AppendError::Fenced { current: Epoch::new(2) });
+    let fenced = Err(WriteError::Fenced { current: Epoch::new(2) });
     assert_eq!(store.append(batch(session(1), 1, 1)).await, fenced);
     assert_eq!(
         store.append(batch(session(1), 0, 1)).await,
@@ -229,7 +229,7 @@ pub(super) async fn a_claim_fences_the_owner_before(store: Store) {
     owned.records.clear();
     assert_eq!(
         store.append(owned).await,
-        Err(AppendError::Fenced { current: Epoch::new(3) })
+        Err(WriteError::Fenced { current: Epoch::new(3) })
     );
     assert_eq!(read_all(&store, session(1)).await, stored(session(1), 2));
 }
@@ -249,7 +249,7 @@ pub(super) async fn many_writers_keep_every_sessions_order(store: Store) {
             while left > 0 {
                 match store.append(batch(session(writer % SESSIONS), head, 1)).await {
                     Ok(()) => (head, left) = (head + 1, left - 1),
-                    Err(AppendError::Mismatch { actual }) => head = actual.get(),
+                    Err(WriteError::Mismatch { actual }) => head = actual.get(),
                     Err(other) => panic!("{other}"),
                 }
             }
@@ -270,7 +270,7 @@ pub(super) async fn a_closed_store_refuses_writes(store: Store) {
     created(&store, session(1), 1).await;
     store.close().await;
     store.close().await;
-    let closed = Err(AppendError::Refused(Refusal::Closed));
+    let closed = Err(WriteError::Refused(Refusal::Closed));
     assert_eq!(store.append(batch(session(1), 1, 1)).await, closed);
     assert_eq!(store.claim(session(1)).await, Err(WriteError::Refused(Refusal::Closed)));
 }

@@ -23,10 +23,10 @@ use supervisor_core::{
     transcript::{TranscriptKind, TranscriptKinds, TranscriptSource},
 };
 use supervisor_log::store::{
-    AppendError, Batch, Beat, Claim, Content, Created, CreationKey, CursorKey, Due, EventStore, Evidence, Head,
-    Invalid, LongText, Mark, MarkKind, MemberState, MemoryStore, NewEntry, NewMember, NewRecord, PostgresStore,
-    ReadError, Refusal, RequestKey, RequestRecord, SessionEntry, Side, Snapshot, SqliteStore, StoredRecord,
-    TranscriptQuery, WriteError, limits,
+    Batch, Beat, Claim, Content, Created, CreationKey, CursorKey, Due, EventStore, Evidence, Head, Invalid, LongText,
+    Mark, MarkKind, MemberState, MemoryStore, NewEntry, NewMember, NewRecord, PostgresStore, ReadError, Refusal,
+    RequestKey, RequestRecord, SessionEntry, Side, Snapshot, SqliteStore, StoredRecord, TranscriptQuery, WriteError,
+    limits,
 };
 use tempfile::TempDir;
 use uuid::Uuid;

@@ -36,7 +36,7 @@ pub(super) async fn session_of_removed_member_is_claimed([one, two]: [Store; 2])
     remove(&one, &two).await;
     assert_eq!(one.append(next(1)).await, Ok(()), "it is not claimed yet");
     assert_eq!(two.claim(session(1)).await, granted(2));
-    let fenced = AppendError::Fenced { current: Epoch::new(2) };
+    let fenced = WriteError::Fenced { current: Epoch::new(2) };
     let mut late = batch(session(1), 2, 1);
     assert_eq!(one.append(late.clone()).await, Err(fenced.clone()));
     late.epoch = Epoch::new(2);

@@ -70,7 +70,7 @@ pub(super) async fn a_session_is_created_once(store: Store) {
     let again = store.create(Some(key("ann", 1)), batch(session(1), 0, 1)).await;
     assert_eq!(
         again,
-        Err(AppendError::Mismatch {
+        Err(WriteError::Mismatch {
             actual: Sequence::new(3)
         })
     );
@@ -79,7 +79,7 @@ pub(super) async fn a_session_is_created_once(store: Store) {
     };
     assert_eq!(
         store.create(None, batch(session(2), 1, 1)).await,
-        Err(AppendError::Invalid(invalid))
+        Err(WriteError::Invalid(invalid))
     );
     assert_eq!(store.sessions(None, 10).await, Ok(vec![session(1)]));
     assert_eq!(store.creation("ann".to_owned(), "same".to_owned()).await, Ok(None));
@@ -123,7 +123,7 @@ pub(super) async fn threads_lead_to_their_session(store: Store) {
     let mut taken = batch(session(2), 1, 1);
     taken.new_threads = vec![thread(3), thread(2)];
     let invalid = Invalid::ThreadTaken { thread: thread(2) };
-    assert_eq!(store.append(taken).await, Err(AppendError::Invalid(invalid)));
+    assert_eq!(store.append(taken).await, Err(WriteError::Invalid(invalid)));
     assert_eq!(head_of(&store, session(2)).await, Some(1));
     assert_eq!(store.session_of(thread(2)).await, Ok(Some(session(1))));
     assert_eq!(store.session_of(thread(3)).await, Ok(None));
@@ -237,13 +237,13 @@ pub(super) async fn oversized_batch_is_rejected_as_a_whole(store: Store) {
     outcome.requests[0].outcome = Bytes::from(vec![1; limits::MAX_OUTCOME_BYTES + 1]);
     for (what, large) in [("record", record), ("content", content), ("outcome", outcome)] {
         match store.append(large).await {
-            Err(AppendError::Invalid(Invalid::TooLarge { what: named, .. })) => assert_eq!(named, what),
+            Err(WriteError::Invalid(Invalid::TooLarge { what: named, .. })) => assert_eq!(named, what),
             other => panic!("{what}: {other:?}"),
         }
     }
     let many = u64::try_from(limits::MAX_BATCH_ITEMS + 1).unwrap();
     let too_many = store.append(batch(session(1), 2, many)).await;
-    assert!(matches!(too_many, Err(AppendError::Invalid(Invalid::TooMany { .. }))));
+    assert!(matches!(too_many, Err(WriteError::Invalid(Invalid::TooMany { .. }))));
     assert_eq!(head_of(&store, session(1)).await, Some(2));
 }
 

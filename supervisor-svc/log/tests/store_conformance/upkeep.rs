@@ -245,6 +245,6 @@ pub(super) async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
     }
     assert_eq!(
         store.append(batch(session(1), 3, 1)).await,
-        Err(AppendError::NotFound { session: session(1) })
+        Err(WriteError::NotFound { session: session(1) })
     );
 }

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use prost::Message as _;
-use supervisor_log::store::{AppendError, CursorKey, EventStore};
+use supervisor_log::store::{CursorKey, EventStore};
 use troupe_proto::store::v1 as pb;
 
 use crate::{
@@ -139,6 +139,6 @@ impl Client {
         self.store
             .put_cursor(self.key.clone(), Some(Bytes::from(cursor.encode_to_vec())))
             .await
-            .map_err(|error| AppendError::from(error).into())
+            .map_err(Failure::from)
     }
 }

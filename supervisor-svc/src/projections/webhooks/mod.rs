@@ -16,7 +16,7 @@ use std::{
 
 use bytes::Bytes;
 use prost::Message as _;
-use supervisor_log::store::{AppendError, CursorKey, EventStore};
+use supervisor_log::store::{CursorKey, EventStore};
 use svc_kit::outgoing::{Backoff, Poster, Target, public_tls};
 use tokio::time::{Instant, sleep};
 use tokio_rustls::rustls;
@@ -339,7 +339,7 @@ impl Receiver {
             .store
             .put_cursor(self.key.clone(), Some(Bytes::from(cursor.encode_to_vec())))
             .await
-            .map_err(|error| AppendError::from(error).into())
+            .map_err(Failure::from)
     }
 
     fn backoff(&self) -> Backoff {

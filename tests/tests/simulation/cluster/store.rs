@@ -13,9 +13,9 @@ use supervisor_core::{
     transcript::TranscriptSource,
 };
 use supervisor_log::store::{
-    AppendError, Batch, Beat, Claim, Created, Creation, CreationKey, CursorKey, DatabaseInfo, Due, EventStore,
-    Evidence, Head, LongText, MarkKind, Member, MemberId, MemoryStore, NewEntry, NewMember, PendingEntries, ReadError,
-    Refusal, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredEntry, StoredRecord, TranscriptQuery, WriteError,
+    Batch, Beat, Claim, Created, Creation, CreationKey, CursorKey, DatabaseInfo, Due, EventStore, Evidence, Head,
+    LongText, MarkKind, Member, MemberId, MemoryStore, NewEntry, NewMember, PendingEntries, ReadError, Refusal,
+    RequestKey, RequestRecord, SessionEntry, Snapshot, StoredEntry, StoredRecord, TranscriptQuery, WriteError,
 };
 use tokio::{sync::watch, time::sleep};
 use troupe_tests::rng::Rng;
@@ -111,12 +111,6 @@ trait Unreached {
 
 const CAUSE: &str = "the connection is cut";
 
-impl Unreached for AppendError {
-    fn unreached() -> Self {
-        Refusal::Unreachable(String::from(CAUSE)).into()
-    }
-}
-
 impl Unreached for WriteError {
     fn unreached() -> Self {
         Refusal::Unreachable(String::from(CAUSE)).into()
@@ -186,11 +180,11 @@ impl EventStore for MemberStore {
     }
 
     /// A late append arrives when its session has the next owner, if that is soon.
-    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>> {
+    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
             let was_up = self.link.is_up();
             if !self.link.arrives().await {
-                return Err(AppendError::unreached());
+                return Err(WriteError::unreached());
             }
             for _ in 0..LATE_LOOKS {
                 let head = self.store.head(batch.session).await;
@@ -221,7 +215,7 @@ impl EventStore for MemberStore {
     }
 
     over_the_link! {
-        fn create(key: Option<CreationKey>, batch: Batch) -> Result<Created, AppendError>;
+        fn create(key: Option<CreationKey>, batch: Batch) -> Result<Created, WriteError>;
         fn release(session: SessionId, epoch: Epoch) -> Result<(), WriteError>;
         fn hand_over(session: SessionId, epoch: Epoch, to: MemberId) -> Result<bool, WriteError>;
         fn agree(key: &'static str, proposal: String) -> Result<String, ReadError>;

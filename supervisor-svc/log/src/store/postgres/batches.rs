@@ -21,7 +21,7 @@ use crate::store::{
     batch::{Batch, Created, CreationKey, RequestKey, RequestRecord},
     checksum,
     columns::{integer, millis},
-    error::{AppendError, Invalid, Refusal},
+    error::{Invalid, Refusal, WriteError},
     member::MemberId,
 };
 
@@ -69,7 +69,7 @@ pub(super) async fn write(
             (true, _, None) => continue,
             (true, _, Some(&thread)) => {
                 verdict = Verdict::Undo;
-                Err(AppendError::Invalid(Invalid::ThreadTaken { thread }))
+                Err(WriteError::Invalid(Invalid::ThreadTaken { thread }))
             }
             (false, Some(key), _) if !has_new_key(work) => existing(connection, key).await?,
             (false, key, _) => {
@@ -91,15 +91,15 @@ fn selected<'a>(tasks: &'a [&mut BatchTask], is_selected: impl Fn(&BatchTask) ->
 }
 
 /// Returns why a batch was rejected. The writer of a session's first batch owns no session yet.
-fn rejection(work: &BatchWrite, present: Option<&Present>) -> AppendError {
+fn rejection(work: &BatchWrite, present: Option<&Present>) -> WriteError {
     match present {
-        None => AppendError::NotFound {
+        None => WriteError::NotFound {
             session: work.batch.session,
         },
         Some(&Present { epoch, is_owned, .. }) if work.is_append() && (epoch != work.batch.epoch || !is_owned) => {
-            AppendError::Fenced { current: epoch }
+            WriteError::Fenced { current: epoch }
         }
-        Some(&Present { head, .. }) => AppendError::Mismatch { actual: head },
+        Some(&Present { head, .. }) => WriteError::Mismatch { actual: head },
     }
 }
 
@@ -152,14 +152,14 @@ async fn store_keys(connection: &Connection, tasks: &[&mut BatchTask]) -> Result
 }
 
 /// Returns what a stored key has created.
-async fn existing(connection: &Connection, key: &CreationKey) -> Result<Result<Created, AppendError>, SqlError> {
+async fn existing(connection: &Connection, key: &CreationKey) -> Result<Result<Created, WriteError>, SqlError> {
     let found = query::creation(connection, &key.creator, &key.request_id).await?;
     Ok(match found {
         Some(found) => Ok(Created::Existing {
             session: found.session,
             hash: found.hash,
         }),
-        None => Err(AppendError::Refused(Refusal::Engine(String::from(
+        None => Err(WriteError::Refused(Refusal::Engine(String::from(
             "the session of the key was deleted in the meantime",
         )))),
     })

@@ -5,20 +5,20 @@ use supervisor_core::transcript::TranscriptSource;
 use super::change::{Change, Changed};
 use crate::store::{
     batch::{Batch, Created, CreationKey},
-    error::{AppendError, WriteError},
+    error::WriteError,
     queue::{Ending, Queued, Reply},
     transcript::NewEntry,
 };
 
 /// A write with its outcome once it is known.
-pub(super) struct Task<W, T, E> {
+pub(super) struct Task<W, T> {
     pub(super) work: W,
-    pub(super) outcome: Option<Result<T, E>>,
-    reply: Reply<T, E>,
+    pub(super) outcome: Option<Result<T, WriteError>>,
+    reply: Reply<T>,
 }
 
-impl<W, T, E: From<WriteError>> Task<W, T, E> {
-    pub(super) fn new(work: W, reply: Reply<T, E>) -> Self {
+impl<W, T> Task<W, T> {
+    pub(super) fn new(work: W, reply: Reply<T>) -> Self {
         Self {
             work,
             outcome: None,
@@ -61,9 +61,9 @@ pub(super) struct EntriesWrite {
     pub(super) session_bytes: u64,
 }
 
-pub(super) type BatchTask = Task<BatchWrite, Created, AppendError>;
-pub(super) type EntriesTask = Task<EntriesWrite, Option<u64>, WriteError>;
-pub(super) type ChangeTask = Task<Change, Changed, WriteError>;
+pub(super) type BatchTask = Task<BatchWrite, Created>;
+pub(super) type EntriesTask = Task<EntriesWrite, Option<u64>>;
+pub(super) type ChangeTask = Task<Change, Changed>;
 
 /// One write.
 pub(super) enum Job {

@@ -47,7 +47,7 @@ use crate::store::{
         Batch, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, MarkKind, RequestKey, RequestRecord,
         SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
-    error::{AppendError, OpenError, ReadError, RotateError, WriteError},
+    error::{OpenError, ReadError, RotateError, WriteError},
     member::{Beat, Claim, DatabaseInfo, Member, MemberId, NewMember},
     queue::outcome,
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
@@ -112,7 +112,7 @@ impl PostgresStore {
         }
     }
 
-    fn write_batch(&self, kind: BatchKind, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>> {
+    fn write_batch(&self, kind: BatchKind, batch: Batch) -> BoxFuture<'_, Result<Created, WriteError>> {
         Box::pin(async move {
             let weight = batch.weight();
             outcome(self.writer.batch(weight, BatchWrite { kind, batch }).await?).await
@@ -125,14 +125,14 @@ impl EventStore for PostgresStore {
         self.log_id
     }
 
-    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>> {
+    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, WriteError>> {
         match batch.check_first(key.as_ref()) {
             Ok(()) => self.write_batch(BatchKind::Create(key), batch),
             Err(invalid) => Box::pin(ready(Err(invalid.into()))),
         }
     }
 
-    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>> {
+    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
             batch.check()?;
             self.write_batch(BatchKind::Append, batch).await.map(drop)

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::store::{
     batch::{Created, CreationKey},
-    error::{AppendError, OpenError, PostgresError, WriteError},
+    error::{OpenError, PostgresError, WriteError},
     limits::WRITER_LANES,
     member::MemberId,
     queue::{self, Outcome, Queue},
@@ -74,11 +74,7 @@ impl Writer {
     ///
     /// # Errors
     /// See [`Queue::enqueue`].
-    pub(super) async fn batch(
-        &self,
-        weight: usize,
-        work: BatchWrite,
-    ) -> Result<Outcome<Created, AppendError>, AppendError> {
+    pub(super) async fn batch(&self, weight: usize, work: BatchWrite) -> Result<Outcome<Created>, WriteError> {
         let lane = lane_of_batch(&work);
         let job = |reply| Job::Batch(Box::new(Task::new(work, reply)));
         self.queue(lane)?.enqueue(weight, job).await
@@ -88,11 +84,7 @@ impl Writer {
     ///
     /// # Errors
     /// See [`Queue::enqueue`].
-    pub(super) async fn entries(
-        &self,
-        weight: usize,
-        work: EntriesWrite,
-    ) -> Result<Outcome<Option<u64>, WriteError>, WriteError> {
+    pub(super) async fn entries(&self, weight: usize, work: EntriesWrite) -> Result<Outcome<Option<u64>>, WriteError> {
         let lane = lane_of_session(work.source.session);
         let job = |reply| Job::Entries(Task::new(work, reply));
         self.queue(lane)?.enqueue(weight, job).await

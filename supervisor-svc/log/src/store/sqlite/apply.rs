@@ -16,17 +16,13 @@ use crate::store::{
     batch::{Batch, Created, CreationKey, CursorKey, Evidence, Head, MarkKind, Snapshot},
     checksum,
     columns::{bound, cursor_session, integer, millis},
-    error::{AppendError, Invalid, WriteError},
+    error::{Invalid, WriteError},
     limits::{MAX_COMPACTED, MAX_FORGOTTEN},
     member::Claim,
 };
 
 /// Begins a session, unless its key is remembered.
-pub(super) fn create(
-    connection: &Connection,
-    key: Option<&CreationKey>,
-    batch: &Batch,
-) -> Result<Created, Failure<AppendError>> {
+pub(super) fn create(connection: &Connection, key: Option<&CreationKey>, batch: &Batch) -> Result<Created, Failure> {
     if let Some(key) = key
         && let Some(found) = query::creation(connection, &key.creator, &key.request_id)?
         && found.expires > key.now
@@ -37,7 +33,7 @@ pub(super) fn create(
         });
     }
     if let Some(head) = query::head(connection, batch.session)? {
-        return Err(Failure::Rejected(AppendError::Mismatch { actual: head.sequence }));
+        return Err(Failure::Rejected(WriteError::Mismatch { actual: head.sequence }));
     }
     connection
         .prepare_cached("INSERT INTO sessions (session, head, epoch, due) VALUES (?1, ?2, ?3, ?4)")?
@@ -66,7 +62,7 @@ pub(super) fn create(
 }
 
 /// Appends a batch if its writer owns the session and has seen its head.
-pub(super) fn append(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendError>> {
+pub(super) fn append(connection: &Connection, batch: &Batch) -> Result<(), Failure> {
     let session = batch.session;
     let moved = connection
         .prepare_cached("UPDATE sessions SET head = ?2, due = ?3 WHERE session = ?1 AND head = ?4 AND epoch = ?5")?
@@ -81,14 +77,14 @@ pub(super) fn append(connection: &Connection, batch: &Batch) -> Result<(), Failu
         return write(connection, batch);
     }
     Err(Failure::Rejected(match query::head(connection, session)? {
-        None => AppendError::NotFound { session },
-        Some(head) if head.epoch != batch.epoch => AppendError::Fenced { current: head.epoch },
-        Some(head) => AppendError::Mismatch { actual: head.sequence },
+        None => WriteError::NotFound { session },
+        Some(head) if head.epoch != batch.epoch => WriteError::Fenced { current: head.epoch },
+        Some(head) => WriteError::Mismatch { actual: head.sequence },
     }))
 }
 
 /// Writes what a batch carries. The session's head is beyond it already.
-fn write(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendError>> {
+fn write(connection: &Connection, batch: &Batch) -> Result<(), Failure> {
     let session = blob(batch.session.as_uuid());
     write_threads(connection, batch)?;
     let mut insert =
@@ -126,21 +122,21 @@ fn write(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendErr
     Ok(())
 }
 
-fn write_threads(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendError>> {
+fn write_threads(connection: &Connection, batch: &Batch) -> Result<(), Failure> {
     let session = blob(batch.session.as_uuid());
     let mut insert =
         connection.prepare_cached("INSERT INTO threads (thread, session) VALUES (?1, ?2) ON CONFLICT DO NOTHING")?;
     for &thread in &batch.new_threads {
         let new = insert.execute(params![blob(thread.as_uuid()), session])? > 0;
         if !new && query::session_of(connection, thread)? != Some(batch.session) {
-            return Err(Failure::Rejected(AppendError::Invalid(Invalid::ThreadTaken { thread })));
+            return Err(Failure::Rejected(WriteError::Invalid(Invalid::ThreadTaken { thread })));
         }
     }
     Ok(())
 }
 
 /// Writes the contents that the session does not have yet, and counts their bytes.
-fn write_contents(connection: &Connection, batch: &Batch) -> Result<(), Failure<AppendError>> {
+fn write_contents(connection: &Connection, batch: &Batch) -> Result<(), Failure> {
     let session = blob(batch.session.as_uuid());
     let mut insert = connection.prepare_cached(
         "INSERT INTO contents (session, digest, crc, bytes) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
@@ -162,7 +158,7 @@ fn write_contents(connection: &Connection, batch: &Batch) -> Result<(), Failure<
 }
 
 /// Raises a session's epoch.
-pub(super) fn claim(connection: &Connection, session: SessionId) -> Result<Claim, Failure<WriteError>> {
+pub(super) fn claim(connection: &Connection, session: SessionId) -> Result<Claim, Failure> {
     let epoch = existing(connection, session)?.epoch.next();
     connection
         .prepare_cached("UPDATE sessions SET epoch = ?2 WHERE session = ?1")?
@@ -171,11 +167,7 @@ pub(super) fn claim(connection: &Connection, session: SessionId) -> Result<Claim
 }
 
 /// Stores a snapshot unless a newer one is stored.
-pub(super) fn put_snapshot(
-    connection: &Connection,
-    session: SessionId,
-    snapshot: &Snapshot,
-) -> Result<(), Failure<WriteError>> {
+pub(super) fn put_snapshot(connection: &Connection, session: SessionId, snapshot: &Snapshot) -> Result<(), Failure> {
     let head = existing(connection, session)?.sequence;
     if snapshot.sequence > head {
         let invalid = Invalid::SnapshotAhead {
@@ -206,7 +198,7 @@ pub(super) fn compact(
     session: SessionId,
     until: Sequence,
     evidence: &Evidence,
-) -> Result<u64, Failure<WriteError>> {
+) -> Result<u64, Failure> {
     existing(connection, session)?;
     let snapshot = connection
         .prepare_cached("SELECT coalesce(max(sequence), 0) FROM snapshots WHERE session = ?1")?
@@ -256,7 +248,7 @@ pub(super) fn put_summary(
     session: SessionId,
     sequence: Sequence,
     bytes: &Bytes,
-) -> Result<(), Failure<WriteError>> {
+) -> Result<(), Failure> {
     existing(connection, session)?;
     connection
         .prepare_cached("INSERT OR REPLACE INTO summaries (session, sequence, bytes) VALUES (?1, ?2, ?3)")?
@@ -265,11 +257,7 @@ pub(super) fn put_summary(
 }
 
 /// Sets or removes a cursor.
-pub(super) fn put_cursor(
-    connection: &Connection,
-    key: &CursorKey,
-    value: Option<&Bytes>,
-) -> Result<(), Failure<WriteError>> {
+pub(super) fn put_cursor(connection: &Connection, key: &CursorKey, value: Option<&Bytes>) -> Result<(), Failure> {
     if let Some(session) = key.session {
         existing(connection, session)?;
     }
@@ -289,7 +277,7 @@ pub(super) fn delete_session(
     connection: &Connection,
     session: SessionId,
     threads: &[ThreadId],
-) -> Result<bool, Failure<WriteError>> {
+) -> Result<bool, Failure> {
     const BELONGINGS: [&str; 10] = [
         "DELETE FROM marks WHERE session = ?1",
         "DELETE FROM summaries WHERE session = ?1",
@@ -317,7 +305,7 @@ pub(super) fn delete_session(
 }
 
 /// Deletes expired entries, up to the maximum per call for each kind.
-pub(super) fn forget_requests(connection: &Connection, now: UnixMillis) -> Result<u64, Failure<WriteError>> {
+pub(super) fn forget_requests(connection: &Connection, now: UnixMillis) -> Result<u64, Failure> {
     const KINDS: [&str; 2] = [
         "DELETE FROM requests WHERE (session, scope, request_id) IN \
          (SELECT session, scope, request_id FROM requests WHERE expires <= ?1 LIMIT ?2)",
@@ -333,6 +321,6 @@ pub(super) fn forget_requests(connection: &Connection, now: UnixMillis) -> Resul
     Ok(forgotten)
 }
 
-fn existing(connection: &Connection, session: SessionId) -> Result<Head, Failure<WriteError>> {
+fn existing(connection: &Connection, session: SessionId) -> Result<Head, Failure> {
     query::head(connection, session)?.ok_or(Failure::Rejected(WriteError::NotFound { session }))
 }

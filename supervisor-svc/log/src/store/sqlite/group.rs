@@ -8,14 +8,14 @@ use rusqlite::{Connection, Error as SqlError, ErrorCode};
 
 /// The error of one write's work.
 #[derive(Debug)]
-pub(super) enum Failure<E> {
+pub(super) enum Failure {
     /// The write breaks a rule or lost a race: an answer like any other.
-    Rejected(E),
+    Rejected(WriteError),
     /// The engine failed.
     Engine(SqlError),
 }
 
-impl<E> From<SqlError> for Failure<E> {
+impl From<SqlError> for Failure {
     fn from(error: SqlError) -> Self {
         Self::Engine(error)
     }
@@ -48,14 +48,14 @@ pub(super) trait Job: Send {
 }
 
 /// The work of a [`Job`], with the answer's types.
-pub(super) struct Task<T, E, F> {
+pub(super) struct Task<T, F> {
     work: F,
-    outcome: Option<Result<T, E>>,
-    reply: Reply<T, E>,
+    outcome: Option<Result<T, WriteError>>,
+    reply: Reply<T>,
 }
 
-impl<T, E, F> Task<T, E, F> {
-    pub(super) fn new(work: F, reply: Reply<T, E>) -> Self {
+impl<T, F> Task<T, F> {
+    pub(super) fn new(work: F, reply: Reply<T>) -> Self {
         Self {
             work,
             outcome: None,
@@ -74,11 +74,10 @@ impl Queued for Box<dyn Job> {
     }
 }
 
-impl<T, E, F> Job for Task<T, E, F>
+impl<T, F> Job for Task<T, F>
 where
     T: Send,
-    E: From<WriteError> + Send,
-    F: Fn(&Connection) -> Result<T, Failure<E>> + Send,
+    F: Fn(&Connection) -> Result<T, Failure> + Send,
 {
     fn weight(&self) -> usize {
         self.reply.weight()
@@ -99,7 +98,7 @@ where
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        self.outcome = Some(Err(E::from(WriteError::Refused(refusal))));
+        self.outcome = Some(Err(WriteError::Refused(refusal)));
     }
 
     fn answer(self: Box<Self>, ending: &Ending) {
@@ -239,11 +238,11 @@ mod tests {
     use super::*;
     use crate::store::queue::Outcome;
 
-    type Answer = Outcome<u64, WriteError>;
+    type Answer = Outcome<u64>;
 
     fn job<F>(work: F) -> (Box<dyn Job>, Answer)
     where
-        F: Fn(&Connection) -> Result<u64, Failure<WriteError>> + Send + 'static,
+        F: Fn(&Connection) -> Result<u64, Failure> + Send + 'static,
     {
         let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (reply, answer) = Reply::new(1, room);

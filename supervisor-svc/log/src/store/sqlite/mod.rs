@@ -33,7 +33,7 @@ use crate::store::{
         Batch, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, MarkKind, RequestKey, RequestRecord,
         SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
-    error::{AppendError, OpenError, ReadError, WriteError},
+    error::{OpenError, ReadError, WriteError},
     member::{Claim, DatabaseInfo},
     queue::outcome,
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
@@ -99,7 +99,7 @@ impl EventStore for SqliteStore {
         self.log_id
     }
 
-    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, AppendError>> {
+    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, WriteError>> {
         Box::pin(async move {
             batch.check_first(key.as_ref())?;
             let weight = batch.weight();
@@ -112,7 +112,7 @@ impl EventStore for SqliteStore {
         })
     }
 
-    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), AppendError>> {
+    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
             batch.check()?;
             let weight = batch.weight();

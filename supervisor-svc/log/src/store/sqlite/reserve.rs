@@ -72,9 +72,9 @@ impl Reserve {
     ///
     /// # Errors
     /// [`Refusal::DiskFull`].
-    pub(super) fn admit<E: From<Refusal>>(&self) -> Result<(), Failure<E>> {
+    pub(super) fn admit(&self) -> Result<(), Failure> {
         if self.is_spent() {
-            Err(Failure::Rejected(E::from(Refusal::DiskFull)))
+            Err(Failure::Rejected(Refusal::DiskFull.into()))
         } else {
             Ok(())
         }
@@ -160,7 +160,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
-    use crate::store::error::AppendError;
+    use crate::store::error::WriteError;
 
     fn is_full(path: &Path) -> bool {
         fs::metadata(path).is_ok_and(|found| found.len() == BYTES && found.mode() & 0o777 == 0o600)
@@ -172,18 +172,18 @@ mod tests {
         let reserve = Reserve::of_database(&directory.path().join("log.db"));
         let path = directory.path().join(FILE);
         assert!(is_full(&path));
-        assert!(reserve.admit::<AppendError>().is_ok());
+        assert!(reserve.admit().is_ok());
 
         reserve.release();
         assert!(!path.exists());
         assert!(matches!(
             reserve.admit(),
-            Err(Failure::Rejected(AppendError::Refused(Refusal::DiskFull)))
+            Err(Failure::Rejected(WriteError::Refused(Refusal::DiskFull)))
         ));
 
         reserve.restore();
         assert!(is_full(&path));
-        assert!(reserve.admit::<AppendError>().is_ok());
+        assert!(reserve.admit().is_ok());
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) fn append(
     source: TranscriptSource,
     entries: &[NewEntry],
     session_bytes: u64,
-) -> Result<Option<u64>, Failure<WriteError>> {
+) -> Result<Option<u64>, Failure> {
     let TranscriptSource { session, thread, .. } = source;
     if query::head(connection, session)?.is_none() {
         return Err(Failure::Rejected(WriteError::NotFound { session }));

@@ -58,11 +58,10 @@ impl Writer {
     ///
     /// # Errors
     /// The work's own, or [`WriteError::Refused`], [`WriteError::Stopped`] or [`WriteError::Unknown`].
-    pub(super) async fn submit<T, E, F>(&self, weight: usize, work: F) -> Result<T, E>
+    pub(super) async fn submit<T, F>(&self, weight: usize, work: F) -> Result<T, WriteError>
     where
         T: Send + 'static,
-        E: From<WriteError> + Send + 'static,
-        F: Fn(&Connection) -> Result<T, Failure<E>> + Send + 'static,
+        F: Fn(&Connection) -> Result<T, Failure> + Send + 'static,
     {
         outcome(self.enqueue(weight, work).await?).await
     }
@@ -72,14 +71,13 @@ impl Writer {
     ///
     /// # Errors
     /// [`WriteError::Refused`] or [`WriteError::Stopped`].
-    pub(super) async fn enqueue<T, E, F>(&self, weight: usize, work: F) -> Result<Outcome<T, E>, E>
+    pub(super) async fn enqueue<T, F>(&self, weight: usize, work: F) -> Result<Outcome<T>, WriteError>
     where
         T: Send + 'static,
-        E: From<WriteError> + Send + 'static,
-        F: Fn(&Connection) -> Result<T, Failure<E>> + Send + 'static,
+        F: Fn(&Connection) -> Result<T, Failure> + Send + 'static,
     {
         let Some(queue) = &self.queue else {
-            return Err(E::from(WriteError::Stopped));
+            return Err(WriteError::Stopped);
         };
         let job = |reply| -> Box<dyn Job> { Box::new(Task::new(work, reply)) };
         queue.enqueue(weight, job).await
