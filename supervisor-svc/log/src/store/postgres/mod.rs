@@ -37,7 +37,9 @@ pub(crate) use self::import::import;
 pub use self::options::PostgresOptions;
 use self::{
     change::{Change, Changed},
+    connection::Connection,
     job::{BatchKind, BatchWrite, EntriesWrite},
+    query::QueryError,
     readers::Readers,
     writer::Writer,
 };
@@ -104,6 +106,14 @@ impl PostgresStore {
         keys::rotate_keys(options, keep).await
     }
 
+    /// Runs a query as [`Readers::run`].
+    fn query<'a, T: Send + 'a>(
+        &'a self,
+        query: impl for<'c> Fn(&'c Connection) -> BoxFuture<'c, Result<T, QueryError>> + Send + Sync + 'a,
+    ) -> BoxFuture<'a, Result<T, ReadError>> {
+        Box::pin(self.readers.run(query))
+    }
+
     /// Makes a change and returns the number of rows that are gone.
     async fn change(&self, weight: usize, work: Change) -> Result<u64, WriteError> {
         match self.writer.change(weight, work).await? {
@@ -140,7 +150,7 @@ impl EventStore for PostgresStore {
     }
 
     fn database(&self) -> BoxFuture<'_, Result<DatabaseInfo, ReadError>> {
-        Box::pin(self.readers.run(|connection| Box::pin(query::database(connection))))
+        self.query(|connection| Box::pin(query::database(connection)))
     }
 
     fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {
@@ -170,32 +180,26 @@ impl EventStore for PostgresStore {
 
     fn join(&self, member: NewMember) -> BoxFuture<'_, Result<(), ReadError>> {
         let id = self.member;
-        Box::pin(self.readers.run(move |connection| {
+        self.query(move |connection| {
             let member = member.clone();
             Box::pin(async move { query::join(connection, id, &member).await })
-        }))
+        })
     }
 
     fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<Option<Vec<Member>>, ReadError>> {
         let id = self.member;
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(query::beat(connection, id, beat))),
-        )
+        self.query(move |connection| Box::pin(query::beat(connection, id, beat)))
     }
 
     fn agree(&self, key: &'static str, proposal: String) -> BoxFuture<'_, Result<String, ReadError>> {
-        Box::pin(self.readers.run(move |connection| {
+        self.query(move |connection| {
             let proposal = proposal.clone();
             Box::pin(async move { query::agree(connection, key, &proposal).await })
-        }))
+        })
     }
 
     fn remove_member(&self, member: MemberId, beats: u64) -> BoxFuture<'_, Result<bool, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(query::remove_member(connection, member, beats))),
-        )
+        self.query(move |connection| Box::pin(query::remove_member(connection, member, beats)))
     }
 
     fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>> {
@@ -273,17 +277,11 @@ impl EventStore for PostgresStore {
     }
 
     fn transcript(&self, query: TranscriptQuery) -> BoxFuture<'_, Result<Vec<StoredEntry>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(transcript::entries(connection, query))),
-        )
+        self.query(move |connection| Box::pin(transcript::entries(connection, query)))
     }
 
     fn transcript_tail(&self, query: TranscriptQuery, count: usize) -> BoxFuture<'_, Result<u64, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(transcript::tail(connection, query, count))),
-        )
+        self.query(move |connection| Box::pin(transcript::tail(connection, query, count)))
     }
 
     fn transcript_text(
@@ -291,10 +289,7 @@ impl EventStore for PostgresStore {
         session: SessionId,
         digest: Digest,
     ) -> BoxFuture<'_, Result<Option<LongText>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(transcript::text(connection, session, digest))),
-        )
+        self.query(move |connection| Box::pin(transcript::text(connection, session, digest)))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -302,10 +297,7 @@ impl EventStore for PostgresStore {
     }
 
     fn head(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Head>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(query::head(connection, session))),
-        )
+        self.query(move |connection| Box::pin(query::head(connection, session)))
     }
 
     fn read(
@@ -314,10 +306,7 @@ impl EventStore for PostgresStore {
         after: Sequence,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(query::records(connection, session, after, limit))),
-        )
+        self.query(move |connection| Box::pin(query::records(connection, session, after, limit)))
     }
 
     fn marked(
@@ -328,31 +317,22 @@ impl EventStore for PostgresStore {
         after: Sequence,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(query::marked(connection, session, kind, thread, after, limit))),
-        )
+        self.query(move |connection| Box::pin(query::marked(connection, session, kind, thread, after, limit)))
     }
 
     fn content(&self, session: SessionId, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(query::content(connection, session, digest))),
-        )
+        self.query(move |connection| Box::pin(query::content(connection, session, digest)))
     }
 
     fn snapshot(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Snapshot>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(query::snapshot(connection, session))),
-        )
+        self.query(move |connection| Box::pin(query::snapshot(connection, session)))
     }
 
     fn request(&self, session: SessionId, key: RequestKey) -> BoxFuture<'_, Result<Option<RequestRecord>, ReadError>> {
-        Box::pin(self.readers.run(move |connection| {
+        self.query(move |connection| {
             let key = key.clone();
             Box::pin(async move { query::request(connection, session, &key).await })
-        }))
+        })
     }
 
     fn requests(
@@ -361,31 +341,25 @@ impl EventStore for PostgresStore {
         after: Option<RequestKey>,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<RequestRecord>, ReadError>> {
-        Box::pin(self.readers.run(move |connection| {
+        self.query(move |connection| {
             let after = after.clone();
             Box::pin(async move { query::requests(connection, session, after.as_ref(), limit).await })
-        }))
+        })
     }
 
     fn creation(&self, creator: String, request_id: String) -> BoxFuture<'_, Result<Option<Creation>, ReadError>> {
-        Box::pin(self.readers.run(move |connection| {
+        self.query(move |connection| {
             let (creator, request_id) = (creator.clone(), request_id.clone());
             Box::pin(async move { Ok(query::creation(connection, &creator, &request_id).await?) })
-        }))
+        })
     }
 
     fn session_of(&self, thread: ThreadId) -> BoxFuture<'_, Result<Option<SessionId>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(query::session_of(connection, thread))),
-        )
+        self.query(move |connection| Box::pin(query::session_of(connection, thread)))
     }
 
     fn sessions(&self, after: Option<SessionId>, limit: usize) -> BoxFuture<'_, Result<Vec<SessionId>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(query::sessions(connection, after, limit))),
-        )
+        self.query(move |connection| Box::pin(query::sessions(connection, after, limit)))
     }
 
     fn summaries(
@@ -393,10 +367,7 @@ impl EventStore for PostgresStore {
         before: Option<SessionId>,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(query::summaries(connection, self.member, before, limit))),
-        )
+        self.query(move |connection| Box::pin(query::summaries(connection, self.member, before, limit)))
     }
 
     fn due_before(
@@ -405,16 +376,13 @@ impl EventStore for PostgresStore {
         after: Option<Due>,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Due>, ReadError>> {
-        Box::pin(
-            self.readers
-                .run(move |connection| Box::pin(query::due_before(connection, self.member, time, after, limit))),
-        )
+        self.query(move |connection| Box::pin(query::due_before(connection, self.member, time, after, limit)))
     }
 
     fn cursor(&self, key: CursorKey) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
-        Box::pin(self.readers.run(move |connection| {
+        self.query(move |connection| {
             let key = key.clone();
             Box::pin(async move { query::cursor(connection, &key).await })
-        }))
+        })
     }
 }
