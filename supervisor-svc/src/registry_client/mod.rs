@@ -44,9 +44,10 @@ use troupe_proto::{
     fault::{Fault, reason_of},
     reason::Reason,
     registry::v1::{
-        Agent, DescribeSpawnToolRequest, GetWorkspaceRequest, ListAgentsRequest, PutWorkspaceRequest,
-        ResolveSpawnRequest, ResolveSpawnResponse, RouteAgentRequest, RouteAgentResponse, ToolDescription,
-        WorkspaceFile, agent_registry_service_client::AgentRegistryServiceClient,
+        Agent, DescribeSpawnToolRequest, DescribeSpawnToolResponse, GetWorkspaceRequest, GetWorkspaceResponse,
+        ListAgentsRequest, ListAgentsResponse, PutWorkspaceRequest, PutWorkspaceResponse, ResolveSpawnRequest,
+        ResolveSpawnResponse, RouteAgentRequest, RouteAgentResponse, ToolDescription, WorkspaceFile,
+        agent_registry_service_client::AgentRegistryServiceClient,
     },
 };
 
@@ -91,15 +92,31 @@ const MAX_PAGES: usize = 64;
 
 type Client = AgentRegistryServiceClient<Traced>;
 
-/// A question about templates.
-trait Question: Clone {
+/// A request to the registry.
+trait Question: Clone + Send + Sync {
+    type Answer: Send;
+
+    /// Maximum time for a response, even if the caller's deadline is later.
+    const WITHIN: Duration = ANSWER_WITHIN;
+
+    fn send(
+        client: Client,
+        request: Request<Self>,
+    ) -> impl Future<Output = Result<Response<Self::Answer>, Status>> + Send;
+
     /// The digest of the bundle that has the templates, or empty.
     fn workspace_digest(&self) -> &str;
 }
 
 macro_rules! questions {
-    ($($request:ident),*) => {
+    ($($request:ident = $method:ident -> $answer:ident;)*) => {
         $(impl Question for $request {
+            type Answer = $answer;
+
+            async fn send(mut client: Client, request: Request<Self>) -> Result<Response<$answer>, Status> {
+                client.$method(request).await
+            }
+
             fn workspace_digest(&self) -> &str {
                 &self.workspace_digest
             }
@@ -107,13 +124,40 @@ macro_rules! questions {
     };
 }
 
-questions!(
-    ResolveSpawnRequest,
-    ListAgentsRequest,
-    RouteAgentRequest,
-    DescribeSpawnToolRequest,
-    GetWorkspaceRequest
-);
+questions! {
+    ResolveSpawnRequest = resolve_spawn -> ResolveSpawnResponse;
+    ListAgentsRequest = list_agents -> ListAgentsResponse;
+    RouteAgentRequest = route_agent -> RouteAgentResponse;
+    DescribeSpawnToolRequest = describe_spawn_tool -> DescribeSpawnToolResponse;
+}
+
+impl Question for GetWorkspaceRequest {
+    type Answer = GetWorkspaceResponse;
+    const WITHIN: Duration = TRANSFER_WITHIN;
+
+    async fn send(client: Client, request: Request<Self>) -> Result<Response<GetWorkspaceResponse>, Status> {
+        let mut client = client.max_decoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
+        client.get_workspace(request).await
+    }
+
+    fn workspace_digest(&self) -> &str {
+        &self.workspace_digest
+    }
+}
+
+impl Question for PutWorkspaceRequest {
+    type Answer = PutWorkspaceResponse;
+    const WITHIN: Duration = TRANSFER_WITHIN;
+
+    async fn send(client: Client, request: Request<Self>) -> Result<Response<PutWorkspaceResponse>, Status> {
+        let mut client = client.max_encoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
+        client.put_workspace(request).await
+    }
+
+    fn workspace_digest(&self) -> &str {
+        ""
+    }
+}
 
 /// The registry, as the supervisor sees it.
 #[derive(Clone, Debug)]
@@ -225,12 +269,7 @@ impl RegistryClient {
     ) -> Result<Vec<WorkspaceFile>, Unresolved> {
         let _turn = self.turn(deadline).await?;
         let question = GetWorkspaceRequest { workspace_digest };
-        let get = |client: Client, request: Request<GetWorkspaceRequest>| async move {
-            let mut client = client.max_decoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
-            client.get_workspace(request).await
-        };
-        let answer = self.ask(&question, TRANSFER_WITHIN, deadline, trace, get).await?;
-        Ok(answer.files)
+        Ok(self.ask(&question, deadline, trace).await?.files)
     }
 
     /// Resolves a spawn with a request that is sent after this call. Under load, identical concurrent spawns share one
@@ -256,15 +295,7 @@ impl RegistryClient {
     ) -> Result<Arc<Resolution>, Unresolved> {
         let known = self.resolutions.get(&question);
         question.known_etag = known.as_ref().map(|known| known.etag.clone()).unwrap_or_default();
-        let ResolveSpawnResponse { resolved, etag } = self
-            .ask(
-                &question,
-                ANSWER_WITHIN,
-                deadline,
-                trace,
-                |mut client, request| async move { client.resolve_spawn(request).await },
-            )
-            .await?;
+        let ResolveSpawnResponse { resolved, etag } = self.ask(&question, deadline, trace).await?;
         match (resolved, known) {
             (None, Some(known)) if known.etag == etag => Ok(known.resolution),
             (None, _) => Err(self.judge(Status::internal("the registry answered without a resolution"))),
@@ -296,15 +327,7 @@ impl RegistryClient {
         let mut agents = Vec::new();
         request.page_size = PAGE_SIZE;
         for _ in 0..MAX_PAGES {
-            let page = self
-                .ask(
-                    &request,
-                    ANSWER_WITHIN,
-                    deadline,
-                    trace,
-                    |mut client, request| async move { client.list_agents(request).await },
-                )
-                .await?;
+            let page = self.ask(&request, deadline, trace).await?;
             agents.extend(page.agents);
             if page.next_page_token.is_empty() {
                 break;
@@ -324,14 +347,7 @@ impl RegistryClient {
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<RouteAgentResponse, Unresolved> {
-        self.ask(
-            &request,
-            ANSWER_WITHIN,
-            deadline,
-            trace,
-            |mut client, request| async move { client.route_agent(request).await },
-        )
-        .await
+        self.ask(&request, deadline, trace).await
     }
 
     /// The tools of the supervisor as a model is offered them, with the catalogue's roles.
@@ -344,43 +360,27 @@ impl RegistryClient {
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Vec<ToolDescription>, Unresolved> {
-        let answer = self
-            .ask(
-                &request,
-                ANSWER_WITHIN,
-                deadline,
-                trace,
-                |mut client, request| async move { client.describe_spawn_tool(request).await },
-            )
-            .await?;
-        Ok(answer.tools)
+        Ok(self.ask(&request, deadline, trace).await?.tools)
     }
 
-    async fn ask<Q, A, F, R>(
+    async fn ask<Q: Question>(
         &self,
         question: &Q,
-        within: Duration,
         deadline: Option<Deadline>,
         trace: &TraceParent,
-        call: F,
-    ) -> Result<A, Unresolved>
-    where
-        Q: Question,
-        F: Fn(Client, Request<Q>) -> R,
-        R: Future<Output = Result<Response<A>, Status>>,
-    {
+    ) -> Result<Q::Answer, Unresolved> {
         let place = self.pool.lease(question.workspace_digest());
-        let answer = self.question(&place, question, within, deadline, trace, &call).await;
+        let answer = self.question(&place, question, deadline, trace).await;
         match (answer, &self.stored_workspace) {
             (Err(status), Some(stored_workspace)) if is_unknown_workspace(&status) => {
                 // To the same registry. Boxed since it is rare, and large.
-                Box::pin(self.bring_back_and_ask(stored_workspace, &place, question, deadline, trace, &call)).await
+                Box::pin(self.bring_back_and_ask(stored_workspace, &place, question, deadline, trace)).await
             }
             (Err(status), None) if is_unknown_workspace(&status) => {
                 let mut answer = Err(status);
                 // The uploader may have reached any registry.
                 for other in self.pool.others(&place) {
-                    match Box::pin(self.question(&other, question, within, deadline, trace, &call)).await {
+                    match Box::pin(self.question(&other, question, deadline, trace)).await {
                         Err(status) if is_unknown_workspace(&status) => {}
                         // This registry did not answer, and may have the bundle.
                         Err(status) if reason_of(&status).is_none() => answer = Err(status),
@@ -396,33 +396,22 @@ impl RegistryClient {
         }
     }
 
-    async fn bring_back_and_ask<Q, A, F, R>(
+    async fn bring_back_and_ask<Q: Question>(
         &self,
         stored_workspace: &StoredWorkspace,
         place: &Lease,
         question: &Q,
         deadline: Option<Deadline>,
         trace: &TraceParent,
-        call: &F,
-    ) -> Result<A, Unresolved>
-    where
-        Q: Question,
-        F: Fn(Client, Request<Q>) -> R,
-        R: Future<Output = Result<Response<A>, Status>>,
-    {
+    ) -> Result<Q::Answer, Unresolved> {
         let _turn = self.turn(deadline).await?;
         // The previous holder of the lock may have uploaded the same bundle.
-        match self
-            .question(place, question, ANSWER_WITHIN, deadline, trace, call)
-            .await
-        {
+        match self.question(place, question, deadline, trace).await {
             Err(status) if is_unknown_workspace(&status) => {}
             answer => return answer.map_err(|status| self.judge(status)),
         }
         self.bring_back(stored_workspace, place, deadline, trace).await?;
-        let answer = self
-            .question(place, question, ANSWER_WITHIN, deadline, trace, call)
-            .await;
+        let answer = self.question(place, question, deadline, trace).await;
         answer.map_err(|status| {
             // The workspace was dropped again. The caller can only retry.
             if is_unknown_workspace(&status) {
@@ -444,13 +433,9 @@ impl RegistryClient {
             .read()
             .await
             .map_err(|failure| Unresolved::Unavailable(failure.into()))?;
-        let put = |client: Client, request: Request<PutWorkspaceRequest>| async move {
-            let mut client = client.max_encoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
-            client.put_workspace(request).await
-        };
         // The registry may reject the upload for any reason, but that does not make the request itself invalid.
         let answer = self
-            .attempt(place, &bundle, TRANSFER_WITHIN, deadline, trace, &put)
+            .attempt(place, &bundle, deadline, trace)
             .await
             .map_err(|status| self.away(&status))?;
         let (expected, actual) = (stored_workspace.workspace_digest(), answer.workspace_digest);
@@ -481,24 +466,17 @@ impl RegistryClient {
     }
 
     /// Asks, where it makes sense.
-    async fn question<Q, A, F, R>(
+    async fn question<Q: Question>(
         &self,
         place: &Lease,
         question: &Q,
-        within: Duration,
         deadline: Option<Deadline>,
         trace: &TraceParent,
-        call: &F,
-    ) -> Result<A, Status>
-    where
-        Q: Question,
-        F: Fn(Client, Request<Q>) -> R,
-        R: Future<Output = Result<Response<A>, Status>>,
-    {
+    ) -> Result<Q::Answer, Status> {
         let Some(passage) = self.circuit.enter() else {
             return Err(self.unavailable("it has not answered for a while").into());
         };
-        let answer = self.attempt(place, question, within, deadline, trace, call).await;
+        let answer = self.attempt(place, question, deadline, trace).await;
         match &answer {
             Err(status) if reason_of(status).is_none() => {
                 // An expired deadline of the caller says nothing about the registry.
@@ -513,21 +491,14 @@ impl RegistryClient {
 
     /// Sends a request. If the connection is lost, retries at once over another connection, and after a short delay
     /// over the first one, which is reconnected.
-    async fn attempt<Q, A, F, R>(
+    async fn attempt<Q: Question>(
         &self,
         place: &Lease,
         question: &Q,
-        within: Duration,
         deadline: Option<Deadline>,
         trace: &TraceParent,
-        call: &F,
-    ) -> Result<A, Status>
-    where
-        Q: Clone,
-        F: Fn(Client, Request<Q>) -> R,
-        R: Future<Output = Result<Response<A>, Status>>,
-    {
-        let attempt = |place: &Lease| call(place.client(), self.request(question.clone(), within, deadline, trace));
+    ) -> Result<Q::Answer, Status> {
+        let attempt = |place: &Lease| Q::send(place.client(), self.request(question.clone(), deadline, trace));
         let mut answer = attempt(place).await;
         if answer.as_ref().is_err_and(lost::in_transport) {
             answer = attempt(&self.pool.lease_after(place)).await;
@@ -542,9 +513,9 @@ impl RegistryClient {
         answer.map(Response::into_inner)
     }
 
-    fn request<Q>(&self, question: Q, within: Duration, deadline: Option<Deadline>, trace: &TraceParent) -> Request<Q> {
+    fn request<Q: Question>(&self, question: Q, deadline: Option<Deadline>, trace: &TraceParent) -> Request<Q> {
         let mut request = Request::new(question);
-        deadline::limit(&mut request, deadline, within);
+        deadline::limit(&mut request, deadline, Q::WITHIN);
         trace_context::inject(request.metadata_mut(), trace);
         if let Some(token) = &self.token
             && let Ok(mut value) = MetadataValue::try_from(format!("Bearer {}", token.present().expose()))
@@ -652,8 +623,6 @@ fn is_unknown_workspace(status: &Status) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::future::ready;
-
     use tokio::time::Instant;
     use uuid::Uuid;
 
@@ -673,24 +642,37 @@ mod tests {
         }
     }
 
+    /// The times at which it was sent. Its connections are all lost.
+    #[derive(Clone, Default)]
+    struct LostQuestion(Arc<std::sync::Mutex<Vec<Instant>>>);
+
+    impl Question for LostQuestion {
+        type Answer = ();
+
+        async fn send(_: Client, request: Request<Self>) -> Result<Response<()>, Status> {
+            request.get_ref().0.lock().unwrap().push(Instant::now());
+            Err(Status::from_error("the connection is lost".into()))
+        }
+
+        fn workspace_digest(&self) -> &str {
+            ""
+        }
+    }
+
     /// Returns the times at which a request was sent whose connections are all lost.
     async fn asked_at(deadline: Option<Duration>) -> Vec<Duration> {
         let clock = Clock::new(Unlucky);
         let registry = RegistryClient::new("http://127.0.0.1:1", None, &ClientFiles::default(), clock).unwrap();
-        let (begun, asked) = (Instant::now(), std::sync::Mutex::new(Vec::new()));
+        let begun = Instant::now();
         let deadline = deadline.map(|left| Deadline { at: begun + left });
-        let lose = |_: Client, _: Request<()>| {
-            asked.lock().unwrap().push(begun.elapsed());
-            ready(Err::<Response<()>, _>(Status::from_error(
-                "the connection is lost".into(),
-            )))
-        };
+        let question = LostQuestion::default();
         let place = registry.pool.lease("");
         let answer = registry
-            .attempt(&place, &(), ANSWER_WITHIN, deadline, &TraceParent::root(), &lose)
+            .attempt(&place, &question, deadline, &TraceParent::root())
             .await;
         assert!(answer.is_err());
-        asked.into_inner().unwrap()
+        let sent = question.0.lock().unwrap();
+        sent.iter().map(|at| at.duration_since(begun)).collect()
     }
 
     #[tokio::test(start_paused = true)]
