@@ -9,10 +9,7 @@ use std::{
 
 use uuid::Uuid;
 
-use crate::domain::{
-    ids::{ApprovalId, ArtifactId, EdgeId, GroupId, HandoffId, SessionId, ThreadId, WaitId},
-    time::UnixMillis,
-};
+use crate::domain::time::UnixMillis;
 
 /// What a clock rests on.
 pub trait TimeSource: Send + Sync + 'static {
@@ -52,52 +49,10 @@ impl Clock {
         self.0.now()
     }
 
-    /// A new session's id.
+    /// A new id.
     #[must_use]
-    pub fn new_session_id(&self) -> SessionId {
-        SessionId::from_uuid(self.0.new_uuid())
-    }
-
-    /// A new thread's id.
-    #[must_use]
-    pub fn new_thread_id(&self) -> ThreadId {
-        ThreadId::from_uuid(self.0.new_uuid())
-    }
-
-    /// A new approval's id.
-    #[must_use]
-    pub fn new_approval_id(&self) -> ApprovalId {
-        ApprovalId::from_uuid(self.0.new_uuid())
-    }
-
-    /// A new artifact's id.
-    #[must_use]
-    pub fn new_artifact_id(&self) -> ArtifactId {
-        ArtifactId::from_uuid(self.0.new_uuid())
-    }
-
-    /// A new group's id.
-    #[must_use]
-    pub fn new_group_id(&self) -> GroupId {
-        GroupId::from_uuid(self.0.new_uuid())
-    }
-
-    /// A new edge's id.
-    #[must_use]
-    pub fn new_edge_id(&self) -> EdgeId {
-        EdgeId::from_uuid(self.0.new_uuid())
-    }
-
-    /// A new handoff's id.
-    #[must_use]
-    pub fn new_handoff_id(&self) -> HandoffId {
-        HandoffId::from_uuid(self.0.new_uuid())
-    }
-
-    /// A new wait's id.
-    #[must_use]
-    pub fn new_wait_id(&self) -> WaitId {
-        WaitId::from_uuid(self.0.new_uuid())
+    pub fn new_id<I: From<Uuid>>(&self) -> I {
+        I::from(self.0.new_uuid())
     }
 
     /// The time and up to a fifth more, so that what began together does not end together.

@@ -6,8 +6,8 @@ use base16ct::lower;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-macro_rules! uuid_id {
-    ($(#[doc = $doc:literal])+ $name:ident) => {
+macro_rules! uuid_ids {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {$(
         $(#[doc = $doc])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub struct $name(Uuid);
@@ -40,6 +40,12 @@ macro_rules! uuid_id {
             }
         }
 
+        impl From<Uuid> for $name {
+            fn from(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.fmt(f)
@@ -55,49 +61,35 @@ macro_rules! uuid_id {
                 if text.len() == 36 { Ok(Self(uuid)) } else { Uuid::try_parse("").map(Self) }
             }
         }
-    };
+    )+};
 }
 
-uuid_id!(
+uuid_ids! {
     /// A session: one root thread and its tree.
-    SessionId
-);
-uuid_id!(
+    SessionId,
     /// A thread: one agent, active or passive.
-    ThreadId
-);
-uuid_id!(
+    ThreadId,
     /// An edge between two threads.
-    EdgeId
-);
-uuid_id!(
+    EdgeId,
     /// An approval.
-    ApprovalId
-);
-uuid_id!(
+    ApprovalId,
     /// An artifact of a thread.
-    ArtifactId
-);
-uuid_id!(
+    ArtifactId,
     /// A handoff.
-    HandoffId
-);
-uuid_id!(
+    HandoffId,
     /// A group of spawns.
-    GroupId
-);
-uuid_id!(
+    GroupId,
     /// A call that waits for threads.
-    WaitId
-);
+    WaitId,
+}
 
 impl ThreadId {
     /// An id that no thread has.
     pub const NIL: Self = Self(Uuid::nil());
 }
 
-macro_rules! number {
-    ($(#[doc = $doc:literal])+ $name:ident($inner:ty)) => {
+macro_rules! numbers {
+    ($($(#[doc = $doc:literal])+ $name:ident($inner:ty),)+) => {$(
         $(#[doc = $doc])+
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name($inner);
@@ -138,34 +130,24 @@ macro_rules! number {
                 text.parse().map(Self)
             }
         }
-    };
+    )+};
 }
 
-number!(
+numbers! {
     /// The number of an event in its session. The first event is 1, and each event adds 1.
-    Sequence(u64)
-);
-number!(
+    Sequence(u64),
     /// The fencing token of a session's owner. The store rejects appends with an older epoch.
-    Epoch(u64)
-);
-number!(
+    Epoch(u64),
     /// The number of an attempt at executing a thread. Starts at 1 and increases with each re-placement, close and
     /// resume.
-    Generation(u32)
-);
-number!(
+    Generation(u32),
     /// The number of a turn in its thread, counted from 1. 0 stands for a turn that never started.
-    Turn(u32)
-);
-number!(
+    Turn(u32),
     /// The number of an input in its thread, counted from 1.
-    InputNumber(u32)
-);
-number!(
+    InputNumber(u32),
     /// The number of a runner's report in a generation, counted from 1. 0 means that no report exists.
-    ReportSequence(u64)
-);
+    ReportSequence(u64),
+}
 
 /// The name of a runner, stable across restarts. Cheap to clone, because its threads share it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

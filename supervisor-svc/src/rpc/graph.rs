@@ -55,7 +55,7 @@ pub(super) async fn create_edge(
     let remember = call.remember("CreateEdge", &request_id, &request)?;
     parse::line("label", request.label.trim(), parse::NAME_BYTES)?;
     let edge = Edge {
-        id: service.clock().new_edge_id(),
+        id: service.clock().new_id(),
         from,
         to,
         bidirectional: !request.one_way,
@@ -65,7 +65,7 @@ pub(super) async fn create_edge(
     let command = Command::CreateEdge {
         caller: call.caller.clone(),
         edge: edge.clone(),
-        approval: service.clock().new_approval_id(),
+        approval: service.clock().new_id(),
     };
     let done = handle
         .execute(command, call.origin(&request_id), remember, Vec::new())
@@ -163,7 +163,7 @@ pub(super) async fn send_handoff(
         &request,
         || json!({"message": request.message, "to": request.to_thread_id}),
     );
-    let (handoff, contents) = take_handoff(service.clock().new_handoff_id(), request, from, to, reply_to)?;
+    let (handoff, contents) = take_handoff(service.clock().new_id(), request, from, to, reply_to)?;
     service.await_approval(&call, &handle, asked).await?;
     let command = Command::SendHandoff {
         caller: call.caller.clone(),

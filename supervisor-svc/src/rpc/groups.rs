@@ -98,7 +98,7 @@ pub(super) async fn create_group(
     let content = Content::new(Bytes::from(plan.encode_to_vec()));
     let clock = service.clock();
     let spec = GroupSpec {
-        id: clock.new_group_id(),
+        id: clock.new_id(),
         name,
         creator: call.caller.actor(),
         plan: content.reference(String::new()),
@@ -118,7 +118,7 @@ pub(super) async fn create_group(
         item_budget,
         role,
         approval_above,
-        approval: clock.new_approval_id(),
+        approval: clock.new_id(),
     };
     if request.dry_run {
         let state = handle.state();

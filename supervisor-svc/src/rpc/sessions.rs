@@ -82,7 +82,7 @@ pub(super) async fn create_session(
         contents.push(bundle);
     }
 
-    let (id, root_id) = (service.clock().new_session_id(), service.clock().new_thread_id());
+    let (id, root_id) = (service.clock().new_id(), service.clock().new_id());
     if !root.client_owned {
         let need = Need::new(id, &settings, root.sandbox, &root.effective);
         service.runners.check_enforceable(&need)?;

@@ -149,7 +149,7 @@ pub(super) async fn wait_agents(
     let _waiting = match &call.caller {
         Caller::Thread { id, generation } => {
             let wait = Wait::new(*id, *generation, Arc::new(known.clone()));
-            let waiting = handle.waiting(service.clock().new_wait_id(), wait).await?;
+            let waiting = handle.waiting(service.clock().new_id(), wait).await?;
             Some(ThreadWait {
                 _waiting: waiting,
                 handle: handle.clone(),

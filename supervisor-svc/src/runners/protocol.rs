@@ -85,7 +85,7 @@ pub(super) fn read_report(
 
 fn artifact(whole: pb::ArtifactReport, clock: &Clock, contents: &mut Vec<Content>) -> Artifact {
     Artifact {
-        id: clock.new_artifact_id(),
+        id: clock.new_id(),
         name: whole.name,
         kind: whole.kind,
         media_type: whole.media_type,

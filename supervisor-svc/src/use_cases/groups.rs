@@ -313,7 +313,7 @@ impl Job {
         let table = self.table().await?;
         let content = Content::new(Bytes::from(table));
         let artifact = Artifact {
-            id: self.services.clock.new_artifact_id(),
+            id: self.services.clock.new_id(),
             name: TABLE_NAME.to_owned(),
             kind: TABLE_KIND.to_owned(),
             media_type: TABLE_MEDIA_TYPE.to_owned(),

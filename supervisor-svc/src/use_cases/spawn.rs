@@ -378,13 +378,13 @@ impl Spawner {
         };
         Ok(Spawn {
             caller: caller.caller.clone(),
-            id: clock.new_thread_id(),
+            id: clock.new_id(),
             spawned,
             narrowing: arguments.narrowing.clone(),
             role_layers: resolved.layers(&arguments.capabilities),
             grant_list: resolved.grant_list.clone(),
             on_limit: arguments.on_limit,
-            approval: clock.new_approval_id(),
+            approval: clock.new_id(),
         })
     }
 
