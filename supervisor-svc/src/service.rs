@@ -52,11 +52,11 @@ use crate::{
         metrics::{self, Metrics},
         overview::{self, Changes, Overview},
         thread_view::ThreadView,
-        watch::{WatchLimits, WatchMethod, WatchSources, snapshot::Snapshots},
+        watch::{WatchLimits, WatchSources, snapshot::Snapshots},
         webhooks::{WebhookLimits, Webhooks},
     },
     registry_client::RegistryClient,
-    rpc::{self, AUTHORITY, ServiceConfig, ServiceParts, SupervisorService, WaitLimits},
+    rpc::{self, AUTHORITY, ServiceConfig, ServiceParts, SupervisorService, WaitLimits, WatchMethod},
     runners::{Dispatcher, LEASE, OutputBoard, RunnerGate, RunnerHub, Services, TelemetryBoard},
     tool_decisions::ToolDecisions,
     transcripts::Transcripts,
@@ -566,7 +566,7 @@ impl Supervisor {
             AgentSupervisorServiceServer::from_arc(Arc::clone(&agents))
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
-            WatchMethod::new(agents),
+            WatchMethod(agents),
         );
         let mut routes = Routes::new(Forwarding::new(agents.clone(), self.cluster.clone())).add_service(
             ThreadRunnerServiceServer::new(RunnerRelay::new(runners, self.cluster.clone()))

@@ -9,7 +9,6 @@ use super::{
     approvals, content, export, graph, groups, members, prompts, results, runners, service::SupervisorService,
     sessions, spawn, threads, tools, transcripts, wait, watch,
 };
-use crate::projections::watch::BeginWatch as _;
 
 /// Implements the service. Each row has a method, its request, its answer, and the module of its function.
 macro_rules! methods {
@@ -27,7 +26,7 @@ macro_rules! methods {
                 &self,
                 request: Request<pb::WatchThreadsRequest>,
             ) -> Result<Response<Self::WatchThreadsStream>, Status> {
-                self.begin_watch(request).await.map(watch::decoded).map(Response::new)
+                watch::begin_watch(self, request).await.map(watch::decoded).map(Response::new)
             }
 
             $(async fn $method(&self, request: Request<pb::$request>) -> Result<Response<$answer>, Status> {

@@ -25,7 +25,9 @@ mod tools;
 pub(crate) mod transcripts;
 pub(crate) mod wait;
 pub(crate) mod watch;
+mod watch_route;
 
+pub(crate) use self::watch_route::WatchMethod;
 pub use self::{
     service::{ServiceConfig, ServiceParts, SupervisorService, WaitLimits},
     table::AUTHORITY,

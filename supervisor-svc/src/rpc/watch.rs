@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use bytes::Bytes;
 use futures::{StreamExt as _, stream::BoxStream};
 use prost::Message as _;
 use tokio::sync::mpsc;
@@ -20,77 +21,81 @@ use crate::{
     engine::{Failure, Handle},
     projections::{
         notifications::{self, Client, NotificationStream},
-        watch::{BeginWatch, Messages, Position, Scope, ThreadWatch, WatchLimits},
+        watch::{Position, Scope, ThreadWatch, WatchLimits},
     },
 };
 
 /// Maximum number of unread messages before a watcher falls back to the log.
 pub(crate) const OUTBOX: usize = 64;
 
-#[tonic::async_trait]
-impl BeginWatch for SupervisorService {
-    async fn begin_watch(&self, request: Request<pb::WatchThreadsRequest>) -> Result<Messages, Status> {
-        let call = Call::of(&request)?;
-        let request = request.into_inner();
-        let named: Option<ThreadId> = parse::optional_id("thread_id", &request.thread_id)?;
-        parse::text("log_id", &request.log_id, 64)?;
-        let handle = self
-            .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-            .await?;
-        let top = named.or_else(|| call.caller.thread());
-        if let Some(top) = top {
-            authority::authorize(&handle.state(), &call.caller, "WatchThreads", top).map_err(refused)?;
-        }
-        let mut kinds = BTreeSet::new();
-        for kind in &request.kinds {
-            match pb::EventKind::try_from(*kind) {
-                Ok(kind) if kind != pb::EventKind::Unspecified => kinds.insert(kind),
-                Ok(_) | Err(_) => return Err(parse::bad("kinds", format!("{kind} is no kind of event"))),
-            };
-        }
-        let (outbox, messages) = mpsc::channel(OUTBOX);
-        let log_id = self.directory.store().log_id().to_string();
-        if request.after_sequence.is_some() && !request.log_id.is_empty() && request.log_id != log_id {
-            let reason = format!("after_sequence counts in log {}, this is log {log_id}", request.log_id);
-            // Room is certain: the channel is new.
-            let reset = pb::WatchThreadsResponse {
-                sequence: 0,
-                message: Some(Message::Reset(pb::Reset { reason })),
-            };
-            let _ = outbox.try_send(Ok(reset.encode_to_vec().into()));
-            return Ok(ReceiverStream::new(messages));
-        }
-        let watch = ThreadWatch {
-            sources: Arc::clone(&self.watches),
-            handle,
-            position: match request.after_sequence {
-                None => Position::Snapshot {
-                    include_closed: request.include_closed,
-                },
-                Some(after) => Position::After(Sequence::new(after)),
-            },
-            scope: Scope {
-                top,
-                kinds,
-                watcher: call.token,
-                // Output is text like any prompt: viewers see none.
-                output: request.output && call.redaction.has_texts(),
-                redaction: call.redaction,
-            },
-            limits: WatchLimits {
-                lifetime: self.clock().jittered(self.config.watch.lifetime),
-                ..self.config.watch
-            },
-            draining: self.draining.clone(),
-        };
-        tokio::spawn(watch.run(outbox));
-        Ok(ReceiverStream::new(messages))
+/// The messages of one watch.
+pub(super) type Messages = ReceiverStream<Result<Bytes, Status>>;
+
+/// Returns the message stream of the requested watch.
+pub(super) async fn begin_watch(
+    service: &SupervisorService,
+    request: Request<pb::WatchThreadsRequest>,
+) -> Result<Messages, Status> {
+    let call = Call::of(&request)?;
+    let request = request.into_inner();
+    let named: Option<ThreadId> = parse::optional_id("thread_id", &request.thread_id)?;
+    parse::text("log_id", &request.log_id, 64)?;
+    let handle = service
+        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
+        .await?;
+    let top = named.or_else(|| call.caller.thread());
+    if let Some(top) = top {
+        authority::authorize(&handle.state(), &call.caller, "WatchThreads", top).map_err(refused)?;
     }
+    let mut kinds = BTreeSet::new();
+    for kind in &request.kinds {
+        match pb::EventKind::try_from(*kind) {
+            Ok(kind) if kind != pb::EventKind::Unspecified => kinds.insert(kind),
+            Ok(_) | Err(_) => return Err(parse::bad("kinds", format!("{kind} is no kind of event"))),
+        };
+    }
+    let (outbox, messages) = mpsc::channel(OUTBOX);
+    let log_id = service.directory.store().log_id().to_string();
+    if request.after_sequence.is_some() && !request.log_id.is_empty() && request.log_id != log_id {
+        let reason = format!("after_sequence counts in log {}, this is log {log_id}", request.log_id);
+        // Room is certain: the channel is new.
+        let reset = pb::WatchThreadsResponse {
+            sequence: 0,
+            message: Some(Message::Reset(pb::Reset { reason })),
+        };
+        let _ = outbox.try_send(Ok(reset.encode_to_vec().into()));
+        return Ok(ReceiverStream::new(messages));
+    }
+    let watch = ThreadWatch {
+        sources: Arc::clone(&service.watches),
+        handle,
+        position: match request.after_sequence {
+            None => Position::Snapshot {
+                include_closed: request.include_closed,
+            },
+            Some(after) => Position::After(Sequence::new(after)),
+        },
+        scope: Scope {
+            top,
+            kinds,
+            watcher: call.token,
+            // Output is text like any prompt: viewers see none.
+            output: request.output && call.redaction.has_texts(),
+            redaction: call.redaction,
+        },
+        limits: WatchLimits {
+            lifetime: service.clock().jittered(service.config.watch.lifetime),
+            ..service.config.watch
+        },
+        draining: service.draining.clone(),
+    };
+    tokio::spawn(watch.run(outbox));
+    Ok(ReceiverStream::new(messages))
 }
 
 /// The messages of a watch for callers in this process; over the network they go out as they are, see [`WatchMethod`].
 ///
-/// [`WatchMethod`]: crate::projections::watch::WatchMethod
+/// [`WatchMethod`]: super::WatchMethod
 pub(super) fn decoded(messages: Messages) -> BoxStream<'static, Result<pb::WatchThreadsResponse, Status>> {
     messages
         .map(|message| {

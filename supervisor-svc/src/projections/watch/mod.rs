@@ -2,13 +2,11 @@
 //! the latest telemetry and output. A watch of all sessions sends their current state at intervals.
 
 mod encoded;
-mod route;
 pub(crate) mod sessions;
 pub(crate) mod snapshot;
 pub(crate) mod stream;
 
 pub use self::{
-    route::{BeginWatch, Messages, WatchMethod},
     sessions::SessionsWatch,
     stream::{Position, Scope, ThreadWatch, WatchLimits, WatchSources},
 };

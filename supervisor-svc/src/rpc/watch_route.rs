@@ -4,7 +4,6 @@ use std::{future::Future, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use svc_kit::encoded::{EncodedCodec, EncodedMethod, ResponseFuture};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
     Request, Response, Status,
     body::Body,
@@ -13,36 +12,16 @@ use tonic::{
 };
 use troupe_proto::{MAX_MESSAGE_BYTES, supervisor::v1 as pb};
 
-/// The messages of one watch.
-pub type Messages = ReceiverStream<Result<Bytes, Status>>;
-
-/// Begins watches.
-#[tonic::async_trait]
-pub trait BeginWatch: Send + Sync + 'static {
-    /// Returns the message stream of the requested watch.
-    ///
-    /// # Errors
-    /// The reason why the watch cannot begin.
-    async fn begin_watch(&self, request: Request<pb::WatchThreadsRequest>) -> Result<Messages, Status>;
-}
+use super::{
+    service::SupervisorService,
+    watch::{Messages, begin_watch},
+};
 
 /// The method WatchThreads.
-pub struct WatchMethod<W>(Arc<W>);
+#[derive(Clone)]
+pub(crate) struct WatchMethod(pub(crate) Arc<SupervisorService>);
 
-impl<W> WatchMethod<W> {
-    /// The method over who begins watches.
-    pub const fn new(watches: Arc<W>) -> Self {
-        Self(watches)
-    }
-}
-
-impl<W> Clone for WatchMethod<W> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<W: BeginWatch> EncodedMethod for WatchMethod<W> {
+impl EncodedMethod for WatchMethod {
     const PATH: &'static str = "/troupe.supervisor.v1.AgentSupervisorService/WatchThreads";
 
     fn call(&self, request: http::Request<Body>) -> ResponseFuture {
@@ -55,13 +34,13 @@ impl<W: BeginWatch> EncodedMethod for WatchMethod<W> {
     }
 }
 
-impl<W: BeginWatch> ServerStreamingService<pb::WatchThreadsRequest> for WatchMethod<W> {
+impl ServerStreamingService<pb::WatchThreadsRequest> for WatchMethod {
     type Response = Bytes;
     type ResponseStream = Messages;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Messages>, Status>> + Send>>;
 
     fn call(&mut self, request: Request<pb::WatchThreadsRequest>) -> Self::Future {
-        let watches = Arc::clone(&self.0);
-        Box::pin(async move { watches.begin_watch(request).await.map(Response::new) })
+        let service = Arc::clone(&self.0);
+        Box::pin(async move { begin_watch(&service, request).await.map(Response::new) })
     }
 }
