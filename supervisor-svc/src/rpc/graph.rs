@@ -263,12 +263,7 @@ fn take_handoff(
 }
 
 fn take_artifacts(artifacts: Vec<pb::ArtifactRef>) -> Result<Vec<(String, String)>, Status> {
-    if artifacts.len() > ARTIFACTS {
-        return Err(parse::bad(
-            "artifacts",
-            format!("{} artifacts; at most {ARTIFACTS} are allowed", artifacts.len()),
-        ));
-    }
+    parse::count("artifacts", "artifacts", artifacts.len(), ARTIFACTS)?;
     for artifact in &artifacts {
         if artifact.r#type.trim().is_empty() || artifact.r#ref.trim().is_empty() {
             return Err(parse::bad("artifacts", "an artifact needs both type and ref"));
@@ -294,12 +289,7 @@ fn take_artifacts(artifacts: Vec<pb::ArtifactRef>) -> Result<Vec<(String, String
 
 /// A text of a handoff as content.
 fn text(field: &'static str, text: String) -> Result<(ContentRef, Content), Status> {
-    if text.len() > TEXT_BYTES {
-        return Err(parse::bad(
-            field,
-            format!("{field} has {} bytes; at most {TEXT_BYTES} are allowed", text.len()),
-        ));
-    }
+    parse::size(field, field, text.len(), TEXT_BYTES)?;
     let preview = preview(&text);
     let content = Content::new(text.into());
     Ok((content.reference(preview), content))

@@ -68,14 +68,28 @@ pub(super) fn bad(field: &'static str, message: impl Into<String>) -> Status {
         .into()
 }
 
-/// A text of at most `max` bytes without control characters other than line breaks and tabs.
-pub(super) fn text(field: &'static str, value: &str, max: usize) -> Result<(), Status> {
-    if value.len() > max {
+/// Validates the number of items in a list.
+pub(super) fn count(field: &'static str, what: &str, count: usize, max: usize) -> Result<(), Status> {
+    if count > max {
+        return Err(bad(field, format!("{count} {what}; at most {max} are allowed")));
+    }
+    Ok(())
+}
+
+/// Validates the size of a text or a message.
+pub(super) fn size(field: &'static str, what: &str, bytes: usize, max: usize) -> Result<(), Status> {
+    if bytes > max {
         return Err(bad(
             field,
-            format!("{field} has {} bytes; at most {max} are allowed", value.len()),
+            format!("{what} has {bytes} bytes; at most {max} are allowed"),
         ));
     }
+    Ok(())
+}
+
+/// A text of at most `max` bytes without control characters other than line breaks and tabs.
+pub(super) fn text(field: &'static str, value: &str, max: usize) -> Result<(), Status> {
+    size(field, field, value.len(), max)?;
     if value
         .chars()
         .any(|c| c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
@@ -217,12 +231,7 @@ pub(super) fn labels(field: &'static str, labels: &BTreeMap<String, String>) -> 
 
 /// Validates labels of a filter. Labels of sessions from earlier releases may contain line breaks.
 pub(super) fn wanted_labels(field: &'static str, labels: &BTreeMap<String, String>) -> Result<(), Status> {
-    if labels.len() > LABELS {
-        return Err(bad(
-            field,
-            format!("{} labels; at most {LABELS} are allowed", labels.len()),
-        ));
-    }
+    count(field, "labels", labels.len(), LABELS)?;
     for (key, value) in labels {
         if key.is_empty() {
             return Err(bad(field, "a label has an empty key"));
@@ -248,10 +257,7 @@ pub(super) fn ceiling(field: &'static str, origin: &str, given: &pb::ToolCeiling
 
 /// The patterns of tools whose calls need an operator.
 pub(super) fn approve_tools(patterns: &[String]) -> Result<(), Status> {
-    if patterns.len() > APPROVE_TOOLS {
-        let text = format!("{} patterns; at most {APPROVE_TOOLS} are allowed", patterns.len());
-        return Err(bad("approve_tools", text));
-    }
+    count("approve_tools", "patterns", patterns.len(), APPROVE_TOOLS)?;
     approval_gate(patterns)
         .map(drop)
         .map_err(|error| bad("approve_tools", format!("approve_tools: {error}")))
@@ -260,10 +266,7 @@ pub(super) fn approve_tools(patterns: &[String]) -> Result<(), Status> {
 /// The graph templates whose threads are orchestrators.
 pub(super) fn orchestrators(names: &[String]) -> Result<(), Status> {
     const FIELD: &str = "orchestrators";
-    if names.len() > ORCHESTRATORS {
-        let text = format!("{} orchestrators; at most {ORCHESTRATORS} are allowed", names.len());
-        return Err(bad(FIELD, text));
-    }
+    count(FIELD, FIELD, names.len(), ORCHESTRATORS)?;
     if names.iter().any(|name| name.trim().is_empty()) {
         return Err(bad(
             FIELD,
@@ -340,23 +343,13 @@ pub(super) fn input(
         item: Some(pb::input_item::Item::Text(text)),
     })
     .map_err(refused)?;
-    if items.len() > INPUT_ITEMS {
-        return Err(bad(
-            "items",
-            format!("{} items; at most {INPUT_ITEMS} are allowed", items.len()),
-        ));
-    }
+    count("items", "items", items.len(), INPUT_ITEMS)?;
     if items.iter().all(is_blank) {
         return Err(refused(input::BLANK));
     }
     let preview = items.iter().find_map(shown).map(preview).unwrap_or_default();
     let bytes = Bytes::from(around(items).encode_to_vec());
-    if bytes.len() > INPUT_BYTES {
-        return Err(bad(
-            "message",
-            format!("the input has {} bytes; at most {INPUT_BYTES} are allowed", bytes.len()),
-        ));
-    }
+    size("message", "the input", bytes.len(), INPUT_BYTES)?;
     let content = Content::new(bytes);
     Ok((content.reference(preview), content))
 }

@@ -555,12 +555,7 @@ const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=256;
 
 /// Validates the webhooks of a request. Names are resolved at delivery, so only the URL itself is checked here.
 fn parse_webhooks(given: &[pb::Webhook], allow_private: bool) -> Result<Vec<Webhook>, Status> {
-    if given.len() > WEBHOOKS {
-        return Err(parse::bad(
-            "webhooks",
-            format!("{} webhooks; at most {WEBHOOKS} are allowed", given.len()),
-        ));
-    }
+    parse::count("webhooks", "webhooks", given.len(), WEBHOOKS)?;
     let mut webhooks: Vec<Webhook> = Vec::with_capacity(given.len());
     for webhook in given {
         url(&webhook.url, allow_private)?;

@@ -190,15 +190,7 @@ pub(crate) fn arguments(parent: ThreadId, mut request: pb::SpawnAgentRequest) ->
 }
 
 fn check_capabilities(capabilities: &[String]) -> Result<(), Status> {
-    if capabilities.len() > CAPABILITIES {
-        return Err(parse::bad(
-            "capabilities",
-            format!(
-                "{} capabilities; at most {CAPABILITIES} are allowed",
-                capabilities.len()
-            ),
-        ));
-    }
+    parse::count("capabilities", "capabilities", capabilities.len(), CAPABILITIES)?;
     capabilities
         .iter()
         .try_for_each(|name| parse::text("capabilities", name, parse::NAME_BYTES))

@@ -273,29 +273,18 @@ fn check_call(request: &pb::AuthorizeToolRequest) -> Result<(), Status> {
     }
     parse::text("tool", &request.tool, parse::REASON_BYTES)?;
     parse::text("runner_kind", &request.runner_kind, parse::NAME_BYTES)?;
-    if request.arguments_json.len() > ARGUMENTS_BYTES {
-        let text = format!(
-            "arguments_json has {} bytes; at most {ARGUMENTS_BYTES} are allowed",
-            request.arguments_json.len()
-        );
-        return Err(parse::bad("arguments_json", text));
-    }
+    let arguments = &request.arguments_json;
+    parse::size("arguments_json", "arguments_json", arguments.len(), ARGUMENTS_BYTES)?;
     // A call without arguments may leave the field empty.
-    if !request.arguments_json.is_empty()
-        && let Err(error) = serde_json::from_str::<IgnoredAny>(&request.arguments_json)
+    if !arguments.is_empty()
+        && let Err(error) = serde_json::from_str::<IgnoredAny>(arguments)
     {
         let text = format!("arguments_json is not valid JSON: {error}; send the arguments as one JSON value");
         return Err(parse::bad("arguments_json", text));
     }
-    if request.resolved_paths.len() > MAX_PATHS {
-        let text = format!(
-            "{} resolved_paths; at most {MAX_PATHS} are allowed",
-            request.resolved_paths.len()
-        );
-        return Err(parse::bad("resolved_paths", text));
-    }
-    request
-        .resolved_paths
+    let paths = &request.resolved_paths;
+    parse::count("resolved_paths", "resolved_paths", paths.len(), MAX_PATHS)?;
+    paths
         .iter()
         .try_for_each(|path| parse::directory("resolved_paths", path))
 }
