@@ -5,31 +5,25 @@ use std::sync::Arc;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{call::Call, page::Page, parse, service::SupervisorService};
+use super::{
+    call::{Call, authorized_thread},
+    page::Page,
+    parse,
+    service::SupervisorService,
+};
 use crate::{
     convert::{approval::approval_to_pb, status::refused},
-    domain::{
-        command::Command,
-        ids::ApprovalId,
-        rejection::{GuardedVerb, Rejection},
-        rules::authority,
-        state::approval::Approval,
-    },
+    domain::{command::Command, ids::ApprovalId, rejection::Rejection, state::approval::Approval},
 };
 
 pub(super) async fn list_approvals(
     service: &SupervisorService,
     request: Request<pb::ListApprovalsRequest>,
 ) -> Result<pb::ListApprovalsResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
+    let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
-    let handle = service
-        .session_for(&call, &request.session_id, None, GuardedVerb::Act)
-        .await?;
-    let top = SupervisorService::thread_or_own(&call, &handle, None)?;
+    let (handle, top) = authorized_thread(service, &call, &request.session_id, None).await?;
     let state = handle.state();
-    authority::authorize(&state, &call.caller, "ListApprovals", top).map_err(refused)?;
     let mut found: Vec<&Arc<Approval>> = state
         .approvals
         .values()
@@ -53,13 +47,9 @@ pub(super) async fn resolve_approval(
     service: &SupervisorService,
     request: Request<pb::ResolveApprovalRequest>,
 ) -> Result<pb::ResolveApprovalResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let handle = service
-        .session_for(&call, &request.session_id, None, GuardedVerb::Act)
-        .await?;
-    let remember = call.remember("ResolveApproval", &request_id, &request)?;
+    let (call, request) = Call::change(request)?;
+    let handle = service.session_for(&call, &request.session_id, None).await?;
+    let remember = call.remember(&request)?;
     let approval: ApprovalId = parse::id("approval_id", &request.approval_id)?;
     parse::text("reason", &request.reason, parse::REASON_BYTES)?;
     let command = Command::ResolveApproval {
@@ -68,9 +58,7 @@ pub(super) async fn resolve_approval(
         by: call.caller.actor(),
         reason: request.reason,
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     let decided = done
         .session
         .approvals

@@ -1,37 +1,58 @@
 //! The context of a call: caller, session and request id.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
-use prost::Message;
+use prost::{Message, Name};
 use sha2::{Digest as _, Sha256};
-use supervisor_log::store::RequestKey;
+use supervisor_log::store::{Content, RequestKey};
 use svc_kit::{
     deadline::Deadline,
     identity::{OperatorRole, Principal, ThreadPrincipal, principal_of},
     trace_context::TraceParent,
 };
 use tonic::{Code, Request, Status};
-use troupe_proto::{fault::Fault, reason::Reason};
+use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
 use super::{parse, service::SupervisorService};
 use crate::{
     convert::{Redaction, status::refused},
     domain::{
+        command::Command,
         ids::{Generation, SessionId, ThreadId},
         principal::Caller,
-        rejection::{GuardedVerb, Rejection},
+        rejection::Rejection,
         rules::authority,
         state::thread::Thread,
     },
-    engine::{Failure, Handle, Origin, Remember},
+    engine::{Done, Failure, Handle, Origin, Remember},
 };
 
 /// The longest request id.
 pub(crate) const REQUEST_ID_BYTES: usize = 128;
 
+/// A request with a request id, by which a retry is recognized.
+pub(super) trait Change: Message + Name {
+    /// Removes the request id from the request. The remaining fields are hashed.
+    fn take_request_id(&mut self) -> String;
+}
+
+macro_rules! changes {
+    ($($request:ident),+ $(,)?) => {
+        $(impl Change for pb::$request {
+            fn take_request_id(&mut self) -> String {
+                mem::take(&mut self.request_id)
+            }
+        })+
+    };
+}
+changes! { AcknowledgeMailboxRequest, AskParentRequest, CancelGroupRequest, CloseAgentRequest, CloseSessionRequest, CreateEdgeRequest, CreateGroupRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest, InterruptAgentRequest, ReportResultRequest, ResolveApprovalRequest, ResumeAgentRequest, RetryGroupRequest, SendHandoffRequest, SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, UpdateGroupRequest, UpdateSessionRequest, UpdateThreadBudgetRequest }
+
 /// The context of a call.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
+    pub method: &'static str,
+    /// Empty if the request has none.
+    pub request_id: String,
     pub caller: Caller,
     /// The session and thread of the caller's token, if a thread calls.
     pub token: Option<ThreadPrincipal>,
@@ -43,9 +64,9 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Reads the context that the outer layers stored in the request.
-    pub fn of<T>(request: &Request<T>) -> Result<Self, Status> {
-        let principal = principal_of(request)?;
+    /// Splits a request into its message and the context that the outer layers stored in it.
+    pub fn open<T: Name>(request: Request<T>) -> Result<(Self, T), Status> {
+        let principal = principal_of(&request)?;
         let redaction = match principal {
             Principal::Operator {
                 role: OperatorRole::Viewer,
@@ -73,38 +94,60 @@ impl Call {
                 return Err(Fault::new(Code::PermissionDenied, Reason::NotPermitted, text).into());
             }
         };
-        Ok(Self {
+        let call = Self {
+            // The request of a method has the method's name.
+            method: T::NAME.trim_end_matches("Request"),
+            request_id: String::new(),
             caller,
             token,
             scope: principal.scope_key(),
-            deadline: Deadline::of(request),
-            trace: TraceParent::of(request),
+            deadline: Deadline::of(&request),
+            trace: TraceParent::of(&request),
             redaction,
-        })
+        };
+        Ok((call, request.into_inner()))
+    }
+
+    /// Like [`Self::open`]. Moves the request id from the message to the context.
+    pub fn change<T: Change>(request: Request<T>) -> Result<(Self, T), Status> {
+        let (mut call, mut message) = Self::open(request)?;
+        call.request_id = message.take_request_id();
+        Ok((call, message))
     }
 
     /// For whom a command is carried out.
-    pub fn origin(&self, request_id: &str) -> Origin {
+    pub fn origin(&self) -> Origin {
         Origin {
             actor: self.caller.actor(),
-            request_id: (!request_id.is_empty()).then(|| Arc::from(request_id)),
+            request_id: (!self.request_id.is_empty()).then(|| Arc::from(self.request_id.as_str())),
             traceparent: Some(Arc::from(self.trace.as_str())),
         }
     }
 
     /// How a retry of this request is recognised. `body` is the request without request_id and return_token.
-    pub fn remember(&self, method: &str, request_id: &str, body: &impl Message) -> Result<Option<Remember>, Status> {
-        parse::text("request_id", request_id, REQUEST_ID_BYTES)?;
-        if request_id.is_empty() {
+    pub fn remember(&self, body: &impl Message) -> Result<Option<Remember>, Status> {
+        parse::text("request_id", &self.request_id, REQUEST_ID_BYTES)?;
+        if self.request_id.is_empty() {
             return Ok(None);
         }
         Ok(Some(Remember {
             key: RequestKey {
-                scope: format!("{}|{method}", self.scope),
-                request_id: request_id.to_owned(),
+                scope: format!("{}|{}", self.scope, self.method),
+                request_id: self.request_id.clone(),
             },
             hash: Sha256::digest(body.encode_to_vec()).into(),
         }))
+    }
+
+    /// Executes the command of this call.
+    pub async fn execute(
+        &self,
+        handle: &Handle,
+        command: Command,
+        remember: Option<Remember>,
+        contents: Vec<Content>,
+    ) -> Result<Done, Failure> {
+        handle.execute(command, self.origin(), remember, contents).await
     }
 
     /// Rejects a field that only operators may set.
@@ -123,7 +166,6 @@ impl SupervisorService {
         call: &Call,
         session_id: &str,
         thread: Option<ThreadId>,
-        verb: GuardedVerb,
     ) -> Result<Handle, Status> {
         let named: Option<SessionId> = parse::optional_id("session_id", session_id)?;
         if let Some(token) = &call.token {
@@ -135,7 +177,7 @@ impl SupervisorService {
             })?;
             authority::fresh(&handle.state(), &call.caller).map_err(refused)?;
             if named.is_some_and(|named| named != own) {
-                return Err(refused(Rejection::OutsideSubtree(verb)));
+                return Err(refused(Rejection::OutsideSubtree(authority::verb(call.method))));
             }
             return Ok(handle);
         }
@@ -174,4 +216,29 @@ impl SupervisorService {
             .or_else(|| handle.state().root_id())
             .ok_or_else(|| refused(Rejection::ThreadNotFound(String::new())))
     }
+}
+
+/// Returns the session and the thread that a call is about, if the caller may use the method on the thread. See
+/// [`SupervisorService::thread_or_own`] for the default.
+pub(super) async fn authorized_thread(
+    service: &SupervisorService,
+    call: &Call,
+    session_id: &str,
+    named: Option<ThreadId>,
+) -> Result<(Handle, ThreadId), Status> {
+    let handle = service.session_for(call, session_id, named).await?;
+    let target = SupervisorService::thread_or_own(call, &handle, named)?;
+    authority::authorize(&handle.state(), &call.caller, call.method, target).map_err(refused)?;
+    Ok((handle, target))
+}
+
+/// Like [`authorized_thread`], for a request that must name the thread.
+pub(super) async fn named_thread(
+    service: &SupervisorService,
+    call: &Call,
+    session_id: &str,
+    thread_id: &str,
+) -> Result<(Handle, ThreadId), Status> {
+    let named = parse::id("thread_id", thread_id)?;
+    authorized_thread(service, call, session_id, Some(named)).await
 }

@@ -13,7 +13,7 @@ use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
 use super::{
-    call::Call,
+    call::{Call, authorized_thread},
     marks::Marks,
     page::Page,
     parse,
@@ -26,7 +26,7 @@ use crate::{
         event::{Event, PROMPT_ARTIFACT, Recorded, ThreadEvent},
         ids::{Digest, Sequence, SessionId, ThreadId},
         principal::Caller,
-        rejection::{GuardedVerb, Rejection},
+        rejection::Rejection,
         rules::{authority, reach},
         state::session::Session,
     },
@@ -48,8 +48,7 @@ pub(super) async fn get_content(
     service: &SupervisorService,
     request: Request<pb::GetContentRequest>,
 ) -> Result<ReceiverStream<Result<pb::GetContentResponse, Status>>, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     let digest = digest(&request.digest)?;
     let handle = service.own_or_named(&call, &request.session_id).await?;
     let read = Arc::clone(&service.reads).try_acquire_owned().map_err(|_| busy())?;
@@ -249,16 +248,11 @@ pub(super) async fn list_artifacts(
     service: &SupervisorService,
     request: Request<pb::ListArtifactsRequest>,
 ) -> Result<pb::ListArtifactsResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
+    let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
     let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let handle = service
-        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-        .await?;
-    let around = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let (handle, _) = authorized_thread(service, &call, &request.session_id, named).await?;
     let state = handle.state();
-    authority::authorize(&state, &call.caller, "ListArtifacts", around).map_err(refused)?;
     let marks = Marks {
         store: Arc::clone(service.directory.store()),
         session: handle.id(),

@@ -30,8 +30,7 @@ pub(super) async fn export_session(
     service: &SupervisorService,
     request: Request<pb::ExportSessionRequest>,
 ) -> Result<ReceiverStream<Result<pb::ExportSessionResponse, Status>>, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     let handle = service.own_or_named(&call, &request.session_id).await?;
     // The last place is for the reason of an early end.
     let (outbox, records) = mpsc::channel(OUTBOX + 1);

@@ -10,7 +10,12 @@ use supervisor_log::{
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{call::Call, page::Page, parse, service::SupervisorService, tools::approval_request};
+use super::{
+    call::{Call, authorized_thread},
+    page::Page,
+    parse,
+    service::SupervisorService,
+};
 use crate::{
     convert::{mail::letter_to_pb, status::refused},
     domain::{
@@ -18,7 +23,7 @@ use crate::{
         content::{ContentRef, preview},
         event::{Edge, Handoff},
         ids::{EdgeId, HandoffId, Sequence, ThreadId},
-        rejection::{GuardedVerb, Rejection},
+        rejection::Rejection,
         rules::{authority, graph, input, mail::letter_in_log},
         state::{mailbox::Letter, session::Session, thread::Thread},
     },
@@ -38,21 +43,17 @@ pub(super) async fn create_edge(
     service: &SupervisorService,
     request: Request<pb::CreateEdgeRequest>,
 ) -> Result<pb::CreateEdgeResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
+    let (call, request) = Call::change(request)?;
     let ends = [
         parse::thread_name("from_thread_id", &request.from_thread_id)?,
         parse::thread_name("to_thread_id", &request.to_thread_id)?,
     ];
     let by_id: Option<ThreadId> = ends.iter().find_map(|name| name.parse().ok());
-    let handle = service
-        .session_for(&call, &request.session_id, by_id, GuardedVerb::Act)
-        .await?;
+    let handle = service.session_for(&call, &request.session_id, by_id).await?;
     let state = handle.state();
     let [from, to] = ends.map(|name| end(&state, &call, name));
     let (from, to) = (from.map_err(refused)?, to.map_err(refused)?);
-    let remember = call.remember("CreateEdge", &request_id, &request)?;
+    let remember = call.remember(&request)?;
     parse::line("label", request.label.trim(), parse::NAME_BYTES)?;
     let edge = Edge {
         id: service.clock().new_id(),
@@ -67,9 +68,7 @@ pub(super) async fn create_edge(
         edge: edge.clone(),
         approval: service.clock().new_id(),
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     Ok(edge_response(&done, edge))
 }
 
@@ -77,35 +76,22 @@ pub(super) async fn delete_edge(
     service: &SupervisorService,
     request: Request<pb::DeleteEdgeRequest>,
 ) -> Result<pb::DeleteEdgeResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
+    let (call, request) = Call::change(request)?;
     let edge: EdgeId = parse::id("edge_id", &request.edge_id)?;
-    let handle = service
-        .session_for(&call, &request.session_id, None, GuardedVerb::Act)
-        .await?;
+    let handle = service.session_for(&call, &request.session_id, None).await?;
     // A retry may find that the edge no longer exists, so only the caller's own permissions can be checked before
     // the retry is recognized.
     if let Some(own) = call.caller.thread() {
         authority::authorize(&handle.state(), &call.caller, "DeleteEdge", own).map_err(refused)?;
     }
-    let remember = call.remember("DeleteEdge", &request_id, &request)?;
-    let asked = approval_request(
-        &call,
-        &handle,
-        "DeleteEdge",
-        &request_id,
-        &request,
-        || json!({"delete": request.edge_id}),
-    );
+    let remember = call.remember(&request)?;
+    let asked = call.approval_request(&handle, &request, || json!({"delete": request.edge_id}));
     service.await_approval(&call, &handle, asked).await?;
     let command = Command::DeleteEdge {
         caller: call.caller.clone(),
         edge,
     };
-    handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    call.execute(&handle, command, remember, Vec::new()).await?;
     Ok(pb::DeleteEdgeResponse {})
 }
 
@@ -113,16 +99,11 @@ pub(super) async fn list_edges(
     service: &SupervisorService,
     request: Request<pb::ListEdgesRequest>,
 ) -> Result<pb::ListEdgesResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
+    let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
     let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let handle = service
-        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-        .await?;
-    let around = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let (handle, around) = authorized_thread(service, &call, &request.session_id, named).await?;
     let state = handle.state();
-    authority::authorize(&state, &call.caller, "ListEdges", around).map_err(refused)?;
     let found = match named {
         Some(thread) => graph::edges_of(&state, thread),
         None => graph::edges_within(&state, around),
@@ -136,9 +117,7 @@ pub(super) async fn send_handoff(
     service: &SupervisorService,
     request: Request<pb::SendHandoffRequest>,
 ) -> Result<pb::SendHandoffResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
+    let (call, request) = Call::change(request)?;
     let receiver = parse::thread_name("to_thread_id", &request.to_thread_id)?;
     let named: Option<ThreadId> = parse::optional_id("from_thread_id", &request.from_thread_id)?;
     let from = named.or_else(|| call.caller.thread()).ok_or_else(|| {
@@ -147,31 +126,21 @@ pub(super) async fn send_handoff(
             "from_thread_id is required: an operator has no thread",
         )
     })?;
-    let handle = service
-        .session_for(&call, &request.session_id, Some(from), GuardedVerb::Act)
-        .await?;
+    let handle = service.session_for(&call, &request.session_id, Some(from)).await?;
     let state = handle.state();
     authority::authorize(&state, &call.caller, "SendHandoff", from).map_err(refused)?;
     let to = graph::find(&state, &call.caller, receiver).map_err(refused)?;
     let reply_to = reply_to(&state, &call, &request.reply_to_thread_id)?;
-    let remember = call.remember("SendHandoff", &request_id, &request)?;
-    let asked = approval_request(
-        &call,
-        &handle,
-        "SendHandoff",
-        &request_id,
-        &request,
-        || json!({"message": request.message, "to": request.to_thread_id}),
-    );
+    let remember = call.remember(&request)?;
+    let shown = || json!({"message": request.message, "to": request.to_thread_id});
+    let asked = call.approval_request(&handle, &request, shown);
     let (handoff, contents) = take_handoff(service.clock().new_id(), request, from, to, reply_to)?;
     service.await_approval(&call, &handle, asked).await?;
     let command = Command::SendHandoff {
         caller: call.caller.clone(),
         handoff: Box::new(handoff.clone()),
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, contents)
-        .await?;
+    let done = call.execute(&handle, command, remember, contents).await?;
     // When a retry arrives, the letter may already be read and removed, so the response is built from the request.
     let sent = Handoff {
         id: done.outcome.other.map_or(handoff.id, HandoffId::from_uuid),
@@ -309,14 +278,10 @@ pub(super) async fn list_mailbox(
     service: &SupervisorService,
     request: Request<pb::ListMailboxRequest>,
 ) -> Result<pb::ListMailboxResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
+    let (call, mut request) = Call::open(request)?;
     let page = Page::<Sequence>::of(&mut request, &call.scope)?;
     let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let handle = service
-        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-        .await?;
-    let target = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
     let state = handle.state();
     let thread = authority::authorize(&state, &call.caller, "ListMailbox", target).map_err(refused)?;
     let after = page.after().copied().unwrap_or_default();
@@ -337,24 +302,16 @@ pub(super) async fn acknowledge_mailbox(
     service: &SupervisorService,
     request: Request<pb::AcknowledgeMailboxRequest>,
 ) -> Result<pb::AcknowledgeMailboxResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let remember = call.remember("AcknowledgeMailbox", &request_id, &request)?;
+    let (call, request) = Call::change(request)?;
+    let remember = call.remember(&request)?;
     let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let handle = service
-        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-        .await?;
-    let target = SupervisorService::thread_or_own(&call, &handle, named)?;
-    authority::authorize(&handle.state(), &call.caller, "AcknowledgeMailbox", target).map_err(refused)?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
     let command = Command::AcknowledgeMail {
         caller: call.caller.clone(),
         target,
         up_to: Sequence::new(request.up_to_sequence),
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     let thread = done
         .session
         .thread(target)

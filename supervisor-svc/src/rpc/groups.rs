@@ -13,7 +13,7 @@ use tonic::{Request, Status};
 use troupe_proto::{store::v1::GroupPlan, supervisor::v1 as pb};
 
 use super::{
-    call::Call,
+    call::{Call, authorized_thread},
     page::Page,
     parse,
     results::DOCUMENTS_BYTES,
@@ -28,8 +28,7 @@ use crate::{
         group::{GroupLimits, GroupLimitsChange, GroupSpec, Join},
         ids::{GroupId, ThreadId},
         principal::Caller,
-        rejection::{GuardedVerb, Rejection},
-        rules::authority,
+        rejection::Rejection,
         state::{
             group::{Group, ItemState},
             session::Session,
@@ -56,16 +55,10 @@ pub(super) async fn create_group(
     service: &SupervisorService,
     request: Request<pb::CreateGroupRequest>,
 ) -> Result<pb::CreateGroupResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
+    let (call, mut request) = Call::change(request)?;
     let named: Option<ThreadId> = parse::optional_id("parent_thread_id", &request.parent_thread_id)?;
-    let handle = service
-        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-        .await?;
-    let parent = SupervisorService::thread_or_own(&call, &handle, named)?;
-    authority::authorize(&handle.state(), &call.caller, "CreateGroup", parent).map_err(refused)?;
-    let remember = call.remember("CreateGroup", &request_id, &request)?;
+    let (handle, parent) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let remember = call.remember(&request)?;
 
     let limits = limits(&request)?;
     let join = join(&request)?;
@@ -90,7 +83,7 @@ pub(super) async fn create_group(
         caller: &call.caller,
         deadline: call.deadline,
         trace: &call.trace,
-        origin: call.origin(&request_id),
+        origin: call.origin(),
     };
     let prepared = service.spawner.prepare(&caller, &handle.state(), &first).await;
     let warnings = prepared.map_err(|failed| failed.into_status())?.warnings;
@@ -140,9 +133,7 @@ pub(super) async fn create_group(
         });
     }
     let command = Command::CreateGroup(Box::new(new));
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, vec![content])
-        .await?;
+    let done = call.execute(&handle, command, remember, vec![content]).await?;
     Ok(pb::CreateGroupResponse {
         group: Some(shown(&done)?),
         highest_usage,
@@ -245,8 +236,7 @@ pub(super) async fn get_group(
     service: &SupervisorService,
     request: Request<pb::GetGroupRequest>,
 ) -> Result<pb::GetGroupResponse, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     let handle = service.own_or_named(&call, &request.session_id).await?;
     let state = handle.state();
     let id = match (request.group_id.as_str(), request.name.as_str()) {
@@ -280,8 +270,7 @@ pub(super) async fn list_group_items(
     service: &SupervisorService,
     request: Request<pb::ListGroupItemsRequest>,
 ) -> Result<pb::ListGroupItemsResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
+    let (call, mut request) = Call::open(request)?;
     let page: Page<u32> = Page::of(&mut request, &call.scope)?;
     let (handle, id) = named(service, &call, &request.session_id, &request.group_id).await?;
     let state = handle.state();
@@ -318,11 +307,9 @@ pub(super) async fn update_group(
     service: &SupervisorService,
     request: Request<pb::UpdateGroupRequest>,
 ) -> Result<pb::UpdateGroupResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
+    let (call, request) = Call::change(request)?;
     let (handle, group) = named(service, &call, &request.session_id, &request.group_id).await?;
-    let remember = call.remember("UpdateGroup", &request_id, &request)?;
+    let remember = call.remember(&request)?;
     if let Some(max_concurrency) = request.max_concurrency {
         check_concurrency(max_concurrency)?;
     }
@@ -335,9 +322,7 @@ pub(super) async fn update_group(
             paused: request.paused,
         },
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     Ok(pb::UpdateGroupResponse {
         group: Some(shown(&done)?),
     })
@@ -347,18 +332,14 @@ pub(super) async fn retry_group(
     service: &SupervisorService,
     request: Request<pb::RetryGroupRequest>,
 ) -> Result<pb::RetryGroupResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
+    let (call, request) = Call::change(request)?;
     let (handle, group) = named(service, &call, &request.session_id, &request.group_id).await?;
-    let remember = call.remember("RetryGroup", &request_id, &request)?;
+    let remember = call.remember(&request)?;
     let command = Command::RetryGroup {
         caller: call.caller.clone(),
         group,
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     Ok(pb::RetryGroupResponse {
         group: Some(shown(&done)?),
     })
@@ -368,11 +349,9 @@ pub(super) async fn cancel_group(
     service: &SupervisorService,
     request: Request<pb::CancelGroupRequest>,
 ) -> Result<pb::CancelGroupResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
+    let (call, request) = Call::change(request)?;
     let (handle, group) = named(service, &call, &request.session_id, &request.group_id).await?;
-    let remember = call.remember("CancelGroup", &request_id, &request)?;
+    let remember = call.remember(&request)?;
     parse::text("reason", &request.reason, parse::REASON_BYTES)?;
     let command = Command::CancelGroup {
         caller: call.caller.clone(),
@@ -383,9 +362,7 @@ pub(super) async fn cancel_group(
             request.reason
         },
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     Ok(pb::CancelGroupResponse {
         group: Some(shown(&done)?),
     })

@@ -14,7 +14,7 @@ pub(super) async fn list_members(
     service: &SupervisorService,
     request: Request<pb::ListMembersRequest>,
 ) -> Result<pb::ListMembersResponse, Status> {
-    Call::of(&request)?;
+    Call::open(request)?;
     let database = service.directory.store().database().await;
     let database = database.map_err(crate::engine::Failure::from)?;
     let members = match &service.cluster {
@@ -62,8 +62,8 @@ pub(super) async fn drain_member(
     service: &SupervisorService,
     request: Request<pb::DrainMemberRequest>,
 ) -> Result<pb::DrainMemberResponse, Status> {
-    Call::of(&request)?;
-    let name = request.into_inner().name;
+    let (_, request) = Call::open(request)?;
+    let name = request.name;
     parse::line("name", &name, NAME_BYTES)?;
     let cluster = shared(service)?;
     let member = named(cluster, &name)?;
@@ -80,8 +80,7 @@ pub(super) async fn move_session(
     service: &SupervisorService,
     request: Request<pb::MoveSessionRequest>,
 ) -> Result<pb::MoveSessionResponse, Status> {
-    Call::of(&request)?;
-    let request = request.into_inner();
+    let (_, request) = Call::open(request)?;
     let session = parse::session_id(&request.session_id)?;
     parse::line("name", &request.name, NAME_BYTES)?;
     let cluster = shared(service)?;

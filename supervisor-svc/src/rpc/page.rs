@@ -7,7 +7,7 @@
 use std::{fmt::Display, mem, str::FromStr};
 
 use base16ct::lower;
-use prost::Message;
+use prost::{Message, Name};
 use sha2::{Digest as _, Sha256};
 use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
@@ -25,10 +25,7 @@ pub(crate) const MAX_BYTES: usize = 1_024 * 1_024;
 const FINGERPRINT_BYTES: usize = 8;
 
 /// A request for a page of a listing.
-pub(super) trait Paged: Message {
-    /// Name that distinguishes this request from requests for other listings.
-    const NAME: &'static str;
-
+pub(super) trait Paged: Message + Name {
     /// Removes the page size and the token from the request. The remaining fields identify the listing.
     fn take_page(&mut self) -> (i32, String);
 }
@@ -36,8 +33,6 @@ pub(super) trait Paged: Message {
 macro_rules! paged {
     ($($request:ident),+ $(,)?) => {
         $(impl Paged for pb::$request {
-            const NAME: &'static str = stringify!($request);
-
             fn take_page(&mut self) -> (i32, String) {
                 (mem::take(&mut self.page_size), mem::take(&mut self.page_token))
             }

@@ -6,14 +6,20 @@ use supervisor_log::store::MarkKind;
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{call::Call, diff, marks::Marks, page::Page, parse, service::SupervisorService};
+use super::{
+    call::{Call, authorized_thread},
+    diff,
+    marks::Marks,
+    page::Page,
+    parse,
+    service::SupervisorService,
+};
 use crate::{
     convert::{self, status::refused},
     domain::{
         event::{BlockRef, Event, Recorded, ThreadEvent},
         ids::{SessionId, ThreadId},
-        rejection::{GuardedVerb, Rejection},
-        rules::authority,
+        rejection::Rejection,
         settings::PromptLog,
     },
     engine::{Failure, Handle, read_content},
@@ -52,12 +58,10 @@ pub(super) async fn list_prompts(
     service: &SupervisorService,
     request: Request<pb::ListPromptsRequest>,
 ) -> Result<pb::ListPromptsResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
+    let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
-    let (handle, target) = service
-        .read_target(&call, &request.session_id, &request.thread_id, "ListPrompts")
-        .await?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
     let marks = service.prompts_of(handle.id(), target);
     let (prompts, next_page_token) = marks.page(&page, convert::marked::prompt).await?;
     Ok(pb::ListPromptsResponse {
@@ -70,14 +74,12 @@ pub(super) async fn get_prompt(
     service: &SupervisorService,
     request: Request<pb::GetPromptRequest>,
 ) -> Result<pb::GetPromptResponse, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     if request.turn == 0 {
         return Err(parse::bad("turn", "turn is required; turns count from 1"));
     }
-    let (handle, target) = service
-        .read_target(&call, &request.session_id, &request.thread_id, "GetPrompt")
-        .await?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
     let marks = service.prompts_of(handle.id(), target);
     let mut sent = sent_for(&marks, request.turn).await?;
     let diff = match request.diff_with_turn {
@@ -96,21 +98,6 @@ pub(super) async fn get_prompt(
 }
 
 impl SupervisorService {
-    /// Returns the thread that a request reads about, if the caller may read it.
-    pub(super) async fn read_target(
-        &self,
-        call: &Call,
-        session_id: &str,
-        thread_id: &str,
-        method: &str,
-    ) -> Result<(Handle, ThreadId), Status> {
-        let named = parse::optional_id("thread_id", thread_id)?;
-        let handle = self.session_for(call, session_id, named, GuardedVerb::Act).await?;
-        let target = Self::thread_or_own(call, &handle, named)?;
-        authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
-        Ok((handle, target))
-    }
-
     fn prompts_of(&self, session: SessionId, thread: ThreadId) -> Marks {
         Marks {
             store: Arc::clone(self.directory.store()),

@@ -3,18 +3,19 @@
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{call::Call, parse, service::SupervisorService};
+use super::{
+    call::{Call, authorized_thread},
+    parse,
+    service::SupervisorService,
+};
 use crate::{
     convert::status::refused,
     domain::{
         command::Command,
         decide::result::{no_result_wanted, wants_result},
-        ids::ThreadId,
-        rejection::GuardedVerb,
-        rules::authority,
         state::{session::Session, thread::Thread},
     },
-    engine::{Handle, read_message},
+    engine::read_message,
     results::{self, ResultSchema},
 };
 
@@ -27,11 +28,10 @@ pub(super) async fn report_result(
     service: &SupervisorService,
     request: Request<pb::ReportResultRequest>,
 ) -> Result<pb::ReportResultResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let (handle, target) = answering(service, &call, &request.session_id, &request.thread_id, "ReportResult").await?;
-    let remember = call.remember("ReportResult", &request_id, &request)?;
+    let (call, mut request) = Call::change(request)?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let remember = call.remember(&request)?;
     let document = std::mem::take(&mut request.document_json);
     if document.trim().is_empty() {
         return Err(parse::bad("document_json", "document_json is required"));
@@ -56,9 +56,7 @@ pub(super) async fn report_result(
         target,
         result,
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, vec![content])
-        .await?;
+    let done = call.execute(&handle, command, remember, vec![content]).await?;
     Ok(pb::ReportResultResponse {
         thread: Some(service.show(&done.session, target)?),
     })
@@ -68,11 +66,10 @@ pub(super) async fn ask_parent(
     service: &SupervisorService,
     request: Request<pb::AskParentRequest>,
 ) -> Result<pb::AskParentResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let (handle, target) = answering(service, &call, &request.session_id, &request.thread_id, "AskParent").await?;
-    let remember = call.remember("AskParent", &request_id, &request)?;
+    let (call, request) = Call::change(request)?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let remember = call.remember(&request)?;
     parse::text("question", &request.question, QUESTION_BYTES)?;
     let question = request.question.trim();
     if question.is_empty() {
@@ -83,27 +80,10 @@ pub(super) async fn ask_parent(
         target,
         question: question.to_owned(),
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     Ok(pb::AskParentResponse {
         thread: Some(service.show(&done.session, target)?),
     })
-}
-
-/// Returns the session and the thread of an answer. The default is the caller's own thread, or the root for an operator.
-async fn answering(
-    service: &SupervisorService,
-    call: &Call,
-    session_id: &str,
-    thread_id: &str,
-    method: &str,
-) -> Result<(Handle, ThreadId), Status> {
-    let named = parse::optional_id("thread_id", thread_id)?;
-    let handle = service.session_for(call, session_id, named, GuardedVerb::Act).await?;
-    let target = SupervisorService::thread_or_own(call, &handle, named)?;
-    authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
-    Ok((handle, target))
 }
 
 /// Returns the schema of the result that the thread's turn has to report.

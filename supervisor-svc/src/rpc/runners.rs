@@ -9,8 +9,8 @@ pub(super) async fn list_runners(
     service: &SupervisorService,
     request: Request<pb::ListRunnersRequest>,
 ) -> Result<pb::ListRunnersResponse, Status> {
-    let call = Call::of(&request)?;
-    let page: Page<String> = Page::of(&mut request.into_inner(), &call.scope)?;
+    let (call, mut request) = Call::open(request)?;
+    let page: Page<String> = Page::of(&mut request, &call.scope)?;
     let runners = service.runners.list().into_iter();
     let entries = runners.map(|runner| (runner.runner_id.clone(), runner));
     let (runners, next_page_token) = page.cut(entries, |runner| runner, None);

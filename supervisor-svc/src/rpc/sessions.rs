@@ -24,7 +24,7 @@ use crate::{
         content::ContentRef,
         event::{CloseCause, Event, Role, SessionEvent, SettingsChange, Spawned, ThreadEvent},
         ids::SessionId,
-        rejection::{GuardedVerb, Rejection},
+        rejection::Rejection,
         rules::cascade::CASCADE_DEADLINE,
         settings::{Budget, ClosePolicy, EdgeManagement, LimitsChange, Sandbox, Settings, WakePolicy, Webhook},
         status::StatusKind,
@@ -45,10 +45,8 @@ pub(super) async fn create_session(
     service: &SupervisorService,
     request: Request<pb::CreateSessionRequest>,
 ) -> Result<pb::CreateSessionResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let remember = call.remember("CreateSession", &request_id, &request)?;
+    let (call, mut request) = Call::change(request)?;
+    let remember = call.remember(&request)?;
     let now = service.clock().now();
     let key = remember.map(|remember| CreationKey {
         creator: call.scope.clone(),
@@ -94,7 +92,7 @@ pub(super) async fn create_session(
             Event::Thread(root_id, ThreadEvent::Spawned(Arc::new(root))),
         ],
         contents,
-        origin: call.origin(&request_id),
+        origin: call.origin(),
         key,
     };
     let handle = service.directory.create(new).await?;
@@ -108,8 +106,8 @@ pub(super) async fn get_session(
     service: &SupervisorService,
     request: Request<pb::GetSessionRequest>,
 ) -> Result<pb::GetSessionResponse, Status> {
-    let call = Call::of(&request)?;
-    let handle = service.own_or_named(&call, &request.into_inner().session_id).await?;
+    let (call, request) = Call::open(request)?;
+    let handle = service.own_or_named(&call, &request.session_id).await?;
     Ok(pb::GetSessionResponse {
         session: Some(call.redaction.session(convert::thread::session(&handle.state()))),
     })
@@ -119,10 +117,8 @@ pub(super) async fn close_session(
     service: &SupervisorService,
     request: Request<pb::CloseSessionRequest>,
 ) -> Result<pb::CloseSessionResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let remember = call.remember("CloseSession", &request_id, &request)?;
+    let (call, request) = Call::change(request)?;
+    let remember = call.remember(&request)?;
     let handle = service.own_or_named(&call, &request.session_id).await?;
     let Some(root) = handle.state().root_id() else {
         return Err(refused(Rejection::SessionClosed));
@@ -136,9 +132,7 @@ pub(super) async fn close_session(
         within,
         policy: parse::given("close_policy", request.close_policy)?,
     };
-    handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    call.execute(&handle, command, remember, Vec::new()).await?;
     let state = if request.wait {
         service.until(&handle, call.deadline, |session| session.closed).await?
     } else {
@@ -371,7 +365,7 @@ impl SupervisorService {
         if call.token.is_none() {
             parse::session_id(session_id)?;
         }
-        self.session_for(call, session_id, None, GuardedVerb::Act).await
+        self.session_for(call, session_id, None).await
     }
 }
 
@@ -405,15 +399,11 @@ pub(super) async fn update_session(
     service: &SupervisorService,
     request: Request<pb::UpdateSessionRequest>,
 ) -> Result<pb::UpdateSessionResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let remember = call.remember("UpdateSession", &request_id, &request)?;
+    let (call, request) = Call::change(request)?;
+    let remember = call.remember(&request)?;
     let handle = service.own_or_named(&call, &request.session_id).await?;
     let command = Command::UpdateSession(Box::new(service.wanted_settings(request)?));
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     Ok(pb::UpdateSessionResponse {
         session: Some(convert::thread::session(&done.session)),
     })
@@ -461,10 +451,8 @@ pub(super) async fn delete_session(
     service: &SupervisorService,
     request: Request<pb::DeleteSessionRequest>,
 ) -> Result<pb::DeleteSessionResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let remember = call.remember("DeleteSession", &request_id, &request)?;
+    let (call, request) = Call::change(request)?;
+    let remember = call.remember(&request)?;
     let id = parse::session_id(&request.session_id)?;
     service.directory.delete(id, remember.as_ref()).await?;
     Ok(pb::DeleteSessionResponse {})
@@ -478,8 +466,7 @@ pub(super) async fn list_sessions(
     service: &SupervisorService,
     request: Request<pb::ListSessionsRequest>,
 ) -> Result<pb::ListSessionsResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
+    let (call, mut request) = Call::open(request)?;
     parse::wanted_labels("labels", &request.labels)?;
     let page = Page::of(&mut request, &call.scope)?;
     let filter = Filter {
@@ -525,9 +512,8 @@ pub(super) async fn watch_sessions(
     service: &SupervisorService,
     request: Request<pb::WatchSessionsRequest>,
 ) -> Result<ReceiverStream<Result<pb::WatchSessionsResponse, Status>>, Status> {
-    let redaction = Call::of(&request)?.redaction;
     let is_forwarded = request.extensions().get::<Forwarded>().is_some();
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     parse::wanted_labels("labels", &request.labels)?;
     let watch = SessionsWatch {
         overview: service.overview.clone(),
@@ -535,7 +521,7 @@ pub(super) async fn watch_sessions(
             labels: request.labels,
             include_closed: request.include_closed,
         },
-        redaction,
+        redaction: call.redaction,
         lifetime: service.clock().jittered(service.config.watch.lifetime),
         flush_timeout: service.config.watch.flush_timeout,
         draining: service.draining.clone(),

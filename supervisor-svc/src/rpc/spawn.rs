@@ -11,7 +11,6 @@ use crate::{
     domain::{
         decide::spawn::{Wanted, authorize},
         ids::ThreadId,
-        rejection::GuardedVerb,
     },
     engine::{Begun, Done, Handle},
     use_cases::{
@@ -27,14 +26,10 @@ pub(super) async fn spawn_agent(
     service: &SupervisorService,
     request: Request<pb::SpawnAgentRequest>,
 ) -> Result<pb::SpawnAgentResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
+    let (call, mut request) = Call::change(request)?;
     let return_token = std::mem::take(&mut request.return_token);
     let named: Option<ThreadId> = parse::optional_id("parent_thread_id", &request.parent_thread_id)?;
-    let handle = service
-        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-        .await?;
+    let handle = service.session_for(&call, &request.session_id, named).await?;
     let parent = SupervisorService::thread_or_own(&call, &handle, named)?;
     let role = role(&request);
     let wanted = Wanted {
@@ -45,7 +40,7 @@ pub(super) async fn spawn_agent(
     };
     authorize(&handle.state(), &wanted).map_err(refused)?;
 
-    let remember = call.remember("SpawnAgent", &request_id, &request)?;
+    let remember = call.remember(&request)?;
     let in_flight = match handle.begin(remember).await? {
         Begun::Before(done) => return response(service, &call, &handle, &done, return_token),
         Begun::New(in_flight) => in_flight,
@@ -56,7 +51,7 @@ pub(super) async fn spawn_agent(
         caller: &call.caller,
         deadline: call.deadline,
         trace: &call.trace,
-        origin: call.origin(&request_id),
+        origin: call.origin(),
     };
     let spawned = service.spawner.run(&handle, in_flight, caller, arguments).await?;
     let response = response(service, &call, &handle, &spawned.done, return_token)?;

@@ -8,8 +8,12 @@ use tonic::{Request, Status};
 use troupe_proto::supervisor::{v1 as pb, v1::input_item::Item};
 
 use super::{
-    call::Call, page::Page, parse, results::DOCUMENTS_BYTES, service::SupervisorService, sessions::cascade_time,
-    tools::approval_request,
+    call::{Call, authorized_thread, named_thread},
+    page::Page,
+    parse,
+    results::DOCUMENTS_BYTES,
+    service::SupervisorService,
+    sessions::cascade_time,
 };
 use crate::{
     convert::{self, View, status::refused},
@@ -17,7 +21,7 @@ use crate::{
         command::Command,
         event::CloseCause,
         ids::{InputNumber, ThreadId, Turn},
-        rejection::{GuardedVerb, Rejection},
+        rejection::Rejection,
         rules::{
             authority,
             list::{Listing, list},
@@ -26,7 +30,6 @@ use crate::{
         state::{session::Session, thread::Thread},
         status::{self, StatusKind},
     },
-    engine::Handle,
     results::ResultReader,
 };
 
@@ -34,24 +37,14 @@ pub(super) async fn send_input(
     service: &SupervisorService,
     request: Request<pb::SendInputRequest>,
 ) -> Result<pb::SendInputResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let (handle, target) = service
-        .target(&call, &request.session_id, &request.thread_id, "SendInput")
-        .await?;
-    let remember = call.remember("SendInput", &request_id, &request)?;
+    let (call, mut request) = Call::change(request)?;
+    let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
+    let remember = call.remember(&request)?;
     parse::text("override", &request.r#override, parse::PROSE_BYTES)?;
     call.operators_only("override", !request.r#override.is_empty())?;
     let urgency = urgency(&request)?;
-    let asked = approval_request(
-        &call,
-        &handle,
-        "SendInput",
-        &request_id,
-        &request,
-        || json!({"id": request.thread_id, "interrupt": request.interrupt, "message": words(&request)}),
-    );
+    let shown = || json!({"id": request.thread_id, "interrupt": request.interrupt, "message": words(&request)});
+    let asked = call.approval_request(&handle, &request, shown);
     let result_repairs = parse::result_request(&request.result_schema, request.result_repairs)?;
     let result_schema = std::mem::take(&mut request.result_schema);
     let override_text = std::mem::take(&mut request.r#override);
@@ -72,9 +65,7 @@ pub(super) async fn send_input(
         result_repairs,
     };
     service.await_approval(&call, &handle, asked).await?;
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, vec![content])
-        .await?;
+    let done = call.execute(&handle, command, remember, vec![content]).await?;
     let shown = service.show(&done.session, target)?;
     Ok(pb::SendInputResponse {
         input_number: done.outcome.input.map(InputNumber::get).unwrap_or_default(),
@@ -87,19 +78,12 @@ pub(super) async fn interrupt_agent(
     service: &SupervisorService,
     request: Request<pb::InterruptAgentRequest>,
 ) -> Result<pb::InterruptAgentResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let (handle, target) = service
-        .target(&call, &request.session_id, &request.thread_id, "InterruptAgent")
-        .await?;
-    let remember = call.remember("InterruptAgent", &request_id, &request)?;
+    let (call, request) = Call::change(request)?;
+    let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
+    let remember = call.remember(&request)?;
     parse::text("reason", &request.reason, parse::REASON_BYTES)?;
-    let asked = approval_request(
-        &call,
+    let asked = call.approval_request(
         &handle,
-        "InterruptAgent",
-        &request_id,
         &request,
         || json!({"id": request.thread_id, "interrupt": true}),
     );
@@ -115,9 +99,7 @@ pub(super) async fn interrupt_agent(
             request.reason
         },
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     Ok(pb::InterruptAgentResponse {
         thread: Some(service.show(&done.session, target)?),
         interrupted_thread_ids: done.outcome.stopped.iter().map(ToString::to_string).collect(),
@@ -128,22 +110,11 @@ pub(super) async fn close_agent(
     service: &SupervisorService,
     request: Request<pb::CloseAgentRequest>,
 ) -> Result<pb::CloseAgentResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let (handle, target) = service
-        .target(&call, &request.session_id, &request.thread_id, "CloseAgent")
-        .await?;
-    let remember = call.remember("CloseAgent", &request_id, &request)?;
+    let (call, request) = Call::change(request)?;
+    let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
+    let remember = call.remember(&request)?;
     parse::text("reason", &request.reason, parse::REASON_BYTES)?;
-    let asked = approval_request(
-        &call,
-        &handle,
-        "CloseAgent",
-        &request_id,
-        &request,
-        || json!({"id": request.thread_id}),
-    );
+    let asked = call.approval_request(&handle, &request, || json!({"id": request.thread_id}));
     let command = Command::Close {
         caller: call.caller.clone(),
         target,
@@ -158,9 +129,7 @@ pub(super) async fn close_agent(
     };
     service.await_approval(&call, &handle, asked).await?;
     let before = handle.state();
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     let status_before = status_before(&before, &done.session, target, done.outcome.status_before);
     let state = if request.wait {
         let is_down = |session: &Session| {
@@ -182,32 +151,19 @@ pub(super) async fn resume_agent(
     service: &SupervisorService,
     request: Request<pb::ResumeAgentRequest>,
 ) -> Result<pb::ResumeAgentResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let (handle, target) = service
-        .target(&call, &request.session_id, &request.thread_id, "ResumeAgent")
-        .await?;
-    let remember = call.remember("ResumeAgent", &request_id, &request)?;
+    let (call, request) = Call::change(request)?;
+    let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
+    let remember = call.remember(&request)?;
     // A thread is reopened in a settled state, without a turn that could wait in the queue. Both values therefore
     // reject.
     parse::choice::<OnLimit>("on_limit", request.on_limit)?;
-    let asked = approval_request(
-        &call,
-        &handle,
-        "ResumeAgent",
-        &request_id,
-        &request,
-        || json!({"id": request.thread_id}),
-    );
+    let asked = call.approval_request(&handle, &request, || json!({"id": request.thread_id}));
     service.await_approval(&call, &handle, asked).await?;
     let command = Command::Resume {
         caller: call.caller.clone(),
         target,
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     Ok(pb::ResumeAgentResponse {
         thread: Some(service.show(&done.session, target)?),
         thread_token: done
@@ -222,74 +178,43 @@ pub(super) async fn set_thread_note(
     service: &SupervisorService,
     request: Request<pb::SetThreadNoteRequest>,
 ) -> Result<pb::SetThreadNoteResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let (handle, target) = service
-        .target(&call, &request.session_id, &request.thread_id, "SetThreadNote")
-        .await?;
-    let remember = call.remember("SetThreadNote", &request_id, &request)?;
+    let (call, request) = Call::change(request)?;
+    let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
+    let remember = call.remember(&request)?;
     parse::text("thread_note", &request.thread_note, parse::NOTE_BYTES)?;
-    let asked = approval_request(
-        &call,
-        &handle,
-        "SetThreadNote",
-        &request_id,
-        &request,
-        || json!({"id": request.thread_id, "note": request.thread_note}),
-    );
+    let shown = || json!({"id": request.thread_id, "note": request.thread_note});
+    let asked = call.approval_request(&handle, &request, shown);
     service.await_approval(&call, &handle, asked).await?;
     let command = Command::SetNote {
         caller: call.caller.clone(),
         target,
         note: request.thread_note,
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     Ok(pb::SetThreadNoteResponse {
         thread: Some(service.show(&done.session, target)?),
     })
 }
 
 impl SupervisorService {
-    /// Returns the session and the thread that a call names, if the caller may act on the thread.
-    pub(super) async fn target(
-        &self,
-        call: &Call,
-        session_id: &str,
-        thread_id: &str,
-        method: &str,
-    ) -> Result<(Handle, ThreadId), Status> {
-        let verb = if method == "CloseAgent" {
-            GuardedVerb::Close
-        } else {
-            GuardedVerb::Act
-        };
-        let target: ThreadId = parse::id("thread_id", thread_id)?;
-        let handle = self.session_for(call, session_id, Some(target), verb).await?;
-        authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
-        Ok((handle, target))
-    }
-
     pub(super) fn show(&self, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
-        let thread = session
-            .thread(id)
-            .ok_or_else(|| Rejection::ThreadNotFound(id.to_string()))
-            .map_err(refused)?;
-        Ok(self.view.show(session, thread, View::default()))
+        self.show_in(View::default(), session, id)
     }
 
     /// Like [`Self::show`], restricted to the data visible to the caller.
     pub(super) fn show_to(&self, call: &Call, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
-        let thread = session
-            .thread(id)
-            .ok_or_else(|| Rejection::ThreadNotFound(id.to_string()))
-            .map_err(refused)?;
         let view = View {
             redaction: call.redaction,
             ..View::default()
         };
+        self.show_in(view, session, id)
+    }
+
+    fn show_in(&self, view: View, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
+        let thread = session
+            .thread(id)
+            .ok_or_else(|| Rejection::ThreadNotFound(id.to_string()))
+            .map_err(refused)?;
         Ok(self.view.show(session, thread, view))
     }
 }
@@ -353,13 +278,9 @@ pub(super) async fn update_thread_budget(
     service: &SupervisorService,
     request: Request<pb::UpdateThreadBudgetRequest>,
 ) -> Result<pb::UpdateThreadBudgetResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
-    let request_id = std::mem::take(&mut request.request_id);
-    let (handle, target) = service
-        .target(&call, &request.session_id, &request.thread_id, "UpdateThreadBudget")
-        .await?;
-    let remember = call.remember("UpdateThreadBudget", &request_id, &request)?;
+    let (call, request) = Call::change(request)?;
+    let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
+    let remember = call.remember(&request)?;
     if request.budget.is_none() {
         return Err(parse::bad(
             "budget",
@@ -371,9 +292,7 @@ pub(super) async fn update_thread_budget(
         target,
         budget: parse::budget(request.budget)?,
     };
-    let done = handle
-        .execute(command, call.origin(&request_id), remember, Vec::new())
-        .await?;
+    let done = call.execute(&handle, command, remember, Vec::new()).await?;
     Ok(pb::UpdateThreadBudgetResponse {
         thread: Some(service.show(&done.session, target)?),
     })
@@ -383,16 +302,13 @@ pub(super) async fn get_thread(
     service: &SupervisorService,
     request: Request<pb::GetThreadRequest>,
 ) -> Result<pb::GetThreadResponse, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     // A thread that names none means itself; an operator has to name one.
     let thread_id = match call.caller.thread() {
         Some(own) if request.thread_id.is_empty() => own.to_string(),
         _ => request.thread_id,
     };
-    let (handle, target) = service
-        .target(&call, &request.session_id, &thread_id, "GetThread")
-        .await?;
+    let (handle, target) = named_thread(service, &call, &request.session_id, &thread_id).await?;
     let state = handle.state();
     let mut shown = service.show_to(&call, &state, target)?;
     if let Some(result) = state.thread(target).and_then(|thread| thread.result.as_ref()) {
@@ -409,16 +325,11 @@ pub(super) async fn list_active_agents(
     service: &SupervisorService,
     request: Request<pb::ListActiveAgentsRequest>,
 ) -> Result<pb::ListActiveAgentsResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
+    let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
     let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let handle = service
-        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-        .await?;
-    let around = SupervisorService::thread_or_own(&call, &handle, named)?;
-    authority::authorize(&handle.state(), &call.caller, "ListActiveAgents", around).map_err(refused)?;
-    let asked = approval_request(&call, &handle, "ListActiveAgents", "", &request, || json!({}));
+    let (handle, around) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let asked = call.approval_request(&handle, &request, || json!({}));
     service.await_approval(&call, &handle, asked).await?;
     let state = handle.state();
     let listing = Listing {
@@ -451,13 +362,9 @@ pub(super) async fn get_quota(
     service: &SupervisorService,
     request: Request<pb::GetQuotaRequest>,
 ) -> Result<pb::GetQuotaResponse, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let handle = service
-        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-        .await?;
-    let target = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
     let state = handle.state();
     let thread = authority::authorize(&state, &call.caller, "GetQuota", target).map_err(refused)?;
     Ok(pb::GetQuotaResponse {

@@ -17,13 +17,17 @@ use troupe_proto::{
     supervisor::v1 as pb,
 };
 
-use super::{call::Call, page::Page, parse, service::SupervisorService};
+use super::{
+    call::{Call, authorized_thread},
+    page::Page,
+    parse,
+    service::SupervisorService,
+};
 use crate::{
     convert::status::{draining, refused},
     domain::{
         decide::{result::wants_result, spawn::lists},
         ids::ThreadId,
-        rejection::GuardedVerb,
         rules::{
             approval::DECIDED_WITHIN,
             authority,
@@ -33,7 +37,7 @@ use crate::{
         settings::EdgeManagement,
         state::{session::Session, thread::Thread},
     },
-    engine::Handle,
+    engine::{Handle, Origin},
     registry_client::Unresolved,
     tool_decisions::{ARGUMENTS_BYTES, KnownBy, Outcome, ToolCallRequest},
     use_cases::spawn::role_name,
@@ -48,16 +52,9 @@ pub(super) async fn describe_tools(
     service: &SupervisorService,
     request: Request<pb::DescribeToolsRequest>,
 ) -> Result<pb::DescribeToolsResponse, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     let (state, thread) = service
-        .readable_thread(
-            &call,
-            &request,
-            &request.session_id,
-            &request.thread_id,
-            "DescribeTools",
-        )
+        .readable_thread(&call, &request, &request.session_id, &request.thread_id)
         .await?;
     let question = DescribeSpawnToolRequest {
         cwd: state.workspace(&thread).to_owned(),
@@ -85,20 +82,13 @@ pub(super) async fn list_spawnable_agents(
     service: &SupervisorService,
     request: Request<pb::ListSpawnableAgentsRequest>,
 ) -> Result<pb::ListSpawnableAgentsResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
+    let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
     if let Some(agent_type) = &request.agent_type {
         parse::text("agent_type", agent_type, parse::NAME_BYTES)?;
     }
     let (state, thread) = service
-        .readable_thread(
-            &call,
-            &request,
-            &request.session_id,
-            &request.thread_id,
-            "ListSpawnableAgents",
-        )
+        .readable_thread(&call, &request, &request.session_id, &request.thread_id)
         .await?;
     // A thread that spawns within its subtree is also bound by its own role.
     let caller = call.caller.thread().and_then(|id| state.thread(id));
@@ -146,16 +136,13 @@ impl SupervisorService {
         request: &impl Message,
         session_id: &str,
         thread_id: &str,
-        method: &str,
     ) -> Result<(Arc<Session>, Arc<Thread>), Status> {
         let named = parse::optional_id("thread_id", thread_id)?;
-        let handle = self.session_for(call, session_id, named, GuardedVerb::Act).await?;
-        let target = Self::thread_or_own(call, &handle, named)?;
-        authority::authorize(&handle.state(), &call.caller, method, target).map_err(refused)?;
-        let asked = approval_request(call, &handle, method, "", request, || json!({}));
+        let (handle, target) = authorized_thread(self, call, session_id, named).await?;
+        let asked = call.approval_request(&handle, request, || json!({}));
         self.await_approval(call, &handle, asked).await?;
         let state = handle.state();
-        let thread = Arc::clone(authority::authorize(&state, &call.caller, method, target).map_err(refused)?);
+        let thread = Arc::clone(authority::authorize(&state, &call.caller, call.method, target).map_err(refused)?);
         Ok((state, thread))
     }
 }
@@ -204,16 +191,11 @@ pub(super) async fn authorize_tool(
     service: &SupervisorService,
     request: Request<pb::AuthorizeToolRequest>,
 ) -> Result<pb::AuthorizeToolResponse, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     check_call(&request)?;
     let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let handle = service
-        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-        .await?;
-    let target = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
     let state = handle.state();
-    authority::authorize(&state, &call.caller, "AuthorizeTool", target).map_err(refused)?;
     let asked_for = match parse::span("wait", request.wait)?.unwrap_or_default() {
         // A caller that waits for the full approval timeout receives the decision.
         long if long >= state.settings.approval_timeout => DECIDED_WITHIN,
@@ -242,7 +224,7 @@ pub(super) async fn authorize_tool(
             &handle,
             target,
             &asked,
-            call.origin(""),
+            call.origin(),
             service.wait_for_operator(call.deadline, asked_for),
         )
         .await?;
@@ -301,13 +283,17 @@ impl SupervisorService {
         let (Some(thread), Some(asked)) = (call.caller.thread(), asked) else {
             return Ok(());
         };
+        let origin = Origin {
+            request_id: None,
+            ..call.origin()
+        };
         let decided = self
             .decisions
             .decide(
                 handle,
                 thread,
                 &asked,
-                call.origin(""),
+                origin,
                 self.wait_for_operator(call.deadline, DECIDED_WITHIN),
             )
             .await?;
@@ -329,38 +315,38 @@ impl SupervisorService {
     }
 }
 
-/// Builds the approval request for a call. Returns `None` if the call needs no approval. `shown` are the arguments
-/// displayed to the operator.
-///
-/// A repeated call within the same turn, matched by `request_id` if it has one, counts as the same call and uses the
-/// same approval. In a thread without turns, a decision applies to the call that receives it; see
-/// [`RepeatedCall`](crate::domain::state::approval::RepeatedCall).
-pub(super) fn approval_request(
-    call: &Call,
-    handle: &Handle,
-    method: &str,
-    request_id: &str,
-    request: &impl Message,
-    shown: impl FnOnce() -> Value,
-) -> Option<ToolCallRequest> {
-    call.caller.thread()?;
-    let tool = authorize::gated_tool(&handle.state(), method)?.to_owned();
-    let mut identity = request.encode_length_delimited_to_vec();
-    identity.extend_from_slice(request_id.as_bytes());
-    Some(ToolCallRequest {
-        tool,
-        arguments: shown().to_string(),
-        request: Some(identity),
-        unredacted: None,
-        omitted_bytes: 0,
-        known_by: if request_id.is_empty() {
-            KnownBy::Content
-        } else {
-            KnownBy::Id
-        },
-        runner_kind: String::new(),
-        paths: Vec::new(),
-        confined: false,
-        docs_only: false,
-    })
+impl Call {
+    /// Builds the approval request for the call. Returns `None` if the call needs no approval. `shown` are the
+    /// arguments displayed to the operator.
+    ///
+    /// A repeated call within the same turn, matched by its request id if it has one, counts as the same call and uses
+    /// the same approval. In a thread without turns, a decision applies to the call that receives it; see
+    /// [`RepeatedCall`](crate::domain::state::approval::RepeatedCall).
+    pub(super) fn approval_request(
+        &self,
+        handle: &Handle,
+        request: &impl Message,
+        shown: impl FnOnce() -> Value,
+    ) -> Option<ToolCallRequest> {
+        self.caller.thread()?;
+        let tool = authorize::gated_tool(&handle.state(), self.method)?.to_owned();
+        let mut identity = request.encode_length_delimited_to_vec();
+        identity.extend_from_slice(self.request_id.as_bytes());
+        Some(ToolCallRequest {
+            tool,
+            arguments: shown().to_string(),
+            request: Some(identity),
+            unredacted: None,
+            omitted_bytes: 0,
+            known_by: if self.request_id.is_empty() {
+                KnownBy::Content
+            } else {
+                KnownBy::Id
+            },
+            runner_kind: String::new(),
+            paths: Vec::new(),
+            confined: false,
+            docs_only: false,
+        })
+    }
 }

@@ -11,7 +11,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{call::Call, page::Page, parse, service::SupervisorService};
+use super::{
+    call::{Call, authorized_thread},
+    page::Page,
+    parse,
+    service::SupervisorService,
+};
 use crate::{
     convert::{
         Redaction,
@@ -42,12 +47,10 @@ pub(super) async fn list_transcript(
     service: &SupervisorService,
     request: Request<pb::ListTranscriptRequest>,
 ) -> Result<pb::ListTranscriptResponse, Status> {
-    let call = Call::of(&request)?;
-    let mut request = request.into_inner();
+    let (call, mut request) = Call::open(request)?;
     let page: Page<u64> = Page::of(&mut request, &call.scope)?;
-    let (handle, thread) = service
-        .read_target(&call, &request.session_id, &request.thread_id, "ListTranscript")
-        .await?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let (handle, thread) = authorized_thread(service, &call, &request.session_id, named).await?;
     let reader = Reader::new(service, handle, thread, &request.kinds, call.redaction)?;
     let after = match page.after() {
         Some(after) => *after,
@@ -66,11 +69,9 @@ pub(super) async fn watch_transcript(
     service: &SupervisorService,
     request: Request<pb::WatchTranscriptRequest>,
 ) -> Result<ReceiverStream<Result<pb::WatchTranscriptResponse, Status>>, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
-    let (handle, thread) = service
-        .read_target(&call, &request.session_id, &request.thread_id, "WatchTranscript")
-        .await?;
+    let (call, request) = Call::open(request)?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let (handle, thread) = authorized_thread(service, &call, &request.session_id, named).await?;
     let reader = Reader::new(service, handle, thread, &request.kinds, call.redaction)?;
     let after = reader.start(request.after_number, request.tail).await?;
     let (outbox, messages) = mpsc::channel(OUTBOX + 1);
@@ -87,11 +88,9 @@ pub(super) async fn append_transcript(
     service: &SupervisorService,
     request: Request<pb::AppendTranscriptRequest>,
 ) -> Result<pb::AppendTranscriptResponse, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
-    let (handle, target) = service
-        .read_target(&call, &request.session_id, &request.thread_id, "AppendTranscript")
-        .await?;
+    let (call, request) = Call::open(request)?;
+    let named = parse::optional_id("thread_id", &request.thread_id)?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
     let session = handle.state();
     let thread = authority::authorize(&session, &call.caller, "AppendTranscript", target).map_err(refused)?;
     start::takes_part(&session, thread).map_err(refused)?;

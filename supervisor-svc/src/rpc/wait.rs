@@ -13,7 +13,6 @@ use super::{
     parse,
     results::DOCUMENTS_BYTES,
     service::{SupervisorService, WaitLimits},
-    tools::approval_request,
 };
 use crate::{
     convert::{
@@ -24,7 +23,7 @@ use crate::{
         event::ConditionKind,
         ids::ThreadId,
         principal::Caller,
-        rejection::{GuardedVerb, Rejection},
+        rejection::Rejection,
         rules::{authority, cascade::CASCADE_DEADLINE},
         state::{session::Session, wait::Wait},
     },
@@ -62,8 +61,7 @@ pub(super) async fn wait_agents(
     service: &SupervisorService,
     request: Request<pb::WaitAgentsRequest>,
 ) -> Result<pb::WaitAgentsResponse, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     if request.thread_ids.is_empty() {
         return Err(parse::bad("thread_ids", "ids must be non-empty"));
     }
@@ -90,10 +88,7 @@ pub(super) async fn wait_agents(
     } else {
         service.first_existing(&ids).await?.or(ids.first().copied())
     };
-    let handle = match service
-        .session_for(&call, &request.session_id, one, GuardedVerb::Act)
-        .await
-    {
+    let handle = match service.session_for(&call, &request.session_id, one).await {
         Ok(handle) => handle,
         // An operator that names no session and only unknown threads: all of them are unknown.
         Err(status) if status.code() == Code::NotFound && request.session_id.is_empty() => {
@@ -134,14 +129,7 @@ pub(super) async fn wait_agents(
             ..pb::WaitAgentsResponse::default()
         });
     }
-    let asked = approval_request(
-        &call,
-        &handle,
-        "WaitAgents",
-        "",
-        &request,
-        || json!({"ids": request.thread_ids}),
-    );
+    let asked = call.approval_request(&handle, &request, || json!({"ids": request.thread_ids}));
     service.await_approval(&call, &handle, asked).await?;
     // Starts now, since the operator's approval may have taken a while.
     let until = Instant::now() + service.config.wait.time(request.timeout, call.deadline)?;

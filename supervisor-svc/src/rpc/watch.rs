@@ -15,7 +15,7 @@ use crate::{
     convert::{self, status::refused},
     domain::{
         ids::{Sequence, ThreadId},
-        rejection::{GuardedVerb, Rejection},
+        rejection::Rejection,
         rules::authority,
     },
     engine::{Failure, Handle},
@@ -36,13 +36,10 @@ pub(super) async fn begin_watch(
     service: &SupervisorService,
     request: Request<pb::WatchThreadsRequest>,
 ) -> Result<Messages, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     let named: Option<ThreadId> = parse::optional_id("thread_id", &request.thread_id)?;
     parse::text("log_id", &request.log_id, 64)?;
-    let handle = service
-        .session_for(&call, &request.session_id, named, GuardedVerb::Act)
-        .await?;
+    let handle = service.session_for(&call, &request.session_id, named).await?;
     let top = named.or_else(|| call.caller.thread());
     if let Some(top) = top {
         authority::authorize(&handle.state(), &call.caller, "WatchThreads", top).map_err(refused)?;
@@ -109,9 +106,7 @@ pub(super) async fn watch_notifications(
     service: &SupervisorService,
     request: Request<pb::WatchNotificationsRequest>,
 ) -> Result<ReceiverStream<Result<pb::WatchNotificationsResponse, Status>>, Status> {
-    let call = Call::of(&request)?;
-    let details = call.redaction.has_texts();
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     let (handle, client) = service
         .client_of(&call, &request.session_id, &request.client_id)
         .await?;
@@ -145,7 +140,7 @@ pub(super) async fn watch_notifications(
         handle,
         client,
         after: state.sequence,
-        details,
+        details: call.redaction.has_texts(),
         lifetime: service.clock().jittered(service.config.watch.lifetime),
         flush_timeout: service.config.watch.flush_timeout,
         draining: service.draining.clone(),
@@ -158,8 +153,7 @@ pub(super) async fn set_active_thread(
     service: &SupervisorService,
     request: Request<pb::SetActiveThreadRequest>,
 ) -> Result<pb::SetActiveThreadResponse, Status> {
-    let call = Call::of(&request)?;
-    let request = request.into_inner();
+    let (call, request) = Call::open(request)?;
     let (handle, client) = service
         .client_of(&call, &request.session_id, &request.client_id)
         .await?;
@@ -181,7 +175,7 @@ impl SupervisorService {
                 "client_id is required; what you want is state under it",
             ));
         }
-        let handle = self.session_for(call, session_id, None, GuardedVerb::Act).await?;
+        let handle = self.session_for(call, session_id, None).await?;
         let store = self.directory.store();
         let client = self.clients.client(store, handle.id(), client_id);
         Ok((handle, client))

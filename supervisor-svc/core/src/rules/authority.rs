@@ -77,7 +77,9 @@ pub fn tools(thread: &Thread, method: &str) -> Result<(), Rejection> {
         })
 }
 
-fn verb(method: &str) -> GuardedVerb {
+/// Returns how a rejection names a method.
+#[must_use]
+pub fn verb(method: &str) -> GuardedVerb {
     if method == "CloseAgent" {
         GuardedVerb::Close
     } else {
