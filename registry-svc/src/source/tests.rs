@@ -24,7 +24,7 @@ fn tree() -> TempTree {
 }
 
 fn sources(tree: &TempTree, choice: TemplateOptions) -> Sources {
-    Sources::open_with(Some(tree.at("home")), &[tree.base.clone()], choice).unwrap()
+    Sources::open_with(Some(tree.at("home")), std::slice::from_ref(&tree.base), choice).unwrap()
 }
 
 fn view(tree: &TempTree, choice: TemplateOptions, cwd: &str) -> View {

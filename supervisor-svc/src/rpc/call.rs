@@ -45,7 +45,30 @@ macro_rules! changes {
         })+
     };
 }
-changes! { AcknowledgeMailboxRequest, AskParentRequest, CancelGroupRequest, CloseAgentRequest, CloseSessionRequest, CreateEdgeRequest, CreateGroupRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest, InterruptAgentRequest, ReportResultRequest, ResolveApprovalRequest, ResumeAgentRequest, RetryGroupRequest, SendHandoffRequest, SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, UpdateGroupRequest, UpdateSessionRequest, UpdateThreadBudgetRequest }
+changes!(
+    AcknowledgeMailboxRequest,
+    AskParentRequest,
+    CancelGroupRequest,
+    CloseAgentRequest,
+    CloseSessionRequest,
+    CreateEdgeRequest,
+    CreateGroupRequest,
+    CreateSessionRequest,
+    DeleteEdgeRequest,
+    DeleteSessionRequest,
+    InterruptAgentRequest,
+    ReportResultRequest,
+    ResolveApprovalRequest,
+    ResumeAgentRequest,
+    RetryGroupRequest,
+    SendHandoffRequest,
+    SendInputRequest,
+    SetThreadNoteRequest,
+    SpawnAgentRequest,
+    UpdateGroupRequest,
+    UpdateSessionRequest,
+    UpdateThreadBudgetRequest,
+);
 
 /// The context of a call.
 #[derive(Clone, Debug)]
