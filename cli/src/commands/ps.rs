@@ -326,7 +326,7 @@ impl Render for Sections<'_> {
 fn section(session: &Session, threads: &[Thread], sections: &Sections<'_>, ui: &Ui) -> Result<String> {
     let columns = ui.columns();
     let now = sections.now;
-    let (_, state) = super::session::state(session);
+    let (_, state) = style::session_state(session);
     let head = Line::default()
         .mark(style::HEADING, "session")
         .word(style::PLAIN, &session.session_id)

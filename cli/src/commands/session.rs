@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime};
 
-use anstyle::Style;
 use clap::Subcommand;
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
@@ -360,7 +359,7 @@ fn table(sessions: &[Session], now: SystemTime) -> Table<8> {
     ])
     .optional(&["MODE", "COST", "TOKENS"]);
     for session in sessions {
-        let (look, state) = state(session);
+        let (look, state) = style::session_state(session);
         let roll_up = session.roll_up.clone().unwrap_or_default();
         let usage = roll_up.usage.unwrap_or_default();
         table.row([
@@ -375,15 +374,6 @@ fn table(sessions: &[Session], now: SystemTime) -> Table<8> {
         ]);
     }
     table
-}
-
-/// Returns the state of a session with its color.
-pub(super) const fn state(session: &Session) -> (Style, &'static str) {
-    match (session.closed, session.paused) {
-        (true, _) => (style::DIM, "closed"),
-        (false, true) => (style::WARN, "paused"),
-        (false, false) => (style::GOOD, "open"),
-    }
 }
 
 async fn create(supervisor: &mut Supervisor, args: CreateArgs, context: &Context) -> Result<()> {
@@ -491,7 +481,7 @@ async fn update(supervisor: &mut Supervisor, one: &One, change: UpdateSessionReq
 
 /// Formats the current settings.
 fn text(session: &Session) -> Line {
-    let (look, state) = state(session);
+    let (look, state) = style::session_state(session);
     let edges = match session.edge_management() {
         EdgeManagement::Unspecified | EdgeManagement::All => String::new(),
         narrowed @ (EdgeManagement::None | EdgeManagement::Self_) => {

@@ -16,7 +16,7 @@ use crate::{
     json, names,
     options::budget_in_words,
     time,
-    ui::{self, Fields},
+    ui::{self, Fields, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 
 /// Formats a session.
 pub(super) fn session_fields(session: &Session, now: SystemTime) -> Fields {
-    let (_, state) = super::session::state(session);
+    let (_, state) = style::session_state(session);
     let roll_up = session.roll_up.clone().unwrap_or_default();
     let threads = roll_up.threads.iter().filter(|count| count.count > 0);
     let threads = threads.map(|count| format!("{} {}", count.count, names::status_kind(count.kind())));

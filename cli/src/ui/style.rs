@@ -3,7 +3,7 @@
 use std::fmt;
 
 use anstyle::{AnsiColor, Style};
-use troupe_proto::supervisor::v1::StatusKind;
+use troupe_proto::supervisor::v1::{Session, StatusKind};
 
 /// Plain text.
 pub(crate) const PLAIN: Style = Style::new();
@@ -46,6 +46,15 @@ pub(crate) const fn mark_of_status(kind: StatusKind) -> &'static str {
         StatusKind::Errored => "✗",
         StatusKind::Interrupted => "‖",
         StatusKind::Shutdown => "■",
+    }
+}
+
+/// Returns the state of a session with its color.
+pub(crate) const fn session_state(session: &Session) -> (Style, &'static str) {
+    match (session.closed, session.paused) {
+        (true, _) => (DIM, "closed"),
+        (false, true) => (WARN, "paused"),
+        (false, false) => (GOOD, "open"),
     }
 }
 

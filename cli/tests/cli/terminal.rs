@@ -119,7 +119,7 @@ impl Normaliser {
     }
 }
 
-/// The commands of the transcripts. They do not change the session, so that every width shows the same one.
+/// The commands of the transcripts. They do not change the session.
 const STEPS: &[&[&str]] = &[
     &["agents", "--no-cwd"],
     &["resolve", "explorer", "--agent-name", "deep", "--no-cwd"],
@@ -174,10 +174,11 @@ fn tree(up: &Up) -> Vec<String> {
 
 #[test]
 fn session_looks_as_in_the_transcripts() {
-    let up = Up::start();
-    let normaliser = Normaliser::new(up.home.path(), &tree(&up));
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/transcripts");
     for (name, columns) in [("60", Some(60)), ("80", Some(80)), ("200", Some(200)), ("pipe", None)] {
+        // After 10 s, the session's age has two digits and the columns are others.
+        let up = Up::start();
+        let normaliser = Normaliser::new(up.home.path(), &tree(&up));
         let mut transcript = String::new();
         for arguments in STEPS {
             let (code, text) = match columns {

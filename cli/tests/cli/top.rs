@@ -300,7 +300,7 @@ fn idle_screen_writes_nothing() {
     screen.until("▸ session");
     up.json(&["close", "--session", &session, "--wait"]);
     screen.until("no sessions");
-    screen.read_for(Duration::from_millis(500));
+    while !screen.read_for(Duration::from_millis(500)).is_empty() {}
     let written = screen.read_for(QUIET);
     assert_eq!(written, b"", "{:?}", String::from_utf8_lossy(&written));
 }
@@ -387,11 +387,16 @@ fn screen_ends_with_its_terminal() {
 fn demo_opens_the_screen() {
     let home = tempfile::tempdir().unwrap();
     let mut command = troupe(home.path());
-    command.arg("demo");
+    command.arg("demo").env("TROUPE_TOKEN", "of-another-pair");
     let mut screen = Screen::start(command, 120, 40);
     screen.until("sessions and threads");
     assert!(screen.is_alternate());
     screen.until("reviewer: strict");
+    screen.keys(":ps\r");
+    screen.until("SINCE");
+    screen.until("a key returns to the screen");
+    screen.keys("\r");
+    screen.until("sessions and threads");
     screen.keys("q");
     screen.until("The root is closed");
     let (code, text) = screen.finish();

@@ -417,6 +417,7 @@ mod tests {
              - {agent_name: lenient, description: Kind.}\nspawn_list: [worker]\nkeywords: [review]\n",
             "Review.\n\n<!--agent_name: strict-->\nBe strict.\n<!-- agent_name : lenient -->\nBe kind.\n",
         );
+        assert_eq!(run(&text.replace('\n', "\r\n")), run(&text));
         let (outcome, findings) = run(&text);
         assert_eq!(findings, []);
         let (name, template) = outcome.unwrap();

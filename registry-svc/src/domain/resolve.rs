@@ -529,6 +529,8 @@ Be strict.
         );
 
         request.model = Some("mine".to_owned());
+        let effort = run(&request).unwrap().effort;
+        assert_eq!(chosen(effort.as_ref()), (Effort::Medium, Origin::Role));
         request.effort = Some(" HIGH ".to_owned());
         request.provider = Some("other".to_owned());
         let resolved = run(&request).unwrap();
@@ -675,7 +677,7 @@ aliases: {role-model: m1}
 
     #[test]
     fn subagent_provider_applies_if_providers_are_configured() {
-        let yaml = "model_config: {provider: p1, model: m1, endpoint: 'https://e', parameters: {t: 0.5}}\n";
+        let yaml = "model_config: {provider: p1, model: m1, endpoint: 'https://e/', parameters: {t: 0.5}}\n";
         let models = "models: [{name: m1, provider: p2}, {name: m2, provider: p1}, {name: m3, provider: p3}]";
         let resolved = run_subagent(yaml, models, |_| {}).unwrap();
         assert_eq!(
@@ -683,7 +685,7 @@ aliases: {role-model: m1}
             ("p1".to_owned(), Origin::Role),
             "the template's word, not the catalogue's"
         );
-        assert_eq!(resolved.endpoint.as_deref(), Some("https://e"));
+        assert_eq!(resolved.endpoint.as_deref(), Some("https://e/"));
         assert_eq!(resolved.parameters["t"], "0.5");
         assert_eq!(resolved.warnings, Vec::<String>::new());
 

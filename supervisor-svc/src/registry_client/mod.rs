@@ -104,8 +104,10 @@ trait Question: Clone + Send + Sync {
         request: Request<Self>,
     ) -> impl Future<Output = Result<Response<Self::Answer>, Status>> + Send;
 
-    /// The digest of the bundle that has the templates, or empty.
-    fn workspace_digest(&self) -> &str;
+    /// The digest of the bundle that has the templates. Empty if no bundle is necessary.
+    fn workspace_digest(&self) -> &str {
+        ""
+    }
 }
 
 macro_rules! questions {
@@ -152,10 +154,6 @@ impl Question for PutWorkspaceRequest {
     async fn send(client: Client, request: Request<Self>) -> Result<Response<PutWorkspaceResponse>, Status> {
         let mut client = client.max_encoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
         client.put_workspace(request).await
-    }
-
-    fn workspace_digest(&self) -> &str {
-        ""
     }
 }
 

@@ -73,8 +73,9 @@ changes!(
 /// The context of a call.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
+    /// The name of the RPC.
     pub method: &'static str,
-    /// Empty if the request has none.
+    /// The request id. Empty if the request has no such field, or none is given.
     pub request_id: String,
     pub caller: Caller,
     /// The session and thread of the caller's token, if a thread calls.

@@ -7,10 +7,10 @@ use tonic::Code;
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
-        self as pb, ConditionKind, CreateSessionRequest, Event, HeldThread, ListRunnersRequest, OnLimit, PromptExtent,
-        RestartPolicy, RunnerDraining, RunnerHello, RunnerState, SpawnAgentRequest, StartRefusal, StatusKind,
-        ThreadOutput, TurnEndedReport, TurnOutcome, WaitAgentsRequest, attach_request::Message as ToSupervisor,
-        event::Kind, runner_report::Kind as Report,
+        self as pb, CloseAgentRequest, ConditionKind, CreateSessionRequest, Event, HeldThread, ListRunnersRequest,
+        OnLimit, PromptExtent, RestartPolicy, RunnerDraining, RunnerHello, RunnerState, SpawnAgentRequest,
+        StartRefusal, StatusKind, ThreadOutput, ThreadStoppedReport, TurnEndedReport, TurnOutcome, WaitAgentsRequest,
+        attach_request::Message as ToSupervisor, event::Kind, runner_report::Kind as Report,
     },
 };
 use troupe_tests::{
@@ -126,6 +126,36 @@ async fn service_start_sets_no_thread_unreachable() {
     runner.complete(&attempt, "done").await;
     let log = about(&tree.log().await, &worker);
     assert!(!names(&log).contains(&String::from("ConditionChanged")), "{log:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thread_closed_without_its_runner_is_stopped_when_it_returns() {
+    let (pair, tree, mut runner) = attached().await;
+    let worker = tree.spawn("worker").await.id;
+    let attempt = runner.run(&worker).await;
+    runner.complete(&attempt, "done").await;
+    drop(runner);
+    let close = CloseAgentRequest {
+        thread_id: worker.clone(),
+        ..CloseAgentRequest::default()
+    };
+    tree.client().close_agent(close).await.unwrap();
+    let held = HeldThread {
+        thread_id: worker.clone(),
+        generation: attempt.generation,
+        turn: attempt.turn,
+        report_sequence: 2,
+    };
+    let returning = RunnerHello {
+        threads: vec![held],
+        ..hello("r")
+    };
+    let mut runner = Runner::greet(&pair, returning).await;
+    assert!(runner.welcome().threads[0].go_on, "the close waits for it");
+    assert_eq!(runner.shutdown().await.thread_id, worker);
+    let stopped = Report::Stopped(ThreadStoppedReport::default());
+    runner.report_as(&attempt, 3, stopped).await;
+    assert_eq!(kind(&tree.close(&worker).await.thread.unwrap()), StatusKind::Shutdown);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

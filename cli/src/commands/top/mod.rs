@@ -24,9 +24,11 @@ mod view;
 use std::{
     collections::HashMap,
     env,
+    ffi::OsString,
     fs::{self, File},
     io::{self, IsTerminal as _},
     iter,
+    path::PathBuf,
     process::Stdio,
     time::{Duration, SystemTime},
 };
@@ -64,7 +66,7 @@ use self::{
     terminal::Screen,
     view::Theme,
 };
-use troupe_client::{Supervisor, follow::ThreadWatch};
+use troupe_client::{Supervisor, follow::ThreadWatch, token::GivenToken};
 
 use crate::{
     commands::{agents, resolve},
@@ -540,22 +542,22 @@ impl Top<'_> {
         child.args(arguments).kill_on_drop(true);
         child.env("TROUPE_SUPERVISOR_URL", &global.supervisor);
         child.env("TROUPE_REGISTRY_URL", &global.registry);
-        if let Some(name) = &global.context {
-            child.env("TROUPE_CONTEXT", name);
-        }
-        if let Some(token) = global.token.as_ref().and_then(|token| token.expose()) {
-            child.env("TROUPE_TOKEN", token);
-        }
-        for (name, path) in [
-            ("TROUPE_TOKEN_FILE", &global.token_file),
-            ("TROUPE_DATA_DIR", &global.data_dir),
-            ("TROUPE_CA", &global.tls.ca),
-            ("TROUPE_CLIENT_CERT", &global.tls.client_cert),
-            ("TROUPE_CLIENT_KEY", &global.tls.client_key),
+        let path = |path: &Option<PathBuf>| path.as_ref().map(OsString::from);
+        let token = global.token.as_ref().and_then(GivenToken::expose);
+        for (name, value) in [
+            ("TROUPE_CONTEXT", global.context.as_ref().map(OsString::from)),
+            ("TROUPE_TOKEN", token.map(OsString::from)),
+            ("TROUPE_TOKEN_FILE", path(&global.token_file)),
+            ("TROUPE_DATA_DIR", path(&global.data_dir)),
+            ("TROUPE_CA", path(&global.tls.ca)),
+            ("TROUPE_CLIENT_CERT", path(&global.tls.client_cert)),
+            ("TROUPE_CLIENT_KEY", path(&global.tls.client_key)),
         ] {
-            if let Some(path) = path {
-                child.env(name, path);
-            }
+            // An inherited variable may be for another pair: the screen of a demo has its own flags.
+            match value {
+                Some(value) => child.env(name, value),
+                None => child.env_remove(name),
+            };
         }
         Ok(child)
     }
