@@ -315,30 +315,6 @@ async fn session_sets_time_for_decisions() {
         let (_, _, waiting) = opened(seconds, action).await;
         assert_eq!(waiting.deadline, None);
     }
-    for (span, text) in [
-        (
-            prost_types::Duration { seconds: -1, nanos: 0 },
-            "approval_timeout must not be negative",
-        ),
-        (
-            prost_types::Duration { seconds: 0, nanos: 1 },
-            "approval_timeout 1ns is not between 1s and 604800s; 0 means no limit",
-        ),
-        (
-            prost_types::Duration {
-                seconds: 604_801,
-                nanos: 0,
-            },
-            "approval_timeout 604801s is not between 1s and 604800s; 0 means no limit",
-        ),
-    ] {
-        let request = CreateSessionRequest {
-            approval_timeout: Some(span),
-            ..CreateSessionRequest::default()
-        };
-        let answer = pair.operator().create_session(request).await;
-        refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
-    }
 }
 
 async fn update(tree: &Tree, request: UpdateSessionRequest) -> Session {

@@ -14,14 +14,15 @@ use troupe_proto::{
     reason::Reason,
     registry::v1::{ListAgentsRequest, ListDiagnosticsRequest, ResolveSpawnRequest},
     supervisor::v1::{
-        AttachRequest, AttachResponse, AuthorizeToolRequest, Budget, CloseAgentRequest, CloseSessionRequest,
-        CreateSessionRequest, DeleteSessionRequest, DescribeToolsRequest, GetContentRequest, GetPromptRequest,
-        GetQuotaRequest, GetSessionRequest, GetThreadRequest, InputItem, InterruptAgentRequest, Limits,
-        ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListPromptsRequest, ListSessionsRequest,
+        ArtifactRef, AttachRequest, AttachResponse, AuthorizeToolRequest, Budget, CloseAgentRequest,
+        CloseSessionRequest, CreateEdgeRequest, CreateGroupRequest, CreateSessionRequest, DeleteSessionRequest,
+        DescribeToolsRequest, GetContentRequest, GetGroupRequest, GetPromptRequest, GetQuotaRequest, GetSessionRequest,
+        GetThreadRequest, GroupItem, GroupJoin, InputItem, InterruptAgentRequest, Limits, ListActiveAgentsRequest,
+        ListApprovalsRequest, ListArtifactsRequest, ListPromptsRequest, ListSessionsRequest,
         ListSpawnableAgentsRequest, ResolveApprovalRequest, ResumeAgentRequest, RunnerHello, RunnerKind,
-        SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, ToolCeiling, UpdateSessionRequest,
-        UpdateThreadBudgetRequest, WaitAgentsRequest, WatchSessionsRequest, WatchThreadsRequest, Webhook,
-        attach_request::Message, input_item::Item,
+        SendHandoffRequest, SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, ToolCeiling,
+        UpdateSessionRequest, UpdateThreadBudgetRequest, WaitAgentsRequest, WatchSessionsRequest, WatchThreadsRequest,
+        Webhook, attach_request::Message, input_item::Item,
     },
 };
 use troupe_tests::{
@@ -122,6 +123,10 @@ async fn sessions() {
         }),
         ..CreateSessionRequest::default()
     };
+    let approved_within = |seconds, nanos| CreateSessionRequest {
+        approval_timeout: Some(Duration { seconds, nanos }),
+        ..CreateSessionRequest::default()
+    };
     let ceiling = ToolCeiling {
         allow_list: vec![String::new()],
         ..ToolCeiling::default()
@@ -165,6 +170,11 @@ async fn sessions() {
             => InvalidArgument InvalidInput "Provide either message or items, but not both";
         create_session(CreateSessionRequest { agent_type: "nobody".into(), ..Default::default() })
             => NotFound TemplateNotFound "missing agent template: nobody";
+        create_session(CreateSessionRequest {
+            agent_type: "worker".into(),
+            role_template: "orchestrator".into(),
+            ..Default::default()
+        }) => InvalidArgument InvalidArgument "give agent_type or role_template, not both";
         create_session(CreateSessionRequest { agent_name: "strict".into(), ..Default::default() })
             => InvalidArgument InvalidAgentName "agent_name requires a non-default agent_type";
         create_session(CreateSessionRequest { reasoning_effort: "extreme".into(), model: "m".into(), ..Default::default() })
@@ -232,6 +242,11 @@ async fn sessions() {
             retention: Some(Duration { seconds: -1, nanos: 0 }),
             ..Default::default()
         }) => InvalidArgument InvalidArgument "retention must not be negative";
+        create_session(approved_within(-1, 0)) => InvalidArgument InvalidArgument "approval_timeout must not be negative";
+        create_session(approved_within(0, 1)) => InvalidArgument InvalidArgument
+            "approval_timeout 1ns is not between 1s and 604800s; 0 means no limit";
+        create_session(approved_within(604_801, 0)) => InvalidArgument InvalidArgument
+            "approval_timeout 604801s is not between 1s and 604800s; 0 means no limit";
         watch_sessions(WatchSessionsRequest { labels: [(String::new(), "x".into())].into(), ..Default::default() })
             => InvalidArgument InvalidArgument "a label has an empty key";
         delete_session(DeleteSessionRequest::default()) => InvalidArgument InvalidArgument "session_id is required";
@@ -748,5 +763,111 @@ async fn approvals() {
         resolve_approval(ResolveApprovalRequest { reason: long(257), ..resolve() })
             => InvalidArgument InvalidArgument "reason has 257 bytes; at most 256 are allowed";
         resolve_approval(resolve()) => NotFound NotFound &format!("approval {UNKNOWN} not found");
+    }
+}
+
+/// The texts of a handoff are also checked in `hostile_child::invalid_handoff_does_not_reveal_threads`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn edges_and_handoffs() {
+    let cluster = TestCluster::start().await;
+    let head = cluster.tree.head().await;
+    let handoff = || SendHandoffRequest {
+        from_thread_id: cluster.worker(),
+        to_thread_id: cluster.tree.root.clone(),
+        message: "look at this".into(),
+        ..Default::default()
+    };
+    let artifacts = |path: &str, count| {
+        let artifact = ArtifactRef {
+            r#type: "diff".into(),
+            r#ref: path.to_owned(),
+        };
+        vec![artifact; count]
+    };
+    let edge = || CreateEdgeRequest {
+        session_id: cluster.tree.session.clone(),
+        from_thread_id: cluster.worker(),
+        to_thread_id: cluster.tree.root.clone(),
+        ..Default::default()
+    };
+    refuses! { cluster, cluster.tree.client();
+        send_handoff(SendHandoffRequest { message: long(1_048_577), ..handoff() })
+            => InvalidArgument InvalidArgument "message has 1048577 bytes; at most 1048576 are allowed";
+        send_handoff(SendHandoffRequest { to_thread_id: " ".into(), ..handoff() })
+            => InvalidArgument InvalidArgument "to_thread_id is required; give an id or an alias";
+        send_handoff(SendHandoffRequest { from_thread_id: String::new(), ..handoff() })
+            => InvalidArgument InvalidArgument "from_thread_id is required: an operator has no thread";
+        send_handoff(SendHandoffRequest { context_ref: long(1_025), ..handoff() })
+            => InvalidArgument InvalidArgument "context_ref has 1025 bytes; at most 1024 are allowed";
+        send_handoff(SendHandoffRequest { artifacts: artifacts("x", 65), ..handoff() })
+            => InvalidArgument InvalidArgument "65 artifacts; at most 64 are allowed";
+        send_handoff(SendHandoffRequest { artifacts: artifacts("", 1), ..handoff() })
+            => InvalidArgument InvalidArgument "an artifact needs both type and ref";
+        send_handoff(SendHandoffRequest { artifacts: artifacts(&long(1_000), 9), ..handoff() })
+            => InvalidArgument InvalidArgument "the artifacts have 9036 bytes together; at most 8192 are allowed";
+        send_handoff(SendHandoffRequest { expectation: 77, ..handoff() })
+            => InvalidArgument InvalidArgument "expectation";
+
+        create_edge(CreateEdgeRequest { from_thread_id: String::new(), ..edge() })
+            => InvalidArgument InvalidArgument "from_thread_id is required; give an id or an alias";
+        create_edge(CreateEdgeRequest { to_thread_id: long(65), ..edge() })
+            => InvalidArgument InvalidArgument "to_thread_id has 65 bytes; at most 64 are allowed";
+        create_edge(CreateEdgeRequest { label: long(129), ..edge() })
+            => InvalidArgument InvalidArgument "label has 129 bytes; at most 128 are allowed";
+        create_edge(CreateEdgeRequest { label: "findings\nand more".into(), ..edge() })
+            => InvalidArgument InvalidArgument "label has control characters; remove them";
+        create_edge(CreateEdgeRequest { kind: 77, ..edge() }) => InvalidArgument InvalidArgument "kind";
+    }
+    assert_eq!(cluster.tree.head().await, head);
+}
+
+fn item(number: usize) -> GroupItem {
+    GroupItem {
+        key: format!("k{number}"),
+        ..GroupItem::default()
+    }
+}
+
+/// The other faults of a plan are in `use_cases/group_plan.rs` of the supervisor.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups() {
+    let cluster = TestCluster::start().await;
+    let with = |change: fn(&mut CreateGroupRequest, &mut SpawnAgentRequest)| {
+        let mut template = SpawnAgentRequest {
+            agent_type: "worker".into(),
+            message: text("Review it."),
+            ..Default::default()
+        };
+        let mut request = CreateGroupRequest {
+            session_id: cluster.tree.session.clone(),
+            items: (0..3).map(item).collect(),
+            max_concurrency: 3,
+            ..Default::default()
+        };
+        change(&mut request, &mut template);
+        CreateGroupRequest {
+            template: Some(template),
+            ..request
+        }
+    };
+    refuses! { cluster, cluster.tree.client();
+        create_group(with(|group, _| group.items.clear())) => InvalidArgument InvalidArgument "at least one item";
+        create_group(with(|group, _| group.items[1].key = "k0".into()))
+            => InvalidArgument InvalidArgument "item 1: the key \"k0\" occurs twice";
+        create_group(with(|_, template| template.agent_type = "absent".into()))
+            => NotFound TemplateNotFound "missing agent template: absent";
+        create_group(with(|_, template| template.result_schema = "{".into()))
+            => InvalidArgument InvalidArgument "result_schema cannot be used";
+        create_group(with(|group, _| group.items = (0..501).map(item).collect())) => InvalidArgument InvalidArgument
+            "501 items; at most 500 are allowed; split the group, or raise --max-group-items";
+        create_group(with(|group, _| group.max_concurrency = 1_001))
+            => InvalidArgument InvalidArgument "1 to 1000 are allowed";
+        create_group(with(|group, _| group.set_join(GroupJoin::Quorum)))
+            => InvalidArgument InvalidArgument "quorum is 0; 1 to 3 are possible";
+        create_group(with(|group, _| group.retries = 11)) => InvalidArgument InvalidArgument "at most 10 are allowed";
+        create_group(with(|group, _| group.items[2].message = long(2 << 20)))
+            => InvalidArgument InvalidArgument "item 2: the input has";
+        get_group(GetGroupRequest { session_id: cluster.tree.session.clone(), name: "review".into(), ..Default::default() })
+            => NotFound NotFound "group review not found";
     }
 }

@@ -5,7 +5,7 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         Budget, CancelGroupRequest, CreateGroupRequest, CreateGroupResponse, CreateSessionRequest, GetGroupRequest,
-        Group, GroupItem, GroupItemState as I, GroupItemStatus, GroupJoin, GroupState as G, ListGroupItemsRequest,
+        Group, GroupItem, GroupItemState as I, GroupItemStatus, GroupState as G, ListGroupItemsRequest,
         ListMailboxRequest, ResolveApprovalRequest, RetryGroupRequest, SpawnAgentRequest, StartThread, StatusKind,
         TurnEndedReport, TurnOutcome, UpdateGroupRequest, Usage, event::Kind, mail::Body, runner_report,
     },
@@ -337,93 +337,6 @@ async fn paused_group_starts_nothing_and_cancel_closes_the_rest() {
     let again = within("CancelGroup", tree.client().cancel_group(cancel)).await;
     assert_eq!(again.unwrap().into_inner().group.unwrap().state(), G::Cancelled);
     assert_eq!(open_threads(&tree).await, 1);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_groups_are_rejected() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    type Change = fn(&mut CreateGroupRequest);
-    let cases: [(Change, Code, Reason, &str); 11] = [
-        (
-            |r| r.items.clear(),
-            Code::InvalidArgument,
-            Reason::InvalidArgument,
-            "at least one item",
-        ),
-        (
-            |r| r.items[1].key = String::from("k0"),
-            Code::InvalidArgument,
-            Reason::InvalidArgument,
-            "item 1: the key \"k0\" occurs twice",
-        ),
-        (
-            |r| r.template.as_mut().unwrap().message = Some(String::from("Review {file}.")),
-            Code::InvalidArgument,
-            Reason::InvalidArgument,
-            "unknown placeholder \"{file}\"",
-        ),
-        (
-            |r| r.template.as_mut().unwrap().agent_type = String::from("absent"),
-            Code::NotFound,
-            Reason::TemplateNotFound,
-            "missing agent template: absent",
-        ),
-        (
-            |r| r.template.as_mut().unwrap().result_schema = String::from("{"),
-            Code::InvalidArgument,
-            Reason::InvalidArgument,
-            "result_schema cannot be used",
-        ),
-        (
-            |r| r.template.as_mut().unwrap().alias = String::from("scout"),
-            Code::InvalidArgument,
-            Reason::InvalidArgument,
-            "must leave out alias",
-        ),
-        (
-            |r| r.items = items(501),
-            Code::InvalidArgument,
-            Reason::InvalidArgument,
-            "501 items; at most 500 are allowed; split the group, or raise --max-group-items",
-        ),
-        (
-            |r| r.max_concurrency = 1_001,
-            Code::InvalidArgument,
-            Reason::InvalidArgument,
-            "1 to 1000 are allowed",
-        ),
-        (
-            |r| r.set_join(GroupJoin::Quorum),
-            Code::InvalidArgument,
-            Reason::InvalidArgument,
-            "quorum is 0; 1 to 3 are possible",
-        ),
-        (
-            |r| r.retries = 11,
-            Code::InvalidArgument,
-            Reason::InvalidArgument,
-            "at most 10 are allowed",
-        ),
-        (
-            |r| r.items[2].message = "x".repeat(2 << 20),
-            Code::InvalidArgument,
-            Reason::InvalidArgument,
-            "item 2: the input has",
-        ),
-    ];
-    for (change, code, reason, text) in cases {
-        let mut request = of(&tree, 3);
-        change(&mut request);
-        refused(create(&tree.client(), request).await, code, reason, text);
-    }
-    let unknown = GetGroupRequest {
-        session_id: tree.session.clone(),
-        name: String::from("review"),
-        ..GetGroupRequest::default()
-    };
-    let answer = within("GetGroup", tree.client().get_group(unknown)).await;
-    refused(answer, Code::NotFound, Reason::NotFound, "group review not found");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
