@@ -7,9 +7,9 @@ use troupe_proto::{
     common::v1::{EdgeManagement, Scope},
     reason::Reason,
     supervisor::v1::{
-        Approval, ApprovalDecision, ApprovalKind, ApprovalTimeoutAction, CreateSessionRequest, DescribeToolsRequest,
-        GetThreadRequest, ListApprovalsRequest, ResolveApprovalRequest, ResumeAgentRequest, Session, SpawnAgentRequest,
-        StatusKind, UpdateSessionRequest, WatchThreadsRequest, event::Kind,
+        Approval, ApprovalDecision, ApprovalKind, ApprovalTimeoutAction, CreateSessionRequest, GetThreadRequest,
+        ListApprovalsRequest, ResolveApprovalRequest, ResumeAgentRequest, SpawnAgentRequest, StatusKind,
+        UpdateSessionRequest, WatchThreadsRequest, event::Kind,
     },
 };
 use troupe_tests::{
@@ -67,13 +67,17 @@ async fn listed(mut client: Supervisor, request: ListApprovalsRequest) -> Vec<Ap
     answer.unwrap().into_inner().approvals
 }
 
-/// Returns the pending approvals of a session.
-async fn pending(tree: &Tree) -> Vec<Approval> {
+async fn approvals(tree: &Tree, include_resolved: bool) -> Vec<Approval> {
     let request = ListApprovalsRequest {
         session_id: tree.session.clone(),
+        include_resolved,
         ..ListApprovalsRequest::default()
     };
     listed(tree.client(), request).await
+}
+
+async fn pending(tree: &Tree) -> Vec<Approval> {
+    approvals(tree, false).await
 }
 
 fn decision(tree: &Tree, approval: &Approval, grant: bool) -> ResolveApprovalRequest {
@@ -208,12 +212,7 @@ async fn a_decision_is_made_once() {
         );
     }
     assert_eq!(tree.head().await, head);
-    let everything = ListApprovalsRequest {
-        session_id: tree.session.clone(),
-        include_resolved: true,
-        ..ListApprovalsRequest::default()
-    };
-    assert_eq!(listed(tree.client(), everything).await, [granted]);
+    assert_eq!(approvals(&tree, true).await, [granted]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -250,35 +249,6 @@ async fn denied_spawn_cannot_be_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pending_approvals_survive_restart_and_end_with_parent() {
-    let mut pair = Pair::start().await;
-    write_lead(&pair);
-    let tree = pair.tree().await;
-    let lead = spawn(&tree, node(&tree, "lead")).await;
-    let first = spawn_by(&pair, &lead, own_node("planner")).await;
-    let second = spawn_by(&pair, &lead, own_node("reviewer")).await;
-    let waiting = pending(&tree).await;
-    let asked: Vec<&str> = waiting.iter().map(|approval| approval.thread_id.as_str()).collect();
-    assert_eq!(asked, [first.id.as_str(), second.id.as_str()], "oldest first");
-
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
-    assert_eq!(pending(&tree).await, waiting);
-    decide(&tree, decision(&tree, &waiting[0], true)).await;
-    assert_eq!(tree.status(&first.id).await, StatusKind::PendingInit);
-
-    tree.close(&lead.id).await;
-    assert_eq!(tree.status(&second.id).await, StatusKind::Shutdown);
-    assert!(pending(&tree).await.is_empty());
-    refused(
-        tree.client().resolve_approval(decision(&tree, &waiting[1], true)).await,
-        Code::FailedPrecondition,
-        Reason::IllegalTransition,
-        "was decided before: moot by service",
-    );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_sets_time_for_decisions() {
     let pair = Pair::start().await;
     write_lead(&pair);
@@ -300,12 +270,7 @@ async fn session_sets_time_for_decisions() {
     watch
         .until(|event| event.thread_id == asked && matches!(event.kind, Some(Kind::ThreadClosed(_))))
         .await;
-    let all = ListApprovalsRequest {
-        session_id: tree.session.clone(),
-        include_resolved: true,
-        ..ListApprovalsRequest::default()
-    };
-    let expired = listed(tree.client(), all).await;
+    let expired = approvals(&tree, true).await;
     assert_eq!(
         (&expired[0].approval_id, expired[0].decision()),
         (&waiting.approval_id, ApprovalDecision::Expired)
@@ -317,59 +282,9 @@ async fn session_sets_time_for_decisions() {
     }
 }
 
-async fn update(tree: &Tree, request: UpdateSessionRequest) -> Session {
-    let request = UpdateSessionRequest {
-        session_id: tree.session.clone(),
-        ..request
-    };
-    let answer = within("the answer to an update", tree.client().update_session(request)).await;
-    answer.unwrap().into_inner().session.unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_narrows_the_edges_of_all_its_nodes() {
+async fn session_settings_say_which_nodes_may_spawn() {
     let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    assert_eq!(tree.now().await.edge_management(), EdgeManagement::All);
-    let orchestrator = spawn(&tree, node(&tree, "orchestrator")).await;
-    for (edges, offered) in [(EdgeManagement::None, false), (EdgeManagement::Self_, true)] {
-        let narrow = UpdateSessionRequest {
-            edge_management: Some(edges.into()),
-            ..UpdateSessionRequest::default()
-        };
-        assert_eq!(update(&tree, narrow).await.edge_management(), edges);
-        assert_eq!(tree.now().await.edge_management(), edges);
-        let request = DescribeToolsRequest {
-            thread_id: orchestrator.id.clone(),
-            ..DescribeToolsRequest::default()
-        };
-        let tools = within("the tools", tree.client().describe_tools(request)).await;
-        let tools = tools.unwrap().into_inner().tools;
-        assert_eq!(tools.iter().any(|tool| tool.name == "spawn_node"), offered, "{edges:?}");
-        let mut client = pair.with_token(&orchestrator.token);
-        let answer = within("the answer to a spawn", client.spawn_agent(own_node("planner"))).await;
-        if offered {
-            // A caller that may not manage every edge is no orchestrator.
-            let planner = Spawned::of(answer.unwrap().into_inner());
-            assert_eq!(kind(&planner.thread), StatusKind::AwaitingApproval);
-        } else {
-            refused(
-                answer,
-                Code::PermissionDenied,
-                Reason::NotPermitted,
-                "the session lets nobody manage edges",
-            );
-        }
-    }
-
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
-    assert_eq!(tree.now().await.edge_management(), EdgeManagement::Self_);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn operator_names_orchestrators_over_the_api() {
-    let pair = Pair::start().await;
     write_lead(&pair);
     let tree = pair
         .tree_with(CreateSessionRequest {
@@ -377,18 +292,31 @@ async fn operator_names_orchestrators_over_the_api() {
             ..CreateSessionRequest::default()
         })
         .await;
-    assert_eq!(tree.now().await.orchestrators, ["lead"]);
+    let session = tree.now().await;
+    assert_eq!(session.orchestrators, ["lead"]);
+    assert_eq!(session.edge_management(), EdgeManagement::All);
     let lead = spawn(&tree, node(&tree, "lead")).await;
     let planner = spawn_by(&pair, &lead, own_node("planner")).await;
     assert_eq!(kind(&planner.thread), StatusKind::PendingInit);
 
-    let nobody = UpdateSessionRequest {
+    let narrow = UpdateSessionRequest {
+        session_id: tree.session.clone(),
         replace_orchestrators: true,
+        edge_management: Some(EdgeManagement::Self_.into()),
         ..UpdateSessionRequest::default()
     };
-    assert!(update(&tree, nobody).await.orchestrators.is_empty());
+    let updated = within("the answer to an update", tree.client().update_session(narrow)).await;
+    let updated = updated.unwrap().into_inner().session.unwrap();
+    assert!(updated.orchestrators.is_empty());
+    assert_eq!(updated.edge_management(), EdgeManagement::Self_);
     let planner = spawn_by(&pair, &lead, own_node("planner")).await;
     assert_eq!(kind(&planner.thread), StatusKind::AwaitingApproval);
+
+    let waiting = pending(&tree).await;
+    pair.restart().await;
+    let tree = tree.by(pair.operator());
+    assert_eq!(pending(&tree).await, waiting);
+    assert_eq!(tree.now().await.edge_management(), EdgeManagement::Self_);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -417,12 +345,6 @@ async fn a_spawn_may_narrow_what_its_template_declares() {
         Reason::InvalidArgument,
         "capability \"fly\" is not declared by \"orchestrator\"; it declares: edge_management_all, spawn_nodes",
     );
-
-    // A thread with fewer permissions passes on fewer, and is no orchestrator any more.
-    let lesser = spawn(&tree, narrowed(&[], EdgeManagement::Self_)).await;
-    let child = spawn_by(&pair, &lesser, own_node("orchestrator")).await;
-    assert_eq!(kind(&child.thread), StatusKind::AwaitingApproval);
-    assert_eq!(child.thread.edge_management(), EdgeManagement::Self_);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -431,11 +353,11 @@ async fn approval_pages_are_stable_while_approvals_resolve() {
     write_lead(&pair);
     let tree = pair.tree().await;
     let lead = spawn(&tree, node(&tree, "lead")).await;
-    for _ in 0..2 {
-        spawn_by(&pair, &lead, own_node("planner")).await;
-    }
+    let first = spawn_by(&pair, &lead, own_node("planner")).await.id;
+    let second = spawn_by(&pair, &lead, own_node("planner")).await.id;
     let waiting = pending(&tree).await;
-    assert_eq!(waiting.len(), 2);
+    let asked: Vec<&String> = waiting.iter().map(|approval| &approval.thread_id).collect();
+    assert_eq!(asked, [&first, &second], "oldest first");
     let mut page_token = String::new();
     for approval in &waiting {
         let request = ListApprovalsRequest {
