@@ -1,4 +1,4 @@
-//! Closing: one fence, then leaf first, each asked to stop before it is forced; and nothing else closes a thread.
+//! Closing: one fence, then leaf first. Each thread is asked to stop before it is forced.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,7 @@ use tokio::task::JoinSet;
 use tonic::Code;
 use troupe_proto::{
     reason::Reason,
-    supervisor::v1::{
-        CloseAgentRequest, ClosePolicy, CloseSessionRequest, ConditionKind, Event, ListSessionsRequest,
-        SendInputRequest, Session, StatusKind, event::Kind,
-    },
+    supervisor::v1::{CloseAgentRequest, ClosePolicy, ConditionKind, Event, SendInputRequest, StatusKind, event::Kind},
 };
 use troupe_tests::{
     events::{about, closed, names},
@@ -30,19 +27,6 @@ fn close(thread: &str) -> CloseAgentRequest {
         thread_id: thread.to_owned(),
         ..CloseAgentRequest::default()
     }
-}
-
-async fn sessions(tree: &Tree, include_closed: bool) -> Vec<Session> {
-    let request = ListSessionsRequest {
-        include_closed,
-        ..ListSessionsRequest::default()
-    };
-    tree.client()
-        .list_sessions(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .sessions
 }
 
 /// How a thread was closed: whether it was forced.
@@ -82,56 +66,6 @@ impl Family {
             second,
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_closes_leaf_first_and_then_is_closed() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let family = Family::of(&tree).await;
-    let request = CloseSessionRequest {
-        session_id: tree.session.clone(),
-        wait: true,
-        ..CloseSessionRequest::default()
-    };
-    let session = tree
-        .client()
-        .close_session(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .session
-        .unwrap();
-    assert!(session.closed);
-
-    let log = tree.log().await;
-    let Family {
-        first,
-        left,
-        right,
-        second,
-    } = &family;
-    assert_eq!(
-        closed(&log),
-        [second, right, left, first, &tree.root],
-        "the newest first among the threads that are ready"
-    );
-    let fences: Vec<&Event> = log
-        .iter()
-        .filter(|event| matches!(event.kind, Some(Kind::CloseRequested(_))))
-        .collect();
-    assert_eq!(fences.len(), 1, "one record fences the whole tree");
-    assert_eq!(fences[0].thread_id, tree.root);
-    assert!(matches!(log.last().unwrap().kind, Some(Kind::SessionClosed(_))));
-
-    assert!(sessions(&tree, false).await.is_empty());
-    assert_eq!(sessions(&tree, true).await.len(), 1);
-    refused(
-        tree.try_spawn(tree.request("worker")).await,
-        Code::FailedPrecondition,
-        Reason::ThreadClosed,
-        &format!("agent with id {} is closed", tree.root),
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -307,31 +241,6 @@ async fn cascade_continues_after_restart() {
     for attempt in [&running, &settled, &parent] {
         assert!(!forced(&events, &attempt.thread), "{attempt:?}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopping_the_service_closes_no_thread() {
-    let (mut pair, tree, mut runner) = attached().await;
-    let family = Family::of(&tree).await;
-    let attempt = runner.run(&family.first).await;
-    let settled = runner.run(&family.left).await;
-    runner.complete(&settled, "done").await;
-    for waiting in [&family.right, &family.second] {
-        // Once it was sent, what handed it out is in the log, and nothing more is on its way there.
-        runner.start_of(waiting).await;
-    }
-    let before = tree.threads().await;
-    let log = tree.log().await;
-
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
-    assert_eq!(tree.log().await, log, "a restart records nothing");
-    assert_eq!(tree.threads().await, before, "and brings everything back exactly");
-    let lived = names(&about(&log, &attempt.thread));
-    assert_eq!(
-        lived,
-        ["ThreadSpawned", "ThreadPlaced", "TurnDispatched", "TurnStarted"]
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
