@@ -27,14 +27,15 @@ use troupe_tests::{
 const LEAD: &str =
     "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
 
-fn write_lead(pair: &Pair) {
+/// Writes that graph template to the project. A spawn by it awaits an operator.
+pub(crate) fn write_lead(pair: &Pair) {
     let templates = Path::new(&pair.project()).join("docs/templates");
     fs::create_dir_all(&templates).unwrap();
     fs::write(templates.join("lead.md"), LEAD).unwrap();
 }
 
 /// A spawn of that graph template by an operator, below the root.
-fn node(tree: &Tree, role_template: &str) -> SpawnAgentRequest {
+pub(crate) fn node(tree: &Tree, role_template: &str) -> SpawnAgentRequest {
     SpawnAgentRequest {
         role_template: role_template.to_owned(),
         ..tree.request("")

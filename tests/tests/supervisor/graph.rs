@@ -22,6 +22,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::approvals::node;
+
 const NO_ACTING: &str = "Not permitted to act on agents outside your subtree.";
 const NO_EDGE: &str = "send_handoff requires an edge between";
 
@@ -225,24 +227,20 @@ async fn thread_with_the_tool_creates_edges_in_its_subtree() {
 async fn spawn_node_is_offered_only_to_permitted_nodes() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
-    let node = |role_template: &str| SpawnAgentRequest {
-        role_template: role_template.to_owned(),
-        ..tree.request("")
-    };
     let without_edges = SpawnAgentRequest {
         edge_management: EdgeManagement::None.into(),
-        ..node("orchestrator")
+        ..node(&tree, "orchestrator")
     };
     let without_tool = SpawnAgentRequest {
         permissions: Some(ToolCeiling {
             deny_list: vec![String::from("spawn_node")],
             ..ToolCeiling::default()
         }),
-        ..node("orchestrator")
+        ..node(&tree, "orchestrator")
     };
     for (request, expected) in [
-        (node("orchestrator"), (true, true)),
-        (node("planner"), (true, false)),
+        (node(&tree, "orchestrator"), (true, true)),
+        (node(&tree, "planner"), (true, false)),
         (without_edges, (true, false)),
         (without_tool, (true, false)),
         (tree.request("orchestrator"), (true, false)),

@@ -185,27 +185,6 @@ async fn every_item_runs_once_and_the_parent_is_told_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn restart_loses_no_item_and_runs_none_twice() {
-    let (mut pair, tree, mut runner) = attached().await;
-    let id = created(&tree, of(&tree, 5)).await;
-    let done = |_: &str| (TurnOutcome::Completed, String::from("done"));
-    work(&mut runner, 2, done).await;
-    let held = Attempt::of(&runner.start().await);
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
-    let mut runner = runner.come_back(&pair, std::slice::from_ref(&held)).await;
-    runner.begin(&held).await;
-    runner.complete(&held, "done").await;
-    runner.shutdown().await;
-    runner.stop(&held).await;
-    work(&mut runner, 2, done).await;
-    let ended = group(&tree, &id, true).await;
-    assert_eq!((ended.state(), ended.succeeded), (G::Succeeded, 5));
-    let items = listed(tree.client(), &tree, &id).await;
-    assert!(items.iter().all(|item| item.attempts == 1), "{items:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_group_has_an_estimate_of_its_usage() {
     let (_pair, tree, mut runner) = attached().await;
     let request = CreateGroupRequest {

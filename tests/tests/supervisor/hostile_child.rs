@@ -23,10 +23,9 @@ use troupe_proto::{
     fault::reason_of,
     reason::Reason,
     supervisor::v1::{
-        AuthorizeToolRequest, Budget, CloseAgentRequest, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest,
-        DeleteSessionRequest, GetThreadRequest, ListActiveAgentsRequest, ListSpawnableAgentsRequest, RestartPolicy,
-        ResumeAgentRequest, SendHandoffRequest, SetThreadNoteRequest, SpawnAgentRequest, StartRefusal, StatusKind,
-        ToolCeiling, UpdateThreadBudgetRequest,
+        AuthorizeToolRequest, Budget, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest,
+        GetThreadRequest, ListSpawnableAgentsRequest, RestartPolicy, ResumeAgentRequest, SendHandoffRequest,
+        SpawnAgentRequest, StartRefusal, StatusKind, ToolCeiling,
     },
 };
 use troupe_tests::{
@@ -38,6 +37,8 @@ use troupe_tests::{
     tree::{Spawned, Tree, kind},
     within,
 };
+
+use crate::approvals::{node, write_lead};
 
 use self::table::{NO_ACTING, NO_TOKEN, Rule, Target, by_itself, every_method, words};
 
@@ -165,6 +166,14 @@ async fn target_outside_subtree_is_indistinguishable_from_unknown() {
         }
     }
     assert_eq!(family.heads().await, heads);
+
+    let visible = family.by(&family.parent).threads().await;
+    let visible: Vec<&String> = visible.iter().map(|thread| &thread.thread_id).collect();
+    assert_eq!(
+        visible,
+        [&family.parent.id, &family.child.id, &family.sibling.id],
+        "a listing has the caller's subtree only"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -374,9 +383,6 @@ const NARROW: &str = "---\ndescription: Reads.\nread_only: true\nallow_list:\n  
 const PICKY: &str = "---\ndescription: Picks.\nspawn_list:\n  - worker\n---\nYou pick.\n";
 /// A role without a single tool.
 const MUTE: &str = "---\ndescription: Does nothing.\ndeny_list:\n  - \"*\"\n---\nYou do nothing.\n";
-/// A graph template whose spawns an operator has to approve, since a project has written it.
-const LEAD: &str =
-    "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
 
 fn tokens(tokens: u64) -> Budget {
     Budget {
@@ -516,16 +522,6 @@ async fn spawn_never_exceeds_its_parents_permissions() {
         refused(by_narrow.try_spawn(request).await, code, reason, text);
     }
     assert_eq!(tree.threads().await.len(), 2, "the root and itself");
-    for budget in [tokens(101), Budget::default()] {
-        let request = UpdateThreadBudgetRequest {
-            thread_id: narrow.id.clone(),
-            budget: Some(budget),
-            ..UpdateThreadBudgetRequest::default()
-        };
-        let answer = by_narrow.client().update_thread_budget(request).await;
-        let text = "may lower its own budget only";
-        refused(answer, Code::PermissionDenied, Reason::NotPermitted, text);
-    }
 
     // A request for more permissions gives no more than the available ones.
     let greedy = SpawnAgentRequest {
@@ -547,17 +543,11 @@ async fn spawn_never_exceeds_its_parents_permissions() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn token_of_unapproved_spawn_is_rejected() {
     let pair = Pair::start().await;
-    let templates = Path::new(&pair.project()).join("docs/templates");
-    fs::create_dir_all(&templates).unwrap();
-    fs::write(templates.join("lead.md"), LEAD).unwrap();
+    write_lead(&pair);
     let tree = pair.tree().await;
-    let node = |role_template: &str| SpawnAgentRequest {
-        role_template: role_template.to_owned(),
-        ..tree.request("")
-    };
-    let lead = Spawned::of(tree.try_spawn(node("lead")).await.unwrap());
+    let lead = Spawned::of(tree.try_spawn(node(&tree, "lead")).await.unwrap());
     let by_lead = tree.by(pair.with_token(&lead.token));
-    let waiting = Spawned::of(by_lead.try_spawn(node("planner")).await.unwrap());
+    let waiting = Spawned::of(by_lead.try_spawn(node(&tree, "planner")).await.unwrap());
     assert_eq!(kind(&waiting.thread), StatusKind::AwaitingApproval);
 
     let text = format!("agent with id {} waits for an operator's approval", waiting.id);
@@ -706,48 +696,4 @@ async fn forged_token_is_rejected() {
         assert_eq!(words(&refused(answer, code, reason, text)), without, "{token}");
     }
     family.pair.with_token(good).get_thread(own).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thread_acts_on_its_subtree_with_its_own_tools() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let a = tree.spawn("orchestrator").await;
-    let child = tree.spawn_under(&a.id, "worker").await;
-    tree.spawn("orchestrator").await;
-    let mut client = pair.with_token(&a.token);
-
-    let everything = ListActiveAgentsRequest {
-        include_self: true,
-        ..ListActiveAgentsRequest::default()
-    };
-    let listed = client
-        .list_active_agents(everything)
-        .await
-        .unwrap()
-        .into_inner()
-        .threads;
-    let listed: Vec<&str> = listed.iter().map(|thread| thread.thread_id.as_str()).collect();
-    assert_eq!(listed, [&a.id, &child.id], "ALL is its own subtree");
-    for target in [&a.id, &child.id] {
-        let request = SetThreadNoteRequest {
-            thread_id: target.clone(),
-            thread_note: String::from("mine"),
-            ..SetThreadNoteRequest::default()
-        };
-        client.set_thread_note(request).await.unwrap();
-    }
-
-    // A worker may do less with itself: its role has no close_agent.
-    let request = CloseAgentRequest {
-        thread_id: child.id.clone(),
-        ..CloseAgentRequest::default()
-    };
-    refused(
-        pair.with_token(&child.token).close_agent(request.clone()).await,
-        Code::PermissionDenied,
-        Reason::ToolDenied,
-        "tool \"close_agent\" is not allowed for agent_type \"worker\"",
-    );
-    client.close_agent(request).await.unwrap();
 }
