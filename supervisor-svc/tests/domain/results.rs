@@ -41,24 +41,11 @@ fn ask(caller: Caller, target: ThreadId, question: &str) -> Command {
 }
 
 fn send_with_schema(target: ThreadId, repairs: u32) -> Command {
-    match send(operator(), target) {
-        Command::SendInput {
-            caller,
-            target,
-            input,
-            urgency,
-            on_limit,
-            ..
-        } => Command::SendInput {
-            caller,
-            target,
-            input,
-            urgency,
-            on_limit,
-            result_repairs: Some(repairs),
-        },
-        other => other,
+    let mut command = send(operator(), target);
+    if let Command::SendInput { result_repairs, .. } = &mut command {
+        *result_repairs = Some(repairs);
     }
+    command
 }
 
 fn valid() -> ResultCheck {

@@ -41,25 +41,10 @@ fn turn(world: &mut World, id: ThreadId, kind: StatusKind, output: Option<u8>) -
 
 fn end(world: &mut World, id: ThreadId, kind: StatusKind, output: Option<u8>) -> Vec<&'static str> {
     let number = world.thread(id).turn.number();
-    let Report::TurnEnded {
-        turn, outcome, usage, ..
-    } = ended(number.get(), settled(kind))
-    else {
-        panic!("it is the end of a turn");
-    };
-    let digests = OutputDigests {
-        output: output.map(digest),
-        diff: None,
-    };
-    let report = Report::TurnEnded {
-        price: None,
-        turn,
-        outcome,
-        usage,
-        digests,
-        runner_stopped: false,
-        result: None,
-    };
+    let mut report = ended(number.get(), settled(kind));
+    if let Report::TurnEnded { digests, .. } = &mut report {
+        digests.output = output.map(digest);
+    }
     world.report(id, report)
 }
 
