@@ -42,20 +42,6 @@ fn first_come_first_served() {
     assert_eq!(admitted(&world), queue);
 }
 
-#[test]
-fn a_settled_thread_queues_behind_those_who_wait() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
-    let settled_one = world.spawn_running(root);
-    world.end(settled_one, settled(Completed));
-    let present = world.spawn_running(root);
-    let waiting = world.enqueue(root);
-    world.run(&send_with(operator(), settled_one, Urgency::Wait, OnLimit::Queue));
-    assert!(world.session.queued().eq([waiting, settled_one]));
-    world.end(present, settled(Completed));
-    assert_eq!(admitted(&world), [waiting]);
-}
-
 /// Returns a session with a free slot and a thread that waits for one, before the automatic admission.
 fn about_to_admit() -> (World, ThreadId, ThreadId) {
     let mut world = World::with_slots(1);
@@ -120,20 +106,6 @@ fn a_pause_holds_the_queue() {
     assert_eq!(world.status(waiting), Queued);
     world.pause(false);
     assert_eq!(world.status(waiting), PendingInit);
-}
-
-#[test]
-fn closed_thread_leaves_queue() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
-    let present = world.spawn_running(root);
-    let first = world.enqueue(root);
-    let second = world.enqueue(root);
-    world.close(first);
-    assert_eq!(world.session.queue_position(second), Some(1));
-    world.run(&close(operator(), present));
-    world.wind_down();
-    assert_eq!(admitted(&world), [second]);
 }
 
 #[test]
