@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    fmt::Debug,
     mem::discriminant,
     sync::Arc,
     time::Duration,
@@ -12,6 +13,7 @@ use proptest::{
     collection::{btree_map, vec},
     option,
     prelude::*,
+    sample::select,
     strategy::ValueTree as _,
     test_runner::TestRunner,
 };
@@ -39,7 +41,7 @@ use supervisor_core::{
 };
 use supervisor_log::{
     codec::{
-        DecodeError, EncodeError, WireEnum as _, decode_record, encode_record, event_to_pb,
+        DecodeError, EncodeError, WireEnum, decode_record, encode_record, event_to_pb,
         parts::{budget_from_request, duration_from_pb, duration_to_pb, time_from_pb, time_to_pb},
         settings::settings_to_pb,
     },
@@ -52,6 +54,12 @@ use uuid::Uuid;
 use crate::samples::{self, at, opened, root, session, thread};
 
 // ---- what a log may hold: every kind with every distinction that the domain makes ----
+
+/// Returns any value of an enumeration that the API has too.
+fn any_of<E: WireEnum + Debug + 'static>() -> impl Strategy<Value = E> {
+    let values = (1..100).filter_map(|number| E::from_number(number).ok());
+    select(values.collect::<Vec<_>>())
+}
 
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), any::<String>(), "[a-z:\\n\\x00é]{1,12}"]
@@ -163,17 +171,9 @@ fn usage() -> impl Strategy<Value = Usage> {
     )
 }
 
-fn match_mode() -> impl Strategy<Value = MatchMode> {
-    prop_oneof![
-        Just(MatchMode::Glob),
-        Just(MatchMode::GlobIgnoreCase),
-        Just(MatchMode::Literal)
-    ]
-}
-
 /// A layer as it stands in the settings: not compiled, so anything may be in it.
 fn raw_layer() -> impl Strategy<Value = Layer> {
-    (text(), match_mode(), texts(), texts()).prop_map(|(origin, mode, allow, deny)| Layer {
+    (text(), any_of::<MatchMode>(), texts(), texts()).prop_map(|(origin, mode, allow, deny)| Layer {
         origin,
         mode,
         allow,
@@ -183,7 +183,7 @@ fn raw_layer() -> impl Strategy<Value = Layer> {
 
 fn policy() -> impl Strategy<Value = Policy> {
     let patterns = || vec("[a-z_]{1,8}[*?]?", 0..3);
-    let layer = (text(), match_mode(), patterns(), patterns()).prop_map(|(origin, mode, allow, deny)| Layer {
+    let layer = (text(), any_of::<MatchMode>(), patterns(), patterns()).prop_map(|(origin, mode, allow, deny)| Layer {
         origin,
         mode,
         allow,
@@ -192,77 +192,35 @@ fn policy() -> impl Strategy<Value = Policy> {
     vec(layer, 0..3).prop_map(|layers| Policy::compile(layers).unwrap())
 }
 
-fn sandbox() -> impl Strategy<Value = Sandbox> {
-    prop_oneof![
-        Just(Sandbox::ReadOnly),
-        Just(Sandbox::WorkspaceWrite),
-        Just(Sandbox::FullAccess)
-    ]
-}
-
-fn mode() -> impl Strategy<Value = Mode> {
-    prop_oneof![Just(Mode::Planning), Just(Mode::Implementation)]
-}
-
-fn orchestration() -> impl Strategy<Value = Orchestration> {
-    prop_oneof![Just(Orchestration::Interactive), Just(Orchestration::Auto)]
-}
-
-fn close_policy() -> impl Strategy<Value = ClosePolicy> {
-    prop_oneof![
-        Just(ClosePolicy::Terminate),
-        Just(ClosePolicy::FinishTurn),
-        Just(ClosePolicy::Kill)
-    ]
-}
-
-fn status_kind() -> impl Strategy<Value = StatusKind> {
-    proptest::sample::select(StatusKind::ALL.to_vec())
-}
-
 fn webhook() -> impl Strategy<Value = Webhook> {
-    let kind = prop_oneof![
-        Just(NotificationKind::AgentTurnComplete),
-        Just(NotificationKind::SubAgentComplete),
-        Just(NotificationKind::ApprovalRequested),
-        Just(NotificationKind::Stalled),
-        Just(NotificationKind::BudgetExhausted),
-        Just(NotificationKind::RunnerLost),
-        Just(NotificationKind::InputRequested),
-    ];
-    (text(), vec(kind, 0..4), text()).prop_map(|(url, kinds, secret)| Webhook { url, kinds, secret })
+    (text(), vec(any_of::<NotificationKind>(), 0..4), text()).prop_map(|(url, kinds, secret)| Webhook {
+        url,
+        kinds,
+        secret,
+    })
 }
 
 fn settings() -> BoxedStrategy<Settings> {
-    let slot_release = prop_oneof![Just(SlotRelease::Settle), Just(SlotRelease::Close)];
-    let prompt_log = prop_oneof![Just(PromptLog::Full), Just(PromptLog::Hashes), Just(PromptLog::Off)];
-    let transcript = prop_oneof![
-        Just(TranscriptLog::Full),
-        Just(TranscriptLog::Tools),
-        Just(TranscriptLog::Off)
-    ];
-    let restart = prop_oneof![Just(RestartPolicy::Never), Just(RestartPolicy::OnLost)];
-    let inheritance = prop_oneof![Just(Inheritance::Attenuate), Just(Inheritance::Ceiling)];
     (
         (
             text(),
             text(),
             limits(),
-            slot_release,
+            any_of::<SlotRelease>(),
             budget(),
-            mode(),
-            orchestration(),
+            any_of::<Mode>(),
+            any_of::<Orchestration>(),
         ),
         (
             any::<bool>(),
-            prompt_log,
-            restart,
-            inheritance,
+            any_of::<PromptLog>(),
+            any_of::<RestartPolicy>(),
+            any_of::<Inheritance>(),
             option::of(content()),
             option::of(span()),
-            transcript,
+            any_of::<TranscriptLog>(),
             span(),
-            prop_oneof![Just(ApprovalTimeoutAction::Deny), Just(ApprovalTimeoutAction::Keep)],
+            any_of::<ApprovalTimeoutAction>(),
         ),
         (
             option::of(raw_layer()),
@@ -271,7 +229,7 @@ fn settings() -> BoxedStrategy<Settings> {
             vec(text(), 0..3),
             btree_map(text(), text(), 0..4),
             (any::<u32>(), span()).prop_map(|(repeats, silence)| StallRule { repeats, silence }),
-            edges(),
+            any_of::<EdgeManagement>(),
             vec(text(), 0..3),
             "[A-Z]{3}".prop_map(|code| Currency::parse(&code).unwrap()),
         ),
@@ -308,13 +266,13 @@ fn settings() -> BoxedStrategy<Settings> {
 
 fn change() -> BoxedStrategy<SettingsChange> {
     (
-        option::of(mode()),
+        option::of(any_of::<Mode>()),
         option::of(limits()),
         option::of(budget()),
         option::of(any::<bool>()),
-        option::of(orchestration()),
+        option::of(any_of::<Orchestration>()),
         option::of(vec(webhook(), 0..3)),
-        option::of(edges()),
+        option::of(any_of::<EdgeManagement>()),
         option::of(vec(text(), 0..3)),
     )
         .prop_map(
@@ -341,60 +299,45 @@ fn session_event() -> impl Strategy<Value = SessionEvent> {
 }
 
 fn source() -> impl Strategy<Value = TemplateSource> {
-    let scope = prop_oneof![Just(Scope::Project), Just(Scope::User), Just(Scope::System)];
-    let dialect = prop_oneof![
-        Just(Dialect::Role),
-        Just(Dialect::Profile),
-        Just(Dialect::Subagent),
-        Just(Dialect::Graph),
-        Just(Dialect::Foreign),
-    ];
-    (scope, dialect, text(), text(), texts()).prop_map(|(scope, dialect, path, digest, shadowed)| TemplateSource {
-        scope,
-        dialect,
-        path,
-        digest,
-        shadowed,
-    })
+    (any_of::<Scope>(), any_of::<Dialect>(), text(), text(), texts()).prop_map(
+        |(scope, dialect, path, digest, shadowed)| TemplateSource {
+            scope,
+            dialect,
+            path,
+            digest,
+            shadowed,
+        },
+    )
 }
 
 fn origins() -> impl Strategy<Value = BTreeMap<String, ValueOrigin>> {
-    let origin = prop_oneof![
-        Just(ValueOrigin::Explicit),
-        Just(ValueOrigin::Persona),
-        Just(ValueOrigin::Role),
-        Just(ValueOrigin::Inherited),
-        Just(ValueOrigin::Alias),
-        Just(ValueOrigin::Default),
-    ];
-    btree_map(text(), origin, 0..4)
-}
-
-fn edges() -> impl Strategy<Value = EdgeManagement> {
-    prop_oneof![
-        Just(EdgeManagement::None),
-        Just(EdgeManagement::SelfOnly),
-        Just(EdgeManagement::All)
-    ]
+    btree_map(text(), any_of::<ValueOrigin>(), 0..4)
 }
 
 fn spawned() -> BoxedStrategy<Spawned> {
-    let wake = prop_oneof![
-        Just(WakePolicy::None),
-        Just(WakePolicy::OnIdle),
-        Just(WakePolicy::Always)
-    ];
     (
-        (option::of(thread_id()), any::<u32>(), status_kind(), any::<bool>()),
+        (
+            option::of(thread_id()),
+            any::<u32>(),
+            any_of::<StatusKind>(),
+            any::<bool>(),
+        ),
         (text(), text(), text(), text(), text(), text()),
         (text(), text(), text(), text()),
-        (origins(), sandbox(), policy(), policy(), texts(), edges()),
+        (
+            origins(),
+            any_of::<Sandbox>(),
+            policy(),
+            policy(),
+            texts(),
+            any_of::<EdgeManagement>(),
+        ),
         (
             option::of(source()),
             option::of(content()),
             budget(),
-            close_policy(),
-            wake,
+            any_of::<ClosePolicy>(),
+            any_of::<WakePolicy>(),
             option::of(content()),
         ),
     )
@@ -450,8 +393,15 @@ fn group_event() -> impl Strategy<Value = ThreadEvent> {
         })
     };
     let join = prop_oneof![Just(Join::All), (1..5_u32).prop_map(Join::Quorum)];
-    let on_failure = prop_oneof![Just(OnFailure::Continue), Just(OnFailure::CancelRest)];
-    let spec = (limits(), join, on_failure, text(), actor(), content(), any::<bool>());
+    let spec = (
+        limits(),
+        join,
+        any_of::<OnFailure>(),
+        text(),
+        actor(),
+        content(),
+        any::<bool>(),
+    );
     let outcome = || {
         prop_oneof![
             Just(GroupOutcome::Succeeded),
@@ -459,12 +409,6 @@ fn group_event() -> impl Strategy<Value = ThreadEvent> {
             Just(GroupOutcome::Cancelled)
         ]
     };
-    let of_item = prop_oneof![
-        Just(ItemOutcome::Succeeded),
-        Just(ItemOutcome::Failed),
-        Just(ItemOutcome::Retried),
-        Just(ItemOutcome::Cancelled)
-    ];
     prop_oneof![
         spec.prop_map(move |(limits, join, on_failure, name, creator, plan, is_bounded)| {
             let spec = GroupSpec {
@@ -489,7 +433,7 @@ fn group_event() -> impl Strategy<Value = ThreadEvent> {
             }
         }),
         limits().prop_map(move |limits| ThreadEvent::GroupUpdated { group, limits }),
-        (of_item, text()).prop_map(|(outcome, reason)| ThreadEvent::GroupItemEnded {
+        (any_of::<ItemOutcome>(), text()).prop_map(|(outcome, reason)| ThreadEvent::GroupItemEnded {
             item: item(),
             outcome,
             reason,
@@ -522,18 +466,10 @@ fn settled() -> impl Strategy<Value = Settled> {
 }
 
 fn block() -> impl Strategy<Value = BlockRef> {
-    let kind = prop_oneof![
-        Just(BlockKind::System),
-        Just(BlockKind::Role),
-        Just(BlockKind::Mode),
-        Just(BlockKind::Task),
-        Just(BlockKind::Override),
-    ];
-    (kind, content()).prop_map(|(kind, content)| BlockRef { kind, content })
+    (any_of::<BlockKind>(), content()).prop_map(|(kind, content)| BlockRef { kind, content })
 }
 
 fn turn_event() -> BoxedStrategy<ThreadEvent> {
-    let extent = prop_oneof![Just(PromptExtent::Full), Just(PromptExtent::Delta)];
     prop_oneof![
         (text(), generation()).prop_map(|(runner, generation)| ThreadEvent::Placed {
             runner: RunnerId::new(runner),
@@ -556,7 +492,7 @@ fn turn_event() -> BoxedStrategy<ThreadEvent> {
             vec(input_number(), 0..4),
             vec(block(), 0..4),
             option::of(digest()),
-            extent,
+            any_of::<PromptExtent>(),
             sequence()
         )
             .prop_map(|(turn, generation, inputs, blocks, whole, extent, mail_up_to)| {
@@ -599,20 +535,6 @@ fn turn_event() -> BoxedStrategy<ThreadEvent> {
     .boxed()
 }
 
-fn condition_kind() -> impl Strategy<Value = ConditionKind> {
-    prop_oneof![
-        Just(ConditionKind::Closing),
-        Just(ConditionKind::Stalled),
-        Just(ConditionKind::Unreachable),
-        Just(ConditionKind::NoRunner),
-        Just(ConditionKind::AwaitingToolApproval),
-        Just(ConditionKind::BudgetExhausted),
-        Just(ConditionKind::PolicyGap),
-        Just(ConditionKind::ContextLost),
-        Just(ConditionKind::AwaitingInput),
-    ]
-}
-
 fn artifact() -> impl Strategy<Value = Artifact> {
     (uuid(), text(), text(), text(), content(), turn()).prop_map(|(id, name, kind, media_type, content, turn)| {
         Artifact {
@@ -629,11 +551,8 @@ fn artifact() -> impl Strategy<Value = Artifact> {
 fn beside_event() -> BoxedStrategy<ThreadEvent> {
     prop_oneof![
         text().prop_map(ThreadEvent::NoteSet),
-        (condition_kind(), any::<bool>(), text()).prop_map(|(kind, active, reason)| ThreadEvent::ConditionChanged {
-            kind,
-            active,
-            reason,
-        }),
+        (any_of::<ConditionKind>(), any::<bool>(), text())
+            .prop_map(|(kind, active, reason)| ThreadEvent::ConditionChanged { kind, active, reason }),
         (generation(), usage()).prop_map(|(generation, usage)| ThreadEvent::UsageRecorded { generation, usage }),
         budget().prop_map(ThreadEvent::BudgetUpdated),
         (artifact(), generation(), report()).prop_map(|(artifact, generation, report)| {
@@ -659,7 +578,13 @@ fn fence() -> BoxedStrategy<Fence> {
         Just(CloseCause::Eviction),
         Just(CloseCause::Intensity),
     ];
-    (text(), cause, status_kind(), time(), option::of(close_policy()))
+    (
+        text(),
+        cause,
+        any_of::<StatusKind>(),
+        time(),
+        option::of(any_of::<ClosePolicy>()),
+    )
         .prop_map(|(reason, cause, status_before, deadline, close_policy)| Fence {
             reason,
             cause,
@@ -671,7 +596,7 @@ fn fence() -> BoxedStrategy<Fence> {
 }
 
 fn resumed() -> BoxedStrategy<Resumed> {
-    (generation(), settled(), policy(), policy(), sandbox())
+    (generation(), settled(), policy(), policy(), any_of::<Sandbox>())
         .prop_map(|(generation, settled, effective, grant, sandbox)| Resumed {
             generation,
             settled,
@@ -683,31 +608,31 @@ fn resumed() -> BoxedStrategy<Resumed> {
 }
 
 fn edge() -> impl Strategy<Value = Edge> {
-    let kind = prop_oneof![Just(EdgeKind::Handoff), Just(EdgeKind::Report)];
-    (uuid(), thread_id(), thread_id(), any::<bool>(), kind, text()).prop_map(
-        |(id, from, to, bidirectional, kind, label)| Edge {
+    (
+        uuid(),
+        thread_id(),
+        thread_id(),
+        any::<bool>(),
+        any_of::<EdgeKind>(),
+        text(),
+    )
+        .prop_map(|(id, from, to, bidirectional, kind, label)| Edge {
             id: EdgeId::from_uuid(id),
             from,
             to,
             bidirectional,
             kind,
             label,
-        },
-    )
+        })
 }
 
 fn handoff() -> BoxedStrategy<Handoff> {
-    let expectation = prop_oneof![
-        Just(Expectation::None),
-        Just(Expectation::Optional),
-        Just(Expectation::Required)
-    ];
     (
         (uuid(), thread_id(), thread_id(), content(), option::of(content())),
         (
             vec((text(), text()), 0..3),
             option::of((any::<bool>(), text())),
-            expectation,
+            any_of::<Expectation>(),
         ),
         (option::of(thread_id()), text()),
     )
@@ -727,21 +652,10 @@ fn handoff() -> BoxedStrategy<Handoff> {
 }
 
 fn approval_event() -> BoxedStrategy<ThreadEvent> {
-    let kind = prop_oneof![
-        Just(ApprovalKind::Spawn),
-        Just(ApprovalKind::Tool),
-        Just(ApprovalKind::Edge)
-    ];
-    let decision = prop_oneof![
-        Just(ApprovalDecision::Granted),
-        Just(ApprovalDecision::Denied),
-        Just(ApprovalDecision::Expired),
-        Just(ApprovalDecision::Moot),
-    ];
     prop_oneof![
         (
             uuid(),
-            kind,
+            any_of::<ApprovalKind>(),
             text(),
             option::of(time()),
             option::of(edge()),
@@ -762,11 +676,13 @@ fn approval_event() -> BoxedStrategy<ThreadEvent> {
                     }),
                 }
             }),
-        (uuid(), decision, actor(), text()).prop_map(|(id, decision, by, reason)| ThreadEvent::ApprovalResolved {
-            approval: ApprovalId::from_uuid(id),
-            decision,
-            by,
-            reason,
+        (uuid(), any_of::<ApprovalDecision>(), actor(), text()).prop_map(|(id, decision, by, reason)| {
+            ThreadEvent::ApprovalResolved {
+                approval: ApprovalId::from_uuid(id),
+                decision,
+                by,
+                reason,
+            }
         }),
     ]
     .boxed()
