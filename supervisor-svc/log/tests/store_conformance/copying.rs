@@ -23,10 +23,7 @@ const TABLES: [&str; 12] = [
 /// Fills every table.
 async fn fill(store: &Store) {
     let mut full = batch(session(1), 0, 2);
-    full.contents = vec![Content {
-        digest: digest(1),
-        bytes: Bytes::from_static(b"\0\xff content"),
-    }];
+    full.contents = vec![content(1, b"\0\xff content")];
     full.marks = vec![Mark {
         kind: MarkKind::Prompt,
         sequence: Sequence::new(2),
@@ -41,22 +38,13 @@ async fn fill(store: &Store) {
         entry(TranscriptKind::Message, "short"),
         entry(TranscriptKind::Message, long),
     ];
-    let added = store.append_transcript(source(1, 1), entries, ROOM).await.durable();
-    assert_eq!(added.await, Ok(Some(2)));
-    let snapshot = Snapshot {
-        sequence: Sequence::new(2),
-        bytes: Bytes::from_static(b"state"),
-    };
-    store.put_snapshot(session(1), snapshot).await.unwrap();
+    assert_eq!(append_entries(store, source(1, 1), entries).await, Ok(Some(2)));
+    store.put_snapshot(session(1), snapshot(2, b"state")).await.unwrap();
     let summary = Bytes::from_static(b"summary");
     store.put_summary(session(1), Sequence::new(2), summary).await.unwrap();
     for owner in [None, Some(session(1))] {
-        let name = String::from("clients");
         let value = Some(Bytes::from_static(b"7"));
-        store
-            .put_cursor(CursorKey { session: owner, name }, value)
-            .await
-            .unwrap();
+        store.put_cursor(cursor(owner), value).await.unwrap();
     }
     created(store, session(2), 3).await;
 }

@@ -16,19 +16,9 @@ pub(super) async fn everything_survives_a_reopening(place: Place) {
     let content = first.contents[0].bytes.clone();
     assert_eq!(store.create(Some(key("ann", 1)), first).await, Ok(Created::New));
     assert_eq!(store.claim(session(1)).await, granted(2));
-    let snapshot = Snapshot {
-        sequence: Sequence::new(2),
-        bytes: Bytes::from_static(b"state"),
-    };
-    store.put_snapshot(session(1), snapshot.clone()).await.unwrap();
-    let cursor = CursorKey {
-        session: None,
-        name: "webhook".to_owned(),
-    };
-    store
-        .put_cursor(cursor.clone(), Some(Bytes::from_static(b"3")))
-        .await
-        .unwrap();
+    store.put_snapshot(session(1), snapshot(2, b"state")).await.unwrap();
+    let position = Bytes::from_static(b"3");
+    store.put_cursor(cursor(None), Some(position.clone())).await.unwrap();
 
     let store = place.reopen(store).await;
     assert_eq!(store.log_id(), log_id);
@@ -47,8 +37,8 @@ pub(super) async fn everything_survives_a_reopening(place: Place) {
         Ok(vec![request("a", "done", 90)])
     );
     assert_eq!(store.due_before(at(70), None, 10).await.unwrap().len(), 1);
-    assert_eq!(store.snapshot(session(1)).await, Ok(Some(snapshot)));
-    assert_eq!(store.cursor(cursor).await, Ok(Some(Bytes::from_static(b"3"))));
+    assert_eq!(store.snapshot(session(1)).await, Ok(Some(snapshot(2, b"state"))));
+    assert_eq!(store.cursor(cursor(None)).await, Ok(Some(position)));
     let existing = Created::Existing {
         session: session(1),
         hash: [1; 32],
@@ -117,12 +107,7 @@ pub(super) async fn full_transcript_drops_oldest_results_first(place: Place) {
     let pairs = limits::MAX_TRANSCRIPT_BYTES / (2 * large.len() as u64);
     let append = async |batch| {
         let both = kinds.map(|kind| entry(kind, large.clone())).into();
-        store
-            .append_transcript(source(1, batch), both, ROOM)
-            .await
-            .durable()
-            .await
-            .unwrap();
+        append_entries(&store, source(1, batch), both).await.unwrap();
     };
     for batch in 1..=pairs + 1 {
         append(batch).await;
@@ -138,23 +123,11 @@ pub(super) async fn full_transcript_drops_oldest_results_first(place: Place) {
     }
     let found = dropped().await;
     assert!(found.starts_with(&[1, 2, 3]), "the texts of messages follow: {found:?}");
-    assert!(
-        store
-            .append_transcript(source(2, 1), Vec::new(), ROOM)
-            .await
-            .durable()
-            .await
-            .is_ok()
-    );
+    append_entries(&store, source(2, 1), Vec::new()).await.unwrap();
     let many = limits::MAX_TRANSCRIPT_ENTRIES / limits::MAX_TRANSCRIPT_BATCH as u64 + 2;
     for batch in 2..=many {
         let entries = vec![entry(TranscriptKind::Notice, "n"); limits::MAX_TRANSCRIPT_BATCH];
-        store
-            .append_transcript(source(2, batch), entries, ROOM)
-            .await
-            .durable()
-            .await
-            .unwrap();
+        append_entries(&store, source(2, batch), entries).await.unwrap();
     }
     let first = &store.transcript(ENTRIES).await.unwrap()[0];
     let last = store.transcript_tail(ENTRIES, 0).await.unwrap();
@@ -187,24 +160,12 @@ pub(super) async fn texts_beyond_room_of_session_are_left_out(place: Place) {
 pub(super) async fn damage_outside_the_records_is_found(place: Place) {
     let store = place.open().await;
     let mut first = batch(session(1), 0, 1);
-    first.contents = vec![Content {
-        digest: digest(1),
-        bytes: Bytes::from_static(b"content"),
-    }];
+    first.contents = vec![content(1, b"content")];
     first.requests = vec![request("a", "done", 90)];
     assert_eq!(store.create(None, first).await, Ok(Created::New));
-    let snapshot = Snapshot {
-        sequence: Sequence::new(1),
-        bytes: Bytes::from_static(b"state"),
-    };
-    store.put_snapshot(session(1), snapshot).await.unwrap();
+    store.put_snapshot(session(1), snapshot(1, b"state")).await.unwrap();
     let entries = vec![entry(TranscriptKind::Message, "a")];
-    store
-        .append_transcript(source(1, 1), entries, ROOM)
-        .await
-        .durable()
-        .await
-        .unwrap();
+    append_entries(&store, source(1, 1), entries).await.unwrap();
     for change in [
         "UPDATE entries SET text = substr(text, 2)",
         "UPDATE contents SET bytes = substr(bytes, 2)",

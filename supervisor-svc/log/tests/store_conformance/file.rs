@@ -3,41 +3,6 @@
 use super::*;
 
 #[tokio::test]
-async fn acknowledged_writes_survive_without_close() {
-    let directory = tempfile::tempdir().unwrap();
-    let copy = tempfile::tempdir().unwrap();
-    let store = opened(directory.path()).await;
-    created(&store, session(1), 3).await;
-    for file in ["log.db", "log.db-wal"] {
-        std::fs::copy(directory.path().join(file), copy.path().join(file)).unwrap();
-    }
-    assert_eq!(
-        read_all(&opened(copy.path()).await, session(1)).await,
-        stored(session(1), 3)
-    );
-}
-
-#[tokio::test]
-async fn the_log_is_moved_into_the_database_as_it_grows() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = opened(directory.path()).await;
-    created(&store, session(1), 1).await;
-    for number in 0..8_u8 {
-        let mut large = batch(session(1), 1 + u64::from(number), 1);
-        let bytes = Bytes::from(vec![number; limits::MAX_CONTENT_BYTES / 2]);
-        large.contents = vec![Content {
-            digest: digest(number),
-            bytes,
-        }];
-        store.append(large).await.unwrap();
-    }
-    let wal = std::fs::metadata(directory.path().join("log.db-wal")).unwrap().len();
-    let written = u64::try_from(limits::MAX_CONTENT_BYTES / 2 * 8).unwrap();
-    assert!(wal < written, "{wal} bytes of log");
-    assert_eq!(read_all(&store, session(1)).await, stored(session(1), 9));
-}
-
-#[tokio::test]
 async fn open_of_other_schema_version_fails_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log.db");

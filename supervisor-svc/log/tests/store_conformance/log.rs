@@ -71,19 +71,11 @@ pub(super) async fn a_mismatch_leaves_nothing(store: Store) {
     created(&store, session(1), 2).await;
     for expected in [0, 1, 3] {
         let mut stale = batch(session(1), expected, 1);
-        stale.contents = vec![Content {
-            digest: digest(1),
-            bytes: Bytes::from_static(b"content"),
-        }];
+        stale.contents = vec![content(1, b"content")];
         stale.new_threads = vec![thread(1)];
         stale.requests = vec![request("a", "done", 1)];
         stale.due = Some(at(1));
-        assert_eq!(
-            store.append(stale).await,
-            Err(WriteError::Mismatch {
-                actual: Sequence::new(2)
-            })
-        );
+        assert_eq!(store.append(stale).await, Err(mismatch(2)));
     }
     assert_eq!(read_all(&store, session(1)).await, stored(session(1), 2));
     assert_eq!(store.content(session(1), digest(1)).await, Ok(None));
@@ -92,39 +84,18 @@ pub(super) async fn a_mismatch_leaves_nothing(store: Store) {
     assert_eq!(store.due_before(at(9), None, 10).await, Ok(Vec::new()));
 }
 
-pub(super) async fn one_mismatch_fails_no_other_session(store: Store) {
-    for number in 0..32 {
-        created(&store, session(number), 1).await;
-    }
-    // Every other one is stale, and all are sent before any is answered.
-    let is_fresh = |number: u128| number & 1 == 0;
-    let appends = (0..32).map(|number| store.append(batch(session(number), u64::from(is_fresh(number)), 1)));
-    for (number, answer) in (0..).zip(join_all(appends).await) {
-        if is_fresh(number) {
-            assert_eq!(answer, Ok(()));
-            assert_eq!(read_all(&store, session(number)).await, stored(session(number), 2));
-        } else {
-            assert_eq!(
-                answer,
-                Err(WriteError::Mismatch {
-                    actual: Sequence::new(1)
-                })
-            );
-            assert_eq!(read_all(&store, session(number)).await, stored(session(number), 1));
-        }
-    }
-}
-
-pub(super) async fn one_taken_thread_fails_no_other_session(store: Store) {
+pub(super) async fn one_refused_append_fails_no_other_session(store: Store) {
     let mut owner = batch(session(100), 0, 1);
     owner.new_threads = vec![thread(1)];
     assert_eq!(store.create(None, owner).await, Ok(Created::New));
     for number in 0..32 {
         created(&store, session(number), 1).await;
     }
-    let takes = |number: u128| number % 8 == 3;
+    let is_stale = |number: u128| number % 2 == 1;
+    let takes = |number: u128| number % 8 == 2;
+    // All are sent before any is answered.
     let appends = (0..32).map(|number| {
-        let mut batch = batch(session(number), 1, 1);
+        let mut batch = batch(session(number), u64::from(!is_stale(number)), 1);
         batch.new_threads = vec![
             thread(200 + number),
             if takes(number) { thread(1) } else { thread(300 + number) },
@@ -132,18 +103,20 @@ pub(super) async fn one_taken_thread_fails_no_other_session(store: Store) {
         store.append(batch)
     });
     for (number, answer) in (0..).zip(join_all(appends).await) {
-        let invalid = Invalid::ThreadTaken { thread: thread(1) };
-        let expected = if takes(number) {
-            Err(WriteError::Invalid(invalid))
+        let expected = if is_stale(number) {
+            Err(mismatch(1))
+        } else if takes(number) {
+            Err(WriteError::Invalid(Invalid::ThreadTaken { thread: thread(1) }))
         } else {
             Ok(())
         };
         assert_eq!(answer, expected);
-        let head = if takes(number) { 1 } else { 2 };
+        let head = if answer.is_ok() { 2 } else { 1 };
         assert_eq!(read_all(&store, session(number)).await, stored(session(number), head));
-        let owner = (!takes(number)).then_some(session(number));
+        let owner = answer.is_ok().then_some(session(number));
         assert_eq!(store.session_of(thread(200 + number)).await, Ok(owner));
     }
+    assert_eq!(store.session_of(thread(1)).await, Ok(Some(session(100))));
 }
 
 /// Ends a text and adds a statement, if a key becomes part of a statement's text.
@@ -198,17 +171,6 @@ async fn cursor_belongs_to_session(store: &Store, name: &str) {
         Ok(None),
         "the session with the id zero is a session"
     );
-}
-
-pub(super) async fn of_many_with_one_expectation_one_wins(store: Store) {
-    created(&store, session(1), 1).await;
-    let answers = join_all((0..20).map(|_| store.append(batch(session(1), 1, 1)))).await;
-    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1);
-    let lost = Err(WriteError::Mismatch {
-        actual: Sequence::new(2),
-    });
-    assert_eq!(answers.iter().filter(|answer| **answer == lost).count(), 19);
-    assert_eq!(read_all(&store, session(1)).await, stored(session(1), 2));
 }
 
 pub(super) async fn a_claim_fences_the_owner_before(store: Store) {
@@ -273,9 +235,4 @@ pub(super) async fn a_closed_store_refuses_writes(store: Store) {
     let closed = Err(WriteError::Refused(Refusal::Closed));
     assert_eq!(store.append(batch(session(1), 1, 1)).await, closed);
     assert_eq!(store.claim(session(1)).await, Err(WriteError::Refused(Refusal::Closed)));
-}
-
-pub(super) async fn two_logs_have_two_ids(store: Store) {
-    assert_eq!(store.log_id(), store.log_id());
-    assert_ne!(store.log_id(), MemoryStore::new().log_id());
 }

@@ -76,20 +76,14 @@ pub(super) async fn writes_of_former_owner_are_rejected([one, two]: [Store; 2]) 
     one.release(session(1), epoch()).await.unwrap();
     assert_eq!(two.claim(session(1)).await, granted(2));
     let fenced = || WriteError::Fenced { current: Epoch::new(2) };
-    let snapshot = Snapshot {
-        sequence: Sequence::new(1),
-        bytes: Bytes::new(),
-    };
-    let cursor = CursorKey {
-        session: Some(session(1)),
-        name: String::from("client"),
-    };
-    assert_eq!(one.put_snapshot(session(1), snapshot).await, Err(fenced()));
+    let put = one.put_snapshot(session(1), snapshot(1, b"")).await;
+    assert_eq!(put, Err(fenced()));
     let compacted = one.compact(session(1), Sequence::ZERO, Evidence::default()).await;
     assert_eq!(compacted, Err(fenced()));
     let summary = one.put_summary(session(1), Sequence::new(1), Bytes::new()).await;
     assert_eq!(summary, Err(fenced()));
-    assert_eq!(one.put_cursor(cursor, Some(Bytes::new())).await, Err(fenced()));
+    let set = one.put_cursor(cursor(Some(session(1))), Some(Bytes::new())).await;
+    assert_eq!(set, Err(fenced()));
     assert_eq!(one.delete_session(session(1), vec![thread(1)]).await, Err(fenced()));
     let source = TranscriptSource {
         session: session(1),

@@ -68,12 +68,7 @@ pub(super) async fn an_expired_creation_is_forgotten(store: Store) {
 pub(super) async fn a_session_is_created_once(store: Store) {
     created(&store, session(1), 3).await;
     let again = store.create(Some(key("ann", 1)), batch(session(1), 0, 1)).await;
-    assert_eq!(
-        again,
-        Err(WriteError::Mismatch {
-            actual: Sequence::new(3)
-        })
-    );
+    assert_eq!(again, Err(mismatch(3)));
     let invalid = Invalid::NotFirst {
         expected: Sequence::new(1),
     };
@@ -86,47 +81,22 @@ pub(super) async fn a_session_is_created_once(store: Store) {
 }
 
 pub(super) async fn contents_are_kept_once_per_session(store: Store) {
-    let content = Content {
-        digest: digest(1),
-        bytes: Bytes::from_static(b"once"),
-    };
+    let once = Bytes::from_static(b"once");
     for number in [1, 2] {
         let mut first = batch(session(number), 0, 1);
-        first.contents = vec![content.clone(), content.clone()];
+        first.contents = vec![content(1, b"once"), content(1, b"once")];
         assert_eq!(store.create(None, first).await, Ok(Created::New));
     }
     let mut again = batch(session(1), 1, 1);
-    again.contents = vec![
-        content.clone(),
-        Content {
-            digest: digest(2),
-            bytes: Bytes::new(),
-        },
-    ];
+    again.contents = vec![content(1, b"once"), content(2, b"")];
     store.append(again).await.unwrap();
-    assert_eq!(
-        store.content(session(1), digest(1)).await,
-        Ok(Some(content.bytes.clone()))
-    );
+    assert_eq!(store.head(session(1)).await.unwrap().unwrap().content_bytes, 4);
+    assert_eq!(store.content(session(1), digest(1)).await, Ok(Some(once.clone())));
     assert_eq!(store.content(session(1), digest(2)).await, Ok(Some(Bytes::new())));
     assert_eq!(store.content(session(2), digest(2)).await, Ok(None));
     assert_eq!(store.delete_session(session(1), Vec::new()).await, Ok(true));
     assert_eq!(store.content(session(1), digest(1)).await, Ok(None));
-    assert_eq!(store.content(session(2), digest(1)).await, Ok(Some(content.bytes)));
-}
-
-pub(super) async fn threads_lead_to_their_session(store: Store) {
-    let mut first = batch(session(1), 0, 1);
-    first.new_threads = vec![thread(1), thread(2)];
-    assert_eq!(store.create(None, first).await, Ok(Created::New));
-    created(&store, session(2), 1).await;
-    let mut taken = batch(session(2), 1, 1);
-    taken.new_threads = vec![thread(3), thread(2)];
-    let invalid = Invalid::ThreadTaken { thread: thread(2) };
-    assert_eq!(store.append(taken).await, Err(WriteError::Invalid(invalid)));
-    assert_eq!(head_of(&store, session(2)).await, Some(1));
-    assert_eq!(store.session_of(thread(2)).await, Ok(Some(session(1))));
-    assert_eq!(store.session_of(thread(3)).await, Ok(None));
+    assert_eq!(store.content(session(2), digest(1)).await, Ok(Some(once)));
 }
 
 pub(super) async fn lists_sessions_in_pages(store: Store) {
@@ -249,38 +219,27 @@ pub(super) async fn oversized_batch_is_rejected_as_a_whole(store: Store) {
 
 pub(super) async fn the_newest_snapshot_is_kept(store: Store) {
     created(&store, session(1), 5).await;
-    let snapshot = |sequence, text: &'static str| Snapshot {
-        sequence: Sequence::new(sequence),
-        bytes: Bytes::from_static(text.as_bytes()),
-    };
     assert_eq!(store.snapshot(session(1)).await, Ok(None));
-    store.put_snapshot(session(1), snapshot(3, "three")).await.unwrap();
-    store.put_snapshot(session(1), snapshot(2, "two")).await.unwrap();
-    assert_eq!(store.snapshot(session(1)).await, Ok(Some(snapshot(3, "three"))));
-    store.put_snapshot(session(1), snapshot(5, "five")).await.unwrap();
-    assert_eq!(store.snapshot(session(1)).await, Ok(Some(snapshot(5, "five"))));
+    store.put_snapshot(session(1), snapshot(3, b"three")).await.unwrap();
+    store.put_snapshot(session(1), snapshot(2, b"two")).await.unwrap();
+    assert_eq!(store.snapshot(session(1)).await, Ok(Some(snapshot(3, b"three"))));
+    store.put_snapshot(session(1), snapshot(5, b"five")).await.unwrap();
+    assert_eq!(store.snapshot(session(1)).await, Ok(Some(snapshot(5, b"five"))));
     let ahead = Invalid::SnapshotAhead {
         sequence: Sequence::new(6),
         head: Sequence::new(5),
     };
     assert_eq!(
-        store.put_snapshot(session(1), snapshot(6, "")).await,
+        store.put_snapshot(session(1), snapshot(6, b"")).await,
         Err(WriteError::Invalid(ahead))
     );
-    let absent = store.put_snapshot(session(2), snapshot(0, "")).await;
+    let absent = store.put_snapshot(session(2), snapshot(0, b"")).await;
     assert_eq!(absent, Err(WriteError::NotFound { session: session(2) }));
 }
 
 pub(super) async fn cursors_are_set_and_removed(store: Store) {
     created(&store, session(1), 1).await;
-    let own = CursorKey {
-        session: Some(session(1)),
-        name: "webhook".to_owned(),
-    };
-    let global = CursorKey {
-        session: None,
-        name: "webhook".to_owned(),
-    };
+    let (own, global) = (cursor(Some(session(1))), cursor(None));
     let value = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
     assert_eq!(store.cursor(own.clone()).await, Ok(None));
     store.put_cursor(own.clone(), value("1")).await.unwrap();
@@ -291,12 +250,6 @@ pub(super) async fn cursors_are_set_and_removed(store: Store) {
     store.put_cursor(global.clone(), None).await.unwrap();
     assert_eq!(store.cursor(global).await, Ok(None));
     assert_eq!(store.cursor(own).await, Ok(value("2")));
-    let absent = CursorKey {
-        session: Some(session(2)),
-        name: "webhook".to_owned(),
-    };
-    assert_eq!(
-        store.put_cursor(absent, value("4")).await,
-        Err(WriteError::NotFound { session: session(2) })
-    );
+    let absent = store.put_cursor(cursor(Some(session(2))), value("4")).await;
+    assert_eq!(absent, Err(WriteError::NotFound { session: session(2) }));
 }

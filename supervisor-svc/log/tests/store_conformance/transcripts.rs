@@ -30,6 +30,15 @@ pub(super) const ENTRIES: TranscriptQuery = TranscriptQuery {
     limit: usize::MAX,
 };
 
+/// Appends entries to a transcript. Returns the number of the last one.
+pub(super) async fn append_entries(
+    store: &Store,
+    source: TranscriptSource,
+    entries: Vec<NewEntry>,
+) -> Result<Option<u64>, WriteError> {
+    store.append_transcript(source, entries, ROOM).await.durable().await
+}
+
 /// The entries that a query selects: their numbers and listed texts.
 pub(super) async fn entries(store: &Store, query: TranscriptQuery) -> Vec<(u64, Option<String>)> {
     let found = store.transcript(query).await.unwrap();
@@ -43,13 +52,7 @@ pub(super) async fn entries(store: &Store, query: TranscriptQuery) -> Vec<(u64, 
 pub(super) async fn transcript_entries_are_numbered_and_stored_once(store: Store) {
     created(&store, session(1), 1).await;
     let message = |text: &'static str| entry(TranscriptKind::Message, text);
-    let append = async |generation, batch, texts: Vec<NewEntry>| {
-        store
-            .append_transcript(source(generation, batch), texts, ROOM)
-            .await
-            .durable()
-            .await
-    };
+    let append = async |generation, batch, texts| append_entries(&store, source(generation, batch), texts).await;
     assert_eq!(append(1, 1, vec![message("a"), message("b")]).await, Ok(Some(2)));
     assert_eq!(append(1, 1, vec![message("again")]).await, Ok(None));
     // A runner may drop batches. The numbers have no gap.
@@ -65,7 +68,7 @@ pub(super) async fn transcript_entries_are_numbered_and_stored_once(store: Store
         ..source(1, 1)
     };
     assert_eq!(
-        store.append_transcript(absent, Vec::new(), ROOM).await.durable().await,
+        append_entries(&store, absent, Vec::new()).await,
         Err(WriteError::NotFound { session: session(2) })
     );
 }
@@ -78,13 +81,11 @@ pub(super) async fn records_add_entries_to_transcripts(store: Store) {
     };
     store.append(notice(1, "first")).await.unwrap();
     let message = vec![entry(TranscriptKind::Message, "second")];
-    let appended = store.append_transcript(source(1, 1), message, ROOM).await;
-    assert_eq!(appended.durable().await, Ok(Some(2)));
+    assert_eq!(append_entries(&store, source(1, 1), message).await, Ok(Some(2)));
     assert!(store.append(notice(1, "rejected with its records")).await.is_err());
     store.append(notice(2, "third")).await.unwrap();
     // The number of the last batch is that of the attempt.
-    let repeated = store.append_transcript(source(1, 1), Vec::new(), ROOM).await;
-    assert_eq!(repeated.durable().await, Ok(None));
+    assert_eq!(append_entries(&store, source(1, 1), Vec::new()).await, Ok(None));
     let expected = [(1, "first"), (2, "second"), (3, "third")];
     let expected = expected.map(|(number, text)| (number, Some(text.to_owned())));
     assert_eq!(entries(&store, ENTRIES).await, expected);
@@ -94,12 +95,7 @@ pub(super) async fn transcripts_are_read_by_kind_and_position(store: Store) {
     created(&store, session(1), 1).await;
     let kinds = [TranscriptKind::Message, TranscriptKind::ToolCall];
     let all = (0..10).map(|number| entry(kinds[number % 2], Bytes::new())).collect();
-    store
-        .append_transcript(source(1, 1), all, ROOM)
-        .await
-        .durable()
-        .await
-        .unwrap();
+    append_entries(&store, source(1, 1), all).await.unwrap();
     let numbers = async |query| {
         let found = entries(&store, query).await;
         found.into_iter().map(|(number, _)| number).collect::<Vec<_>>()
@@ -142,12 +138,7 @@ pub(super) async fn long_texts_of_transcripts_are_read_by_digest(store: Store) {
             thread: thread(number),
             ..source(1, 1)
         };
-        store
-            .append_transcript(source, vec![new.clone()], ROOM)
-            .await
-            .durable()
-            .await
-            .unwrap();
+        append_entries(&store, source, vec![new.clone()]).await.unwrap();
     }
     let found = store.transcript(ENTRIES).await.unwrap();
     assert_eq!((found[0].text.as_ref(), found[0].digest), (None, Some(digest)));
@@ -159,11 +150,7 @@ pub(super) async fn long_texts_of_transcripts_are_read_by_digest(store: Store) {
     assert_eq!(store.transcript_text(session(2), digest).await, Ok(None));
     let too_many = vec![entry(TranscriptKind::Message, "a"); limits::MAX_TRANSCRIPT_BATCH + 1];
     assert!(matches!(
-        store
-            .append_transcript(source(1, 2), too_many, ROOM)
-            .await
-            .durable()
-            .await,
+        append_entries(&store, source(1, 2), too_many).await,
         Err(WriteError::Invalid(Invalid::TooMany { .. }))
     ));
 }

@@ -47,11 +47,7 @@ pub(super) async fn marked_records_are_found_by_what_they_are(store: Store) {
 pub(super) async fn evidence_stays_until_it_is_expired(store: Store) {
     let first = marking(batch(session(1), 0, 8), &[(MarkKind::Prompt, 1, 2)]);
     assert_eq!(store.create(None, first).await, Ok(Created::New));
-    let snapshot = Snapshot {
-        sequence: Sequence::new(8),
-        bytes: Bytes::from_static(b"state"),
-    };
-    store.put_snapshot(session(1), snapshot).await.unwrap();
+    store.put_snapshot(session(1), snapshot(8, b"state")).await.unwrap();
     let keeping = |sequences: &[u64]| Evidence {
         keep: sequences
             .iter()
@@ -95,11 +91,7 @@ pub(super) async fn a_log_is_compacted_as_far_as_its_snapshot_goes(store: Store)
     let refused = store.compact(session(1), Sequence::new(5), Evidence::default()).await;
     assert_eq!(refused, Err(WriteError::Invalid(too_far)));
 
-    let snapshot = Snapshot {
-        sequence: Sequence::new(5),
-        bytes: Bytes::from_static(b"state"),
-    };
-    store.put_snapshot(session(1), snapshot).await.unwrap();
+    store.put_snapshot(session(1), snapshot(5, b"state")).await.unwrap();
     assert_eq!(
         store.compact(session(1), Sequence::new(5), Evidence::default()).await,
         Ok(4),
@@ -123,20 +115,6 @@ pub(super) async fn a_log_is_compacted_as_far_as_its_snapshot_goes(store: Store)
     let head = store.head(session(1)).await.unwrap().unwrap();
     assert_eq!((head.oldest, head.sequence), (Sequence::new(5), Sequence::new(8)));
     store.append(batch(session(1), 8, 1)).await.unwrap();
-}
-
-pub(super) async fn contents_count_once(store: Store) {
-    let content = |byte: u8, text: &'static str| Content {
-        digest: digest(byte),
-        bytes: Bytes::from_static(text.as_bytes()),
-    };
-    let mut first = batch(session(1), 0, 1);
-    first.contents = vec![content(1, "abc"), content(1, "abc")];
-    assert_eq!(store.create(None, first).await, Ok(Created::New));
-    let mut second = batch(session(1), 1, 1);
-    second.contents = vec![content(1, "abc"), content(2, "de")];
-    store.append(second).await.unwrap();
-    assert_eq!(store.head(session(1)).await.unwrap().unwrap().content_bytes, 5);
 }
 
 pub(super) async fn a_summary_counts_for_its_record_only(store: Store) {
@@ -169,16 +147,10 @@ pub(super) async fn a_summary_counts_for_its_record_only(store: Store) {
 }
 
 pub(super) async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
-    let cursor = |number| CursorKey {
-        session: Some(session(number)),
-        name: "client".to_owned(),
-    };
+    let cursor = |number| cursor(Some(session(number)));
     for number in [1, 2] {
         let mut first = batch(session(number), 0, 3);
-        first.contents = vec![Content {
-            digest: digest(1),
-            bytes: Bytes::from_static(b"secret"),
-        }];
+        first.contents = vec![content(1, b"secret")];
         first.new_threads = vec![thread(number)];
         first.requests = vec![request("a", "done", 1)];
         first.due = Some(at(1));
@@ -186,22 +158,13 @@ pub(super) async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
             store.create(Some(key(&format!("creator {number}"), 1)), first).await,
             Ok(Created::New)
         );
-        let snapshot = Snapshot {
-            sequence: Sequence::new(1),
-            bytes: Bytes::new(),
-        };
-        store.put_snapshot(session(number), snapshot).await.unwrap();
+        store.put_snapshot(session(number), snapshot(1, b"")).await.unwrap();
         let source = TranscriptSource {
             session: session(number),
             ..source(1, 1)
         };
         let entries = vec![entry(TranscriptKind::Message, "secret")];
-        store
-            .append_transcript(source, entries, ROOM)
-            .await
-            .durable()
-            .await
-            .unwrap();
+        append_entries(&store, source, entries).await.unwrap();
         store
             .put_cursor(cursor(number), Some(Bytes::from_static(b"3")))
             .await
