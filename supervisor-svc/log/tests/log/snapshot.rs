@@ -393,16 +393,6 @@ fn snapshot_preserves_every_field() {
 }
 
 #[test]
-fn snapshot_preserves_session_without_threads() {
-    let session = open(
-        session(1),
-        &at(1, Event::Session(SessionEvent::Opened(Box::new(settings())))),
-    )
-    .unwrap();
-    assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
-}
-
-#[test]
 fn snapshot_stores_shared_values_once() {
     let mut session = full();
     let before = raw(&session);
