@@ -17,29 +17,16 @@ use supervisor_core::{
 
 use crate::world::{World, close, name, operator, resume, send, send_with, settled, stopped};
 
-/// `top` with the children `older` and `newer`, and its sibling `beside`. All of them are running.
-struct Tree {
-    world: World,
-    top: ThreadId,
-    older: ThreadId,
-    newer: ThreadId,
-    beside: ThreadId,
-}
-
-fn tree() -> Tree {
+/// A session with `top`, its children `older` and `newer`, and its sibling `beside`, all of them running. Returns the
+/// threads in this order.
+fn tree() -> (World, [ThreadId; 4]) {
     let mut world = World::with_slots(9);
     let root = world.root();
     let top = world.spawn_running(root);
     let older = world.spawn_running(top);
     let beside = world.spawn_running(root);
     let newer = world.spawn_running(top);
-    Tree {
-        world,
-        top,
-        older,
-        newer,
-        beside,
-    }
+    (world, [top, older, newer, beside])
 }
 
 /// The threads whose closing is in the log, in its order.
@@ -80,9 +67,7 @@ fn close_is_one_event_with_the_previous_status() {
 
 #[test]
 fn closing_again_changes_nothing() {
-    let Tree {
-        mut world, top, older, ..
-    } = tree();
+    let (mut world, [top, older, _, _]) = tree();
     assert_eq!(world.run(&close(operator(), top)), ["CloseRequested"]);
     for id in [top, older] {
         assert_eq!(
@@ -99,13 +84,7 @@ fn closing_again_changes_nothing() {
 
 #[test]
 fn fence_prevents_starts() {
-    let Tree {
-        mut world,
-        top,
-        older,
-        newer,
-        beside,
-    } = tree();
+    let (mut world, [top, older, newer, beside]) = tree();
     // Work in progress at the fence: a dispatched turn, an undispatched turn, a closed thread.
     let root = world.root();
     let handed_out = world.spawn(top);
@@ -173,13 +152,7 @@ fn fenced_queued_thread_does_not_reserve_a_slot() {
 
 #[test]
 fn leaves_close_first_and_the_newest_of_them_first() {
-    let Tree {
-        mut world,
-        top,
-        older,
-        newer,
-        beside,
-    } = tree();
+    let (mut world, [top, older, newer, beside]) = tree();
     let root = world.root();
     assert_eq!(ready_leaves(&world.session, root), [newer, beside, older]);
     world.run(&close(operator(), top));
@@ -293,7 +266,7 @@ fn closed_event_has_forced_flag_and_reason() {
 
 #[test]
 fn the_session_ends_with_its_root() {
-    let Tree { mut world, beside, .. } = tree();
+    let (mut world, [_, _, _, beside]) = tree();
     let root = world.root();
     world.close(root);
     let names: Vec<_> = world.log.iter().map(|recorded| name(&recorded.event)).collect();
