@@ -382,13 +382,3 @@ fn a_root_that_its_client_executes_is_not_woken() {
     assert_eq!(world.status(root), StatusKind::Running);
     assert_eq!(world.thread(root).woken_by(), None);
 }
-
-#[test]
-fn input_and_mail_start_one_turn() {
-    let mut world = World::with_slots(3);
-    let parent = sleeper(&mut world, WakePolicy::OnIdle);
-    let child = world.spawn_running(parent);
-    world.run(&send(operator(), parent));
-    world.end(child, settled(Completed));
-    assert_eq!(world.end(parent, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
-}
