@@ -10,6 +10,7 @@ use supervisor_core::{
     event::{Artifact, ConditionKind, Spawned},
     group::{GroupLimits, GroupLimitsChange, GroupOutcome, GroupSpec, ItemRef, Join, OnFailure},
     ids::{ArtifactId, GroupId, ThreadId, Turn},
+    principal::Caller,
     settings::{Budget, Limits, Settings},
     state::group::{Group, GroupStage, ItemState},
     status::{
@@ -115,6 +116,18 @@ fn end(world: &mut World) -> Vec<&'static str> {
     })
 }
 
+fn cancel() -> Command {
+    Command::CancelGroup {
+        caller: operator(),
+        group: GROUP,
+        reason: String::from("enough"),
+    }
+}
+
+fn retry(caller: Caller) -> Command {
+    Command::RetryGroup { caller, group: GROUP }
+}
+
 fn outcome(world: &World) -> Option<GroupOutcome> {
     match &group(world).stage {
         GroupStage::Ending(outcome, _) | GroupStage::Ended(outcome, _) => Some(*outcome),
@@ -181,10 +194,7 @@ fn failed_item_is_retried_then_fails() {
     world.wind_down();
     end(&mut world);
 
-    world.run(&Command::RetryGroup {
-        caller: operator(),
-        group: GROUP,
-    });
+    world.run(&retry(operator()));
     assert_eq!(startable(&world), [0]);
     let third = start(&mut world, 0);
     world.end(third, settled(Completed));
@@ -229,13 +239,11 @@ fn failures_above_tolerance_cancel_the_rest_if_asked() {
 fn cancelled_group_leaves_no_running_thread() {
     let mut world = with_group(spec(5, 2));
     let threads = [start(&mut world, 0), start(&mut world, 1)];
-    let cancel = Command::CancelGroup {
-        caller: operator(),
-        group: GROUP,
-        reason: String::from("enough"),
-    };
-    assert_eq!(world.run(&cancel), ["GroupEnding", "CloseRequested", "CloseRequested"]);
-    assert_eq!(world.run(&cancel), [""; 0]);
+    assert_eq!(
+        world.run(&cancel()),
+        ["GroupEnding", "CloseRequested", "CloseRequested"]
+    );
+    assert_eq!(world.run(&cancel()), [""; 0]);
     world.wind_down();
     for thread in threads {
         assert_eq!(world.status(thread), Shutdown);
@@ -354,7 +362,6 @@ fn approval_starts_or_cancels_the_group() {
             assert_eq!(outcome(&world), Some(GroupOutcome::Cancelled));
             assert_eq!(group(&world).count_of(ItemState::Cancelled), 3);
             end(&mut world);
-            let retry = |caller| Command::RetryGroup { caller, group: GROUP };
             let error = world.rejection(&retry(world.caller(world.root())));
             assert_eq!(
                 error,
@@ -374,12 +381,7 @@ fn group_without_approval_can_be_cancelled() {
     let mut asked = new(&mut world, spec(3, 3));
     asked.approval_above = Some(2);
     world.run(&Command::CreateGroup(Box::new(asked.clone())));
-    let cancel = Command::CancelGroup {
-        caller: operator(),
-        group: GROUP,
-        reason: String::from("not needed"),
-    };
-    assert_eq!(world.run(&cancel), ["ApprovalResolved"]);
+    assert_eq!(world.run(&cancel()), ["ApprovalResolved"]);
     assert_eq!(outcome(&world), Some(GroupOutcome::Cancelled));
     assert_eq!(group(&world).count_of(ItemState::Cancelled), 3);
     let late = world.rejection(&decision(asked.approval, true));
@@ -424,10 +426,7 @@ fn the_limit_of_open_groups_includes_retried_groups() {
         };
         create(&mut world, more);
     }
-    let error = world.rejection(&Command::RetryGroup {
-        caller: operator(),
-        group: GROUP,
-    });
+    let error = world.rejection(&retry(operator()));
     assert_eq!(
         error,
         "the session has 32 groups that have not ended; at most 32 are allowed"
@@ -559,11 +558,10 @@ proptest! {
                     let _ = world.carry_out(&Command::UpdateGroup { caller: operator(), group: GROUP, change });
                 }
                 Step::Cancel => {
-                    let reason = String::from("enough");
-                    let _ = world.carry_out(&Command::CancelGroup { caller: operator(), group: GROUP, reason });
+                    let _ = world.carry_out(&cancel());
                 }
                 Step::Retry => {
-                    let _ = world.carry_out(&Command::RetryGroup { caller: operator(), group: GROUP });
+                    let _ = world.carry_out(&retry(operator()));
                 }
                 Step::WindDown => world.wind_down(),
                 Step::EndGroup => {

@@ -372,13 +372,3 @@ fn mail_does_not_wake_thread_without_budget() {
     assert_eq!(raised.last(), Some(&"ThreadAdmitted"), "{raised:?}");
     assert_eq!(world.status(parent), PendingInit);
 }
-
-#[test]
-fn a_root_that_its_client_executes_is_not_woken() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
-    let child = world.spawn_running(root);
-    world.end(child, settled(Completed));
-    assert_eq!(world.status(root), StatusKind::Running);
-    assert_eq!(world.thread(root).woken_by(), None);
-}

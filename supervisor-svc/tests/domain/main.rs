@@ -23,7 +23,6 @@ mod runners;
 #[path = "../../log/tests/log/samples.rs"]
 mod samples;
 mod settings;
-mod snapshots;
 mod spawning;
 mod stall;
 mod steps;

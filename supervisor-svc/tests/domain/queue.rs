@@ -24,24 +24,6 @@ fn admitted(world: &World) -> Vec<ThreadId> {
         .collect()
 }
 
-#[test]
-fn first_come_first_served() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
-    let mut present = world.spawn(root);
-    let queue: Vec<ThreadId> = (0..4).map(|_| world.enqueue(root)).collect();
-    for (position, id) in (1..).zip(&queue) {
-        assert_eq!(world.session.queue_position(*id), Some(position));
-    }
-    for next in &queue {
-        world.begin(present);
-        assert_eq!(world.end(present, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
-        assert_eq!(world.session.queue_position(*next), None);
-        present = *next;
-    }
-    assert_eq!(admitted(&world), queue);
-}
-
 /// Returns a session with a free slot and a thread that waits for one, before the automatic admission.
 fn about_to_admit() -> (World, ThreadId, ThreadId) {
     let mut world = World::with_slots(1);

@@ -238,9 +238,15 @@ fn running_turn_is_lost_or_restarted_with_its_runner() {
     assert_eq!(world.run(&late), NOTHING, "it was settled");
 
     let (mut world, id) = running_under(RestartPolicy::OnLost);
+    world.run(&send(operator(), id));
     let late = world.says(id, ended(1, settled(Completed)));
     assert_eq!(world.lose(id), ["ThreadPlaced"]);
     assert_eq!((world.status(id), world.thread(id).generation.get()), (PendingInit, 2));
+    assert_eq!(
+        world.waiting_inputs(id),
+        [1, 2],
+        "without them the agent does not know its task"
+    );
     assert_eq!(world.run(&late), NOTHING, "a returning runner is of an old attempt");
     world.begin(id);
     assert_eq!(world.thread(id).turn.number(), Turn::new(2));
@@ -287,19 +293,6 @@ fn stopped_runner_interrupts_turn_unless_policy_restarts_it() {
     world.run(&interrupt(operator(), id));
     assert_eq!(world.report(id, stopped_with_runner(0)), ["TurnEnded"]);
     assert_eq!(world.status(id), Interrupted);
-}
-
-#[test]
-fn restarted_turn_has_the_same_inputs() {
-    let (mut world, id) = running_under(RestartPolicy::OnLost);
-    world.run(&send(operator(), id));
-    world.lose(id);
-    assert_eq!(
-        world.waiting_inputs(id),
-        [1, 2],
-        "without them the agent does not know its task"
-    );
-    assert!(world.thread(id).turn.awaits_dispatch());
 }
 
 #[test]

@@ -115,16 +115,17 @@ impl World {
         (world, id)
     }
 
-    /// The state that a log alone gives. A snapshot gives the same.
+    /// The state that a log alone gives, restored from a snapshot of it.
     pub fn replay(log: &[Recorded]) -> Session {
         let (first, rest) = log.split_first().expect("a log has a first event");
         let mut session = open(SessionId::from_uuid(Uuid::from_u128(7)), first).expect("the event opens a session");
         for recorded in rest {
             evolve(&mut session, recorded);
         }
-        let kept = decode_snapshot(session.id, session.sequence, &encode_snapshot(&session));
-        assert!(kept.as_ref() == Ok(&session), "a snapshot loses or makes up something");
-        session
+        let restored = decode_snapshot(session.id, session.sequence, &encode_snapshot(&session));
+        let restored = restored.expect("a snapshot can be read");
+        assert!(restored == session, "a snapshot loses or makes up something");
+        restored
     }
 
     /// Time in which nothing happens.
