@@ -71,6 +71,16 @@ async fn error(url: &str) -> PostgresError {
     }
 }
 
+/// Waits until a condition holds.
+async fn eventually(holds: impl AsyncFn() -> bool) {
+    let held = async {
+        while !holds().await {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(SOON, held).await.unwrap();
+}
+
 /// Checks that a session has exactly the records up to `head`.
 async fn assert_has_exactly(store: &PostgresStore, session: SessionId, head: u64) {
     assert_eq!(store.head(session).await.unwrap().unwrap().sequence.get(), head);
@@ -242,27 +252,12 @@ async fn settings_that_lose_writes_are_rejected() {
         server.run("postgres", "SELECT pg_reload_conf()");
         let expected =
             format!("the server has {setting} = \"off\", with which acknowledged writes can be lost; set it to \"on\"");
-        let found = async {
-            loop {
-                // The server applies a reload a little later.
-                let found = error(&url).await.to_string();
-                if found == expected {
-                    break;
-                }
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(SOON, found).await.unwrap();
+        // The server applies a reload a little later.
+        eventually(async || error(&url).await.to_string() == expected).await;
         server.run("postgres", &format!("ALTER SYSTEM SET {setting} = on"));
     }
     server.run("postgres", "SELECT pg_reload_conf()");
-    timeout(SOON, async {
-        while open(&url).await.is_err() {
-            sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await
-    .unwrap();
+    eventually(async || open(&url).await.is_ok()).await;
 }
 
 #[tokio::test]
@@ -403,12 +398,7 @@ impl Writers {
     /// Waits for acknowledged writes.
     async fn write_more(&self) {
         let enough = self.acknowledged.load(Ordering::Acquire) + 500;
-        let written = async {
-            while self.acknowledged.load(Ordering::Acquire) < enough {
-                sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(SOON, written).await.unwrap();
+        eventually(async || self.acknowledged.load(Ordering::Acquire) >= enough).await;
     }
 
     /// Stops, and checks that each session has exactly the acknowledged records. Returns their number.
@@ -605,12 +595,7 @@ async fn commit_without_confirmation_of_standby_is_not_acknowledged() {
         }
     });
     // Until the reload is applied, commits do not wait.
-    let waits = async {
-        while server.run("postgres", waiting).trim().is_empty() {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(SOON, waits).await.unwrap();
+    eventually(async || !server.run("postgres", waiting).trim().is_empty()).await;
     let before = count.load(Ordering::Acquire);
     server.run(
         "postgres",

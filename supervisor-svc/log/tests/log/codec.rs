@@ -979,9 +979,14 @@ fn unspecified_values_have_the_documented_meaning() {
 #[test]
 fn secrets_are_stored_and_never_displayed() {
     let holds = |bytes: &[u8]| bytes.windows(11).any(|part| part == b"do-not-tell");
-    let recorded = at(1, opened());
-    assert!(holds(&encode_record(session(1), &recorded).unwrap()));
-    let shown_event = event_to_pb(session(1), &recorded);
-    assert!(!holds(&shown_event.encode_to_vec()));
+    let change = SettingsChange {
+        webhooks: Some(samples::some_settings().webhooks),
+        ..SettingsChange::default()
+    };
+    for event in [opened(), Event::Session(SessionEvent::Updated(Box::new(change)))] {
+        let recorded = at(1, event);
+        assert!(holds(&encode_record(session(1), &recorded).unwrap()));
+        assert!(!holds(&event_to_pb(session(1), &recorded).encode_to_vec()));
+    }
     assert!(!holds(&settings_to_pb(&samples::some_settings()).encode_to_vec()));
 }

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 use bytes::Bytes;
 use supervisor_core::{
     content::ContentRef,
-    event::{BlockKind, BlockRef, Event, PromptExtent, SessionEvent, SettingsChange, ThreadEvent},
+    event::{BlockKind, BlockRef, Event, PromptExtent, SessionEvent, ThreadEvent},
     evolve::{evolve, open},
     ids::{Digest, Epoch, Generation, InputNumber, Sequence, SessionId, Turn},
     principal::Actor,
@@ -28,7 +28,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::samples::{self, SECRET, some_settings, thread};
+use crate::samples::{self, some_settings, thread};
 
 fn session() -> SessionId {
     samples::session(1)
@@ -433,26 +433,6 @@ async fn the_events_before_a_corrupt_one_are_still_read() {
         &events[2],
         Err(MaintenanceError::Read(ReadError::Corrupt { sequence, .. })) if *sequence == Sequence::new(3)
     ));
-}
-
-#[tokio::test]
-async fn secrets_of_webhooks_are_not_among_the_events() {
-    let change = SettingsChange {
-        webhooks: Some(some_settings().webhooks),
-        ..SettingsChange::default()
-    };
-    let updated = Event::Session(SessionEvent::Updated(Box::new(change)));
-    let records = vec![encoded(1, opened(PromptLog::Full)), encoded(2, updated)];
-    let (directory, _store) = written(records, Vec::new()).await;
-    let events: Vec<_> = maintenance::events(directory.path(), session(), Sequence::ZERO)
-        .unwrap()
-        .map(Result::unwrap)
-        .collect();
-    let shown = format!("{events:?}");
-    assert!(
-        shown.contains("https://example.org/hook") && !shown.contains(SECRET),
-        "{shown}"
-    );
 }
 
 #[tokio::test]

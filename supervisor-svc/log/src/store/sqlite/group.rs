@@ -294,19 +294,6 @@ mod tests {
     }
 
     #[test]
-    fn rejected_job_is_rolled_back_and_group_continues() {
-        let connection = table();
-        let rejected = job(|connection| {
-            connection.execute("INSERT INTO t (value) VALUES ('gone')", [])?;
-            Err(Failure::Rejected(WriteError::Stopped))
-        });
-        let (ending, answers) = commit_all(&connection, [insert("a"), rejected, insert("b")]);
-        assert_eq!(ending, Ending::Committed);
-        assert_eq!(answers, [Ok(7), Err(WriteError::Stopped), Ok(7)]);
-        assert_eq!(rows(&connection), 2);
-    }
-
-    #[test]
     fn job_rejected_before_write_does_not_affect_others() {
         let connection = table();
         let worked = Arc::new(AtomicUsize::new(0));
