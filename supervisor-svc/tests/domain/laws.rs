@@ -7,7 +7,7 @@ use supervisor_core::{
     decide::follow_ups,
     event::{ApprovalDecision, ApprovalKind, CloseCause, ConditionKind, Edge, Event, Recorded, Scope, ThreadEvent},
     evolve::evolve,
-    ids::{EdgeId, ThreadId, Turn},
+    ids::{EdgeId, InputNumber, ThreadId, Turn},
     principal::Caller,
     rules::{budget, graph::MAX_EDGES},
     settings::{Budget, EdgeManagement, SlotRelease},
@@ -47,6 +47,7 @@ pub fn of_append(before: &Session, appended: &[Recorded], after: &Session, tools
             assert_admission_in_queue_order(&earlier, *id, event);
             assert_handoff_has_edge(&earlier, event);
             assert_result_is_settled(*id, event, &state);
+            assert_inputs_reach_one_turn(&earlier, *id, event, &state);
             if let ThreadEvent::Spawned(_) | ThreadEvent::Resumed(_) = event {
                 rights_only_shrink(&earlier, *id, &state, tools);
             }
@@ -134,6 +135,41 @@ fn assert_result_is_settled(id: ThreadId, event: &ThreadEvent, after: &Session) 
         thread.result_request.is_none() || asks || after.is_closing(id),
         "{id} completed without its requested result"
     );
+}
+
+/// Asserts that a thread keeps each input until the turn that received it ends, however often that turn starts again.
+fn assert_inputs_reach_one_turn(before: &Session, id: ThreadId, event: &ThreadEvent, after: &Session) {
+    let (Some(earlier), Some(now)) = (before.thread(id), after.thread(id)) else {
+        return;
+    };
+    let pending: Vec<InputNumber> = earlier.pending_inputs.iter().map(|input| input.number).collect();
+    let mut expected = match event {
+        ThreadEvent::TurnEnded { .. } => pending.clone(),
+        _ => kept_inputs(earlier),
+    };
+    if let ThreadEvent::InputQueued { number, .. } = event {
+        assert_eq!(*number, earlier.last_input.next(), "the inputs of {id} have a gap");
+        expected.push(*number);
+    }
+    if let ThreadEvent::TurnDispatched { inputs, .. } = event {
+        let is_pending = inputs.iter().all(|number| pending.contains(number));
+        assert!(is_pending, "a turn of {id} takes {inputs:?} of {pending:?}");
+    }
+    assert_eq!(
+        kept_inputs(now),
+        expected,
+        "{} loses or repeats an input",
+        name_of(id, event)
+    );
+}
+
+/// The numbers of the inputs that a thread's turn in flight received or that wait for a turn.
+fn kept_inputs(thread: &Thread) -> Vec<InputNumber> {
+    let in_flight = thread.turn.inputs();
+    let inputs = in_flight.iter().chain(thread.pending_inputs.iter());
+    let mut numbers: Vec<InputNumber> = inputs.map(|input| input.number).collect();
+    numbers.sort();
+    numbers
 }
 
 fn assert_no_start_under_fence(before: &Session, id: ThreadId, event: &ThreadEvent) {

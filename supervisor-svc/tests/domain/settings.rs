@@ -1,23 +1,18 @@
 //! Session settings that can change: limits, pause, mode, and automatic orchestration.
 
-use std::collections::BTreeMap;
-
-use proptest::{collection::vec, prelude::*};
 use supervisor_core::{
     command::{Command, SettingsUpdate},
-    event::{Event, SessionEvent, SettingsChange, Spawned, ThreadEvent},
-    ids::{InputNumber, ThreadId},
+    event::{Event, SessionEvent, SettingsChange, Spawned},
+    ids::ThreadId,
     rules::orchestration::{due, excerpt},
-    settings::{
-        Budget, EdgeManagement, Limits, LimitsChange, Mode, OnLimit, Orchestration, Settings, Urgency, WakePolicy,
-    },
+    settings::{Budget, EdgeManagement, Limits, LimitsChange, Mode, Orchestration, Settings, WakePolicy},
     status::{
         Settled,
         StatusKind::{Completed, Errored, Interrupted, PendingInit, Queued, Running},
     },
 };
 
-use crate::world::{World, client_root, interrupt, operator, role, send, send_with, settings, settled, text};
+use crate::world::{World, client_root, interrupt, operator, role, send, settings, settled, text};
 
 const NOTHING: [&str; 0] = [];
 
@@ -172,79 +167,6 @@ fn unpausing_does_not_restart_interrupted_thread() {
     world.run(&pause(true));
     assert_eq!(world.run(&pause(false)), ["SessionUpdated"]);
     assert_eq!(world.status(waits), Interrupted);
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    Spawn,
-    Send(u8),
-    Advance(u8),
-    Pause(bool),
-}
-
-fn ops() -> impl Strategy<Value = Op> {
-    prop_oneof![
-        2 => Just(Op::Spawn),
-        4 => any::<u8>().prop_map(Op::Send),
-        8 => any::<u8>().prop_map(Op::Advance),
-        2 => any::<bool>().prop_map(Op::Pause),
-    ]
-}
-
-/// How often each input of each thread was given to a turn.
-fn read(world: &World) -> BTreeMap<(ThreadId, InputNumber), u32> {
-    let mut read = BTreeMap::new();
-    for recorded in &world.log {
-        match &recorded.event {
-            Event::Thread(id, ThreadEvent::Spawned(spawned)) if spawned.input.is_some() => {
-                read.insert((*id, InputNumber::new(1)), 0);
-            }
-            Event::Thread(id, ThreadEvent::InputQueued { number, .. }) => {
-                read.insert((*id, *number), 0);
-            }
-            Event::Thread(id, ThreadEvent::TurnDispatched { inputs, .. }) => {
-                for number in inputs {
-                    *read.get_mut(&(*id, *number)).expect("it was queued") += 1;
-                }
-            }
-            Event::Session(_) | Event::Thread(..) => {}
-        }
-    }
-    read
-}
-
-proptest! {
-    #[test]
-    fn a_pause_loses_no_input(script in vec(ops(), 0..60)) {
-        let mut world = World::with_slots(2);
-        for op in &script {
-            match op {
-                Op::Spawn => {
-                    let root = world.root();
-                    let mut spawn = world.wanted(root);
-                    spawn.on_limit = OnLimit::Queue;
-                    let _ = world.carry_out(&Command::Spawn(Box::new(spawn)));
-                }
-                Op::Send(nth) => {
-                    let target = world.nth(*nth).id;
-                    let _ = world.carry_out(&send_with(operator(), target, Urgency::Wait, OnLimit::Queue));
-                }
-                Op::Advance(nth) => {
-                    let id = world.nth(*nth).id;
-                    world.advance(id);
-                }
-                Op::Pause(paused) => {
-                    world.run(&pause(*paused));
-                }
-            }
-        }
-        world.run(&pause(false));
-        let ids: Vec<ThreadId> = world.session.in_spawn_order().map(|thread| thread.id).collect();
-        while ids.iter().any(|id| world.advance(*id)) {}
-        for ((id, number), times) in read(&world) {
-            prop_assert_eq!(times, 1, "input {} of {}", number, id);
-        }
-    }
 }
 
 // ---- automatic orchestration ----
