@@ -5,8 +5,8 @@ use std::time::Duration;
 use supervisor_core::{
     command::{Command, Spawn},
     decide::tick,
-    event::{ApprovalDecision, ApprovalKind, ConditionKind, Edge, EdgeKind, Event, Scope, SettingsChange, ThreadEvent},
-    ids::{ApprovalId, EdgeId, ThreadId},
+    event::{ApprovalDecision, ApprovalKind, ConditionKind, Event, Scope, SettingsChange, ThreadEvent},
+    ids::{ApprovalId, ThreadId},
     principal::Actor,
     rules::approval::{APPROVAL_TIMEOUT, tool_subject, without_arguments},
     settings::{ApprovalTimeoutAction, EdgeManagement, Limits, OnLimit, Settings},
@@ -18,11 +18,10 @@ use supervisor_core::{
     time::REQUESTS_REMEMBERED,
 };
 use tool_policy::{Layer, MatchMode};
-use uuid::Uuid;
 
 use crate::world::{
-    World, client_root, close, decision, graph_template, interrupt, note, operator, resume, role_of, send, settings,
-    settled,
+    World, client_root, close, decision, graph_template, interrupt, note, one_way, operator, resume, role_of, send,
+    settings, settled,
 };
 
 /// A session with so many slots, and in one of them a thread of a graph template.
@@ -190,13 +189,10 @@ fn edge_awaits_approval_if_the_session_lists_the_tool() {
     let (from, to) = (world.spawn(root), world.spawn(root));
     let mut create = |by_thread: bool, number: u128| {
         let caller = if by_thread { world.caller(root) } else { operator() };
-        let edge = Edge {
-            id: EdgeId::from_uuid(Uuid::from_u128(number)),
-            from: if by_thread { from } else { to },
-            to: if by_thread { to } else { from },
-            bidirectional: false,
-            kind: EdgeKind::Handoff,
-            label: String::new(),
+        let edge = if by_thread {
+            one_way(number, from, to)
+        } else {
+            one_way(number, to, from)
         };
         let approval = world.new_approval_id();
         let events = world.run(&Command::CreateEdge { caller, edge, approval });
@@ -769,38 +765,22 @@ fn tool_approvals_become_moot_when_the_turn_ends() {
 }
 
 /// Two running threads, and an edge from the first to the second that waits for an operator.
-fn with_edge() -> (World, [ThreadId; 2], ApprovalId, EdgeId) {
+fn with_edge() -> (World, [ThreadId; 2], ApprovalId) {
     let mut world = World::with_slots(2);
     let root = world.root();
     let (from, to) = (world.spawn_running(root), world.spawn_running(root));
-    let id = EdgeId::from_uuid(Uuid::from_u128(77));
-    let edge = Edge {
-        id,
-        from,
-        to,
-        bidirectional: false,
-        kind: EdgeKind::Handoff,
-        label: String::new(),
-    };
-    let asked = world.ask(from, ApprovalKind::Edge, Some(edge));
-    (world, [from, to], asked, id)
-}
-
-#[test]
-fn granted_edge_is_created_at_once() {
-    let (mut world, [from, _], asked, edge) = with_edge();
-    assert_eq!(world.run(&decision(asked, true)), ["ApprovalResolved", "EdgeCreated"]);
-    assert_eq!(world.session.edges[&edge].from, from);
+    let asked = world.ask(from, ApprovalKind::Edge, Some(one_way(77, from, to)));
+    (world, [from, to], asked)
 }
 
 #[test]
 fn an_edge_that_is_not_granted_is_dropped() {
-    let (mut world, [from, _], asked, _) = with_edge();
+    let (mut world, [from, _], asked) = with_edge();
     assert_eq!(world.run(&decision(asked, false)), ["ApprovalResolved"]);
     assert_eq!(world.status(from), Running);
     assert!(world.session.edges.is_empty());
 
-    let (mut world, _, _, _) = with_edge();
+    let (mut world, ..) = with_edge();
     world.pass(APPROVAL_TIMEOUT);
     assert_eq!(world.run(&Command::Tick), ["ApprovalResolved"]);
     assert!(world.session.edges.is_empty());
@@ -809,7 +789,7 @@ fn an_edge_that_is_not_granted_is_dropped() {
 #[test]
 fn edge_to_closed_thread_cannot_be_granted() {
     for is_down in [false, true] {
-        let (mut world, [_, to], asked, _) = with_edge();
+        let (mut world, [_, to], asked) = with_edge();
         world.run(&close(operator(), to));
         if is_down {
             world.wind_down();

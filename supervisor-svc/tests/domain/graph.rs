@@ -24,7 +24,8 @@ use supervisor_core::{
 use uuid::Uuid;
 
 use crate::world::{
-    World, client_root, close, deny, graph_template, operator, resume, role_of, settings, settled, text, thread_id,
+    World, client_root, close, deny, edge, graph_template, one_way, operator, resume, role_of, settings, settled, text,
+    thread_id,
 };
 
 const OUTSIDE: &str = "Not permitted to act on agents outside your subtree.";
@@ -52,24 +53,6 @@ fn family_of_graph(settings: Settings, scope: Scope, management: EdgeManagement)
         a.spawned.edge_management = management;
         role_of(a).source = Some(graph_template(scope));
     })
-}
-
-fn edge(number: u128, from: ThreadId, to: ThreadId) -> Edge {
-    Edge {
-        id: EdgeId::from_uuid(Uuid::from_u128(number)),
-        from,
-        to,
-        bidirectional: true,
-        kind: EdgeKind::Handoff,
-        label: String::new(),
-    }
-}
-
-fn one_way(number: u128, from: ThreadId, to: ThreadId) -> Edge {
-    Edge {
-        bidirectional: false,
-        ..edge(number, from, to)
-    }
 }
 
 /// The approval has the edge's number.

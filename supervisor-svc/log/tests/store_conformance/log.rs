@@ -2,19 +2,6 @@
 
 use super::*;
 
-pub(super) async fn reads_in_order_what_was_appended(store: Store) {
-    created(&store, session(1), 2).await;
-    store.append(batch(session(1), 2, 3)).await.unwrap();
-    assert_eq!(read_all(&store, session(1)).await, stored(session(1), 5));
-    let head = Head {
-        sequence: Sequence::new(5),
-        epoch: epoch(),
-        oldest: Sequence::ZERO,
-        content_bytes: 0,
-    };
-    assert_eq!(store.head(session(1)).await, Ok(Some(head)));
-}
-
 pub(super) async fn reads_pages_after_a_position(store: Store) {
     created(&store, session(1), 5).await;
     let all = stored(session(1), 5);

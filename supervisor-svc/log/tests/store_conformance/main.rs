@@ -307,7 +307,6 @@ macro_rules! durability {
 }
 
 conformance!(
-    reads_in_order_what_was_appended,
     reads_pages_after_a_position,
     a_page_is_bounded,
     knows_nothing_of_an_absent_session,
