@@ -633,9 +633,9 @@ fn capabilities_say_which_edges_may_be_managed() {
 #[test]
 fn a_spawn_list_names_agent_types_and_no_graph_templates() {
     let mut world = World::with_slots(4);
-    let mut lead = world.wanted(world.root());
-    role_of(&mut lead).spawn_list = vec![String::from("reviewer")];
-    let lead = world.spawn_as(lead);
+    let lead = world.spawn_with(world.root(), |lead| {
+        role_of(lead).spawn_list = vec![String::from("reviewer")];
+    });
     for is_graph in [false, true] {
         let mut spawn = wanted_by(&mut world, lead);
         role_of(&mut spawn).agent_type = String::from("reviewer");

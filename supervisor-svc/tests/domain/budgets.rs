@@ -67,9 +67,7 @@ fn spawn_with(world: &mut World, parent: ThreadId, budget: Budget) -> Command {
 
 /// Spawns a thread with a budget, and its turn runs.
 fn running_with(world: &mut World, parent: ThreadId, budget: Budget) -> ThreadId {
-    let mut spawn = world.wanted(parent);
-    spawn.spawned.budget = budget;
-    let id = world.spawn_as(spawn);
+    let id = world.spawn_with(parent, |spawn| spawn.spawned.budget = budget);
     world.begin(id);
     id
 }

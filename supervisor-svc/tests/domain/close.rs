@@ -311,9 +311,7 @@ fn strictest_close_policy_on_the_path_applies() {
         let mut world = World::with_slots(9);
         let root = world.root();
         let top = world.spawn_running(root);
-        let mut spawn = world.wanted(top);
-        spawn.spawned.close_policy = own;
-        let id = world.spawn_as(spawn);
+        let id = world.spawn_with(top, |spawn| spawn.spawned.close_policy = own);
         world.begin(id);
         world.run(&closed(id, below));
         world.run(&closed(top, above));

@@ -72,9 +72,9 @@ fn thread_gets_same_error_for_foreign_and_unknown() {
 #[test]
 fn a_thread_needs_the_tool_of_the_call() {
     let mut world = World::with_slots(4);
-    let mut own = world.wanted(world.root());
-    own.role_layers = [deny("role \"worker\"", &["*"])].into();
-    let own = world.spawn_as(own);
+    let own = world.spawn_with(world.root(), |own| {
+        own.role_layers = [deny("role \"worker\"", &["*"])].into();
+    });
     let caller = world.caller(own);
     for (tool, command) in verbs(&mut world, &caller, own) {
         assert_eq!(

@@ -125,9 +125,7 @@ fn eviction_skips_threads_with_waking_mail() {
     for (wake_policy, goes) in [(WakePolicy::None, true), (WakePolicy::OnIdle, false)] {
         let mut world = crowded();
         let root = world.root();
-        let mut lead = world.wanted(root);
-        lead.spawned.wake_policy = wake_policy;
-        let lead = world.spawn_as(lead);
+        let lead = world.spawn_with(root, |lead| lead.spawned.wake_policy = wake_policy);
         world.begin(lead);
         world.end(lead, settled(Completed));
         let helper = world.spawn(lead);

@@ -35,9 +35,7 @@ const NOTHING: [&str; 0] = [];
 fn family_of(settings: Settings, a: impl FnOnce(&mut Spawn)) -> (World, [ThreadId; 4]) {
     let mut world = World::open(settings, client_root());
     let root = world.root();
-    let mut wanted = world.wanted(root);
-    a(&mut wanted);
-    let a = world.spawn_as(wanted);
+    let a = world.spawn_with(root, a);
     let b = world.spawn(root);
     let c = world.spawn(a);
     (world, [root, a, b, c])
@@ -521,12 +519,8 @@ fn edge_approval_is_recorded_in_the_log() {
 #[test]
 fn an_alias_counts_after_ids() {
     let (mut world, [root, a, b, _]) = family();
-    let mut wanted = world.wanted(root);
-    wanted.spawned.alias = a.to_string();
-    let pretender = world.spawn_as(wanted);
-    let mut wanted = world.wanted(root);
-    wanted.spawned.alias = String::from("Fox");
-    let fox = world.spawn_as(wanted);
+    let pretender = world.spawn_with(root, |spawn| spawn.spawned.alias = a.to_string());
+    let fox = world.spawn_with(root, |spawn| spawn.spawned.alias = String::from("Fox"));
     let find = |caller: &Caller, name: &str| graph::find(&world.session, caller, name);
 
     assert_ne!(pretender, a);

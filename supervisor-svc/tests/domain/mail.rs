@@ -36,9 +36,7 @@ fn letters(world: &World, id: ThreadId) -> Vec<u64> {
 
 /// A parent with that wake policy, at work on its first turn.
 fn sleeper(world: &mut World, policy: WakePolicy) -> ThreadId {
-    let mut spawn = world.wanted(world.root());
-    spawn.spawned.wake_policy = policy;
-    let id = world.spawn_as(spawn);
+    let id = world.spawn_with(world.root(), |spawn| spawn.spawned.wake_policy = policy);
     world.begin(id);
     id
 }

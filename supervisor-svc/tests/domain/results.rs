@@ -17,9 +17,7 @@ use crate::world::{World, client_root, close, ended, operator, send, settings, s
 /// A thread that works on a turn whose input has a result schema.
 fn asked(repairs: u32) -> (World, ThreadId) {
     let mut world = World::with_slots(1);
-    let mut spawn = world.wanted(world.root());
-    spawn.spawned.result_repairs = Some(repairs);
-    let id = world.spawn_as(spawn);
+    let id = world.spawn_with(world.root(), |spawn| spawn.spawned.result_repairs = Some(repairs));
     world.begin(id);
     (world, id)
 }
@@ -190,9 +188,7 @@ fn repair_keeps_slot_that_closing_frees() {
         ..settings()
     };
     let mut world = World::open(settings, client_root());
-    let mut spawn = world.wanted(world.root());
-    spawn.spawned.result_repairs = Some(1);
-    let id = world.spawn_as(spawn);
+    let id = world.spawn_with(world.root(), |spawn| spawn.spawned.result_repairs = Some(1));
     world.begin(id);
     let other = world.enqueue(world.root());
     assert_eq!(

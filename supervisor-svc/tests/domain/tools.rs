@@ -28,15 +28,11 @@ fn world_of(settings: Settings, sandbox: Sandbox, working_directory: &str) -> (W
     let mut root = client_root();
     root.sandbox = Sandbox::FullAccess;
     let mut world = World::open(settings, root);
-    let parent = world.root();
-    let mut spawn = world.wanted(parent);
-    spawn.spawned = supervisor_core::event::Spawned {
-        sandbox,
-        working_directory: working_directory.into(),
-        ..spawn.spawned
-    };
-    spawn.role_layers = [deny("role", &["list_files"])].into();
-    let id = world.spawn_as(spawn);
+    let id = world.spawn_with(world.root(), |spawn| {
+        spawn.spawned.sandbox = sandbox;
+        spawn.spawned.working_directory = working_directory.into();
+        spawn.role_layers = [deny("role", &["list_files"])].into();
+    });
     world.begin(id);
     (world, id)
 }

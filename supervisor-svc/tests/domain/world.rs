@@ -334,11 +334,16 @@ impl World {
         id
     }
 
+    /// Spawns a thread as an operator does, with a change.
+    pub fn spawn_with(&mut self, parent: ThreadId, change: impl FnOnce(&mut Spawn)) -> ThreadId {
+        let mut spawn = self.wanted(parent);
+        change(&mut spawn);
+        self.spawn_as(spawn)
+    }
+
     /// Spawns a thread that waits for a slot.
     pub fn enqueue(&mut self, parent: ThreadId) -> ThreadId {
-        let mut spawn = self.wanted(parent);
-        spawn.on_limit = OnLimit::Queue;
-        let id = self.spawn_as(spawn);
+        let id = self.spawn_with(parent, |spawn| spawn.on_limit = OnLimit::Queue);
         assert_eq!(self.status(id), StatusKind::Queued);
         id
     }
