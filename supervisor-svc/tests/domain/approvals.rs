@@ -20,8 +20,8 @@ use supervisor_core::{
 use tool_policy::{Layer, MatchMode};
 
 use crate::world::{
-    World, client_root, close, decision, graph_template, interrupt, note, one_way, operator, resume, role_of, send,
-    settings, settled,
+    NOTHING, World, client_root, close, decision, graph_template, interrupt, note, one_way, operator, resume, role_of,
+    send, settings, settled,
 };
 
 /// A session with so many slots, and in one of them a thread of a graph template.
@@ -340,7 +340,7 @@ fn a_granted_thread_starts_if_a_slot_is_free() {
     let (mut world, lead) = asking(2);
     let (id, asked) = ask(&mut world, lead);
     world.run(&send(operator(), id));
-    assert_eq!(world.run(&interrupt(operator(), id)), [] as [&str; 0], "it has no turn");
+    assert_eq!(world.run(&interrupt(operator(), id)), NOTHING, "it has no turn");
     assert_eq!(
         world.run(&decision(asked, true)),
         ["ApprovalResolved", "ThreadAdmitted"]
@@ -432,7 +432,7 @@ fn undecided_approval_expires_at_its_deadline() {
     assert_eq!(tick::next(&world.session), approval(&world, asked).deadline);
 
     world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
-    assert_eq!(world.run(&Command::Tick), [] as [&str; 0]);
+    assert_eq!(world.run(&Command::Tick), NOTHING);
     world.pass(Duration::from_secs(1));
     assert_eq!(world.run(&Command::Tick), ["ApprovalResolved", "ThreadClosed"]);
     assert_eq!(decided(&world, asked), Some(ApprovalDecision::Expired));

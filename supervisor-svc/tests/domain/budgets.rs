@@ -18,9 +18,9 @@ use supervisor_core::{
     time::UnixMillis,
 };
 
-use crate::world::{World, client_root, close, ended_with, operator, resume, send, send_with, settings, settled};
-
-const NOTHING: [&str; 0] = [];
+use crate::world::{
+    NOTHING, World, client_root, close, ended_with, operator, resume, send, send_with, settings, settled,
+};
 
 fn tokens(amount: u64) -> Budget {
     Budget {
@@ -59,7 +59,7 @@ fn bounded(budget: Budget, max_threads: u32) -> World {
     World::open(settings, root)
 }
 
-fn spawn_with(world: &mut World, parent: ThreadId, budget: Budget) -> Command {
+fn budgeted_spawn(world: &mut World, parent: ThreadId, budget: Budget) -> Command {
     let mut spawn = world.wanted(parent);
     spawn.spawned.budget = budget;
     Command::Spawn(Box::new(spawn))
@@ -109,7 +109,7 @@ fn child_budget_is_reserved_from_its_parents_budget() {
     let mut world = bounded(tokens(1_000), 9);
     let root = world.root();
     let lead = running_with(&mut world, root, tokens(600));
-    let second = spawn_with(&mut world, root, tokens(500));
+    let second = budgeted_spawn(&mut world, root, tokens(500));
     assert_eq!(
         world.rejection(&second),
         format!(
@@ -119,18 +119,18 @@ fn child_budget_is_reserved_from_its_parents_budget() {
     );
     // Spent amounts are no longer reserved.
     world.run(&used(&world, lead, 250));
-    let second = spawn_with(&mut world, root, tokens(401));
+    let second = budgeted_spawn(&mut world, root, tokens(401));
     assert!(
         world
             .rejection(&second)
             .contains("of 1000, 250 are spent and 350 reserved; ask for at most 400")
     );
-    let third = spawn_with(&mut world, root, tokens(400));
+    let third = budgeted_spawn(&mut world, root, tokens(400));
     world.run(&third);
 
     // Closing settles: the unspent part is free again.
     world.close(lead);
-    let fourth = spawn_with(&mut world, root, tokens(350));
+    let fourth = budgeted_spawn(&mut world, root, tokens(350));
     world.run(&fourth);
 }
 
@@ -145,13 +145,13 @@ fn the_nearest_bound_of_each_resource_counts() {
         wall_time: Some(Duration::from_secs(9)),
         cost: None,
     };
-    let helper = spawn_with(&mut world, lead, both);
+    let helper = budgeted_spawn(&mut world, lead, both);
     world.run(&helper);
     for (budget, field) in [(tokens(41), "budget.tokens 41"), (turns(2), "budget.turns 2")] {
-        let more = spawn_with(&mut world, lead, budget);
+        let more = budgeted_spawn(&mut world, lead, budget);
         assert!(world.rejection(&more).starts_with(field));
     }
-    let shares = spawn_with(&mut world, lead, Budget::default());
+    let shares = budgeted_spawn(&mut world, lead, Budget::default());
     world.run(&shares);
 }
 
@@ -162,7 +162,7 @@ fn resume_requires_space_for_the_remaining_budget() {
     let first = running_with(&mut world, root, tokens(80));
     world.run(&used(&world, first, 30));
     world.close(first);
-    let second = spawn_with(&mut world, root, tokens(30));
+    let second = budgeted_spawn(&mut world, root, tokens(30));
     world.run(&second);
     assert!(
         world
@@ -245,7 +245,7 @@ fn spent_budget_stops_only_its_subtree() {
     for target in [lead, helper] {
         assert_eq!(world.rejection(&send(operator(), target)), is_spent(lead, "tokens"));
     }
-    let spawn = spawn_with(&mut world, lead, Budget::default());
+    let spawn = budgeted_spawn(&mut world, lead, Budget::default());
     assert_eq!(world.rejection(&spawn), is_spent(lead, "tokens"));
     world.run(&send(operator(), other));
 

@@ -15,7 +15,7 @@ use supervisor_core::{
     },
 };
 
-use crate::world::{World, close, name, operator, resume, send, send_with, settled, stopped};
+use crate::world::{NOTHING, World, close, name, operator, resume, send, send_with, settled, stopped};
 
 /// A session with `top`, its children `older` and `newer`, and its sibling `beside`, all of them running. Returns the
 /// threads in this order.
@@ -48,7 +48,7 @@ fn close_is_one_event_with_the_previous_status() {
         let (mut world, id) = World::with_thread_in(kind);
         let events = world.run(&close(operator(), id));
         if kind == Shutdown {
-            assert_eq!(events, [] as [&str; 0]);
+            assert_eq!(events, NOTHING);
             continue;
         }
         let (fence, moot) = events.split_first().unwrap();
@@ -56,7 +56,7 @@ fn close_is_one_event_with_the_previous_status() {
         if kind == StatusKind::AwaitingApproval {
             assert_eq!(moot, ["ApprovalResolved"], "there is nothing left to approve");
         } else {
-            assert_eq!(moot, [] as [&str; 0], "{kind}");
+            assert_eq!(moot, NOTHING, "{kind}");
         }
         let fence = world.session.fence_over(id).unwrap();
         assert_eq!((fence.status_before, fence.cause), (kind, CloseCause::Close));
@@ -72,13 +72,13 @@ fn closing_again_changes_nothing() {
     for id in [top, older] {
         assert_eq!(
             world.run(&close(operator(), id)),
-            [] as [&str; 0],
+            NOTHING,
             "the fence over it is enough"
         );
     }
     world.wind_down();
     for id in [top, older] {
-        assert_eq!(world.run(&close(operator(), id)), [] as [&str; 0]);
+        assert_eq!(world.run(&close(operator(), id)), NOTHING);
     }
 }
 
@@ -104,9 +104,9 @@ fn fence_prevents_starts() {
         world.rejection(&resume(operator(), newer)),
         format!("agent with id {top} is being closed; nothing new can start in it")
     );
-    assert_eq!(world.run(&Command::Dispatch(Box::new(dispatch))), [] as [&str; 0]);
+    assert_eq!(world.run(&Command::Dispatch(Box::new(dispatch))), NOTHING);
     let turn = Turn::new(1);
-    assert_eq!(world.report(handed_out, Report::TurnStarted { turn }), [] as [&str; 0]);
+    assert_eq!(world.report(handed_out, Report::TurnStarted { turn }), NOTHING);
     assert_eq!(
         world.end(older, settled(Completed)),
         ["TurnEnded"],
@@ -284,7 +284,7 @@ fn the_session_ends_with_its_root() {
         world.rejection(&resume(operator(), beside)),
         format!("agent with id {root} is closed")
     );
-    assert_eq!(world.run(&close(operator(), root)), [] as [&str; 0]);
+    assert_eq!(world.run(&close(operator(), root)), NOTHING);
     assert_eq!(World::replay(&world.log), world.session);
 }
 

@@ -21,7 +21,8 @@ use supervisor_core::{
 };
 
 use crate::world::{
-    World, close, deny, interrupt, note, operator, resume, run_root, send, send_with, settings, settled, thread_id,
+    NOTHING, World, close, deny, interrupt, note, operator, resume, run_root, send, send_with, settings, settled,
+    thread_id,
 };
 
 /// Every verb on a thread, by the tool that it stands for.
@@ -356,7 +357,7 @@ fn interrupt_in_each_state() {
         let (mut world, id) = World::with_thread_in(kind);
         assert_eq!(world.run(&interrupt(operator(), id)), events, "{kind}");
         assert_eq!(world.status(id), then);
-        assert_eq!(world.run(&interrupt(operator(), id)), [] as [&str; 0], "once is enough");
+        assert_eq!(world.run(&interrupt(operator(), id)), NOTHING, "once is enough");
     }
     let (mut world, id) = World::with_thread_in(Shutdown);
     assert_eq!(
@@ -427,22 +428,22 @@ fn only_if(turn: u32, target: ThreadId) -> Command {
 fn an_interrupt_of_another_turn_does_nothing() {
     let (mut world, id) = World::with_thread_in(Running);
     for turn in [0, 2] {
-        assert_eq!(world.run(&only_if(turn, id)), [] as [&str; 0]);
+        assert_eq!(world.run(&only_if(turn, id)), NOTHING);
     }
     assert_eq!(world.run(&only_if(1, id)), ["InterruptRequested"]);
     world.end(id, settled(Interrupted));
-    assert_eq!(world.run(&only_if(1, id)), [] as [&str; 0]);
+    assert_eq!(world.run(&only_if(1, id)), NOTHING);
 
     // A retry of the interrupt does not affect the next turn, dispatched or not.
     world.run(&send(operator(), id));
     assert_eq!(
         world.run(&only_if(1, id)),
-        [] as [&str; 0],
+        NOTHING,
         "the next turn is not dispatched yet"
     );
     assert_eq!(world.status(id), PendingInit);
     world.begin(id);
-    assert_eq!(world.run(&only_if(1, id)), [] as [&str; 0]);
+    assert_eq!(world.run(&only_if(1, id)), NOTHING);
     assert_eq!(world.run(&only_if(2, id)), ["InterruptRequested"]);
 }
 
@@ -483,7 +484,7 @@ fn note_is_trimmed_and_cleared_by_blank_text() {
         let (mut world, id) = World::with_thread_in(kind);
         assert_eq!(world.run(&note(operator(), id, "  on it\n")), ["NoteSet"]);
         assert_eq!(&*world.thread(id).note, "on it");
-        assert_eq!(world.run(&note(operator(), id, "on it")), [] as [&str; 0]);
+        assert_eq!(world.run(&note(operator(), id, "on it")), NOTHING);
         assert_eq!(world.run(&note(operator(), id, " \t")), ["NoteSet"]);
         assert_eq!(&*world.thread(id).note, "");
         assert_eq!(world.status(id), kind);

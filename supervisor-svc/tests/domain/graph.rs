@@ -24,13 +24,11 @@ use supervisor_core::{
 use uuid::Uuid;
 
 use crate::world::{
-    World, client_root, close, deny, edge, graph_template, one_way, operator, resume, role_of, settings, settled, text,
-    thread_id,
+    NOTHING, World, client_root, close, deny, edge, graph_template, one_way, operator, resume, role_of, settings,
+    settled, text, thread_id,
 };
 
 const OUTSIDE: &str = "Not permitted to act on agents outside your subtree.";
-const NOTHING: [&str; 0] = [];
-
 /// A session with a root and its children `a` and `b`; `a` has a child `c`. Returns the threads in this order.
 fn family_of(settings: Settings, a: impl FnOnce(&mut Spawn)) -> (World, [ThreadId; 4]) {
     let mut world = World::open(settings, client_root());

@@ -20,7 +20,7 @@ use supervisor_core::{
 };
 use uuid::Uuid;
 
-use crate::world::{World, client_root, close, decision, operator, settings, settled, text};
+use crate::world::{NOTHING, World, client_root, close, decision, operator, settings, settled, text};
 
 const GROUP: GroupId = GroupId::from_uuid(Uuid::from_u128(900));
 
@@ -171,7 +171,7 @@ fn group_ends_once_with_one_letter() {
     assert!(world.thread(world.root()).mail.is_empty());
     assert_eq!(end(&mut world), ["ArtifactRecorded", "GroupEnded"]);
     assert_eq!(world.thread(world.root()).mail.len(), 1);
-    assert_eq!(end(&mut world), [""; 0]);
+    assert_eq!(end(&mut world), NOTHING);
     assert!(group(&world).has_ended());
 }
 
@@ -243,7 +243,7 @@ fn cancelled_group_leaves_no_running_thread() {
         world.run(&cancel()),
         ["GroupEnding", "CloseRequested", "CloseRequested"]
     );
-    assert_eq!(world.run(&cancel()), [""; 0]);
+    assert_eq!(world.run(&cancel()), NOTHING);
     world.wind_down();
     for thread in threads {
         assert_eq!(world.status(thread), Shutdown);

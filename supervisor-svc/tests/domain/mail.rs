@@ -12,9 +12,7 @@ use supervisor_core::{
     status::StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Shutdown},
 };
 
-use crate::world::{World, close, interrupt, operator, resume, send, settled};
-
-const NOTHING: [&str; 0] = [];
+use crate::world::{NOTHING, World, close, interrupt, operator, resume, send, settled};
 
 fn acknowledge(caller: Caller, target: ThreadId, up_to: u64) -> Command {
     Command::AcknowledgeMail {

@@ -15,11 +15,9 @@ use supervisor_core::{
 use uuid::Uuid;
 
 use crate::world::{
-    World, client_root, close, ended, ended_with, interrupt, operator, send, send_with, settings, settled, stopped,
-    text, thread_id,
+    NOTHING, World, client_root, close, ended, ended_with, interrupt, operator, send, send_with, settings, settled,
+    stopped, text, thread_id,
 };
-
-const NOTHING: [&str; 0] = [];
 
 fn started(turn: u32) -> Report {
     Report::TurnStarted { turn: Turn::new(turn) }

@@ -11,7 +11,7 @@ use supervisor_core::{
 };
 use tool_policy::Policy;
 
-use crate::world::{World, client_root, deny, operator, resume, settings, settled};
+use crate::world::{NOTHING, World, client_root, deny, operator, resume, settings, settled};
 
 #[test]
 fn resumed_thread_keeps_its_settled_status() {
@@ -31,7 +31,7 @@ fn resumed_thread_keeps_its_settled_status() {
         assert_eq!(thread.status, Status::Settled(expected.into()), "{kind}");
         assert_eq!(thread.generation, Generation::new(3));
         assert_eq!((&thread.runner, &thread.fence), (&None, &None));
-        assert_eq!(world.run(&resume(operator(), id)), [] as [&str; 0], "it is open");
+        assert_eq!(world.run(&resume(operator(), id)), NOTHING, "it is open");
     }
 }
 

@@ -15,9 +15,7 @@ use supervisor_core::{
     status::StatusKind::{self, Completed, Errored, PendingInit, Running, Shutdown},
 };
 
-use crate::world::{World, client_root, close, operator, resume, send, settings, settled, stopped};
-
-const NOTHING: [&str; 0] = [];
+use crate::world::{NOTHING, World, client_root, close, operator, resume, send, settings, settled, stopped};
 
 fn under(restart_policy: RestartPolicy) -> World {
     World::open(

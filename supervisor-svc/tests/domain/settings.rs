@@ -12,9 +12,7 @@ use supervisor_core::{
     },
 };
 
-use crate::world::{World, client_root, interrupt, operator, role, send, settings, settled, text};
-
-const NOTHING: [&str; 0] = [];
+use crate::world::{NOTHING, World, client_root, interrupt, operator, role, send, settings, settled, text};
 
 fn update(change: SettingsChange) -> Command {
     Command::UpdateSession(Box::new(SettingsUpdate {

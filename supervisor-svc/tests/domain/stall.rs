@@ -12,9 +12,7 @@ use supervisor_core::{
     status::StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Running, Shutdown},
 };
 
-use crate::world::{World, client_root, ended, operator, resume, send, settings, settled};
-
-const NOTHING: [&str; 0] = [];
+use crate::world::{NOTHING, World, client_root, ended, operator, resume, send, settings, settled};
 
 fn world_with(repeats: u32, restart_policy: RestartPolicy) -> (World, ThreadId) {
     let settings = Settings {

@@ -11,7 +11,7 @@ use supervisor_core::{
 };
 use tool_policy::NativeTools;
 
-use crate::world::{World, client_root, close, deny, operator, settings};
+use crate::world::{NOTHING, World, client_root, close, deny, operator, settings};
 
 /// A world with one running thread that works in `/project`.
 fn world(mode: Mode, sandbox: Sandbox, approve_tools: &[&str]) -> (World, ThreadId) {
@@ -236,7 +236,7 @@ fn a_call_that_needs_an_operator_asks_once_and_waits() {
             .contains_key(&ConditionKind::AwaitingToolApproval)
     );
     assert_eq!(verdict(&world, "exec_command"), ToolVerdict::Waiting);
-    assert_eq!(world.run(&ask), Vec::<&str>::new(), "one call asks once");
+    assert_eq!(world.run(&ask), NOTHING, "one call asks once");
     assert_eq!(world.status(id), StatusKind::Running, "it keeps its slot");
 }
 
@@ -279,9 +279,5 @@ fn refusals_are_recorded_while_the_thread_is_open() {
         Some(Event::Thread(_, ThreadEvent::ToolDenied { count: 3, .. }))
     ));
     world.run(&close(operator(), id));
-    assert_eq!(
-        world.run(&denied),
-        Vec::<&str>::new(),
-        "a fenced thread records only its end"
-    );
+    assert_eq!(world.run(&denied), NOTHING, "a fenced thread records only its end");
 }

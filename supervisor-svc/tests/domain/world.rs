@@ -31,6 +31,9 @@ use uuid::Uuid;
 
 use crate::{laws, samples};
 
+/// The events of a command without an effect.
+pub const NOTHING: [&str; 0] = [];
+
 /// When every session of these tests was opened.
 const START: u64 = 1_000_000;
 
