@@ -30,10 +30,6 @@ fn delivered(number: u32, turn: u32) -> Report {
     }
 }
 
-fn artifact() -> Report {
-    artifact_of(1)
-}
-
 fn artifact_of(turn: u32) -> Report {
     Report::Artifact(Artifact {
         id: ArtifactId::from_uuid(Uuid::from_u128(1)),
@@ -84,7 +80,7 @@ fn late_repeated_and_impossible_reports_change_nothing() {
 #[test]
 fn report_numbers_may_have_gaps() {
     let (mut world, id) = World::with_thread_in(Running);
-    assert_eq!(world.run(&said(id, 1, 5, artifact())), ["ArtifactRecorded"]);
+    assert_eq!(world.run(&said(id, 1, 5, artifact_of(1))), ["ArtifactRecorded"]);
     assert_eq!(world.thread(id).last_report, ReportSequence::new(5));
     assert_eq!(world.run(&said(id, 1, 4, ended(1, settled(Completed)))), NOTHING);
     assert_eq!(world.run(&said(id, 1, 6, ended(1, settled(Completed)))), ["TurnEnded"]);
