@@ -102,6 +102,13 @@ mod tests {
     }
 
     #[test]
+    fn thread_token_is_not_displayed() {
+        let line = ["troupe", "mcp", "--thread-token", "s3cret"];
+        let shown = Cli::try_parse_from(line).map(|cli| format!("{cli:?}"));
+        assert!(shown.is_ok_and(|shown| !shown.contains("s3cret")));
+    }
+
+    #[test]
     fn help_lists_every_command_on_one_screen() {
         let help = Cli::command().render_help().to_string();
         assert!(help.lines().count() <= 44, "{help}");

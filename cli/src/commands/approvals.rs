@@ -298,24 +298,7 @@ mod tests {
     use troupe_proto::supervisor::v1::{ApprovalKind, ApprovalThread};
 
     use super::*;
-    use crate::{
-        commands::{self, Command},
-        ui,
-    };
-
-    #[test]
-    fn decision_names_its_approval() {
-        let parse = |arguments: &[&str]| {
-            let line = ["troupe", "approvals"].iter().chain(arguments);
-            commands::parse(line)
-        };
-        let Ok(Command::Approvals(args)) = parse(&["deny", "0000dd04", "--reason", "no"]) else {
-            panic!("not approvals");
-        };
-        assert!(matches!(args.action, Some(Action::Deny(decision)) if decision.reason == "no"));
-        assert!(parse(&["grant"]).is_err());
-        assert!(parse(&["--all"]).is_ok());
-    }
+    use crate::ui;
 
     #[test]
     fn section_of_a_tool_call_has_all_of_it() {

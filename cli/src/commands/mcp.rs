@@ -226,38 +226,3 @@ async fn close_session(supervisor: &mut Supervisor, session_id: String) -> Resul
             .hint(format!("`troupe close --session {session_id}` closes it"))),
     }
 }
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::commands::{self, Command};
-
-    fn parse(arguments: &[&str]) -> std::result::Result<Args, clap::Error> {
-        let line = ["troupe", "mcp"].iter().chain(arguments);
-        match commands::parse(line)? {
-            Command::Mcp(args) => Ok(*args),
-            other => panic!("not mcp: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn joined_session_excludes_project_flags() {
-        assert!(parse(&["--keep", "--cwd", "."]).unwrap().keep);
-        assert_eq!(parse(&["--session", "0000aa01"]).unwrap().session.unwrap(), "0000aa01");
-        for wrong in [
-            &["--session", "0000aa01", "--keep"][..],
-            &["--thread", "b7497d16", "--cwd", "."],
-            &["--session", "0000aa01", "--no-cwd"],
-            &["--cwd", ".", "--no-cwd"],
-        ] {
-            assert!(parse(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn thread_token_is_not_displayed() {
-        let args = parse(&["--thread-token", "s3cret"]).unwrap();
-        assert!(!format!("{args:?}").contains("s3cret"));
-    }
-}

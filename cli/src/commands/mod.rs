@@ -271,16 +271,3 @@ pub(crate) async fn run(command: Command, context: &Context, settings: Settings)
         Command::SampleAgent(_) | Command::Hook(_) | Command::Launch(_) | Command::Man(_) => Ok(()),
     }
 }
-
-/// Parses a command line without the shared flags.
-#[cfg(test)]
-pub(crate) fn parse<'a>(line: impl IntoIterator<Item = &'a &'a str>) -> std::result::Result<Command, clap::Error> {
-    /// A program with the commands only.
-    #[derive(Debug, clap::Parser)]
-    struct Line {
-        /// The command.
-        #[command(subcommand)]
-        command: Command,
-    }
-    <Line as clap::Parser>::try_parse_from(line).map(|line| line.command)
-}

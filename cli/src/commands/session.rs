@@ -517,36 +517,7 @@ mod tests {
     use troupe_proto::supervisor::v1::Budget;
 
     use super::*;
-    use crate::{
-        commands::{self, Command},
-        ui,
-    };
-
-    fn parse(arguments: &[&str]) -> std::result::Result<Action, clap::Error> {
-        let line = ["troupe", "session"].iter().chain(arguments);
-        match commands::parse(line)? {
-            Command::Session(action) => Ok(action),
-            other => panic!("not session: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn every_action_takes_its_session_first() {
-        let Action::Mode { one, mode } = parse(&["mode", "0000cc03", "planning"]).unwrap() else {
-            panic!("not a mode");
-        };
-        assert_eq!((one.session.as_str(), mode), ("0000cc03", Mode::Planning));
-        for wrong in [
-            &["pause"][..],
-            &["mode", "0000cc03"],
-            &["mode", "0000cc03", "IMPLEMENT"],
-            &["budget", "0000cc03"],
-            &["orchestration", "0000cc03", "manual"],
-            &["edges", "0000cc03", "own"],
-        ] {
-            assert!(parse(wrong).is_err(), "{wrong:?}");
-        }
-    }
+    use crate::ui;
 
     #[test]
     fn session_line_shows_its_settings() {

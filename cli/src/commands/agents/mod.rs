@@ -185,26 +185,3 @@ fn finding(diagnostic: &Diagnostic) -> String {
     }
     text
 }
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used)]
-mod tests {
-    use super::*;
-    use crate::commands::{self, Command};
-
-    fn parse(arguments: &[&str]) -> Args {
-        let line = ["troupe", "agents"].iter().chain(arguments);
-        let Command::Agents(args) = commands::parse(line).unwrap() else {
-            panic!("not agents");
-        };
-        *args
-    }
-
-    #[test]
-    fn role_argument_and_actions_are_distinct() {
-        assert_eq!(parse(&["explorer"]).list.agent_type.as_deref(), Some("explorer"));
-        assert!(parse(&["--expanded"]).list.expanded);
-        assert!(matches!(parse(&["show", "new"]).action, Some(Action::Show(_))));
-        assert!(matches!(parse(&["new", "auditor"]).action, Some(Action::New(_))));
-    }
-}
