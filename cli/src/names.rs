@@ -57,14 +57,3 @@ short_names! {
     /// A notification category.
     notification_kind(supervisor::NotificationKind) = "NOTIFICATION_KIND_";
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefixes_are_gone() {
-        assert_eq!(status_kind(supervisor::StatusKind::PendingInit), "PENDING_INIT");
-        assert_eq!(sandbox(common::Sandbox::ReadOnly), "READ_ONLY");
-    }
-}

@@ -177,34 +177,3 @@ pub(super) fn table(edges: &[Edge]) -> Table<6> {
     }
     table
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ui;
-
-    #[test]
-    fn edge_shows_its_direction() {
-        let edge = |bidirectional| Edge {
-            edge_id: "01939c5a-0000-7000-8000-00000000ee05".to_owned(),
-            from_thread_id: "01939c5a-0000-7000-8000-00000000aa01".to_owned(),
-            to_thread_id: "01939c5a-0000-7000-8000-00000000bb02".to_owned(),
-            bidirectional,
-            kind: EdgeKind::Handoff.into(),
-            label: "find\u{1b}[2Jings".to_owned(),
-        };
-        let text = ui::plain(&table(&[edge(true), edge(false)]).render(120));
-        let rows: Vec<String> = text
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-            .collect();
-        assert_eq!(
-            rows,
-            [
-                "EDGE FROM WAY TO KIND LABEL",
-                "0000ee05 0000aa01 <-> 0000bb02 HANDOFF find[2Jings",
-                "0000ee05 0000aa01 -> 0000bb02 HANDOFF find[2Jings",
-            ]
-        );
-    }
-}

@@ -206,26 +206,6 @@ fn asks(notification: &Notification) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ui;
-
-    #[test]
-    fn notification_is_one_line() {
-        let notification = Notification {
-            sequence: 17,
-            thread_id: "01939c5a-0000-7000-8000-00000000aa01".to_owned(),
-            kinds: vec![
-                NotificationKind::AgentTurnComplete.into(),
-                NotificationKind::SubAgentComplete.into(),
-            ],
-            text: "agent parser (worker) completed: all\u{1b}[2J\npass".to_owned(),
-            ..Notification::default()
-        };
-        assert_eq!(
-            ui::plain(&line(&notification, false).render(120)),
-            "--:--:--  #17  0000aa01  agent-turn-complete sub-agent-complete  \
-             agent parser (worker) completed: all[2J pass"
-        );
-    }
 
     #[test]
     fn policy_without_kinds_selects_all() {

@@ -64,12 +64,4 @@ mod tests {
         );
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
     }
-
-    #[test]
-    fn one_value_is_one_line() {
-        assert_eq!(
-            to_line(&json!({"a": [1, null, "b\nc"]})).unwrap(),
-            r#"{"a":[1,null,"b\nc"]}"#
-        );
-    }
 }

@@ -251,14 +251,3 @@ fn error_text(error: &Error) -> String {
 pub(crate) fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn error_text_has_message_and_hint() {
-        let error = Error::failure("it broke").hint("mend it");
-        assert_eq!(plain(&error_text(&error)), "error: it broke\n hint: mend it");
-    }
-}

@@ -187,7 +187,8 @@ fn handoff_is_stored_in_the_mailbox() {
     let up = Up::start();
     let (session, scout) = up.complete(&["explorer", "-m", "Look.", "--alias", "scout"]);
     let (_, writer) = up.complete(&["worker", "-m", "Rest.", "--session", &session]);
-    let handoff = ["handoff", "scout", &writer, "-m", "in\u{1b}[2J pool.rs"];
+    let message = "in\u{1b}[2J pool.rs";
+    let handoff = ["handoff", "scout", &writer, "-m", message, "--answer", "required"];
     refused(&up, &handoff, 1, "ILLEGAL_TRANSITION");
     let made = up.succeeds(&["edges", "create", "scout", &writer, "--label", "findings"]);
     let edge = made["edges"][0]["edge_id"].as_str().unwrap();
@@ -204,7 +205,10 @@ fn handoff_is_stored_in_the_mailbox() {
     assert!(edges.contains("findings") && edges.contains("<->"), "{edges}");
 
     let mail = stdout(&up.run(&["mail", &writer]));
-    assert!(mail.contains("HANDOFF") && mail.contains("pool.rs"), "{mail}");
+    assert!(
+        mail.contains("HANDOFF") && mail.contains("answer required; in[2J pool.rs"),
+        "{mail}"
+    );
     assert!(!mail.contains('\u{1b}'), "{mail:?}");
     let root = up.succeeds(&["ps"])["sessions"][0]["root_thread_id"].clone();
     let settled = up.succeeds(&["mail", root.as_str().unwrap()]);
@@ -233,6 +237,8 @@ fn mail_wakes_threads_by_policy() {
     let (session, _) = up.complete(&["explorer", "-m", "Look.", "--alias", "scout"]);
     let (_, writer) = up.complete(&["worker", "-m", "Rest.", "--session", &session, "--wake", "on-idle"]);
     up.succeeds(&["edges", "create", "scout", &writer, "--one-way"]);
+    let edges = stdout(&up.run(&["edges", "--thread", "scout"]));
+    assert!(edges.split_whitespace().any(|word| word == "->"), "{edges}");
     up.succeeds(&["handoff", "scout", &writer, "-m", "yours"]);
     // The second completed turn of the writer was started by the handoff.
     let output = up.run(&[

@@ -65,47 +65,7 @@ fn tools(agent: &Agent) -> String {
 
 #[cfg(test)]
 mod tests {
-    use troupe_proto::{common::v1::TemplateSource, registry::v1::Persona};
-
     use super::*;
-    use crate::ui;
-
-    #[test]
-    fn row_shows_the_role() {
-        let agent = Agent {
-            agent_type: "explorer".to_owned(),
-            description: "Finds things".to_owned(),
-            allow_list: vec!["exec_command".to_owned(), "read_file".to_owned()],
-            agent_names: vec![Persona {
-                name: "fast".to_owned(),
-                ..Persona::default()
-            }],
-            model: Some("gpt-5.2".to_owned()),
-            read_only: Some(true),
-            source: Some(TemplateSource {
-                scope: Scope::Project.into(),
-                ..TemplateSource::default()
-            }),
-            ..Agent::default()
-        };
-        let text = ui::plain(&table(&[agent]).render(120));
-        let row = text.lines().nth(1).unwrap_or_default();
-        assert_eq!(
-            row.split_whitespace().collect::<Vec<_>>(),
-            [
-                "explorer",
-                "fast",
-                "gpt-5.2",
-                "-",
-                "read-only",
-                "project",
-                "2",
-                "allowed",
-                "Finds",
-                "things"
-            ]
-        );
-    }
 
     #[test]
     fn tool_lists_are_summarized() {
