@@ -2,12 +2,9 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{buffer::Buffer, layout::Rect, style::Color};
-use troupe_proto::{
-    common::v1::Mode as SessionMode,
-    supervisor::v1::{
-        ApprovalDecision, ApprovalRequested, ApprovalResolved, Event, NoteSet, SpawnableAgent, Telemetry, ThreadClosed,
-        TurnEnded, TurnOutcome, Usage, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
-    },
+use troupe_proto::supervisor::v1::{
+    ApprovalDecision, ApprovalRequested, ApprovalResolved, Event, NoteSet, SpawnableAgent, Telemetry, ThreadClosed,
+    TurnEnded, TurnOutcome, Usage, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
 };
 
 use super::{
@@ -159,28 +156,6 @@ fn hostile_text_draws_no_control_characters() {
 }
 
 #[test]
-fn approval_is_decided_with_one_key() {
-    let mut state = state(120, 40);
-    let decide = |grant, reason: &str| {
-        Effect::Call(Call::Decide {
-            session_id: id("0000cc03"),
-            approval_id: id("0000dd04"),
-            grant,
-            reason: reason.to_owned(),
-        })
-    };
-    // The first row that waits for a person is selected at the start.
-    assert_eq!(press(&mut state, "y"), [decide(true, "")]);
-    assert_eq!(press(&mut state, "n"), [decide(false, "")]);
-    press(&mut state, "e");
-    type_text(&mut state, "not here");
-    assert_eq!(press(&mut state, "enter"), [decide(false, "not here")]);
-    press(&mut state, "j");
-    assert_eq!(press(&mut state, "y"), []);
-    assert!(text(&state).contains("select an approval first"));
-}
-
-#[test]
 fn update_that_moves_the_selection_blocks_decisions() {
     let mut state = state(120, 40);
     let resolved = Kind::ApprovalResolved(ApprovalResolved {
@@ -286,28 +261,6 @@ fn read_only_screen_changes_nothing() {
 }
 
 #[test]
-fn session_keys_act_on_the_session_of_the_thread() {
-    let mut state = state(120, 40);
-    let session = id("0000cc03");
-    let pause = Call::Pause {
-        session_id: session.clone(),
-        paused: true,
-    };
-    assert_eq!(press(&mut state, "p"), [Effect::Call(pause)]);
-    press(&mut state, "m");
-    let mode = Call::SetMode {
-        session_id: session,
-        mode: SessionMode::Planning,
-    };
-    assert_eq!(press(&mut state, "y"), [Effect::Call(mode)]);
-    let export = press(&mut state, "E");
-    assert!(
-        matches!(export.as_slice(), [Effect::Run { file: Some(file), .. }] if file == "troupe-0000cc03.html"),
-        "{export:?}"
-    );
-}
-
-#[test]
 fn input_is_sent_or_steered() {
     let mut state = state(120, 40);
     for (key, steer) in [("s", false), ("S", true)] {
@@ -388,28 +341,6 @@ fn filter_follows_each_key() {
     assert!(text(&state).contains("unknown key \"x\""), "{}", text(&state));
     press(&mut state, "esc f");
     assert!(text(&state).contains("filter needs:me"), "{}", text(&state));
-}
-
-#[test]
-fn folded_rows_count_what_they_hide() {
-    let mut state = state(120, 40);
-    press(&mut state, "ctrl-t space");
-    assert!(text(&state).contains("+5"), "{}", text(&state));
-    press(&mut state, "l");
-    assert!(!text(&state).contains("+5"));
-    press(&mut state, "h h");
-    assert!(matches!(
-        state.rows.get(state.selected),
-        Some(super::rows::Row::Thread { .. })
-    ));
-}
-
-#[test]
-fn closed_threads_are_shown_on_request() {
-    let mut state = state(120, 40);
-    assert!(!text(&state).contains("■"));
-    press(&mut state, "w");
-    assert!(text(&state).contains("■ explorer"), "{}", text(&state));
 }
 
 #[test]
