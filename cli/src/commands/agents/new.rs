@@ -269,15 +269,6 @@ mod tests {
     }
 
     #[test]
-    fn existing_template_is_not_overwritten() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("a/b.md");
-        write(&path, "one").unwrap();
-        assert_eq!(write(&path, "two").unwrap_err().code(), 2);
-        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
-    }
-
-    #[test]
     fn unusable_names_are_rejected() {
         for name in ["default", "README", "agents", "a b", ""] {
             assert!(role_name(name).is_err(), "{name}");

@@ -63,18 +63,3 @@ async fn git_init(directory: &Path) -> bool {
         .await;
     status.is_ok_and(|status| status.success()) && directory.join(".git").exists()
 }
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_project_has_a_repository_and_a_role() {
-        let directory = tempfile::tempdir().unwrap();
-        create(directory.path()).await.unwrap();
-        assert!(directory.path().join(".git").exists());
-        let role = fs::read_to_string(directory.path().join(ROLES).join("explorer.md")).unwrap();
-        assert!(role.contains(EXPLORER_MODEL));
-    }
-}

@@ -58,25 +58,3 @@ pub(super) fn worker() -> String {
 pub(super) fn holder() -> String {
     format!("Review until you are stopped.\n{HOLD}")
 }
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used)]
-mod tests {
-    use super::*;
-
-    /// Returns the tool calls of a message, which are its lines that are JSON objects.
-    fn calls(message: &str) -> Vec<Value> {
-        message
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()
-    }
-
-    #[test]
-    fn nested_calls_are_one_line_each() {
-        let outer = calls(&delegator());
-        assert_eq!(outer.len(), 2);
-        let inner = outer[0]["tool_call"]["args"]["message"].as_str().unwrap();
-        assert_eq!(calls(inner)[0]["tool_call"]["name"], "spawn_agent");
-    }
-}

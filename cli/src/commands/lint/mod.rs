@@ -305,8 +305,6 @@ fn to_json(report: &Report) -> Value {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
-    use std::fs;
-
     use registry_svc::domain::{diagnostic::Finding, finding_kind::FindingKind};
 
     use super::*;
@@ -322,24 +320,6 @@ mod tests {
         );
         let warning = files::diagnostic(Path::new("a.md"), Finding::warning(FindingKind::EmptyList, None, "odd"));
         assert_eq!(plain(&line(&warning)), "a.md:1:1: warning: odd [empty-list]");
-    }
-
-    #[test]
-    fn report_counts_findings() {
-        let directory = tempfile::tempdir().unwrap();
-        let roles = directory.path().join(places::ROLES);
-        fs::create_dir_all(&roles).unwrap();
-        fs::write(roles.join("good.md"), "---\ndescription: d\n---\nWork.\n").unwrap();
-        fs::write(roles.join("open.md"), "---\ndescription: d\n").unwrap();
-        fs::write(roles.join("odd.md"), "---\ndescription: d\ncolour: red\n---\nWork.\n").unwrap();
-        let report = check(
-            Files::named(&[directory.path().to_owned()], None).unwrap(),
-            &KnownNames::default(),
-        );
-        assert_eq!(summary(&report), "3 files checked: 1 error, 1 warning");
-        let json = to_json(&report);
-        assert_eq!((&json["files"], &json["errors"]), (&json!(3), &json!(1)));
-        assert_eq!(json["diagnostics"].as_array().map(Vec::len), Some(2));
     }
 
     #[test]
