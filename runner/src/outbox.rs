@@ -157,29 +157,6 @@ mod tests {
     }
 
     #[test]
-    fn each_attempt_is_numbered_from_1() {
-        let mut outbox = Outbox::new();
-        assert_eq!(outbox.record(&attempt(), 0), 1);
-        assert_eq!(outbox.record(&attempt(), 0), 2);
-        assert_eq!(outbox.record(&Attempt::new("t", 2), 0), 1);
-        assert_eq!(outbox.last(&attempt()), 2);
-        assert_eq!(outbox.last(&Attempt::new("other", 1)), 0);
-    }
-
-    #[test]
-    fn rewind_resends_reports_that_are_not_durable() {
-        let mut outbox = Outbox::new();
-        for _ in 0..3 {
-            outbox.record(&attempt(), 0);
-        }
-        assert_eq!(sent(&mut outbox), [1, 2, 3]);
-        assert!(!outbox.has_unsent());
-        outbox.acknowledge(&attempt(), 1);
-        outbox.rewind();
-        assert_eq!(sent(&mut outbox), [2, 3]);
-    }
-
-    #[test]
     fn early_acknowledgement_skips_covered_reports() {
         let mut outbox = Outbox::new();
         for _ in 0..3 {
@@ -191,15 +168,6 @@ mod tests {
         outbox.acknowledge(&attempt(), 99);
         assert!(outbox.is_clear(&attempt()));
         assert_eq!(outbox.record(&attempt(), 0), 4);
-    }
-
-    #[test]
-    fn forgotten_report_is_not_sent() {
-        let mut outbox = Outbox::new();
-        outbox.record(&attempt(), 0);
-        outbox.forget(&attempt());
-        assert!(!outbox.has_unsent());
-        assert_eq!(outbox.record(&attempt(), 0), 1);
     }
 
     #[derive(Clone, Debug)]

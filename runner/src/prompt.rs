@@ -162,12 +162,4 @@ mod tests {
         assert_eq!((prepared.extent, prepared.completed), (PromptExtent::Full, true));
         assert_eq!(join(&prepared.blocks), "s\n\nm2\n\nt2\n\nnow");
     }
-
-    #[test]
-    fn full_prompt_is_not_completed() {
-        let mut memory = PromptMemory::default();
-        let full = turn(PromptExtent::Full, &[(BlockKind::System, "s")]);
-        memory.remember(&full);
-        assert!(!memory.give(&full, false).completed);
-    }
 }

@@ -459,45 +459,6 @@ mod tests {
     }
 
     #[test]
-    fn task_without_calls_is_parsed() {
-        let mut agent = TestAgent::new();
-        agent.turn("\nlook around\nthen stop");
-        assert_eq!(agent.message(), "read 2 blocks (1,208 characters): look around");
-        assert_eq!(agent.exit(), 0);
-    }
-
-    #[test]
-    fn task_calls_are_made_in_order() {
-        let mut agent = TestAgent::new();
-        agent.turn(concat!(
-            r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"explorer","message":"go"}}}"#,
-            "\n",
-            r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"worker","message":"go"}}}"#,
-            "\n",
-            r#"{"tool_call":{"name":"wait","args":{"ids":["$spawned"]}}}"#,
-        ));
-        let first = agent.until("tool_call", None);
-        agent.write(&json!({
-            "type": "tool_result", "id": first["tool_call"]["id"], "ok": true, "result": {"agent_id": "0190aaaa-1111"}
-        }));
-        let second = agent.until("tool_call", None);
-        agent.write(&json!({
-            "type": "tool_result", "id": second["tool_call"]["id"], "ok": false, "result": {"error": "no room"}
-        }));
-        let wait = agent.until("tool_call", None);
-        assert_eq!(wait["tool_call"]["args"]["ids"], json!(["0190aaaa-1111"]));
-        agent.write(&json!({
-            "type": "tool_result", "id": wait["tool_call"]["id"], "ok": true,
-            "result": {"status": {"0190aaaa-1111": {"completed": "done"}}, "timed_out": false}
-        }));
-        assert_eq!(
-            agent.message(),
-            "spawned explorer 0190aaaa…\nspawn_agent refused: no room\nwaited: 1 settled"
-        );
-        assert_eq!(agent.exit(), 0);
-    }
-
-    #[test]
     fn handoff_goes_to_spawned_agent() {
         let mut agent = TestAgent::new();
         agent.turn(concat!(

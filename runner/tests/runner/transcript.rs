@@ -8,11 +8,12 @@ use crate::{
     supervisor::{TestRunner, input, start, turn, verdict},
 };
 
-/// A program that prints, calls tools of the workspace, and reports a plan and a tool of its own.
+/// A program that prints, calls tools of the workspace, and reports a plan twice and a tool of its own.
 const BUSY: &str = r#"
 read -r turn
 echo 'looking'
 echo 'around'
+echo '{"type":"plan","steps":[{"step":"look","state":"completed"}]}'
 echo '{"type":"plan","steps":[{"step":"look","state":"completed"}]}'
 echo '{"type":"tool","name":"search","detail":"for it"}'
 echo '{"tool_call":{"id":"1","name":"write_file","args":{"path":"a.txt","content":"one"}}}'

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tonic::Code;
 use troupe_proto::{
-    common::v1::{BlockKind, ResolvedSpawn, Sandbox},
+    common::v1::{BlockKind, ResolvedSpawn, Sandbox, ToolPolicy, ToolPolicyLayer},
     supervisor::v1::{
         ClosePolicy, PromptExtent, StartRefusal, StartThread, Turn, TurnOutcome, deliver_input::Delivery,
         runner_report::Kind,
@@ -248,14 +248,30 @@ async fn full_or_unenforcing_runner_refuses_start() {
     })
     .await;
     let mut supervisor = runner.attached(Vec::new()).await;
-    let mut read_only = start();
-    read_only.thread_id = "0190a5a4-0000-7000-8000-000000000002".to_owned();
-    read_only.resolved = Some(ResolvedSpawn {
+    let read_only = ResolvedSpawn {
         sandbox: Sandbox::ReadOnly.into(),
-        ..Default::default()
-    });
-    supervisor.start(read_only).await;
-    assert_eq!(supervisor.refused().await.refusal(), StartRefusal::PolicyNotEnforceable);
+        ..ResolvedSpawn::default()
+    };
+    let one_tool = ToolPolicyLayer {
+        allow_list: vec!["wait".to_owned()],
+        ..ToolPolicyLayer::default()
+    };
+    let restricted = ResolvedSpawn {
+        tool_policy: Some(ToolPolicy { layers: vec![one_tool] }),
+        ..ResolvedSpawn::default()
+    };
+    for (thread_id, resolved) in [
+        ("0190a5a4-0000-7000-8000-000000000002", read_only),
+        ("0190a5a4-0000-7000-8000-000000000004", restricted),
+    ] {
+        let start = StartThread {
+            thread_id: thread_id.to_owned(),
+            resolved: Some(resolved),
+            ..start()
+        };
+        supervisor.start(start).await;
+        assert_eq!(supervisor.refused().await.refusal(), StartRefusal::PolicyNotEnforceable);
+    }
 
     supervisor.start(start()).await;
     supervisor.turn_started().await;

@@ -387,31 +387,6 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_one_period_are_one_entry() {
-        let mut transcript = transcript(true);
-        transcript.piece(TranscriptKind::Message, "a");
-        transcript.piece(TranscriptKind::Message, "b");
-        assert!(transcript.due().is_some());
-        assert_eq!(shown(&mut transcript), [(TranscriptKind::Message, "a\nb".to_owned())]);
-    }
-
-    #[test]
-    fn denied_call_has_no_result_and_plan_is_recorded_once() {
-        let mut transcript = transcript(false);
-        transcript.call(&call("1", ToolVerdict::Denied, &json!({})));
-        transcript.result("1", true, "refused", 7);
-        let plan = [PlanStep::default()];
-        transcript.plan(&plan);
-        transcript.plan(&plan);
-        transcript.end_turn(TranscriptKind::Error, "no", "");
-        let kinds: Vec<_> = shown(&mut transcript).into_iter().map(|(kind, _)| kind).collect();
-        assert_eq!(
-            kinds,
-            [TranscriptKind::ToolCall, TranscriptKind::Plan, TranscriptKind::Error]
-        );
-    }
-
-    #[test]
     fn long_texts_are_cut_and_many_entries_are_sent_at_once() {
         let mut transcript = transcript(false);
         let long = "x".repeat(2 * MAX_TEXT_BYTES);
