@@ -69,20 +69,3 @@ pub(crate) fn annotations(tool: &str) -> Option<ToolAnnotations> {
         Some(false),
     ))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn close_is_destructive_and_reads_are_read_only() {
-        let hints = |tool: &str| {
-            let found = annotations(tool);
-            found.map(|found| (found.read_only_hint, found.destructive_hint, found.idempotent_hint))
-        };
-        assert_eq!(hints("close_agent"), Some((Some(false), Some(true), Some(true))));
-        assert_eq!(hints("list_agents"), Some((Some(true), Some(false), Some(true))));
-        assert_eq!(hints("spawn_agent"), Some((Some(false), Some(false), Some(false))));
-        assert_eq!(hints("format_disk"), None);
-    }
-}

@@ -61,6 +61,7 @@ impl Client {
             )
             .await;
         assert_eq!(greeting["serverInfo"]["name"], "troupe", "{greeting}");
+        assert_eq!(greeting["capabilities"], json!({"tools": {}}));
         client
             .say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
             .await;
@@ -176,6 +177,9 @@ async fn mcp_session_ends_with_its_client() {
             ["list_agents", "list_active_agents", "read_transcript", "wait"].contains(&tool["name"].as_str().unwrap());
         assert_eq!(hints["readOnlyHint"], reads, "{tool}");
         assert_eq!(hints["destructiveHint"], tool["name"] == "close_agent", "{tool}");
+        if reads || tool["name"] == "close_agent" || tool["name"] == "spawn_agent" {
+            assert_eq!(hints["idempotentHint"], tool["name"] != "spawn_agent", "{tool}");
+        }
     }
     // Tools that are offered only to threads of a graph template have hints as well.
     let described = client::registry(up.registry, Some(&home.operator_token()))
@@ -274,7 +278,8 @@ async fn mcp_session_ends_with_its_client() {
         }
     }
     let unknown = client.call("format_disk", json!({})).await.unwrap_err();
-    assert_eq!(unknown["error"], "unsupported tool: format_disk");
+    let expected = json!({"error": "unsupported tool: format_disk", "reason": "INVALID_ARGUMENT"});
+    assert_eq!(unknown, expected);
 
     client.go_away().await;
     let [session] = &sessions(operator).await[..] else {
