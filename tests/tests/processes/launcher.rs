@@ -21,7 +21,7 @@ use tokio::{
 use troupe_proto::supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, StatusKind};
 use troupe_tests::{
     agents::{LAUNCHER_USER, LOOK_EVERY, settled},
-    process::{Home, Up, troupe},
+    process::{Home, Up, signal, troupe},
     tree::{Tree, kind},
     within,
 };
@@ -105,11 +105,6 @@ fn launch(socket: &Path, script: &str) -> Command {
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     command
-}
-
-fn signal(running: &Child, signal: Signal) {
-    let id = running.id().and_then(|id| i32::try_from(id).ok());
-    kill_process(id.and_then(Pid::from_raw).unwrap(), signal).unwrap();
 }
 
 fn text(output: &[u8]) -> &str {

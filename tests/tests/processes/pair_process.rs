@@ -6,13 +6,12 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     process::{ExitStatus, Output, Stdio},
-    time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use supervisor_core::ids::Digest;
-use tokio::{process::Child, task::yield_now, time::timeout};
+use tokio::{process::Child, task::yield_now};
 use tokio_stream::iter;
 use tonic::{Code, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
@@ -26,7 +25,7 @@ use troupe_proto::{
 };
 use troupe_tests::{
     client::{Supervisor, endpoint, registry, supervisor},
-    process::{Home, Up, service},
+    process::{Home, Up, service, signal},
     tree::{Tree, kind},
     within,
 };
@@ -34,9 +33,6 @@ use troupe_tests::{
 const REGISTRY: &str = "troupe.registry.v1.AgentRegistryService";
 const SUPERVISOR: &str = "troupe.supervisor.v1.AgentSupervisorService";
 const RUNNERS: &str = "troupe.supervisor.v1.ThreadRunnerService";
-
-/// Maximum duration of a stop that no call delays.
-const PROMPTLY: Duration = Duration::from_secs(10);
 
 fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
@@ -171,23 +167,6 @@ async fn skipped_seeding_is_logged() {
     assert!(said.contains(TROUBLE), "{said}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopped_pair_keeps_its_state() {
-    let home = Home::default();
-    let up = Up::start(&home).await;
-    let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
-    tree.spawn("worker").await;
-    let log = tree.log().await;
-    // An open stream must not hold it up.
-    let _watch = tree.watch().await;
-    let status = timeout(PROMPTLY, up.terminate()).await.expect("it stops in time");
-    assert_eq!(status.code(), Some(0));
-
-    let up = Up::start(&home).await;
-    assert_eq!(tree.by(up.client()).log().await, log);
-    up.kill().await;
-}
-
 /// `up` with a runner of the sample agent, started as a person does; its standard error goes into a file.
 struct Shown {
     process: Child,
@@ -230,8 +209,7 @@ impl Shown {
 
     /// Ctrl-C.
     fn interrupt(&self) {
-        let id = i32::try_from(self.process.id().unwrap()).unwrap();
-        kill_process(Pid::from_raw(id).unwrap(), Signal::INT).unwrap();
+        signal(&self.process, Signal::INT);
     }
 
     fn said(&self) -> String {
