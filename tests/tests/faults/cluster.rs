@@ -44,7 +44,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::{cluster_faults::given, spawn, threads};
+use crate::{given, spawn, threads};
 
 /// Where the log is.
 enum Log {
@@ -711,7 +711,7 @@ impl MovingRunner {
 /// `TROUPE_CLUSTER_PROGRAMS` sets the number of programs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn programs_survive_the_end_of_members() {
-    let threads_of_each = usize::try_from(given("TROUPE_CLUSTER_PROGRAMS", 12) / 3).unwrap();
+    let threads_of_each: usize = given("TROUPE_CLUSTER_PROGRAMS", 12) / 3;
     let mut members = Members::start(3).await;
     members.know_each_other().await;
     let mut runner = MovingRunner::attach(members.member(1).runners()).await;

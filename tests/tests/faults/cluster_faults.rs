@@ -5,12 +5,11 @@
 //! `TROUPE_SEED` repeats a run. `TROUPE_CLUSTER_OUTAGE` sets the seconds of the outage of the database.
 
 use std::{
-    env,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use tokio::{
@@ -21,22 +20,12 @@ use tonic::{Code, Request};
 use troupe_proto::supervisor::v1::{CreateSessionRequest, SetThreadNoteRequest, event::Kind};
 use troupe_tests::{client::Supervisor, events::assert_whole, postgres_server::Server, rng::Rng, tree::Tree, within};
 
-use crate::cluster::Members;
+use crate::{cluster::Members, given, seed};
 
 const MEMBERS: usize = 3;
 
 /// How long a writer waits for an answer before it asks another member.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-
-pub fn given(variable: &str, default: u64) -> u64 {
-    env::var(variable).map_or(default, |text| text.parse().unwrap())
-}
-
-/// Returns a seed, which the test prints.
-fn new_seed() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    u64::from(now.subsec_nanos())
-}
 
 /// A fault of a member.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +143,7 @@ impl Load {
             running: JoinSet::new(),
             stop: Arc::new(AtomicBool::new(false)),
         };
-        for number in 0..given("TROUPE_CLUSTER_WRITERS", 8) {
+        for number in 0..given("TROUPE_CLUSTER_WRITERS", 8_u64) {
             let first = usize::try_from(number).unwrap() % MEMBERS;
             let tree = Tree::open(members.client(first), CreateSessionRequest::default()).await;
             let acknowledged = Arc::new(AtomicU64::new(0));
@@ -218,13 +207,11 @@ fn distribution(mut recoveries: Vec<Duration>) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_faults_of_members_lose_nothing() {
     let faults = given("TROUPE_CLUSTER_FAULTS", 4);
-    let seed = given("TROUPE_SEED", new_seed());
-    println!("seed {seed}");
-    let mut rng = Rng::new(seed, "faults");
+    let mut rng = Rng::new(seed("TROUPE_SEED"), "faults");
     let mut members = Members::start(MEMBERS).await;
     members.know_each_other().await;
     let load = Load::start(&members).await;
-    let only_kills = given("TROUPE_CLUSTER_KILLS", 0) > 0;
+    let only_kills = given("TROUPE_CLUSTER_KILLS", 0_u64) > 0;
     let mut recoveries = Vec::new();
     for number in 0..faults {
         let fault = Fault::random(&mut rng, only_kills);
@@ -262,9 +249,7 @@ async fn random_faults_of_members_lose_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failovers_of_database_lose_nothing() {
     let failovers = given("TROUPE_CLUSTER_FAILOVERS", 2);
-    let seed = given("TROUPE_SEED", new_seed());
-    println!("seed {seed}");
-    let mut rng = Rng::new(seed, "failovers");
+    let mut rng = Rng::new(seed("TROUPE_SEED"), "failovers");
     let mut members = Members::at(Server::start(&[]), MEMBERS).await;
     members.know_each_other().await;
     let load = Load::start(&members).await;

@@ -6,13 +6,10 @@
 
 use std::{
     collections::BTreeMap,
-    env,
     error::Error as _,
     fmt::Debug,
     future::Future,
-    hash::{BuildHasher as _, Hasher as _, RandomState},
     ops::RangeInclusive,
-    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -36,6 +33,8 @@ use troupe_tests::{
     tree::Tree,
     within,
 };
+
+use crate::{given, seed};
 
 const WRITERS: usize = 32;
 const WATCHERS: usize = 4;
@@ -523,25 +522,16 @@ impl Run {
     }
 }
 
-/// A number from the environment.
-fn given<T: FromStr>(variable: &str) -> Option<T> {
-    let text = env::var(variable).ok()?;
-    let number = text.parse().ok();
-    Some(number.unwrap_or_else(|| panic!("{variable} is {text:?}; it must be a number")))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_repeated_sigkill_in_order() {
-    let rounds: usize = given("TROUPE_CRASH_ROUNDS").unwrap_or(20);
-    let seed: u64 = given("TROUPE_CRASH_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
-    println!("repeat this with TROUPE_CRASH_SEED={seed} TROUPE_CRASH_ROUNDS={rounds}");
+    let rounds: usize = given("TROUPE_CRASH_ROUNDS", 20);
 
     let ground = Ground::new().await;
     let mut service = ground.start(LIMITS).await;
     let mut run = Run {
         ground,
         lives: watch::Sender::new(service.client()),
-        rng: Rng::new(seed, "run"),
+        rng: Rng::new(seed("TROUPE_CRASH_SEED"), "run"),
         cut_off: Arc::default(),
     };
     let mut finished = Vec::new();

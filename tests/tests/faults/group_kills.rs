@@ -33,6 +33,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::given;
+
 const CONCURRENCY: u32 = 16;
 const LIMITS: &[&str] = &["--max-threads", "16", "--max-group-items", "10000"];
 
@@ -66,10 +68,6 @@ impl Runner {
     fn start_again(&mut self) {
         self.process = self.command.spawn().unwrap();
     }
-}
-
-fn given(variable: &str, default: usize) -> usize {
-    env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
 /// Reads a group across restarts of the service.

@@ -22,7 +22,12 @@ mod power_loss;
 mod takeover;
 mod ten_thousand_watchers;
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    env,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    str::FromStr,
+};
 
 use tonic::Status;
 use troupe_proto::supervisor::v1::{OnLimit, SpawnAgentRequest};
@@ -36,6 +41,22 @@ async fn spawn(tree: &Tree, request_id: String) -> Result<String, Status> {
         ..tree.request("worker")
     };
     tree.try_spawn(request).await.map(|answer| Spawned::of(answer).id)
+}
+
+/// Returns the number in a variable of the environment, or the default.
+fn given<T: FromStr>(variable: &str, default: T) -> T {
+    let Ok(text) = env::var(variable) else {
+        return default;
+    };
+    let number = text.parse().ok();
+    number.unwrap_or_else(|| panic!("{variable} is {text:?}; it must be a number"))
+}
+
+/// Returns the seed in a variable of the environment, or a random one, and prints how to repeat the run.
+fn seed(variable: &str) -> u64 {
+    let seed = given(variable, RandomState::new().build_hasher().finish());
+    println!("repeat this with {variable}={seed}");
+    seed
 }
 
 async fn threads(tree: &Tree) -> BTreeSet<String> {

@@ -11,7 +11,6 @@ use std::{
     collections::BTreeMap,
     env,
     fs::{self, OpenOptions},
-    hash::{BuildHasher as _, Hasher as _, RandomState},
     io::Write as _,
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
@@ -31,6 +30,7 @@ use troupe_tests::{
 use crate::{
     journal::{Files, Synchronous, after_power_cut},
     machine::{DATA, Machine},
+    seed,
 };
 
 const WRITERS: usize = 16;
@@ -160,17 +160,9 @@ fn lost<'p>(promises: &'p Promises, log: &[Event]) -> Vec<&'p str> {
         .collect()
 }
 
-/// The numbers that decide about a run, and how to have them again.
+/// The numbers that decide about a run.
 fn rng() -> Rng {
-    const SEED: &str = "TROUPE_POWER_SEED";
-    let seed = match env::var(SEED) {
-        Ok(text) => text
-            .parse::<u64>()
-            .unwrap_or_else(|_| panic!("{SEED} is {text:?}; it must be a number")),
-        Err(_) => RandomState::new().build_hasher().finish(),
-    };
-    println!("repeat this with {SEED}={seed}");
-    Rng::new(seed, "power")
+    Rng::new(seed("TROUPE_POWER_SEED"), "power")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
