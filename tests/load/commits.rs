@@ -5,9 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use prost::Message;
 use rusqlite::{Connection, params};
+use troupe_tests::tree::Tree;
 
 use crate::samples::Samples;
+
+/// Events of one append, at most.
+pub(crate) const APPEND: usize = 256;
 
 /// A separate database next to the log, as durable as the log.
 #[derive(Debug)]
@@ -43,6 +48,16 @@ impl Commits {
             start.elapsed()
         });
         Samples(times.collect())
+    }
+
+    /// Commits the bytes of the session's events after a sequence, as many at a time as an append has at most, and returns
+    /// how long that took.
+    pub(crate) async fn of_events(&self, tree: &Tree, after: u64) -> Duration {
+        let events = tree.watch_after(after).await.up_to(tree.head().await).await;
+        let appends = events
+            .chunks(APPEND)
+            .map(|events| events.iter().map(Message::encoded_len).sum::<usize>());
+        self.make(appends).0.iter().sum()
     }
 
     /// Inserts so many rows of that size, so many of them in a commit, and returns how long that took.

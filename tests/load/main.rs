@@ -51,7 +51,7 @@ async fn main() {
 async fn measure(arguments: Arguments) {
     let mut chapters = Vec::new();
     for measure in arguments.measures {
-        let chapter = measure.run(arguments.plan).await;
+        let chapter = (measure.run)(arguments.plan).await;
         println!("{}", report::chapter(&chapter));
         chapters.push(chapter);
     }

@@ -26,8 +26,9 @@ use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
 };
 use tokio_util::sync::CancellationToken;
+use troupe_proto::supervisor::v1::CreateSessionRequest;
 use troupe_runner::{ProcessProgram, RunnerConfig};
-use troupe_tests::within;
+use troupe_tests::{client, tree::Tree, within};
 
 use crate::raw::{self, Behind};
 
@@ -153,6 +154,11 @@ impl Served {
     /// Its data directory.
     pub(crate) fn data(&self) -> &Path {
         self.data.path()
+    }
+
+    /// Opens a session of the supervisor.
+    pub(crate) async fn tree(&self) -> Tree {
+        Tree::open(client::supervisor(self.address, None), CreateSessionRequest::default()).await
     }
 
     /// Waits until the supervisor has no session in memory.

@@ -19,7 +19,7 @@ use tonic::{
 };
 use troupe_proto::{
     registry::v1::ListAgentsRequest,
-    supervisor::v1::{CreateSessionRequest, GetSessionRequest, WaitAgentsRequest},
+    supervisor::v1::{GetSessionRequest, WaitAgentsRequest},
 };
 use troupe_tests::{client, tree::Tree};
 
@@ -66,8 +66,8 @@ async fn calls_of_threads(plan: Plan) -> Vec<Figure> {
     let supervisor = Served::guarded_supervisor(registry.address).await;
     let at = supervisor.address;
     let mut attack = JoinSet::new();
-    let tree = open(at).await;
-    for tree in [&tree, &open(at).await] {
+    let tree = supervisor.tree().await;
+    for tree in [&tree, &supervisor.tree().await] {
         let child = tree.spawn("worker").await.id;
         for number in 0..CONNECTIONS {
             let channel = client::endpoint(at).connect().await.unwrap();
@@ -92,7 +92,7 @@ async fn connections_of_strangers(plan: Plan) -> Vec<Figure> {
     let registry = Served::registry(None).await;
     let supervisor = Served::guarded_supervisor(registry.address).await;
     let at = supervisor.address;
-    let tree = open(at).await;
+    let tree = supervisor.tree().await;
     let mut attack = JoinSet::new();
     for _ in 0..plan.strangers {
         attack.spawn(async move {
@@ -196,10 +196,6 @@ fn write_bomb(directory: &Path, number: usize, version: usize) {
     }
     text += "description: *a8\n---\nText.\n";
     fs::write(directory.join(format!("bomb-{number}.md")), text).unwrap();
-}
-
-async fn open(at: SocketAddr) -> Tree {
-    Tree::open(client::supervisor(at, None), CreateSessionRequest::default()).await
 }
 
 /// Measures an operator's reads, then closes a thread over a new connection.

@@ -2,8 +2,7 @@
 
 use prost::Message as _;
 use tonic::codegen::Bytes;
-use troupe_proto::supervisor::v1::{AuthorizeToolRequest, CreateSessionRequest};
-use troupe_tests::{client, tree::Tree};
+use troupe_proto::supervisor::v1::AuthorizeToolRequest;
 
 use crate::{
     arrivals::{Arrivals, Rounds, times},
@@ -21,8 +20,7 @@ const PATH: &str = "/troupe.supervisor.v1.AgentSupervisorService/AuthorizeTool";
 pub(crate) async fn run(plan: Plan) -> Chapter {
     let registry = Served::registry(None).await;
     let supervisor = Served::supervisor(registry.address, Upkeep::Usual).await;
-    let client = client::supervisor(supervisor.address, None);
-    let tree = Tree::open(client, CreateSessionRequest::default()).await;
+    let tree = supervisor.tree().await;
     let request = AuthorizeToolRequest {
         thread_id: tree.spawn("worker").await.id,
         tool: String::from("exec_command"),

@@ -2,20 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use prost::Message;
-use troupe_proto::supervisor::v1::{CloseSessionRequest, CreateSessionRequest};
-use troupe_tests::{client, tree::Tree};
+use troupe_proto::supervisor::v1::CloseSessionRequest;
 
 use crate::{
-    commits::Commits,
+    commits::{APPEND, Commits},
     figure::{Chapter, Figure},
     plan::Plan,
     samples::{median, millis},
     served::{Served, Upkeep},
 };
-
-/// Events of one append, at most.
-const APPEND: usize = 256;
 
 /// What one cascade took, and its floor.
 struct Cascade {
@@ -54,8 +49,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
 }
 
 async fn close(supervisor: &Served, commits: &Commits, levels: u32) -> Cascade {
-    let client = client::supervisor(supervisor.address, None);
-    let tree = Tree::open(client, CreateSessionRequest::default()).await;
+    let tree = supervisor.tree().await;
     tree.grow(levels).await;
     let before = tree.head().await;
     let request = CloseSessionRequest {
@@ -67,13 +61,8 @@ async fn close(supervisor: &Served, commits: &Commits, levels: u32) -> Cascade {
     let answer = tree.client().close_session(request).await.unwrap();
     let took = start.elapsed();
     assert!(answer.into_inner().session.unwrap().closed);
-
-    let events = tree.watch_after(before).await.up_to(tree.head().await).await;
-    let appends = events
-        .chunks(APPEND)
-        .map(|events| events.iter().map(Message::encoded_len).sum::<usize>());
     Cascade {
         took,
-        committed: commits.make(appends).0.iter().sum(),
+        committed: commits.of_events(&tree, before).await,
     }
 }

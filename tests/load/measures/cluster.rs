@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use troupe_proto::supervisor::v1::{CreateSessionRequest, GetSessionRequest, ListMembersRequest, MoveSessionRequest};
+use troupe_proto::supervisor::v1::{GetSessionRequest, ListMembersRequest, MoveSessionRequest};
 use troupe_tests::{client, postgres_server::Server, tree::Tree};
 
 use crate::{
@@ -97,7 +97,7 @@ async fn cost(plan: Plan, clusters: &[&[Served]]) -> f64 {
     for index in 0..sessions {
         let members = clusters[index % clusters.len()];
         let owner = &members[index / clusters.len() % members.len()];
-        let tree = Tree::open(client::supervisor(owner.address, None), CreateSessionRequest::default()).await;
+        let tree = owner.tree().await;
         let through: Vec<Tree> = members
             .iter()
             .map(|member| tree.by(client::supervisor(member.address, None)))
@@ -123,11 +123,7 @@ async fn cost(plan: Plan, clusters: &[&[Served]]) -> f64 {
 
 /// Compares calls to the owner with calls through another supervisor.
 async fn forwarding(plan: Plan, members: &[Served]) -> Vec<Figure> {
-    let owner = Tree::open(
-        client::supervisor(members[0].address, None),
-        CreateSessionRequest::default(),
-    )
-    .await;
+    let owner = members[0].tree().await;
     let other = owner.by(client::supervisor(members[1].address, None));
     let (mut direct, mut forwarded) = (Vec::new(), Vec::new());
     let (mut direct_spawns, mut forwarded_spawns) = (Vec::new(), Vec::new());
@@ -162,9 +158,8 @@ async fn forwarding(plan: Plan, members: &[Served]) -> Vec<Figure> {
 
 /// Moves a session around.
 async fn moves(plan: Plan, members: &[Served]) -> Figure {
-    let client = client::supervisor(members[0].address, None);
-    let tree = Tree::open(client.clone(), CreateSessionRequest::default()).await;
-    let listed = client.clone().list_members(ListMembersRequest {}).await.unwrap();
+    let tree = members[0].tree().await;
+    let listed = tree.client().list_members(ListMembersRequest {}).await.unwrap();
     let names: Vec<String> = listed
         .into_inner()
         .members
@@ -178,7 +173,7 @@ async fn moves(plan: Plan, members: &[Served]) -> Figure {
             name: names[number % names.len()].clone(),
         };
         let begun = Instant::now();
-        client.clone().move_session(request).await.unwrap();
+        tree.client().move_session(request).await.unwrap();
         durations.push(begun.elapsed());
         tree.spawn("worker").await;
     }

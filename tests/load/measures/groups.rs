@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use prost::Message;
 use troupe_proto::supervisor::v1::{
     CreateGroupRequest, CreateSessionRequest, GetGroupRequest, GroupItem, GroupState, Limits, SpawnAgentRequest,
 };
 use troupe_tests::{client, tree::Tree};
 
 use crate::{
-    commits::Commits,
+    commits::{APPEND, Commits},
     figure::{Chapter, Figure},
     plan::Plan,
     samples::median,
@@ -19,8 +18,6 @@ use crate::{
 
 /// Items that run at a time.
 const CONCURRENCY: u32 = 64;
-/// Events of one append, at most.
-const APPEND: usize = 256;
 
 /// The rates of one group, in items per second.
 struct Run {
@@ -107,11 +104,7 @@ async fn group(supervisor: &Served, commits: &Commits, items: usize) -> Run {
     let took = start.elapsed();
     assert_eq!(ended.succeeded as usize, items, "{ended:?}");
 
-    let events = tree.watch_after(before).await.up_to(tree.head().await).await;
-    let appends = events
-        .chunks(APPEND)
-        .map(|events| events.iter().map(Message::encoded_len).sum::<usize>());
-    let committed: Duration = commits.make(appends).0.iter().sum();
+    let committed = commits.of_events(&tree, before).await;
     tree.end().await;
     let rate = |time: Duration| items as f64 / time.as_secs_f64();
     Run {

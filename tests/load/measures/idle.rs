@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use troupe_proto::supervisor::v1::{CreateSessionRequest, SpawnAgentRequest};
-use troupe_tests::{client, tree::Tree};
+use troupe_proto::supervisor::v1::SpawnAgentRequest;
+use troupe_tests::tree::Tree;
 
 use crate::{
     figure::{Chapter, Figure},
@@ -19,8 +19,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     let registry = Served::registry(None).await;
     let supervisor = Served::supervisor(registry.address, Upkeep::Usual).await;
     let runner = Served::runner(supervisor.address).await;
-    let client = client::supervisor(supervisor.address, None);
-    let tree = Tree::open(client, CreateSessionRequest::default()).await;
+    let tree = supervisor.tree().await;
     for _ in 0..THREADS {
         let held = SpawnAgentRequest {
             message: Some(String::from("hold")),

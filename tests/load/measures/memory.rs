@@ -99,8 +99,7 @@ async fn create(supervisor: SocketAddr, count: usize) {
 async fn settled_threads(plan: Plan, registry: SocketAddr) -> Option<Figure> {
     let supervisor = Served::supervisor(registry, Upkeep::Usual).await;
     let _worker = Worker::attach(supervisor.address).await;
-    let client = client::supervisor(supervisor.address, None);
-    let tree = Tree::open(client, CreateSessionRequest::default()).await;
+    let tree = supervisor.tree().await;
     turns::play(&tree, plan.settled / 10, 1).await;
     let before = supervisor.resident();
     turns::play(&tree, plan.settled, 1).await;

@@ -22,67 +22,36 @@ use futures::future::LocalBoxFuture;
 
 use crate::{figure::Chapter, plan::Plan};
 
-/// One of the chapters.
+/// A measurement of one chapter.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Measure {
-    Spawn,
-    Postgres,
-    Cluster,
-    Resolve,
-    Authorize,
-    FanOut,
-    Delay,
-    Groups,
-    Transcripts,
-    Cascade,
-    Recovery,
-    Memory,
-    Idle,
-    Screen,
-    Templates,
-    Attacks,
+pub(crate) struct Measure {
+    name: &'static str,
+    pub(crate) run: fn(Plan) -> LocalBoxFuture<'static, Chapter>,
 }
 
 impl Measure {
     /// In the order of the documentation.
     pub(crate) const ALL: [Self; 16] = [
-        Self::Spawn,
-        Self::Postgres,
-        Self::Cluster,
-        Self::Resolve,
-        Self::Authorize,
-        Self::FanOut,
-        Self::Delay,
-        Self::Groups,
-        Self::Transcripts,
-        Self::Cascade,
-        Self::Recovery,
-        Self::Memory,
-        Self::Idle,
-        Self::Screen,
-        Self::Templates,
-        Self::Attacks,
+        Self::new("spawn", |plan| Box::pin(spawn::run(plan))),
+        Self::new("postgres", |plan| Box::pin(postgres::run(plan))),
+        Self::new("cluster", |plan| Box::pin(cluster::run(plan))),
+        Self::new("resolve", |plan| Box::pin(resolve::run(plan))),
+        Self::new("authorize", |plan| Box::pin(authorize::run(plan))),
+        Self::new("fan-out", |plan| Box::pin(fan_out::run(plan))),
+        Self::new("delay", |plan| Box::pin(delay::run(plan))),
+        Self::new("groups", |plan| Box::pin(groups::run(plan))),
+        Self::new("transcripts", |plan| Box::pin(transcripts::run(plan))),
+        Self::new("cascade", |plan| Box::pin(cascade::run(plan))),
+        Self::new("recovery", |plan| Box::pin(recovery::run(plan))),
+        Self::new("memory", |plan| Box::pin(memory::run(plan))),
+        Self::new("idle", |plan| Box::pin(idle::run(plan))),
+        Self::new("screen", |plan| Box::pin(screen::run(plan))),
+        Self::new("templates", |plan| Box::pin(templates::run(plan))),
+        Self::new("attacks", |plan| Box::pin(attacks::run(plan))),
     ];
 
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Spawn => "spawn",
-            Self::Postgres => "postgres",
-            Self::Cluster => "cluster",
-            Self::Resolve => "resolve",
-            Self::Authorize => "authorize",
-            Self::FanOut => "fan-out",
-            Self::Delay => "delay",
-            Self::Groups => "groups",
-            Self::Transcripts => "transcripts",
-            Self::Cascade => "cascade",
-            Self::Recovery => "recovery",
-            Self::Memory => "memory",
-            Self::Idle => "idle",
-            Self::Screen => "screen",
-            Self::Templates => "templates",
-            Self::Attacks => "attacks",
-        }
+    const fn new(name: &'static str, run: fn(Plan) -> LocalBoxFuture<'static, Chapter>) -> Self {
+        Self { name, run }
     }
 
     /// The one of that name.
@@ -91,29 +60,8 @@ impl Measure {
     ///
     /// The names that there are.
     pub(crate) fn named(name: &str) -> Result<Self, String> {
-        let names = || Self::ALL.map(Self::name).join(", ");
-        let found = Self::ALL.into_iter().find(|measure| measure.name() == name);
+        let names = || Self::ALL.map(|measure| measure.name).join(", ");
+        let found = Self::ALL.into_iter().find(|measure| measure.name == name);
         found.ok_or_else(|| format!("nothing is named {name}; there are {}", names()))
-    }
-
-    pub(crate) fn run(self, plan: Plan) -> LocalBoxFuture<'static, Chapter> {
-        match self {
-            Self::Spawn => Box::pin(spawn::run(plan)),
-            Self::Postgres => Box::pin(postgres::run(plan)),
-            Self::Cluster => Box::pin(cluster::run(plan)),
-            Self::Resolve => Box::pin(resolve::run(plan)),
-            Self::Authorize => Box::pin(authorize::run(plan)),
-            Self::FanOut => Box::pin(fan_out::run(plan)),
-            Self::Delay => Box::pin(delay::run(plan)),
-            Self::Groups => Box::pin(groups::run(plan)),
-            Self::Transcripts => Box::pin(transcripts::run(plan)),
-            Self::Cascade => Box::pin(cascade::run(plan)),
-            Self::Recovery => Box::pin(recovery::run(plan)),
-            Self::Memory => Box::pin(memory::run(plan)),
-            Self::Idle => Box::pin(idle::run(plan)),
-            Self::Screen => Box::pin(screen::run(plan)),
-            Self::Templates => Box::pin(templates::run(plan)),
-            Self::Attacks => Box::pin(attacks::run(plan)),
-        }
     }
 }

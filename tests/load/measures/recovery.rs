@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use troupe_proto::supervisor::v1::{CreateSessionRequest, GetSessionRequest, SetThreadNoteRequest};
+use troupe_proto::supervisor::v1::{GetSessionRequest, SetThreadNoteRequest};
 use troupe_tests::{UNKNOWN, client, tree::Tree};
 
 use crate::{
@@ -46,11 +46,7 @@ async fn measure(plan: Plan, threads: usize) -> Vec<Figure> {
     let registry = Served::registry(None).await;
     let mut supervisor = Served::supervisor(registry.address, Upkeep::Never).await;
     let worker = Worker::attach(supervisor.address).await;
-    let tree = Tree::open(
-        client::supervisor(supervisor.address, None),
-        CreateSessionRequest::default(),
-    )
-    .await;
+    let tree = supervisor.tree().await;
     turns::play(&tree, threads, plan.turns).await;
     let events = tree.head().await;
     drop(worker);
@@ -90,11 +86,10 @@ async fn measure(plan: Plan, threads: usize) -> Vec<Figure> {
 async fn remembering(plan: Plan) -> Figure {
     let registry = Served::registry(None).await;
     let mut supervisor = Served::supervisor(registry.address, Upkeep::Never).await;
-    let client = client::supervisor(supervisor.address, None);
-    let tree = Tree::open(client.clone(), CreateSessionRequest::default()).await;
+    let tree = supervisor.tree().await;
     let mut writing = JoinSet::new();
     for writer in 0..WRITERS {
-        let (mut client, thread) = (client.clone(), tree.root.clone());
+        let (mut client, thread) = (tree.client(), tree.root.clone());
         let share = (writer..plan.requests).step_by(WRITERS);
         writing.spawn(async move {
             for number in share {

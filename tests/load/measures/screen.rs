@@ -14,8 +14,7 @@ use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval, sleep},
 };
-use troupe_proto::supervisor::v1::CreateSessionRequest;
-use troupe_tests::{client, process, terminal, tree::Tree};
+use troupe_tests::{process, terminal, tree::Tree};
 
 use crate::{
     figure::{Chapter, Figure},
@@ -43,8 +42,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     let _worker = Worker::attach(supervisor.address).await;
     let mut trees = Vec::new();
     for _ in 0..sessions {
-        let client = client::supervisor(supervisor.address, None);
-        let tree = Tree::open(client, CreateSessionRequest::default()).await;
+        let tree = supervisor.tree().await;
         turns::play(&tree, threads, 1).await;
         trees.push(tree);
     }
