@@ -143,6 +143,13 @@ pub struct Ready {
 }
 
 impl Ready {
+    /// Starts the service and waits until it serves. Returns its process and its address.
+    pub async fn start(&self, command: &mut Command) -> (Child, SocketAddr) {
+        let process = command.spawn().unwrap();
+        let address = within("a service that serves", self.address()).await;
+        (process, address.parse().unwrap())
+    }
+
     /// Waits until the service serves and returns its address.
     pub async fn address(&self) -> String {
         self.said(&self.name).await

@@ -369,9 +369,7 @@ async fn serve(home: &Home, name: &str, arguments: &[&str]) -> (Child, SocketAdd
         .args(["--tls-cert", &file("crt"), "--tls-key", &file("key")])
         .args(["--tls-client-ca", "mount/ca.crt", "--log", "error"])
         .args(arguments);
-    let process = command.spawn().unwrap();
-    let address = within("a service that serves", ready.address()).await;
-    (process, address.parse().unwrap())
+    ready.start(&mut command).await
 }
 
 /// A new connection, made with these files.

@@ -40,9 +40,7 @@ async fn supervisor(home: &Home, keys: &str, arguments: &[&str]) -> (Child, Sock
         .args(["--jwt-keys", keys])
         .args(arguments)
         .stderr(Stdio::null());
-    let process = command.spawn().unwrap();
-    let address = within("a service that serves", ready.address()).await;
-    (process, address.parse().unwrap())
+    ready.start(&mut command).await
 }
 
 /// Lists the sessions with that token.
@@ -228,8 +226,7 @@ async fn parts_of_troupe_are_known_by_the_tokens_of_their_accounts() {
         .args(["--jwt-keys", "keys.json", "--jwt-role"])
         .arg(format!("sub:{}=service", account("supervisor")))
         .stderr(Stdio::null());
-    let _registry = command.spawn().unwrap();
-    let registry: SocketAddr = within("the registry", ready.address()).await.parse().unwrap();
+    let (_registry, registry) = ready.start(&mut command).await;
     let (url, grant) = (
         format!("http://{registry}"),
         format!("sub:{}=runner", account("runner")),

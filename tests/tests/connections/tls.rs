@@ -59,8 +59,7 @@ impl TestCluster {
             ])
             .args(["--tls-client-ca", "ca.crt"])
             .args(arguments);
-        let process = command.spawn().unwrap();
-        let address = within("a service that serves", ready.address()).await;
+        let (process, address) = ready.start(&mut command).await;
         (process, format!("https://{address}"))
     }
 

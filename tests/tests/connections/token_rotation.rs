@@ -13,7 +13,6 @@ use troupe_tests::{
     client,
     process::{Home, service},
     tree::Tree,
-    within,
 };
 
 const OLD: &str = "the-old-token-of-all";
@@ -39,9 +38,7 @@ fn mount(home: &Home, version: &str, text: &str) {
 
 async fn serve(home: &Home, name: &str, arguments: &[&str]) -> (Child, SocketAddr) {
     let (mut command, ready) = service(home, name);
-    let process = command.args(arguments).stderr(Stdio::null()).spawn().unwrap();
-    let address = within("a service that serves", ready.address()).await;
-    (process, address.parse().unwrap())
+    ready.start(command.args(arguments).stderr(Stdio::null())).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -71,12 +71,11 @@ impl Service {
         let _ = fs::remove_file(home.path().join(format!("{name}.json")));
         let (mut command, ready) = service(home, name);
         command.args(["--log", "warn", "--admin-listen", "127.0.0.1:0"]);
-        let process = command.args(arguments).spawn().unwrap();
-        let address = within("a service that serves", ready.address()).await;
+        let (process, address) = ready.start(command.args(arguments)).await;
         let admin = within("its admin port", ready.admin()).await;
         Self {
             process,
-            address: address.parse().unwrap(),
+            address,
             admin: admin.parse().unwrap(),
         }
     }

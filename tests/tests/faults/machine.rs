@@ -48,8 +48,7 @@ impl Machine {
         environment.extend(files.iter().map(|(variable, name)| (*variable, base.join(name))));
         let home = Home::default();
         let (mut command, ready) = service(&home, "registry");
-        let registry = command.args(["--log", "warn"]).spawn().unwrap();
-        let address = within("a registry that serves", ready.address()).await;
+        let (registry, address) = ready.start(command.args(["--log", "warn"])).await;
         Self {
             base,
             environment,
@@ -90,11 +89,10 @@ impl Machine {
     pub async fn start(&self, arguments: &[&str]) -> Life {
         let home = Home::default();
         let (mut command, ready) = self.supervisor(&home);
-        let process = command.args(arguments).spawn().unwrap();
-        let address = within("a supervisor that serves", ready.address()).await;
+        let (process, address) = ready.start(command.args(arguments)).await;
         Life {
             process,
-            address: address.parse().unwrap(),
+            address,
             _home: home,
         }
     }

@@ -23,8 +23,7 @@ async fn change_or_denial_writes_one_audit_line() {
         .args(["--registry-url", "http://127.0.0.1:1"])
         .env("TROUPE_LOG_FORMAT", "json")
         .stderr(File::create(&path).unwrap());
-    let _supervisor = command.spawn().unwrap();
-    let at = within("a service that serves", ready.address()).await.parse().unwrap();
+    let (_supervisor, at) = ready.start(&mut command).await;
 
     let tree = Tree::open(client::supervisor(at, None), CreateSessionRequest::default()).await;
     let mut thread = client::supervisor(at, Some(&tree.root_token));

@@ -248,10 +248,7 @@ async fn member_exports_the_metrics_of_its_cluster() {
         "127.0.0.1:0",
     ]);
     let _process = command.spawn().unwrap();
-    within("a service that serves", ready.address()).await;
-    let ready = fs::read_to_string(home.path().join("supervisor.json")).unwrap();
-    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
-    let admin = ready["admin"].as_str().unwrap();
+    let admin = &within("its admin port", ready.admin()).await;
     let joined = "\ntroupe_members{state=\"active\"} 1\n";
     within("a member", async {
         while !get(admin, "/metrics").await.contains(joined) {}
@@ -293,10 +290,7 @@ async fn certificate_expiry_is_a_metric() {
         "127.0.0.1:0",
     ]);
     let _process = command.spawn().unwrap();
-    within("a service that serves", ready.address()).await;
-    let ready = fs::read_to_string(home.path().join("registry.json")).unwrap();
-    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
-    let admin = ready["admin"].as_str().unwrap();
+    let admin = &within("its admin port", ready.admin()).await;
     let ends = async || {
         let answer = get(admin, "/metrics").await;
         let line = answer

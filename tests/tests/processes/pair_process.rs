@@ -115,9 +115,8 @@ async fn a_pair_that_is_ready_answers_health_reflection_and_calls() {
 async fn a_service_without_reflection_answers_all_else() {
     let home = Home::default();
     let (mut command, ready) = service(&home, "registry");
-    let _process = command.arg("--no-reflection").spawn().unwrap();
-    let address = within("a service that serves", ready.address()).await;
-    let channel = endpoint(address.parse().unwrap()).connect().await.unwrap();
+    let (_process, address) = ready.start(command.arg("--no-reflection")).await;
+    let channel = endpoint(address).connect().await.unwrap();
     assert!(is_serving(&channel, REGISTRY).await);
     let mut client = ServerReflectionClient::new(channel);
     let refused = client
@@ -131,8 +130,7 @@ async fn a_service_without_reflection_answers_all_else() {
 async fn said_by_registry(home: &Home) -> String {
     let log = home.path().join("registry.log");
     let (mut command, ready) = service(home, "registry");
-    let mut process = command.stderr(File::create(&log).unwrap()).spawn().unwrap();
-    within("a service that serves", ready.address()).await;
+    let (mut process, _) = ready.start(command.stderr(File::create(&log).unwrap())).await;
     process.kill().await.unwrap();
     fs::remove_file(home.path().join("registry.json")).unwrap();
     fs::read_to_string(log).unwrap()

@@ -7,11 +7,7 @@ use std::{
     path::Path,
 };
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    process::Child,
-};
+use tokio::process::Child;
 use tonic::Status;
 use troupe_proto::supervisor::v1::{
     CreateSessionRequest, ListSessionsRequest, NotificationKind, SendInputRequest, SetThreadNoteRequest,
@@ -28,6 +24,8 @@ use troupe_tests::{
     tree::{Spawned, Tree, kind},
     within,
 };
+
+use crate::metrics::get;
 
 /// Every planted secret contains this.
 const PLANTED: &str = "pl4nted";
@@ -74,18 +72,6 @@ fn said(status: &Status) -> String {
     format!("{status:?} {}", String::from_utf8_lossy(status.details()))
 }
 
-async fn metrics(home: &Home, name: &str) -> String {
-    let ready = fs::read_to_string(home.path().join(format!("{name}.json"))).unwrap();
-    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
-    let address = ready["admin"].as_str().unwrap();
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    within("metrics", stream.read_to_string(&mut answer)).await.unwrap();
-    answer
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
     let home = Home::default();
@@ -106,7 +92,7 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
         ["--tls-key", "registry.key"],
     ];
     let of_registry = of_registry.as_flattened();
-    let (_registry, _, registry) = start(&home, &collector, "registry", of_registry).await;
+    let (_registry, registry_ready, registry) = start(&home, &collector, "registry", of_registry).await;
     // A password in the URL, as proxies want them.
     let url = format!("https://ann:{}@{registry}", planted("password"));
     let arguments = [
@@ -121,7 +107,7 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
         ["--runner-token-file", &runner],
     ];
     let arguments = arguments.as_flattened();
-    let (_supervisor, _, supervisor) = start(
+    let (_supervisor, supervisor_ready, supervisor) = start(
         &home,
         &collector,
         "supervisor",
@@ -255,7 +241,7 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
     found.push(("the errors", errors.iter().map(said).collect()));
     found.push((
         "the metrics",
-        metrics(&home, "registry").await + &metrics(&home, "supervisor").await,
+        get(&registry_ready.admin().await, "/metrics").await + &get(&supervisor_ready.admin().await, "/metrics").await,
     ));
     let mut log = String::new();
     std::io::Read::read_to_string(&mut File::open(home.path().join("log")).unwrap(), &mut log).unwrap();

@@ -1,7 +1,7 @@
 //! The telemetry that a collector receives: a spawn as one trace, from its client through supervisor, registry and
 //! runner and back, and metrics; over TLS if the collector requires it.
 
-use std::{convert::Infallible, process::Stdio};
+use std::{convert::Infallible, net::SocketAddr, process::Stdio};
 
 use opentelemetry_proto::tonic::{
     common::v1::any_value::Value,
@@ -35,10 +35,8 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-async fn start(command: &mut Command, ready: &Ready) -> (Child, String) {
-    let process = command.stderr(Stdio::null()).spawn().unwrap();
-    let address = within("a service that serves", ready.address()).await;
-    (process, address)
+async fn start(command: &mut Command, ready: &Ready) -> (Child, SocketAddr) {
+    ready.start(command.stderr(Stdio::null())).await
 }
 
 /// A span of the trace, by the process that it is from and how its name ends.
@@ -72,7 +70,7 @@ async fn a_spawn_is_one_trace_through_all_processes() {
         .stderr(Stdio::null());
     let _runner = collector.hears(&mut command).spawn().unwrap();
 
-    let mut client = client::supervisor(supervisor.parse().unwrap(), None);
+    let mut client = client::supervisor(supervisor, None);
     let mut session = CreateSessionRequest {
         cwd: home.path().display().to_string(),
         ..CreateSessionRequest::default()
@@ -228,7 +226,7 @@ async fn otel_variables_set_service_name_and_instance() {
         let (mut command, ready) = service(&home, "registry");
         command.envs(variables.iter().copied());
         let (_registry, registry) = start(collector.hears(&mut command), &ready).await;
-        let mut client = client::registry(registry.parse().unwrap(), None);
+        let mut client = client::registry(registry, None);
         let answer = within("the agents", client.list_agents(ListAgentsRequest::default())).await;
         answer.unwrap();
         let [by_spans, by_metrics] = collector
@@ -264,7 +262,7 @@ async fn collector_behind_tls_receives_spans_and_metrics() {
         .env("OTEL_EXPORTER_OTLP_CERTIFICATE", believed);
     let command = collector.hears_at(&mut command, &format!("https://{front}"));
     let (_supervisor, supervisor) = start(command, &ready).await;
-    let client = client::supervisor(supervisor.parse().unwrap(), None);
+    let client = client::supervisor(supervisor, None);
     let tree = Tree::open(client, CreateSessionRequest::default()).await;
     tree.note(&tree.root, "something to write down").await;
 
@@ -300,7 +298,7 @@ async fn exporter_reconnects_after_collector_vanishes() {
         .env("OTEL_EXPORTER_OTLP_TIMEOUT", "2000");
     let command = collector.hears_at(&mut command, &format!("http://{}", relay.address()));
     let (_supervisor, supervisor) = start(command, &ready).await;
-    let client = client::supervisor(supervisor.parse().unwrap(), None);
+    let client = client::supervisor(supervisor, None);
     let tree = Tree::open(client, CreateSessionRequest::default()).await;
     let named = |collector: &Collector, name: &str| {
         let spans = collector.spans();
