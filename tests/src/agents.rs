@@ -25,9 +25,7 @@ use tokio::{
     process::{Child, Command},
     time::sleep,
 };
-use troupe_proto::supervisor::v1::{
-    CreateSessionRequest, SendInputRequest, SpawnAgentRequest, Thread, WaitAgentsRequest,
-};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, Thread, WaitAgentsRequest};
 
 use crate::{client, process::troupe, tree::Tree, within};
 
@@ -643,23 +641,12 @@ fn runner_yaml(url: &str) -> Value {
 
 /// Spawns an agent of that role below the root, with a task for its model.
 pub async fn spawn(tree: &Tree, role: &str, steps: &Value) -> String {
-    let request = SpawnAgentRequest {
-        message: Some(format!("Do it. {}", script(steps))),
-        ..tree.request(role)
-    };
-    tree.try_spawn(request).await.unwrap().thread.unwrap().thread_id
+    tree.spawn_for(role, &format!("Do it. {}", script(steps))).await.id
 }
 
 /// Gives an agent a next turn.
 pub async fn send(tree: &Tree, thread: &str, steps: &Value) {
-    let request = SendInputRequest {
-        thread_id: thread.to_owned(),
-        message: Some(format!("And now: {}", script(steps))),
-        ..SendInputRequest::default()
-    };
-    within("the answer to an input", tree.client().send_input(request))
-        .await
-        .unwrap();
+    tree.send(thread, &format!("And now: {}", script(steps))).await;
 }
 
 /// Waits until the agent is settled, and answers it.

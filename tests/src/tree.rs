@@ -149,6 +149,15 @@ impl Tree {
         Spawned::of(self.try_spawn(self.request(role)).await.unwrap())
     }
 
+    /// Spawns a thread below the root with a task.
+    pub async fn spawn_for(&self, role: &str, task: &str) -> Spawned {
+        let request = SpawnAgentRequest {
+            message: Some(task.to_owned()),
+            ..self.request(role)
+        };
+        Spawned::of(self.try_spawn(request).await.unwrap())
+    }
+
     /// Spawns a thread below a thread.
     pub async fn spawn_under(&self, parent: &str, role: &str) -> Spawned {
         Spawned::of(self.try_spawn(self.request_under(parent, role)).await.unwrap())

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use troupe_proto::supervisor::v1::SpawnAgentRequest;
 use troupe_tests::tree::Tree;
 
 use crate::{
@@ -21,11 +20,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     let runner = Served::runner(supervisor.address).await;
     let tree = supervisor.tree().await;
     for _ in 0..THREADS {
-        let held = SpawnAgentRequest {
-            message: Some(String::from("hold")),
-            ..tree.request("worker")
-        };
-        tree.try_spawn(held).await.unwrap();
+        tree.spawn_for("worker", "hold").await;
     }
     while !all_hold(&tree).await {
         sleep(Duration::from_millis(20)).await;

@@ -19,11 +19,7 @@ async fn completed(home: &Home) -> (Up, Tree) {
     let up = Up::start_with(home, Up::WITH_RUNNER).await;
     let operator = client::supervisor(up.supervisor, Some(&home.operator_token()));
     let tree = Tree::open(operator, CreateSessionRequest::default()).await;
-    let spawn = troupe_proto::supervisor::v1::SpawnAgentRequest {
-        message: Some(MESSAGE.to_owned()),
-        ..tree.request("worker")
-    };
-    tree.try_spawn(spawn).await.unwrap();
+    tree.spawn_for("worker", MESSAGE).await;
     (up, tree)
 }
 

@@ -18,7 +18,7 @@ use tokio::{
     process::{Child, Command},
     time::sleep,
 };
-use troupe_proto::supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, StatusKind};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, StatusKind};
 use troupe_tests::{
     agents::{LAUNCHER_USER, LOOK_EVERY, settled},
     process::{Home, Up, signal, troupe},
@@ -284,12 +284,8 @@ async fn runner_continues_with_another_launcher() {
     let runner = runner.spawn().unwrap();
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
     let work = async || {
-        let request = SpawnAgentRequest {
-            message: Some(String::from("Hello.")),
-            ..tree.request("worker")
-        };
-        let thread = tree.try_spawn(request).await.unwrap().thread.unwrap();
-        let ended = settled(&tree, &thread.thread_id).await;
+        let thread = tree.spawn_for("worker", "Hello.").await.id;
+        let ended = settled(&tree, &thread).await;
         assert_eq!(kind(&ended), StatusKind::Completed, "{ended:?}");
     };
     work().await;

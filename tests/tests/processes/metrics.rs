@@ -164,9 +164,7 @@ async fn admin_port_serves_health_and_metrics() {
 
     // One of each kind: a turn, a thread that waits, a rejected thread, a cascade.
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
-    let mut holding = tree.request("worker");
-    holding.message = Some(String::from("hold"));
-    let first = tree.try_spawn(holding).await.unwrap().thread.unwrap().thread_id;
+    let first = tree.spawn_for("worker", "hold").await.id;
     let mut queued = tree.request("worker");
     queued.set_on_limit(OnLimit::Queue);
     let second = tree.try_spawn(queued).await.unwrap().thread.unwrap().thread_id;
@@ -358,9 +356,7 @@ async fn a_runner_is_ready_while_it_is_attached_and_does_not_drain() {
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
 
     let (mut process, admin) = runner(&home, up.supervisor).await;
-    let mut holding = tree.request("worker");
-    holding.message = Some(String::from("hold"));
-    let thread = tree.try_spawn(holding).await.unwrap().thread.unwrap().thread_id;
+    let thread = tree.spawn_for("worker", "hold").await.id;
     let mut watch = tree.watch_after(0).await;
     let has_begun = |event: &Event| matches!(event.kind, Some(Kind::TurnStarted(_)));
     watch.until(has_begun).await;

@@ -21,7 +21,7 @@ use tonic_reflection::pb::v1::{
 };
 use troupe_proto::{
     registry::v1::ListAgentsRequest,
-    supervisor::v1::{CreateSessionRequest, Event, SpawnAgentRequest, StatusKind, TurnOutcome, event::Kind},
+    supervisor::v1::{CreateSessionRequest, Event, StatusKind, TurnOutcome, event::Kind},
 };
 use troupe_tests::{
     client::{Supervisor, endpoint, registry, supervisor},
@@ -230,11 +230,7 @@ impl Shown {
 
 /// A thread of the sample agent whose turn has started.
 async fn at_work(tree: &Tree, message: &str) -> String {
-    let request = SpawnAgentRequest {
-        message: Some(message.to_owned()),
-        ..tree.request("worker")
-    };
-    let thread = tree.try_spawn(request).await.unwrap().thread.unwrap().thread_id;
+    let thread = tree.spawn_for("worker", message).await.id;
     let is_started = |event: &Event| event.thread_id == thread && matches!(event.kind, Some(Kind::TurnStarted(_)));
     tree.watch_after(0).await.until(is_started).await;
     thread

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, process::Stdio};
 
 use tokio::process::Child;
-use troupe_proto::supervisor::v1::{CreateSessionRequest, ListRunnersRequest, SpawnAgentRequest, StatusKind};
+use troupe_proto::supervisor::v1::{CreateSessionRequest, ListRunnersRequest, StatusKind};
 use troupe_tests::{
     agents::{settled, until},
     process::{Home, Up},
@@ -59,11 +59,7 @@ impl Services {
 
 /// Starts a thread with a turn.
 async fn spawn(tree: &Tree) -> String {
-    let request = SpawnAgentRequest {
-        message: Some("Hello.".to_owned()),
-        ..tree.request("worker")
-    };
-    tree.try_spawn(request).await.unwrap().thread.unwrap().thread_id
+    tree.spawn_for("worker", "Hello.").await.id
 }
 
 /// Waits until a thread's turn is complete. Returns the runner that executed it.
