@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
@@ -27,7 +27,12 @@ use tokio::{
 };
 use troupe_proto::supervisor::v1::{CreateSessionRequest, Thread, WaitAgentsRequest};
 
-use crate::{client, process::troupe, tree::Tree, within};
+use crate::{
+    client,
+    process::{signal, troupe},
+    tree::Tree,
+    within,
+};
 
 /// The program behind the role of the same name.
 pub const CODEX: &str = "codex";
@@ -313,8 +318,7 @@ impl Lab {
     ///
     /// If it does not end with success.
     pub async fn restart(&mut self) {
-        let id = self.up.id().and_then(|id| i32::try_from(id).ok());
-        kill_process(id.and_then(Pid::from_raw).unwrap(), Signal::INT).unwrap();
+        signal(&self.up, Signal::INT);
         let ended = within("the end of `up`", self.up.wait()).await.unwrap();
         assert!(ended.success(), "{ended}");
         fs::remove_file(self.directory.join("ready.json")).unwrap();

@@ -9,18 +9,11 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use troupe_proto::{
-    common::v1::Sandbox,
-    supervisor::v1::{CreateSessionRequest, StatusKind},
-};
-use troupe_tests::{
-    agents::{CLAUDE, CODEX, GEMINI, Lab, OPENCODE, are_wanted, message, settled, spawn},
-    tree::kind,
-};
+use troupe_proto::{common::v1::Sandbox, supervisor::v1::CreateSessionRequest};
+use troupe_tests::agents::{CLAUDE, Lab, are_wanted, spawn};
 
-use super::{lab, tree_of_all};
+use super::{ALL, assert_done, lab, tree_of_all};
 
-const ALL: [&str; 4] = [CODEX, CLAUDE, OPENCODE, GEMINI];
 /// Paths that an agent must not change, and one below each.
 const PROTECTED: [&str; 8] = [
     ".git/hooks/post-commit",
@@ -162,12 +155,7 @@ async fn run(lab: &Lab, sandbox: Sandbox, program: &str, steps: &Value) {
     };
     let tree = lab.tree(request).await;
     let thread = spawn(&tree, program, steps).await;
-    let ended = settled(&tree, &thread).await;
-    assert_eq!(
-        (kind(&ended), message(&ended)),
-        (StatusKind::Completed, "done"),
-        "{program}: {ended:?}"
-    );
+    assert_done(&tree, &thread, program).await;
     tree.end().await;
 }
 

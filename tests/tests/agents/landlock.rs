@@ -10,16 +10,15 @@ use serde_json::{Value, json};
 use tokio::process::Child;
 use troupe_proto::{
     common::v1::{Mode, Sandbox},
-    supervisor::v1::{CreateSessionRequest, StatusKind},
+    supervisor::v1::CreateSessionRequest,
 };
 use troupe_tests::{
-    agents::{CLAUDE, CODEX, GEMINI, LAUNCHER_USER, Lab, OPENCODE, are_wanted, message, settled, spawn},
-    tree::{Tree, kind},
+    agents::{LAUNCHER_USER, Lab, are_wanted, spawn},
+    tree::Tree,
 };
 
-use super::{UNDER, results, writes};
+use super::{ALL, UNDER, assert_done, results, writes};
 
-const ALL: [&str; 4] = [CODEX, CLAUDE, OPENCODE, GEMINI];
 const SECRET: &str = "secret-of-the-user";
 
 /// Starts a runner with Landlock. Its bubblewrap fails.
@@ -41,12 +40,7 @@ fn runner(lab: &Lab, arguments: &[&Path]) -> Child {
 /// Runs a thread of a role to its end, which is to be `done`.
 async fn run(tree: &Tree, role: &str, steps: &Value) {
     let thread = spawn(tree, role, steps).await;
-    let ended = settled(tree, &thread).await;
-    assert_eq!(
-        (kind(&ended), message(&ended)),
-        (StatusKind::Completed, "done"),
-        "{role}: {ended:?}"
-    );
+    assert_done(tree, &thread, role).await;
 }
 
 /// A shell command that tries to write each path, and reports to a file in the working directory.

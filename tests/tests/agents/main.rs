@@ -41,6 +41,8 @@ mod usage;
 
 /// Where the files of the labs lie: not where temporary files do.
 const UNDER: &str = env!("CARGO_TARGET_TMPDIR");
+/// The four programs.
+const ALL: [&str; 4] = [CODEX, CLAUDE, OPENCODE, GEMINI];
 /// A command that lasts, with a child that has left its process group.
 const LASTING: &str = "setsid tail -f /dev/null & tail -f /dev/null";
 /// Time for which an agent may take to obey an interrupt before its runner escalates: request, signal, kill.
@@ -85,9 +87,21 @@ fn writing_tools(program: &str) -> &'static [&'static str] {
     }
 }
 
-/// The results of the tool calls that the last request of a program has.
+/// The results of the tool calls of a program's last request that has some. OpenCode also asks for a title.
 fn results(lab: &Lab, program: &str) -> Vec<String> {
-    lab.stand_in.asked_by(program).pop().expect("it asked").results
+    let asked = lab.stand_in.asked_by(program).into_iter();
+    let mut results = asked.map(|asked| asked.results);
+    results.rfind(|results| !results.is_empty()).unwrap_or_default()
+}
+
+/// Asserts that a thread's turn completes with `done`.
+async fn assert_done(tree: &Tree, thread: &str, role: &str) {
+    let ended = settled(tree, thread).await;
+    assert_eq!(
+        (kind(&ended), message(&ended)),
+        (StatusKind::Completed, "done"),
+        "{role}: {ended:?}"
+    );
 }
 
 async fn interrupt(tree: &Tree, thread: &str) {
@@ -394,7 +408,7 @@ async fn commands_see_no_credentials() {
     }
     let lab = lab().await;
     let tree = tree_of_all(&lab).await;
-    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
+    for program in ALL {
         // Into a file: what the stand-in logs of results is shortened.
         let command = format!("(env; cat ../d/operator.token; ls ../d/runner) > {program}.txt 2>&1; true");
         let thread = spawn(&tree, program, &json!([{"shell": command}, {"text": "seen"}])).await;
@@ -449,7 +463,7 @@ async fn a_running_turn_is_steered() {
     }
     let lab = lab().await;
     let tree = tree_of_all(&lab).await;
-    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
+    for program in ALL {
         let go = lab.project().join(format!("{program}.go"));
         let wait = format!("until test -e {}; do sleep 0.1; done", go.display());
         let thread = spawn(&tree, program, &json!([{"shell": wait}, {"text": "the old way"}])).await;
@@ -568,7 +582,7 @@ async fn changes_of_turn_are_an_artifact() {
     }
     let lab = lab().await;
     let tree = tree_of_all(&lab).await;
-    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
+    for program in ALL {
         let thread = spawn(
             &tree,
             program,

@@ -5,15 +5,15 @@ use std::{fs, path::Path};
 use serde_json::{Value, json};
 use troupe_proto::{
     common::v1::{Mode, Sandbox},
-    supervisor::v1::{CreateSessionRequest, StatusKind, UpdateSessionRequest},
+    supervisor::v1::{CreateSessionRequest, UpdateSessionRequest},
 };
 use troupe_tests::{
-    agents::{CLAUDE, CODEX, GEMINI, Lab, OPENCODE, are_wanted, message, send, settled, spawn, until},
-    tree::{Tree, kind},
+    agents::{CLAUDE, CODEX, Lab, are_wanted, send, spawn, until},
+    tree::Tree,
     within,
 };
 
-use super::{lab, tree_of_all};
+use super::{ALL, assert_done, lab, results, tree_of_all};
 
 async fn planning(lab: &Lab, sandbox: Sandbox) -> Tree {
     let request = CreateSessionRequest {
@@ -33,22 +33,6 @@ async fn set_mode(tree: &Tree, mode: Mode) {
     within("a change of mode", tree.client().update_session(request))
         .await
         .unwrap();
-}
-
-async fn assert_completed(tree: &Tree, thread: &str, program: &str) {
-    let ended = settled(tree, thread).await;
-    assert_eq!(
-        (kind(&ended), message(&ended)),
-        (StatusKind::Completed, "done"),
-        "{program}: {ended:?}"
-    );
-}
-
-/// The results of the tool calls of a program's last request that has some. OpenCode also asks for a title.
-fn results(lab: &Lab, program: &str) -> Vec<String> {
-    let asked = lab.stand_in.asked_by(program).into_iter();
-    let mut results = asked.map(|asked| asked.results);
-    results.rfind(|results| !results.is_empty()).unwrap_or_default()
 }
 
 /// A command that prints a word, tries to write each path, and says which it wrote.
@@ -71,7 +55,7 @@ async fn program_writes_docs_only(lab: &Lab, program: &str, sandbox: Sandbox) {
     let outside = name("../outside");
     let steps = json!([write_all("first", &[&code, &plan, &role, &outside]), {"text": "done"}]);
     let thread = spawn(&tree, program, &steps).await;
-    assert_completed(&tree, &thread, program).await;
+    assert_done(&tree, &thread, program).await;
     let seen = results(lab, program);
     let is_written = |path: &str| lab.project().join(path).exists();
     assert!(is_written(&plan), "{program} {sandbox:?}: {seen:?}");
@@ -86,7 +70,7 @@ async fn program_writes_docs_only(lab: &Lab, program: &str, sandbox: Sandbox) {
         &json!([write_all("second", &[&code]), {"text": "done"}]),
     )
     .await;
-    assert_completed(&tree, &thread, program).await;
+    assert_done(&tree, &thread, program).await;
     let seen = results(lab, program);
     assert!(is_written(&code), "{program} {sandbox:?}: {seen:?}");
     assert!(
@@ -102,7 +86,7 @@ async fn program_writes_docs_only(lab: &Lab, program: &str, sandbox: Sandbox) {
         &json!([write_all("third", &[&late, &revised]), {"text": "done"}]),
     )
     .await;
-    assert_completed(&tree, &thread, program).await;
+    assert_done(&tree, &thread, program).await;
     let seen = results(lab, program);
     assert!(
         is_written(&revised) && !is_written(&late),
@@ -123,7 +107,7 @@ async fn planning_programs_write_docs_only() {
     }
     let lab = lab().await;
     tree_of_all(&lab).await.end().await;
-    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
+    for program in ALL {
         program_writes_docs_only(&lab, program, Sandbox::WorkspaceWrite).await;
     }
     program_writes_docs_only(&lab, CODEX, Sandbox::FullAccess).await;
@@ -145,11 +129,11 @@ async fn planning_turn_stays_limited_after_change_of_mode() {
         until("a command", async || begun.exists().then_some(())).await;
         set_mode(&tree, Mode::Implementation).await;
         fs::write(lab.project().join(go), "").unwrap();
-        assert_completed(&tree, &thread, program).await;
+        assert_done(&tree, &thread, program).await;
         let seen = results(&lab, program);
         assert!(!lab.project().join(&late).exists(), "{program}: {seen:?}");
         send(&tree, &thread, &json!([write_all("word", &[&late]), {"text": "done"}])).await;
-        assert_completed(&tree, &thread, program).await;
+        assert_done(&tree, &thread, program).await;
         assert!(lab.project().join(&late).exists(), "{program}");
         set_mode(&tree, Mode::Planning).await;
     }

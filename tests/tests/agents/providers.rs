@@ -13,7 +13,7 @@ use troupe_tests::{
     tree::kind,
 };
 
-use super::{UNDER, interrupt, lab, results, tree_of_all};
+use super::{ALL, UNDER, interrupt, lab, results, tree_of_all};
 
 /// The reason of a thread's condition; empty: it does not have the condition.
 fn reason(thread: &Thread, kind: ConditionKind) -> String {
@@ -93,7 +93,7 @@ async fn program_has_no_key_or_address_of_its_provider() {
     }
     let lab = lab().await;
     let tree = tree_of_all(&lab).await;
-    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
+    for program in ALL {
         let thread = spawn(&tree, program, &json!([{"shell": "true"}, {"text": "done"}])).await;
         assert_eq!(message(&settled(&tree, &thread).await), "done", "{program}");
         // The program waits for its next turn.
@@ -189,7 +189,7 @@ async fn call_of_a_tool_that_is_not_offered_is_recorded() {
     }
     let lab = lab().await;
     let tree = lab.tree(CreateSessionRequest::default()).await;
-    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
+    for program in ALL {
         let role = format!("{program}-quiet");
         lab.role(&role, program, "deny_list: [exec_command, write_stdin, spawn_agent]\n");
         let thread = spawn(
@@ -247,7 +247,7 @@ async fn spawn_at_max_depth_tells_the_model_why() {
         ..CreateSessionRequest::default()
     };
     let tree = lab.tree(shallow).await;
-    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
+    for program in ALL {
         let mut steps = vec![
             json!({"tool": "spawn_agent", "args": {"agent_type": "codex", "message": "x"}}),
             json!({"shell": "sleep 1"}),

@@ -1,31 +1,20 @@
 //! Results that match a schema, from the real programs.
 
 use serde_json::json;
-use troupe_proto::supervisor::v1::{GetThreadRequest, SpawnAgentRequest, StatusKind};
+use troupe_proto::supervisor::v1::{SpawnAgentRequest, StatusKind};
 use troupe_tests::{
-    agents::{CLAUDE, CODEX, GEMINI, OPENCODE, are_wanted, message, script, settled, spawn},
+    agents::{CLAUDE, CODEX, are_wanted, message, script, settled, spawn},
     events::{about, names},
-    tree::{Spawned, Tree, kind},
-    within,
+    tree::{Spawned, kind},
 };
 
-use super::{children, lab, results, tree_of_all};
+use super::{ALL, children, lab, results, tree_of_all};
 
 const SCHEMA: &str = r#"{
     "type": "object",
     "required": ["files"],
     "properties": {"files": {"type": "array", "items": {"type": "string"}}}
 }"#;
-
-/// The document of the thread's result.
-async fn document(tree: &Tree, thread: &str) -> String {
-    let request = GetThreadRequest {
-        session_id: tree.session.clone(),
-        thread_id: thread.to_owned(),
-    };
-    let answer = within("GetThread", tree.client().get_thread(request)).await.unwrap();
-    answer.into_inner().thread.unwrap().result.unwrap().document_json
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_program_reports_a_checked_result() {
@@ -34,7 +23,7 @@ async fn every_program_reports_a_checked_result() {
     }
     let lab = lab().await;
     let tree = tree_of_all(&lab).await;
-    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
+    for program in ALL {
         let report = |files: serde_json::Value| json!({"tool": "report_result", "args": {"result": {"files": files}}});
         let steps = json!([
             {"text": "There is one file."},
@@ -50,7 +39,8 @@ async fn every_program_reports_a_checked_result() {
         let thread = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
         let done = settled(&tree, &thread).await;
         assert_eq!(kind(&done), StatusKind::Completed, "{program}: {done:?}");
-        let document: serde_json::Value = serde_json::from_str(&document(&tree, &thread).await).unwrap();
+        let result = tree.thread(&thread).await.result.unwrap();
+        let document: serde_json::Value = serde_json::from_str(&result.document_json).unwrap();
         assert_eq!(document, json!({"files": ["a.rs"]}), "{program}");
         let answers = results(&lab, program);
         let [rejected, accepted] = &answers[..] else {

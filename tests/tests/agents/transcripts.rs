@@ -3,12 +3,12 @@
 use serde_json::json;
 use troupe_proto::supervisor::v1::{ListTranscriptRequest, ToolVerdict, TranscriptEntry, TranscriptKind as K};
 use troupe_tests::{
-    agents::{CLAUDE, CODEX, GEMINI, KEY, OPENCODE, are_wanted, message, send, settled, spawn},
+    agents::{GEMINI, KEY, are_wanted, message, send, settled, spawn},
     tree::Tree,
     within,
 };
 
-use super::{lab, tree_of_all, writes};
+use super::{ALL, lab, tree_of_all, writes};
 
 async fn transcript(tree: &Tree, thread: &str) -> Vec<TranscriptEntry> {
     let request = ListTranscriptRequest {
@@ -41,7 +41,7 @@ async fn every_program_has_a_transcript() {
     }
     let lab = lab().await;
     let tree = tree_of_all(&lab).await;
-    for program in [CODEX, CLAUDE, OPENCODE, GEMINI] {
+    for program in ALL {
         let file = format!("by-{program}.txt");
         let steps = json!([
             {"text": "I look.", "shell": "echo seen"},

@@ -6,20 +6,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use troupe_proto::supervisor::v1::{
-    Budget, CloseAgentRequest, ConditionKind, SpawnAgentRequest, StatusKind, Thread, UpdateThreadBudgetRequest, Usage,
+    Budget, ConditionKind, SpawnAgentRequest, StatusKind, Thread, UpdateThreadBudgetRequest, Usage,
 };
 use troupe_tests::{
     agents::{
-        CLAUDE, CODEX, GEMINI, Lab, OPENCODE, are_wanted, lasting_command, message, no_process_is_left, script, send,
-        settled,
+        CLAUDE, CODEX, Lab, OPENCODE, are_wanted, lasting_command, message, no_process_is_left, script, send, settled,
     },
     tree::{Tree, has, kind},
     within,
 };
 
-use super::{LASTING, lab, spawn, tree_of_all};
+use super::{ALL, LASTING, lab, spawn, tree_of_all};
 
-const ALL: [&str; 4] = [CODEX, CLAUDE, OPENCODE, GEMINI];
 /// Model calls of a turn that nothing stops, and the tokens that each of them reads.
 const CALLS: u64 = 12;
 const CALL: u64 = 30_000;
@@ -150,12 +148,7 @@ async fn every_model_call_counts_over_turns_close_and_resume() {
         assert_eq!((second.output_tokens, second.turns), (120, 2), "{program}");
         assert_eq!(second.input_tokens, 2 * first.input_tokens, "{program}");
 
-        let close = CloseAgentRequest {
-            thread_id: thread.clone(),
-            wait: true,
-            ..CloseAgentRequest::default()
-        };
-        within("a close", tree.client().close_agent(close)).await.unwrap();
+        tree.close(&thread).await;
         let closed = used(&tree.thread(&thread).await);
         assert_eq!((closed.input_tokens, closed.output_tokens), (6600, 120), "{program}");
     }
