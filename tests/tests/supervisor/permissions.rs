@@ -4,9 +4,7 @@
 use tonic::Code;
 use troupe_proto::{
     reason::Reason,
-    supervisor::v1::{
-        AuthorizeToolRequest, AuthorizeToolResponse, DescribeToolsRequest, SpawnAgentRequest, ToolCeiling,
-    },
+    supervisor::v1::{AuthorizeToolRequest, AuthorizeToolResponse, SpawnAgentRequest, ToolCeiling},
 };
 use troupe_tests::{
     pair::Pair,
@@ -77,33 +75,6 @@ async fn descendants_do_not_regain_denied_tools() {
             assert_eq!(usable(&tree, &child.id, &tools).await, ["read_file"]);
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_whose_spawn_denies_spawning_has_no_children() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let request = narrowed(tree.request("orchestrator"), &[], &["spawn_*"]);
-    let lead = spawned(&tree, request).await;
-    let by_itself = tree.by(pair.with_token(&lead.token));
-    let status = refused(
-        by_itself.try_spawn(tree.request_under(&lead.id, "worker")).await,
-        Code::PermissionDenied,
-        Reason::ToolDenied,
-        "",
-    );
-    assert_eq!(
-        status.message(),
-        "tool \"spawn_agent\" is not allowed for agent_type \"orchestrator\""
-    );
-    let request = DescribeToolsRequest {
-        thread_id: lead.id.clone(),
-        ..DescribeToolsRequest::default()
-    };
-    let offered = tree.client().describe_tools(request).await.unwrap().into_inner().tools;
-    let names: Vec<&str> = offered.iter().map(|tool| tool.name.as_str()).collect();
-    assert!(names.contains(&"wait"), "{names:?}");
-    assert!(!names.iter().any(|name| name.starts_with("spawn_")), "{names:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
