@@ -25,12 +25,12 @@ use troupe_tests::{
     refusal::refused,
     runner::{Attempt, Runner, ended, hello},
     tree::{Tree, has, kind},
+    within,
 };
 
 use crate::attached;
 
-/// A thread without a runner, and a thread that had a whole turn.
-const SPAWNED: &[&str] = &["ThreadSpawned"];
+/// A thread that had a whole turn.
 const ONE_TURN: &[&str] = &[
     "ThreadSpawned",
     "ThreadPlaced",
@@ -107,18 +107,6 @@ async fn a_turn_from_its_start_to_its_last_message() {
     assert_eq!(lived(&tree, &worker).await, ONE_TURN);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_last_message_is_content() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
-    let message = "é".repeat(50_000);
-    runner.complete(&attempt, &message).await;
-    let status = tree.thread(&worker).await.status.unwrap();
-    assert!(status.message.len() <= 4 * 1024 && message.starts_with(&status.message));
-    assert_eq!(status.content.unwrap().size, message.len() as u64);
-}
-
 /// A reader of the message can tell whether there was no room for it, or whether it existed and is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_last_message_is_distinct_from_omitted() {
@@ -126,11 +114,15 @@ async fn lost_last_message_is_distinct_from_omitted() {
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
     let mut digests = Vec::new();
-    for message in ["a".repeat(10_000), "b".repeat(400_000)] {
+    for message in ["é".repeat(5_000), "b".repeat(400_000)] {
         let worker = tree.spawn("worker").await.id;
         let attempt = runner.run(&worker).await;
         runner.complete(&attempt, &message).await;
-        digests.push(tree.thread(&worker).await.status.unwrap().content.unwrap().digest);
+        let status = tree.thread(&worker).await.status.unwrap();
+        assert!(status.message.len() <= 4 * 1024 && message.starts_with(&status.message));
+        let content = status.content.unwrap();
+        assert_eq!(content.size, message.len() as u64);
+        digests.push(content.digest);
     }
     assert!(content::read(&tree.client(), &tree.session, &digests[0]).await.is_ok());
 
@@ -176,28 +168,6 @@ async fn input_to_a_settled_thread_starts_a_turn_of_what_is_new() {
     runner.complete(&second, "tested").await;
     assert_eq!(tree.thread(&worker).await.status.unwrap().message, "tested");
     assert_eq!(tree.thread(&worker).await.generation, 1, "the same attempt");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn input_while_a_turn_runs_is_read_after_it() {
-    let pair = Pair::start().await;
-    let tree = pair.tree_of(1).await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
-    assert_eq!(kind(&tree.send(&worker, "one thing more").await), StatusKind::Running);
-    tree.send(&worker, "and another").await;
-    runner.complete(&attempt, "done").await;
-
-    let turn = runner.turn_of(&attempt).await;
-    assert_eq!(turn.inputs.len(), 2, "both in one turn, in order");
-    let (one, other) = (task(&turn).find("one thing more"), task(&turn).find("and another"));
-    assert!(one.is_some() && one < other);
-    let log = about(&tree.log().await, &worker);
-    let names = names(&log);
-    let end = names.iter().position(|name| name == "TurnEnded").unwrap();
-    assert_eq!(names[end + 1], "ThreadAdmitted", "it keeps the slot that it has");
-    assert_eq!(log[end + 1].sequence, log[end].sequence + 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -377,23 +347,6 @@ async fn an_interrupt_names_the_threads_that_it_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thread_waits_for_a_runner() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let worker = tree.spawn("worker").await.id;
-    let thread = tree.thread(&worker).await;
-    assert_eq!(kind(&thread), StatusKind::PendingInit);
-    assert!(has(&thread, ConditionKind::NoRunner));
-    assert_eq!(lived(&tree, &worker).await, SPAWNED, "waiting is no event");
-
-    let mut runner = Runner::attach(&pair, "late").await;
-    assert_eq!(runner.start().await.thread_id, worker);
-    let thread = tree.thread(&worker).await;
-    assert!(!has(&thread, ConditionKind::NoRunner));
-    assert_eq!(thread.runner_id, "late");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_is_refused_settles_the_thread_or_goes_elsewhere() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
@@ -424,21 +377,6 @@ async fn a_start_that_is_refused_settles_the_thread_or_goes_elsewhere() {
     assert!(second.generation > first.generation);
     other.complete(&second, "done").await;
     assert_eq!(tree.status(&worker).await, StatusKind::Completed);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runner_that_lost_a_running_thread_settles_it() {
-    let (pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    runner.run(&worker).await;
-    let _runner = runner.come_back(&pair, &[]).await;
-    assert_eq!(
-        settled(&tree, &worker).await,
-        (
-            StatusKind::Errored,
-            String::from("runner r came back without the agent")
-        )
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -520,18 +458,7 @@ async fn undelivered_turn_is_dispatched_again() {
     assert!(task(&turn).contains("the second task"));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_stream_of_a_runner_ends_the_first() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let first = Runner::attach(&pair, "r").await;
-    let mut second = Runner::attach(&pair, "r").await;
-    first.ended().await;
-    let worker = tree.spawn("worker").await.id;
-    assert_eq!(second.start().await.thread_id, worker);
-}
-
-/// Messages on the first stream are ignored, because the second stream has replaced it.
+/// The second stream ends the first one, whose messages are ignored from then on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_on_replaced_runner_stream_are_ignored() {
     let pair = Pair::start().await;
@@ -540,10 +467,14 @@ async fn messages_on_replaced_runner_stream_are_ignored() {
     let says = |message| AttachRequest { message: Some(message) };
     outgoing.send(says(ToSupervisor::Hello(hello("r")))).await.unwrap();
     let attached = pair.runners(RUNNER).attach(ReceiverStream::new(stream)).await;
-    let _first = attached.unwrap().into_inner();
+    let mut first = attached.unwrap().into_inner();
     let mut second = Runner::attach(&pair, "r").await;
     // The connection may be closed by then.
     let _ = outgoing.send(says(ToSupervisor::Draining(RunnerDraining {}))).await;
+    within("the end of the first stream", async {
+        while let Ok(Some(_)) = first.message().await {}
+    })
+    .await;
     let worker = tree.spawn("worker").await.id;
     assert_eq!(second.start().await.thread_id, worker);
 }

@@ -234,24 +234,6 @@ async fn wait_for_all_ends_when_the_last_one_settles() {
     assert_eq!(settled.not_found_ids, [UNKNOWN]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wait_returns_at_its_timeout() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let worker = tree.spawn("worker").await.id;
-    let request = WaitAgentsRequest {
-        timeout: in_millis(1),
-        ..wait_for(&[&worker])
-    };
-    let answer = waited(&tree.client(), request).await;
-    assert!(answer.timed_out && answer.statuses.is_empty(), "{answer:?}");
-    assert_eq!(
-        tree.status(&worker).await,
-        StatusKind::PendingInit,
-        "the wait continues"
-    );
-}
-
 /// A caller with a deadline gets a response before it, not an error at it. The response says that the time is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_ends_before_its_callers_deadline() {
