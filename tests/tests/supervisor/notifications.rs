@@ -125,37 +125,6 @@ async fn event_is_one_notification_with_all_kinds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn focused_thread_causes_no_notification() {
-    let (_pair, tree, mut runner) = attached().await;
-    let watched = working(&tree, &mut runner).await;
-    let beside = working(&tree, &mut runner).await;
-    let request = WatchNotificationsRequest {
-        active_thread_id: beside.thread.clone(),
-        ..client(&tree, "desk")
-    };
-    let mut notes = Notes::open(tree.client(), request).await.unwrap();
-    // The focus moves while the stream is open.
-    look_at(&tree, "desk", &watched.thread).await.unwrap();
-    runner.complete(&watched, "done").await;
-    runner.complete(&beside, "done").await;
-    assert_eq!(
-        notes.about().await,
-        (beside.thread.clone(), vec![AgentTurnComplete, SubAgentComplete])
-    );
-
-    look_at(&tree, "desk", "").await.unwrap();
-    tree.send(&watched.thread, "again").await;
-    let turn = runner.turn_of(&watched).await.turn;
-    let again = Attempt {
-        turn,
-        ..watched.clone()
-    };
-    runner.begin(&again).await;
-    runner.complete(&again, "done").await;
-    assert_eq!(notes.about().await.0, watched.thread);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn returning_runner_without_thread_notifies_loss() {
     let (pair, tree, mut runner) = attached().await;
     let mut notes = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
@@ -218,15 +187,21 @@ async fn client_may_choose_its_resume_position() {
     let seen = tree.head().await;
     let second = completed(&tree, &mut runner).await;
     let head = tree.head().await;
-    for (after, expected) in [(0, vec![&first, &second]), (seen, vec![&second])] {
+    for (after, focus, expected) in [
+        (0, first.as_str(), vec![&second]),
+        (0, "", vec![&first, &second]),
+        (seen, "", vec![&second]),
+    ] {
         let request = WatchNotificationsRequest {
             after_sequence: Some(after),
+            active_thread_id: focus.to_owned(),
             ..client(&tree, "desk")
         };
         let mut notes = Notes::open(tree.client(), request).await.unwrap();
         for thread in expected {
             assert_eq!(&notes.about().await.0, thread, "after {after}");
         }
+        look_at(&tree, "desk", "").await.unwrap();
     }
     let ahead = WatchNotificationsRequest {
         after_sequence: Some(head + 1),

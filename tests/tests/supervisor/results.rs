@@ -87,32 +87,13 @@ async fn reported_result_reaches_the_waiting_caller() {
     let names: Vec<String> = tools.into_inner().tools.into_iter().map(|tool| tool.name).collect();
     assert!(names.contains(&"report_result".to_owned()), "{names:?}");
 
-    let text = "- at /files: \"a\" is not of type \"array\"";
-    refused(
-        report(&agent, r#"{"files": "a"}"#).await,
-        Code::InvalidArgument,
-        Reason::ResultInvalid,
-        text,
-    );
-    refused(
-        report(&agent, "{").await,
-        Code::InvalidArgument,
-        Reason::ResultInvalid,
-        "not a JSON document",
-    );
-    refused(
-        report(&agent, " ").await,
-        Code::InvalidArgument,
-        Reason::InvalidArgument,
-        "document_json is required",
-    );
-    let large = format!("{{\"files\": [\"{}\"]}}", "x".repeat(256 * 1_024));
-    refused(
-        report(&agent, &large).await,
-        Code::InvalidArgument,
-        Reason::ResultInvalid,
-        "at most 262144",
-    );
+    let problem = "- at /files: \"a\" is not of type \"array\"";
+    for (document, reason, text) in [
+        (r#"{"files": "a"}"#, Reason::ResultInvalid, problem),
+        (" ", Reason::InvalidArgument, "document_json is required"),
+    ] {
+        refused(report(&agent, document).await, Code::InvalidArgument, reason, text);
+    }
 
     let document = r#"{"files": ["a.rs", "b.rs"]}"#;
     let thread = report(&agent, document).await.unwrap();
@@ -166,22 +147,6 @@ async fn invalid_last_message_is_repaired_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thread_without_valid_result_fails() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let (mut runner, attempt, spawned) = asked(&pair, &tree, Some(0)).await;
-    runner.complete(&attempt, r#"{"files": [1]}"#).await;
-    let settled = waited(&tree, &spawned.id).await;
-    let status = settled.status.unwrap();
-    assert_eq!(status.kind(), StatusKind::Errored);
-    assert_eq!(
-        status.message,
-        "RESULT_INVALID: - at /files/0: 1 is not of type \"string\""
-    );
-    assert_eq!(settled.result, None);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn question_waits_for_input_and_is_notified() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
@@ -232,10 +197,11 @@ async fn question_waits_for_input_and_is_notified() {
     runner.turn_of(&attempt).await;
     runner.begin(&attempt).await;
     runner.end(&attempt, TurnOutcome::Completed, "nothing").await;
-    assert_eq!(
-        waited(&tree, &spawned.id).await.status.unwrap().kind(),
-        StatusKind::Errored
-    );
+    let failed = waited(&tree, &spawned.id).await;
+    assert_eq!(failed.result, None);
+    let status = failed.status.unwrap();
+    assert_eq!(status.kind(), StatusKind::Errored);
+    assert!(status.message.starts_with("RESULT_INVALID: - "), "{}", status.message);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -244,15 +210,6 @@ async fn unusable_schemas_are_rejected() {
     let tree = pair.tree().await;
     for (schema, repairs, field, text) in [
         ("{", None, "result_schema", "it is not valid JSON"),
-        ("[]", None, "result_schema", "it is not a JSON object"),
-        (r#"{"type": "text"}"#, None, "result_schema", "is not valid"),
-        (r##"{"$ref": "#"}"##, None, "result_schema", "it refers to itself"),
-        (
-            r#"{"$ref": "https://example.com/x"}"#,
-            None,
-            "result_schema",
-            "names nothing in it",
-        ),
         (
             "{}",
             Some(4),

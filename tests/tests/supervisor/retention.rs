@@ -113,7 +113,7 @@ async fn session_is_kept_for_its_retention() {
         ..retention(2_000_000)
     };
     let told = pair.tree_with(told).await;
-    let kept = pair.tree().await;
+    let (kept, open) = (pair.tree().await, pair.tree_with(retention(0)).await);
     assert_eq!(soon.now().await.retention.unwrap().nanos, 1_000_000);
     for tree in [&now, &soon, &told, &kept] {
         tree.end().await;
@@ -122,6 +122,7 @@ async fn session_is_kept_for_its_retention() {
         within("the deletion", async { while is_there(&pair, &tree.session).await {} }).await;
     }
     assert!(is_there(&pair, &kept.session).await);
+    assert!(is_there(&pair, &open.session).await);
 }
 
 /// A session that was passivated earlier would not be activated for its deletion.
@@ -144,22 +145,6 @@ async fn a_session_with_webhooks_is_deleted_in_time_too() {
     // No client calls it in the meantime, because a call would activate it.
     pair.at_rest_but(0).await;
     assert!(!is_there(&pair, &tree.session).await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_session_outlives_its_retention() {
-    let pair = Pair::start().await;
-    let retention = CreateSessionRequest {
-        retention: Some(prost_types::Duration::default()),
-        ..CreateSessionRequest::default()
-    };
-    let (open, closed) = (pair.tree_with(retention.clone()).await, pair.tree_with(retention).await);
-    closed.end().await;
-    within("the deletion", async {
-        while is_there(&pair, &closed.session).await {}
-    })
-    .await;
-    assert!(is_there(&pair, &open.session).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -46,20 +46,7 @@ async fn spawn_is_routed_by_its_text() {
     let tree = pair.tree().await;
     for (named, text, role, reason) in [
         ("", "Fix what lint reports", "linter", "matched keyword 'lint'"),
-        (
-            "",
-            "Ask the scribe for a changelog",
-            "scribe",
-            "matched agent name 'scribe', keyword 'changelog'",
-        ),
-        (
-            "",
-            "Check the style",
-            "default",
-            "Multiple agents matched: linter, scribe",
-        ),
         ("", "Say hello", "default", "No confident keyword match."),
-        ("", "/use Scribe now", "scribe", "requested via `/use Scribe`"),
         (
             "changelog",
             "Fix what lint reports",
