@@ -48,14 +48,6 @@ fn input(items: Vec<InputItem>) -> Input {
     }
 }
 
-fn in_pieces(request: SpawnAgentRequest, items: Vec<InputItem>) -> SpawnAgentRequest {
-    SpawnAgentRequest {
-        message: None,
-        items,
-        ..request
-    }
-}
-
 fn task(blocks: &[PromptBlock]) -> &str {
     let task = blocks.iter().find(|block| block.kind() == BlockKind::Task);
     &task.unwrap().text
@@ -88,7 +80,9 @@ async fn the_pieces_of_a_spawn_reach_its_runner_as_they_came() {
     let request = SpawnAgentRequest {
         objective: String::from("a clean build"),
         definition_of_done: String::from("no warnings"),
-        ..in_pieces(tree.request("worker"), pieces())
+        message: None,
+        items: pieces(),
+        ..tree.request("worker")
     };
     let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
     let turn = runner.start_of(&worker).await.turn.unwrap();
@@ -158,15 +152,4 @@ async fn the_pieces_of_a_root_reach_its_runner() {
     let turn = runner.start_of(&tree.root).await.turn.unwrap();
     assert_eq!(turn.inputs, [input(pieces())]);
     assert!(task(&turn.blocks).contains(SHOWN), "{}", task(&turn.blocks));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_kind_of_piece_is_input_by_itself() {
-    let (_pair, tree, mut runner) = attached().await;
-    for item in pieces() {
-        let request = in_pieces(tree.request("worker"), vec![item.clone()]);
-        let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
-        let turn = runner.start_of(&worker).await.turn.unwrap();
-        assert_eq!(turn.inputs, [input(vec![item])]);
-    }
 }

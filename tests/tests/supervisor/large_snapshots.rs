@@ -148,13 +148,3 @@ async fn threads_that_say_much_come_in_more_parts() {
         assert!(joined(parts, &tree) == expected, "as ListActiveAgents answers them");
     }
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_small_tree_comes_in_one_part() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    tree.spawn("worker").await;
-    let (_, parts) = parts(&mut tree.watch().await).await;
-    assert_eq!(parts.len(), 1);
-    assert_eq!(joined(parts, &tree), tree.threads().await);
-}

@@ -168,15 +168,3 @@ async fn sessions_that_are_not_in_memory_are_followed_too() {
     let mut sessions = Sessions::open(pair.operator(), WatchSessionsRequest::default()).await;
     assert_eq!(sessions.first().await.len(), 1);
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_does_not_follow_all_sessions() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let worker = tree.spawn("worker").await;
-    let answer = pair
-        .with_token(&worker.token)
-        .watch_sessions(WatchSessionsRequest::default())
-        .await;
-    refused(answer, Code::PermissionDenied, Reason::NotPermitted, "");
-}

@@ -8,15 +8,15 @@ use troupe_proto::{
     fault::{metadata_of, retry_after},
     reason::Reason,
     supervisor::v1::{
-        CloseAgentRequest, Event, EventKind, SetThreadNoteRequest, Telemetry, ThreadOutput, WatchThreadsRequest,
-        attach_request::Message as ToSupervisor, event::Kind, watch_threads_response::Message,
+        Event, EventKind, Telemetry, ThreadOutput, WatchThreadsRequest, attach_request::Message as ToSupervisor,
+        event::Kind, watch_threads_response::Message,
     },
 };
 use troupe_tests::{
     events::{assert_whole, closed, names},
     pair::{Pair, VIEWER},
     refusal::refused,
-    tree::{Tree, kind},
+    tree::kind,
     watch::Watch,
 };
 
@@ -24,15 +24,6 @@ use crate::attached;
 
 /// More notes than a stream's window, its outbox and the feed hold together.
 const MANY: usize = 600;
-
-async fn note(tree: &Tree, thread: &str, text: String) {
-    let request = SetThreadNoteRequest {
-        thread_id: thread.to_owned(),
-        thread_note: text,
-        ..SetThreadNoteRequest::default()
-    };
-    tree.client().set_thread_note(request).await.unwrap();
-}
 
 fn below(thread: &str) -> WatchThreadsRequest {
     WatchThreadsRequest {
@@ -80,7 +71,7 @@ async fn watch_resumes_at_any_position_without_gap() {
     let worker = tree.spawn("worker").await;
     let attempt = runner.run(&worker.id).await;
     runner.complete(&attempt, "done").await;
-    note(&tree, &worker.id, String::from("done")).await;
+    tree.note(&worker.id, "done").await;
     let log = tree.log().await;
     assert_whole(&log);
     assert!(matches!(log[0].kind, Some(Kind::SessionOpened(_))));
@@ -175,7 +166,7 @@ async fn only_the_kinds_that_were_asked_for() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let worker = tree.spawn("worker").await.id;
-    note(&tree, &worker, String::from("on it")).await;
+    tree.note(&worker, "on it").await;
     tree.close(&worker).await;
     let request = WatchThreadsRequest {
         after_sequence: Some(0),
@@ -206,7 +197,7 @@ async fn slow_watcher_misses_nothing_and_delays_none() {
     let mut quick = Watch::open(&tree.client(), request).await;
     // The slow watch is not read during these writes.
     for number in 0..MANY {
-        note(&tree, &worker, format!("{number:0>1000}")).await;
+        tree.note(&worker, &format!("{number:0>1000}")).await;
     }
     let last = head + MANY as u64;
     let told = quick.up_to(last).await;
@@ -237,7 +228,7 @@ async fn watch_ends_at_its_lifetime_without_loss() {
     let pair = Pair::alone(|config| config.watch.lifetime = Duration::from_millis(100)).await;
     let tree = pair.tree().await;
     for number in 0..MANY {
-        note(&tree, &tree.root, format!("{number:0>1000}")).await;
+        tree.note(&tree.root, &format!("{number:0>1000}")).await;
     }
     let head = tree.head().await;
     let request = WatchThreadsRequest {
@@ -325,11 +316,7 @@ async fn a_threads_stream_ends_with_its_token() {
         1,
         "with neither session nor thread it is one's own subtree"
     );
-    let request = CloseAgentRequest {
-        thread_id: thread.id.clone(),
-        ..CloseAgentRequest::default()
-    };
-    tree.client().close_agent(request).await.unwrap();
+    tree.close(&thread.id).await;
     let status = watch.failure().await;
     refused::<()>(
         Err(status),

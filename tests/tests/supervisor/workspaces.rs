@@ -205,23 +205,6 @@ async fn bundles_are_found_while_several_registries_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_spawns_reupload_a_lost_bundle() {
-    let mut pair = Pair::start().await;
-    let digest = put(&pair, vec![role("clerk", "You file.")]).await;
-    let other = put(&pair, vec![role("scribe", "You write.")]).await;
-    let (tree, sister) = (pair.tree_with(over(&digest)).await, pair.tree_with(over(&other)).await);
-    forget(&mut pair, &digest).await;
-    let (one, two, three, four) = tokio::join!(
-        tree.spawn("clerk"),
-        sister.spawn("scribe"),
-        tree.spawn("clerk"),
-        sister.spawn("scribe"),
-    );
-    let roles = [one, two, three, four].map(|spawned| spawned.thread.agent_type);
-    assert_eq!(roles, ["clerk", "scribe", "clerk", "scribe"]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn registry_error_is_returned_after_bundle_upload() {
     let mut pair = Pair::start().await;
     // In the project on disk only, which a session over a bundle does not read.
