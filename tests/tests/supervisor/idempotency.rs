@@ -1,14 +1,15 @@
 //! A request with an id happens once: at once from many sides, again later, and again after a restart.
 
-use std::{collections::BTreeSet, fmt::Debug, future::Future};
+use std::collections::BTreeSet;
 
+use futures::{FutureExt as _, future::BoxFuture};
 use tokio::task::JoinSet;
-use tonic::Code;
+use tonic::{Code, Response, Status};
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         CloseAgentRequest, CloseSessionRequest, CreateSessionRequest, InterruptAgentRequest, ListSessionsRequest,
-        ResumeAgentRequest, SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, StatusKind,
+        OnLimit, ResumeAgentRequest, SendInputRequest, SetThreadNoteRequest, SpawnAgentRequest, StatusKind,
     },
 };
 use troupe_tests::{
@@ -28,61 +29,203 @@ fn id() -> String {
     String::from("the id")
 }
 
-/// Makes a request at once from many sides, again, and again after a restart, and checks that all have one answer and that
-/// the session's log grew by so many events, once.
-async fn happens_once<T, F>(pair: &mut Pair, tree: &Tree, events: usize, call: impl Fn(Supervisor) -> F) -> T
-where
-    T: Clone + Debug + PartialEq + Send + 'static,
-    F: Future<Output = T> + Send + 'static,
-{
-    let before = tree.by(pair.operator()).log().await.len();
-    let mut calls = JoinSet::new();
-    for _ in 0..AT_ONCE {
-        calls.spawn(call(pair.operator()));
-    }
-    let answers = within("every answer", calls.join_all()).await;
-    let first = answers[0].clone();
-    assert!(answers.iter().all(|answer| *answer == first), "{answers:?}");
-    assert_eq!(call(pair.operator()).await, first, "a retry");
-    let grown = tree.by(pair.operator()).log().await.len() - before;
-    assert_eq!(grown, events, "the request has one effect");
+/// Makes a call. Returns the part of the response that a retry repeats.
+type Call = Box<dyn Fn(Supervisor) -> BoxFuture<'static, Result<String, Status>>>;
 
-    pair.restart().await;
-    assert_eq!(call(pair.operator()).await, first, "a retry after a restart");
-    let grown = tree.by(pair.operator()).log().await.len() - before;
-    assert_eq!(grown, events, "the request has one effect over a restart");
-    first
+/// A request with an id.
+struct Write<'t> {
+    /// The session whose log grows by this number of events.
+    tree: &'t Tree,
+    events: usize,
+    call: Call,
+    /// The call with the same id and another body.
+    other: Call,
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn create_session_happens_once() {
-    let mut pair = Pair::start().await;
-    let request = CreateSessionRequest {
+/// Returns the call of a method with a request.
+macro_rules! call {
+    ($method:ident, $request:expr, $part:expr) => {{
+        let request = $request;
+        Box::new(move |mut client: Supervisor| {
+            let request = request.clone();
+            async move {
+                let answer = client.$method(request).await;
+                answer
+                    .map(Response::into_inner)
+                    .map($part)
+                    .map(|part| format!("{part:?}"))
+            }
+            .boxed()
+        })
+    }};
+}
+
+/// Returns writes: the session, its new events, the method with its request, another body, and what a retry repeats.
+macro_rules! writes {
+    ($($tree:ident $events:literal: $method:ident($request:expr), $other:expr => $part:expr;)+) => {
+        vec![$(Write {
+            tree: $tree,
+            events: $events,
+            call: call!($method, $request, $part),
+            other: call!($method, $other, $part),
+        }),+]
+    };
+}
+
+/// Returns one write of each method. The session that is closed has a root and a worker.
+async fn writes<'t>(tree: &'t Tree, closing: &'t Tree) -> Vec<Write<'t>> {
+    let other = || String::from("something else");
+    let create = CreateSessionRequest {
         request_id: id(),
         ..CreateSessionRequest::default()
     };
-    let create = |mut client: Supervisor| {
-        let request = request.clone();
-        async move {
-            let answer = client.create_session(request).await.unwrap().into_inner();
+    let spawn = SpawnAgentRequest {
+        request_id: id(),
+        return_token: false,
+        ..tree.request("worker")
+    };
+    let send = SendInputRequest {
+        request_id: id(),
+        thread_id: tree.spawn("worker").await.id,
+        message: Some(String::from("more")),
+        ..SendInputRequest::default()
+    };
+    let interrupt = InterruptAgentRequest {
+        request_id: id(),
+        thread_id: tree.spawn("worker").await.id,
+        ..InterruptAgentRequest::default()
+    };
+    let note = SetThreadNoteRequest {
+        request_id: id(),
+        thread_id: tree.spawn("worker").await.id,
+        thread_note: String::from("noted"),
+        ..SetThreadNoteRequest::default()
+    };
+    let close = CloseAgentRequest {
+        request_id: id(),
+        thread_id: tree.spawn("worker").await.id,
+        wait: true,
+        ..CloseAgentRequest::default()
+    };
+    let resume = ResumeAgentRequest {
+        request_id: id(),
+        thread_id: tree.spawn("worker").await.id,
+        ..ResumeAgentRequest::default()
+    };
+    tree.close(&resume.thread_id).await;
+    let close_session = CloseSessionRequest {
+        request_id: id(),
+        session_id: closing.session.clone(),
+        wait: true,
+        ..CloseSessionRequest::default()
+    };
+    writes! {
+        tree 0: create_session(create.clone()), CreateSessionRequest { model: other(), ..create } => |answer| {
             let session = answer.session.unwrap();
             (session.session_id, session.root_thread_id, answer.thread_token)
-        }
-    };
-    let mut calls = JoinSet::new();
-    for _ in 0..AT_ONCE {
-        calls.spawn(create(pair.operator()));
+        };
+        tree 1: spawn_agent(spawn.clone()), SpawnAgentRequest { label: other(), ..spawn }
+            => |answer| answer.thread.unwrap().thread_id;
+        tree 1: send_input(send.clone()), SendInputRequest { message: Some(other()), ..send }
+            => |answer| answer.input_number;
+        tree 1: interrupt_agent(interrupt.clone()), InterruptAgentRequest { reason: other(), ..interrupt }
+            => |answer| kind(&answer.thread.unwrap());
+        tree 1: set_thread_note(note.clone()), SetThreadNoteRequest { thread_note: other(), ..note }
+            => |answer| answer.thread.unwrap().thread_note;
+        tree 2: close_agent(close.clone()), CloseAgentRequest { reason: other(), ..close }
+            => |answer| answer.status_before.unwrap().kind();
+        tree 1: resume_agent(resume.clone()), ResumeAgentRequest { on_limit: OnLimit::Queue.into(), ..resume }
+            => |answer| (answer.thread.unwrap().generation, answer.thread_token);
+        // The fence, two threads, the session.
+        closing 4: close_session(close_session.clone()), CloseSessionRequest { wait: false, ..close_session }
+            => |answer| answer.session.unwrap().closed;
     }
-    let answers = within("every answer", calls.join_all()).await;
-    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_with_an_id_happens_once() {
+    let mut pair = Pair::start().await;
+    let (tree, closing) = (pair.tree().await, pair.tree().await);
+    closing.spawn("worker").await;
+    let writes = writes(&tree, &closing).await;
+    let reuse_is_refused = |answer| {
+        let text = "request_id \"the id\" was already used";
+        refused(answer, Code::AlreadyExists, Reason::RequestIdReused, text);
+    };
+    let mut answers = Vec::new();
+    for write in &writes {
+        let before = write.tree.log().await.len();
+        let mut calls = JoinSet::new();
+        for _ in 0..AT_ONCE {
+            calls.spawn((write.call)(pair.operator()));
+        }
+        let mut all = within("every answer", calls.join_all()).await;
+        all.push((write.call)(pair.operator()).await);
+        let distinct: BTreeSet<String> = all.into_iter().map(Result::unwrap).collect();
+        assert_eq!(distinct.len(), 1, "{distinct:?}");
+        reuse_is_refused((write.other)(pair.operator()).await);
+        let grown = write.tree.log().await.len() - before;
+        assert_eq!(grown, write.events, "the request has one effect: {distinct:?}");
+        answers.extend(distinct);
+    }
+    assert_eq!(answers[2..6], ["2", "Interrupted", "\"noted\"", "PendingInit"]);
+    let heads = [tree.head().await, closing.head().await];
+
     pair.restart().await;
-    assert_eq!(create(pair.operator()).await, answers[0]);
-    let listed = pair
-        .operator()
-        .list_sessions(ListSessionsRequest::default())
-        .await
-        .unwrap();
-    assert_eq!(listed.into_inner().sessions.len(), 1);
+    for (write, answer) in writes.iter().zip(&answers) {
+        let retried = (write.call)(pair.operator()).await.unwrap();
+        assert_eq!(retried, *answer, "a retry after a restart");
+        reuse_is_refused((write.other)(pair.operator()).await);
+    }
+    let [tree, closing] = [&tree, &closing].map(|tree| tree.by(pair.operator()));
+    assert_eq!([tree.head().await, closing.head().await], heads);
+    let all = ListSessionsRequest {
+        include_closed: true,
+        ..ListSessionsRequest::default()
+    };
+    let listed = pair.operator().list_sessions(all).await.unwrap();
+    assert_eq!(listed.into_inner().sessions.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_retry_does_not_undo_later_changes() {
+    let pair = Pair::start().await;
+    let tree = pair.tree().await;
+    let spawn = SpawnAgentRequest {
+        request_id: id(),
+        return_token: false,
+        ..tree.request("worker")
+    };
+    let worker = tree.try_spawn(spawn.clone()).await.unwrap().thread.unwrap().thread_id;
+    // Asking for the token is no other request.
+    let with_token = SpawnAgentRequest {
+        return_token: true,
+        ..spawn
+    };
+    let answer = tree.try_spawn(with_token).await.unwrap();
+    assert_eq!(answer.thread.unwrap().thread_id, worker);
+    assert!(!answer.thread_token.is_empty());
+
+    let interrupt = InterruptAgentRequest {
+        request_id: id(),
+        thread_id: worker.clone(),
+        ..InterruptAgentRequest::default()
+    };
+    tree.client().interrupt_agent(interrupt.clone()).await.unwrap();
+    tree.send(&worker, "go on").await;
+    tree.client().interrupt_agent(interrupt).await.unwrap();
+    assert_eq!(tree.status(&worker).await, StatusKind::PendingInit);
+
+    let note = SetThreadNoteRequest {
+        request_id: id(),
+        thread_id: worker.clone(),
+        thread_note: String::from("first"),
+        ..SetThreadNoteRequest::default()
+    };
+    tree.client().set_thread_note(note.clone()).await.unwrap();
+    tree.note(&worker, "second").await;
+    tree.client().set_thread_note(note).await.unwrap();
+    assert_eq!(tree.thread(&worker).await.thread_note, "second");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,148 +263,6 @@ async fn concurrently_created_session_works_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spawn_agent_happens_once() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let request = SpawnAgentRequest {
-        request_id: id(),
-        return_token: false,
-        ..tree.request("worker")
-    };
-    let thread = happens_once(&mut pair, &tree, 1, |mut client| {
-        let request = request.clone();
-        async move {
-            let answer = client.spawn_agent(request).await.unwrap().into_inner();
-            answer.thread.unwrap().thread_id
-        }
-    })
-    .await;
-
-    // Asking for the token is no other request.
-    let with_token = SpawnAgentRequest {
-        return_token: true,
-        ..request
-    };
-    let answer = pair.operator().spawn_agent(with_token).await.unwrap().into_inner();
-    assert_eq!(answer.thread.unwrap().thread_id, thread);
-    assert!(!answer.thread_token.is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn send_input_happens_once() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let request = SendInputRequest {
-        request_id: id(),
-        thread_id: tree.spawn("worker").await.id,
-        message: Some(String::from("more")),
-        ..SendInputRequest::default()
-    };
-    let number = happens_once(&mut pair, &tree, 1, |mut client| {
-        let request = request.clone();
-        async move { client.send_input(request).await.unwrap().into_inner().input_number }
-    })
-    .await;
-    assert_eq!(number, 2);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn interrupt_agent_happens_once() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let worker = tree.spawn("worker").await.id;
-    let request = InterruptAgentRequest {
-        request_id: id(),
-        thread_id: worker.clone(),
-        ..InterruptAgentRequest::default()
-    };
-    let status = happens_once(&mut pair, &tree, 1, |mut client| {
-        let request = request.clone();
-        async move {
-            let answer = client.interrupt_agent(request).await.unwrap().into_inner();
-            kind(&answer.thread.unwrap())
-        }
-    })
-    .await;
-    assert_eq!(status, StatusKind::Interrupted);
-
-    // A retry that comes late does not hit the turn that was started since.
-    let tree = tree.by(pair.operator());
-    tree.send(&worker, "go on").await;
-    tree.client().interrupt_agent(request).await.unwrap();
-    assert_eq!(tree.status(&worker).await, StatusKind::PendingInit);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn set_thread_note_happens_once() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let worker = tree.spawn("worker").await.id;
-    let request = SetThreadNoteRequest {
-        request_id: id(),
-        thread_id: worker.clone(),
-        thread_note: String::from("first"),
-        ..SetThreadNoteRequest::default()
-    };
-    happens_once(&mut pair, &tree, 1, |mut client| {
-        let request = request.clone();
-        async move {
-            let answer = client.set_thread_note(request).await.unwrap().into_inner();
-            answer.thread.unwrap().thread_note
-        }
-    })
-    .await;
-
-    // A retry that comes late does not undo what came since.
-    let tree = tree.by(pair.operator());
-    let second = SetThreadNoteRequest {
-        request_id: String::from("another"),
-        thread_note: String::from("second"),
-        ..request.clone()
-    };
-    tree.client().set_thread_note(second).await.unwrap();
-    tree.client().set_thread_note(request).await.unwrap();
-    assert_eq!(tree.thread(&worker).await.thread_note, "second");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn close_agent_and_resume_agent_happen_once() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let worker = tree.spawn("worker").await.id;
-    let close = CloseAgentRequest {
-        request_id: id(),
-        thread_id: worker.clone(),
-        wait: true,
-        ..CloseAgentRequest::default()
-    };
-    let before = happens_once(&mut pair, &tree, 2, |mut client| {
-        let close = close.clone();
-        async move {
-            let answer = client.close_agent(close).await.unwrap().into_inner();
-            answer.status_before.unwrap().kind()
-        }
-    })
-    .await;
-    assert_eq!(before, StatusKind::PendingInit, "as it was when it was first asked");
-
-    let resume = ResumeAgentRequest {
-        request_id: id(),
-        thread_id: worker,
-        ..ResumeAgentRequest::default()
-    };
-    let (generation, token) = happens_once(&mut pair, &tree, 1, |mut client| {
-        let resume = resume.clone();
-        async move {
-            let answer = client.resume_agent(resume).await.unwrap().into_inner();
-            (answer.thread.unwrap().generation, answer.thread_token)
-        }
-    })
-    .await;
-    assert!(generation > 1 && !token.is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_returns_last_status_also_after_close() {
     let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
@@ -285,35 +286,6 @@ async fn close_returns_last_status_also_after_close() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn close_session_happens_once() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    tree.spawn("worker").await;
-    let request = CloseSessionRequest {
-        request_id: id(),
-        session_id: tree.session.clone(),
-        wait: true,
-        ..CloseSessionRequest::default()
-    };
-    // The fence, two threads, the session.
-    let closed = happens_once(&mut pair, &tree, 4, |mut client| {
-        let request = request.clone();
-        async move {
-            client
-                .close_session(request)
-                .await
-                .unwrap()
-                .into_inner()
-                .session
-                .unwrap()
-                .closed
-        }
-    })
-    .await;
-    assert!(closed);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_id_is_its_callers_and_its_methods_own() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
@@ -332,97 +304,4 @@ async fn an_id_is_its_callers_and_its_methods_own() {
         ..SetThreadNoteRequest::default()
     };
     tree.client().set_thread_note(note).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rejected_request_id_can_be_reused() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let request = SpawnAgentRequest {
-        request_id: id(),
-        ..tree.request("scout")
-    };
-    refused(
-        tree.try_spawn(request.clone()).await,
-        Code::NotFound,
-        Reason::TemplateNotFound,
-        "missing agent template: scout",
-    );
-    pair.write_role("scout", "---\ndescription: Looks around.\n---\nYou look around.\n");
-    let spawned = tree.try_spawn(request).await.unwrap().thread.unwrap();
-    assert_eq!(spawned.agent_type, "scout");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_id_with_another_body_is_refused() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let worker = tree.spawn("worker").await.id;
-    other_bodies_are_refused(&tree, &worker, Made::Now).await;
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
-    let head = tree.head().await;
-    other_bodies_are_refused(&tree, &worker, Made::Before).await;
-    assert_eq!(tree.head().await, head);
-}
-
-/// Whether the first of the two requests is still to be made.
-#[derive(Clone, Copy, PartialEq)]
-enum Made {
-    Now,
-    Before,
-}
-
-async fn other_bodies_are_refused(tree: &Tree, worker: &str, first: Made) {
-    macro_rules! refuses {
-        ($($method:ident: $one:expr, $other:expr;)+) => {$(
-            if first == Made::Now {
-                tree.client().$method($one).await.unwrap();
-            }
-            let answer = tree.client().$method($other).await;
-            refused(answer, Code::AlreadyExists, Reason::RequestIdReused, "request_id \"the id\" was already used");
-        )+};
-    }
-    let request_id = id();
-    let thread_id = worker.to_owned();
-    let create = CreateSessionRequest {
-        request_id: request_id.clone(),
-        ..CreateSessionRequest::default()
-    };
-    let spawn = SpawnAgentRequest {
-        request_id: request_id.clone(),
-        ..tree.request("worker")
-    };
-    let note = SetThreadNoteRequest {
-        request_id: request_id.clone(),
-        thread_id: thread_id.clone(),
-        thread_note: String::from("noted"),
-        ..SetThreadNoteRequest::default()
-    };
-    let send = SendInputRequest {
-        request_id: request_id.clone(),
-        thread_id: thread_id.clone(),
-        message: Some(String::from("more")),
-        ..SendInputRequest::default()
-    };
-    let interrupt = InterruptAgentRequest {
-        request_id: request_id.clone(),
-        thread_id: thread_id.clone(),
-        ..InterruptAgentRequest::default()
-    };
-    let close = CloseAgentRequest {
-        request_id: request_id.clone(),
-        thread_id: thread_id.clone(),
-        wait: true,
-        ..CloseAgentRequest::default()
-    };
-    let other = || String::from("something else");
-    refuses! {
-        create_session: create.clone(), CreateSessionRequest { model: other(), ..create.clone() };
-        spawn_agent: spawn.clone(), SpawnAgentRequest { label: other(), ..spawn.clone() };
-        set_thread_note: note.clone(), SetThreadNoteRequest { thread_note: other(), ..note.clone() };
-        send_input: send.clone(), SendInputRequest { message: Some(other()), ..send.clone() };
-        interrupt_agent: interrupt.clone(), InterruptAgentRequest { reason: other(), ..interrupt.clone() };
-        close_agent: close.clone(), CloseAgentRequest { reason: other(), ..close.clone() };
-    }
 }

@@ -282,11 +282,15 @@ async fn registry_rejection_is_one_event() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let before = tree.log().await;
+    let request = SpawnAgentRequest {
+        request_id: String::from("again"),
+        ..tree.request("scout")
+    };
     let status = refused(
-        tree.try_spawn(tree.request("nobody")).await,
+        tree.try_spawn(request.clone()).await,
         Code::NotFound,
         Reason::TemplateNotFound,
-        "missing agent template: nobody",
+        "missing agent template: scout",
     );
     let log = tree.log().await;
     assert_eq!(log.len(), before.len() + 1);
@@ -295,10 +299,15 @@ async fn registry_rejection_is_one_event() {
         panic!("{event:?}")
     };
     assert_eq!(event.thread_id, tree.root);
-    assert_eq!(failed.agent_type, "nobody");
+    assert_eq!(failed.agent_type, "scout");
     assert_eq!(failed.reason, "TEMPLATE_NOT_FOUND");
     assert_eq!(failed.message, status.message());
     assert_eq!(tree.threads().await.len(), 1, "there is no thread");
+
+    // The id of a rejected request is free.
+    pair.write_role("scout", &role("Looks around."));
+    let spawned = tree.try_spawn(request).await.unwrap().thread.unwrap();
+    assert_eq!(spawned.agent_type, "scout");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
