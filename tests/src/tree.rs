@@ -5,10 +5,17 @@ use tonic::Status;
 use troupe_proto::supervisor::v1::{
     CloseAgentRequest, CloseAgentResponse, CloseSessionRequest, ConditionKind, CreateSessionRequest, Event,
     GetSessionRequest, GetThreadRequest, Limits, ListActiveAgentsRequest, SendInputRequest, Session,
-    SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, StatusKind, Thread, WatchThreadsRequest,
+    SetThreadNoteRequest, SpawnAgentRequest, SpawnAgentResponse, StatusKind, Thread, ThreadStatus, WaitAgentsRequest,
+    WatchThreadsRequest,
 };
 
-use crate::{client::Supervisor, pair::Pair, watch::Watch, within};
+use crate::{
+    client::Supervisor,
+    pair::Pair,
+    runner::{Attempt, Runner},
+    watch::Watch,
+    within,
+};
 
 /// A session with an operator's client.
 #[derive(Clone, Debug)]
@@ -183,6 +190,25 @@ impl Tree {
         };
         let answer = within("the end of a cascade", self.client().close_agent(request)).await;
         answer.unwrap().into_inner()
+    }
+
+    /// Closes a thread whose program the runner stops when it is asked to.
+    pub async fn close_with(&self, runner: &mut Runner, attempt: &Attempt) {
+        let stopped = async {
+            runner.shutdown().await;
+            runner.stop(attempt).await;
+        };
+        tokio::join!(self.close(&attempt.thread), stopped);
+    }
+
+    /// Waits until a thread has settled.
+    pub async fn settled(&self, thread: &str) -> ThreadStatus {
+        let request = WaitAgentsRequest {
+            thread_ids: vec![thread.to_owned()],
+            ..WaitAgentsRequest::default()
+        };
+        let answer = within("the answer to a wait", self.client().wait_agents(request)).await;
+        answer.unwrap().into_inner().statuses.remove(0)
     }
 
     /// Sets a thread's note, which appends one event.

@@ -14,8 +14,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use troupe_client::tls::ClientFiles;
 use troupe_proto::supervisor::v1::{
-    ArtifactReport, AskParentRequest, CloseSessionRequest, ConditionKind, InterruptAgentRequest, ListArtifactsRequest,
-    ListTranscriptRequest, StatusKind, ThreadStatus, TranscriptKind, Turn, TurnOutcome, WaitAgentsRequest,
+    Artifact, ArtifactReport, AskParentRequest, CloseSessionRequest, ConditionKind, InterruptAgentRequest,
+    ListArtifactsRequest, ListTranscriptRequest, StatusKind, ThreadStatus, TranscriptKind, Turn, TurnOutcome,
     input_item::Item, runner_report::Kind as Report,
 };
 use troupe_runner::{Programs, RunnerConfig};
@@ -114,7 +114,18 @@ impl Remote {
 
     /// Waits until the thread is settled.
     async fn settled(&self) -> ThreadStatus {
-        settled(&self.tree, &self.thread).await
+        self.tree.settled(&self.thread).await
+    }
+
+    /// The thread's artifacts.
+    async fn artifacts(&self) -> Vec<Artifact> {
+        let request = ListArtifactsRequest {
+            session_id: self.tree.session.clone(),
+            thread_id: self.thread.clone(),
+            ..ListArtifactsRequest::default()
+        };
+        let listed = self.tree.client().list_artifacts(request).await.unwrap();
+        listed.into_inner().artifacts
     }
 
     async fn messages(&self) -> Vec<String> {
@@ -185,15 +196,6 @@ async fn near(
     (pair, tree, stop, running)
 }
 
-async fn settled(tree: &Tree, thread: &str) -> ThreadStatus {
-    let request = WaitAgentsRequest {
-        thread_ids: vec![thread.to_owned()],
-        ..WaitAgentsRequest::default()
-    };
-    let answer = within("WaitAgents", tree.client().wait_agents(request)).await.unwrap();
-    answer.into_inner().statuses.remove(0)
-}
-
 fn shown(settled: &ThreadStatus) -> (StatusKind, &str) {
     let status = settled.status.as_ref().unwrap();
     (status.kind(), status.message.as_str())
@@ -233,19 +235,7 @@ async fn turns_are_tasks_of_one_context() {
     remote.complete("Fixed.").await;
     assert_eq!(shown(&remote.settled().await), (StatusKind::Completed, "Fixed."));
 
-    let request = ListArtifactsRequest {
-        session_id: remote.tree.session.clone(),
-        thread_id: remote.thread.clone(),
-        ..ListArtifactsRequest::default()
-    };
-    let client = remote.tree.client();
-    let artifacts = client
-        .clone()
-        .list_artifacts(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .artifacts;
+    let artifacts = remote.artifacts().await;
     assert_eq!(artifacts.len(), 1, "{artifacts:?}");
     assert_eq!(
         (artifacts[0].name.as_str(), artifacts[0].media_type.as_str()),
@@ -253,7 +243,9 @@ async fn turns_are_tasks_of_one_context() {
     );
     let digest = &artifacts[0].content.as_ref().unwrap().digest;
     assert_eq!(
-        content::read(&client, &remote.tree.session, digest).await.unwrap(),
+        content::read(&remote.tree.client(), &remote.tree.session, digest)
+            .await
+            .unwrap(),
         b"three files"
     );
     let thread = remote.tree.thread(&remote.thread).await;
@@ -356,19 +348,7 @@ async fn lost_streams_lose_and_repeat_nothing() {
     remote.relay.cut().await;
     assert_eq!(shown(&remote.settled().await), (StatusKind::Completed, "Fixed."));
     assert_eq!(remote.messages().await, ["Fixed."]);
-    let request = ListArtifactsRequest {
-        session_id: remote.tree.session.clone(),
-        thread_id: remote.thread.clone(),
-        ..ListArtifactsRequest::default()
-    };
-    let artifacts = remote
-        .tree
-        .client()
-        .list_artifacts(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .artifacts;
+    let artifacts = remote.artifacts().await;
     assert_eq!(artifacts.len(), 1, "{artifacts:?}");
     remote.end().await;
 }
@@ -415,7 +395,7 @@ async fn rejected_token_is_an_error_without_the_token() {
     let wrong = "wrong-wrong-wrong-wrong";
     let (_near, tree, stop, running) = near(&url, "JSONRPC", wrong, &files).await;
     let spawned = tree.spawn("worker").await;
-    let failed = settled(&tree, &spawned.id).await;
+    let failed = tree.settled(&spawned.id).await;
     let (kind, message) = shown(&failed);
     assert_eq!(kind, StatusKind::Errored);
     assert!(

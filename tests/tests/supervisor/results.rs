@@ -5,8 +5,7 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         AskParentRequest, ConditionKind, DescribeToolsRequest, GetThreadRequest, NotificationKind, ReportResultRequest,
-        SendInputRequest, SpawnAgentRequest, StatusKind, Thread, ThreadResult, ThreadStatus, TurnOutcome,
-        WaitAgentsRequest, WatchNotificationsRequest,
+        SendInputRequest, SpawnAgentRequest, StatusKind, Thread, ThreadResult, TurnOutcome, WatchNotificationsRequest,
     },
 };
 use troupe_tests::{
@@ -52,15 +51,6 @@ async fn report(client: &Supervisor, document: &str) -> Result<Thread, Status> {
     Ok(answer.into_inner().thread.unwrap())
 }
 
-async fn waited(tree: &Tree, thread: &str) -> ThreadStatus {
-    let request = WaitAgentsRequest {
-        thread_ids: vec![thread.to_owned()],
-        ..WaitAgentsRequest::default()
-    };
-    let answer = within("WaitAgents", tree.client().wait_agents(request)).await.unwrap();
-    answer.into_inner().statuses.remove(0)
-}
-
 /// The result as a caller of GetThread sees it.
 async fn shown(client: &Supervisor, tree: &Tree, thread: &str) -> ThreadResult {
     let request = GetThreadRequest {
@@ -99,7 +89,7 @@ async fn reported_result_reaches_the_waiting_caller() {
     let thread = report(&agent, document).await.unwrap();
     assert_eq!(thread.result.unwrap().turn, 1);
     runner.complete(&attempt, "done").await;
-    let settled = waited(&tree, &spawned.id).await;
+    let settled = tree.settled(&spawned.id).await;
     let result = settled.result.unwrap();
     assert_eq!(result.document_json, document);
     assert_eq!(settled.status.unwrap().kind(), StatusKind::Completed);
@@ -137,7 +127,7 @@ async fn invalid_last_message_is_repaired_once() {
     let attempt = Attempt { turn: 2, ..attempt };
     runner.begin(&attempt).await;
     runner.complete(&attempt, "```json\n{\"files\": []}\n```").await;
-    let settled = waited(&tree, &spawned.id).await;
+    let settled = tree.settled(&spawned.id).await;
     assert_eq!(settled.result.unwrap().document_json, "{\"files\": []}");
 
     // The state survives a restart.
@@ -184,7 +174,7 @@ async fn question_waits_for_input_and_is_notified() {
 
     // A turn that ends with a question needs no result yet.
     runner.complete(&attempt, "I asked.").await;
-    let settled = waited(&tree, &spawned.id).await;
+    let settled = tree.settled(&spawned.id).await;
     assert_eq!(settled.status.unwrap().kind(), StatusKind::Completed);
     assert_eq!(settled.question, "Which directory?");
     let seen = tree.by(pair.with_token(VIEWER)).thread(&spawned.id).await;
@@ -197,7 +187,7 @@ async fn question_waits_for_input_and_is_notified() {
     runner.turn_of(&attempt).await;
     runner.begin(&attempt).await;
     runner.end(&attempt, TurnOutcome::Completed, "nothing").await;
-    let failed = waited(&tree, &spawned.id).await;
+    let failed = tree.settled(&spawned.id).await;
     assert_eq!(failed.result, None);
     let status = failed.status.unwrap();
     assert_eq!(status.kind(), StatusKind::Errored);

@@ -2,12 +2,12 @@
 //! attempt.
 
 use troupe_proto::supervisor::v1::{
-    CloseAgentRequest, GetThreadRequest, PlanStep, ResumeAgentRequest, SendInputRequest, Telemetry, Thread, ToolUse,
-    TurnEndedReport, TurnOutcome, Usage, WatchThreadsRequest, attach_request::Message as ToSupervisor,
-    event::Kind as Event, plan_step::State, runner_report::Kind, watch_threads_response::Message,
+    GetThreadRequest, PlanStep, ResumeAgentRequest, Telemetry, Thread, ToolUse, TurnEndedReport, TurnOutcome, Usage,
+    WatchThreadsRequest, attach_request::Message as ToSupervisor, event::Kind as Event, plan_step::State,
+    runner_report::Kind, watch_threads_response::Message,
 };
 use troupe_tests::{
-    pair::{Pair, VIEWER},
+    pair::VIEWER,
     runner::{Attempt, Runner},
     tree::Tree,
     watch::Watch,
@@ -129,13 +129,13 @@ async fn plan_tool_and_usage_are_shown_with_the_thread() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_attempt_begins_without_values() {
-    let (pair, tree, mut runner) = attached().await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let first = runner.run(&worker).await;
     let mut watch = tree.watch().await;
     runner.say(ToSupervisor::Telemetry(values(&first, "writing"))).await;
     told(&mut watch, "writing").await;
-    let second = again(&pair, &mut runner, &first).await;
+    let second = again(&tree, &mut runner, &first).await;
     let thread = tree.thread(&worker).await;
     assert_eq!(thread.generation, second.generation);
     assert!(thread.plan.is_empty() && thread.last_tool.is_none() && thread.activity.is_empty());
@@ -146,10 +146,10 @@ async fn a_new_attempt_begins_without_values() {
 /// the current ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_telemetry_of_earlier_attempt_is_ignored() {
-    let (pair, tree, mut runner) = attached().await;
+    let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let first = runner.run(&worker).await;
-    let second = again(&pair, &mut runner, &first).await;
+    let second = again(&tree, &mut runner, &first).await;
     let mut watch = tree.watch().await;
     let present = values(&second, "writing");
     runner.say(ToSupervisor::Telemetry(present.clone())).await;
@@ -245,7 +245,7 @@ async fn usage_is_kept_over_close_resume_loss_and_restart() {
     assert_eq!(used(&tree, &worker).await, (1_000, 1));
 
     // Closed and resumed: the next attempt counts from zero, the thread does not.
-    let second = again(&pair, &mut runner, &first).await;
+    let second = again(&tree, &mut runner, &first).await;
     assert_eq!(used(&tree, &worker).await, (1_000, 1));
     let mut watch = tree.watch().await;
     let present = Telemetry {
@@ -269,12 +269,7 @@ async fn usage_is_kept_over_close_resume_loss_and_restart() {
     end_having_used(&mut runner, &third, tokens(200, 1)).await;
     assert_eq!(used(&tree, &worker).await.0, 1_700);
 
-    let closing = tree.clone();
-    let thread = worker.clone();
-    let closed = tokio::spawn(async move { closing.close(&thread).await });
-    runner.shutdown().await;
-    runner.stop(&third).await;
-    within("the end of a thread", closed).await.unwrap();
+    tree.close_with(&mut runner, &third).await;
     pair.restart().await;
     let tree = tree.by(pair.operator());
     assert_eq!(used(&tree, &worker).await.0, 1_700);
@@ -290,33 +285,15 @@ async fn usage_is_kept_over_close_resume_loss_and_restart() {
 }
 
 /// Closes the thread of an attempt, opens it again and has its next turn begin: the next attempt.
-async fn again(pair: &Pair, runner: &mut Runner, attempt: &Attempt) -> Attempt {
+async fn again(tree: &Tree, runner: &mut Runner, attempt: &Attempt) -> Attempt {
     runner.complete(attempt, "done").await;
-    let closing = {
-        let (mut client, thread_id) = (pair.operator(), attempt.thread.clone());
-        tokio::spawn(async move {
-            let request = CloseAgentRequest {
-                thread_id,
-                wait: true,
-                ..CloseAgentRequest::default()
-            };
-            client.close_agent(request).await.unwrap();
-        })
-    };
-    runner.shutdown().await;
-    runner.stop(attempt).await;
-    within("the end of a thread", closing).await.unwrap();
+    tree.close_with(runner, attempt).await;
     let request = ResumeAgentRequest {
         thread_id: attempt.thread.clone(),
         ..ResumeAgentRequest::default()
     };
-    within("a thread", pair.operator().resume_agent(request)).await.unwrap();
-    let request = SendInputRequest {
-        thread_id: attempt.thread.clone(),
-        message: Some(String::from("once more")),
-        ..SendInputRequest::default()
-    };
-    within("an answer", pair.operator().send_input(request)).await.unwrap();
+    within("a thread", tree.client().resume_agent(request)).await.unwrap();
+    tree.send(&attempt.thread, "once more").await;
     let next = runner.run(&attempt.thread).await;
     assert!(next.generation > attempt.generation);
     next

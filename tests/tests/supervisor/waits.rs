@@ -144,13 +144,7 @@ async fn already_settled_threads_end_the_wait_at_once() {
     runner.end(&workers[2], TurnOutcome::Interrupted, "two").await;
     // Idle and closed also count as settled.
     runner.complete(&workers[3], "three").await;
-    let closing = tokio::spawn({
-        let (tree, thread) = (tree.clone(), workers[3].thread.clone());
-        async move { tree.close(&thread).await }
-    });
-    runner.shutdown().await;
-    runner.stop(&workers[3]).await;
-    within("the end of a thread", closing).await.unwrap();
+    tree.close_with(&mut runner, &workers[3]).await;
 
     let ids: Vec<&str> = workers.iter().map(|worker| worker.thread.as_str()).collect();
     // A thread that is named twice is returned once.
