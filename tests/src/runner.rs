@@ -312,6 +312,14 @@ impl Runner {
             .await;
     }
 
+    /// Receives the next turn of an attempt that the runner holds, and begins it.
+    pub async fn next_turn(&mut self, attempt: &mut Attempt) -> Turn {
+        let turn = self.turn_of(attempt).await;
+        attempt.turn = turn.turn;
+        self.begin(attempt).await;
+        turn
+    }
+
     /// Reports that an attempt's turn completed, with this last message.
     pub async fn complete(&mut self, attempt: &Attempt, message: &str) {
         self.end(attempt, TurnOutcome::Completed, message).await;

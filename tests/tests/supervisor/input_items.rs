@@ -9,7 +9,7 @@ use troupe_proto::{
 };
 use troupe_tests::{
     pair::Pair,
-    runner::{Attempt, Runner},
+    runner::Runner,
     tree::{Spawned, Tree, kind},
     within,
 };
@@ -113,20 +113,15 @@ async fn the_pieces_of_a_spawn_reach_its_runner_as_they_came() {
 async fn pieces_that_are_sent_come_with_the_next_turn_in_their_order() {
     let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let mut attempt = runner.run(&worker).await;
     runner.complete(&attempt, "done").await;
     assert_eq!(send(&tree, &worker, pieces()).await, StatusKind::PendingInit);
-    let turn = runner.turn_of(&attempt).await;
+    let turn = runner.next_turn(&mut attempt).await;
     assert_eq!(turn.inputs, [input(pieces())]);
     assert!(task(&turn.blocks).contains(SHOWN), "{}", task(&turn.blocks));
     assert_eq!(kept_task(&tree, &worker, 2).await, task(&turn.blocks));
 
     // While a turn runs: the item runs after it, together with other waiting input.
-    let attempt = Attempt {
-        turn: turn.turn,
-        ..attempt
-    };
-    runner.begin(&attempt).await;
     let image = vec![piece(Item::LocalImage(String::from("/tmp/c.png")))];
     assert_eq!(send(&tree, &worker, image.clone()).await, StatusKind::Running);
     tree.send(&worker, "and this").await;

@@ -13,7 +13,7 @@ use troupe_tests::{
     client::Supervisor,
     pair::Pair,
     refusal::refused,
-    runner::{Attempt, Runner},
+    runner::Runner,
     tree::{Spawned, Tree},
     within,
 };
@@ -61,23 +61,36 @@ fn sequences(mail: &[Mail]) -> Vec<u64> {
     mail.iter().map(|mail| mail.sequence).collect()
 }
 
+/// Reads a mailbox in pages of one letter. Acknowledges up to a sequence after the first page, if one is given.
+async fn page_by_page(tree: &Tree, include_acknowledged: bool, acknowledged: Option<u64>) -> Vec<u64> {
+    let mut request = ListMailboxRequest {
+        page_size: 1,
+        include_acknowledged,
+        ..of(&tree.root)
+    };
+    let mut seen = Vec::new();
+    loop {
+        let page = list(tree.client(), request.clone()).await.unwrap();
+        assert!(page.mail.len() <= 1);
+        seen.extend(sequences(&page.mail));
+        if page.next_page_token.is_empty() {
+            return seen;
+        }
+        request.page_token = page.next_page_token;
+        if let Some(sequence) = acknowledged
+            && seen.len() == 1
+        {
+            acknowledge(tree.client(), &tree.root, sequence).await.unwrap();
+        }
+    }
+}
+
 /// Spawns a worker below a thread, which completes.
 async fn completed_child(tree: &Tree, runner: &mut Runner, parent: &str) -> String {
     let child = tree.spawn_under(parent, "worker").await.id;
     let attempt = runner.run(&child).await;
     runner.complete(&attempt, "done").await;
     child
-}
-
-/// The next turn of a thread whose program the runner has still.
-async fn next_turn(runner: &mut Runner, attempt: &Attempt) -> (Attempt, usize) {
-    let turn = runner.turn_of(attempt).await;
-    let next = Attempt {
-        turn: turn.turn,
-        ..attempt.clone()
-    };
-    runner.begin(&next).await;
-    (next, turn.inputs.len())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,27 +155,8 @@ async fn pages_miss_nothing_while_mail_is_acknowledged() {
         completed_child(&tree, &mut runner, &tree.root).await;
     }
     let all = sequences(&mailbox(&tree, &tree.root).await);
-    for include_acknowledged in [false, true] {
-        let mut request = ListMailboxRequest {
-            page_size: 1,
-            include_acknowledged,
-            ..of(&tree.root)
-        };
-        let mut seen = Vec::new();
-        loop {
-            let page = list(tree.client(), request.clone()).await.unwrap();
-            assert!(page.mail.len() <= 1);
-            seen.extend(sequences(&page.mail));
-            if page.next_page_token.is_empty() {
-                break;
-            }
-            request.page_token = page.next_page_token;
-            if !include_acknowledged && seen.len() == 1 {
-                acknowledge(tree.client(), &tree.root, all[0]).await.unwrap();
-            }
-        }
-        assert_eq!(seen, all);
-    }
+    assert_eq!(page_by_page(&tree, false, Some(all[0])).await, all);
+    assert_eq!(page_by_page(&tree, true, None).await, all);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -187,21 +181,7 @@ async fn remaining_mail_of_compacted_log_is_listed() {
 
     let waiting = sequences(&mailbox(&tree, &tree.root).await);
     assert_eq!(waiting.len(), 2, "one from before, one from after");
-    let mut request = ListMailboxRequest {
-        page_size: 1,
-        include_acknowledged: true,
-        ..of(&tree.root)
-    };
-    let mut seen = Vec::new();
-    loop {
-        let page = list(tree.client(), request.clone()).await.unwrap();
-        seen.extend(sequences(&page.mail));
-        if page.next_page_token.is_empty() {
-            break;
-        }
-        request.page_token = page.next_page_token;
-    }
-    assert_eq!(seen, waiting);
+    assert_eq!(page_by_page(&tree, true, None).await, waiting);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -214,7 +194,7 @@ async fn mail_wakes_threads_by_wake_policy() {
     let parent = Spawned::of(tree.try_spawn(request).await.unwrap());
     assert_eq!(parent.thread.wake_policy(), WakePolicy::OnIdle);
     let parent = parent.id;
-    let attempt = runner.run(&parent).await;
+    let mut attempt = runner.run(&parent).await;
     runner.complete(&attempt, "delegated").await;
     completed_child(&tree, &mut runner, &parent).await;
     let by_root = list(pair.with_token(&tree.root_token), of(&parent)).await;
@@ -224,16 +204,20 @@ async fn mail_wakes_threads_by_wake_policy() {
         "a thread reads the mailboxes of its subtree"
     );
 
-    let (attempt, inputs) = next_turn(&mut runner, &attempt).await;
-    assert_eq!((attempt.turn, inputs), (2, 0), "a turn of its own, for the mail");
+    let turn = runner.next_turn(&mut attempt).await;
+    assert_eq!(
+        (turn.turn, turn.inputs.len()),
+        (2, 0),
+        "a turn of its own, for the mail"
+    );
     runner.complete(&attempt, "read").await;
     assert_eq!(tree.status(&parent).await, StatusKind::Completed);
     assert!(mailbox(&tree, &parent).await.is_empty());
 
     // The next letter wakes it again; in between nothing did.
     completed_child(&tree, &mut runner, &parent).await;
-    let (attempt, inputs) = next_turn(&mut runner, &attempt).await;
-    assert_eq!((attempt.turn, inputs), (3, 0));
+    let turn = runner.next_turn(&mut attempt).await;
+    assert_eq!((turn.turn, turn.inputs.len()), (3, 0));
     let log = tree.log().await;
     let dispatched = log
         .iter()

@@ -19,7 +19,7 @@ use troupe_tests::{
     pair::{OPERATOR, Pair},
     receiver::Receiver,
     refusal::refused,
-    runner::{Attempt, Runner},
+    runner::Runner,
     tree::Tree,
     watch::Watch,
     within,
@@ -60,7 +60,7 @@ async fn passivated_session_is_unchanged_on_activation() {
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
     let worker = tree.spawn("worker").await;
-    let attempt = runner.run(&worker.id).await;
+    let mut attempt = runner.run(&worker.id).await;
     runner.complete(&attempt, "done").await;
     pair.at_rest_but(0).await;
 
@@ -77,9 +77,7 @@ async fn passivated_session_is_unchanged_on_activation() {
     pair.at_rest_but(0).await;
     // The runner still has the program, and is given the next turn.
     tree.send(&worker.id, "more").await;
-    let turn = runner.turn_of(&attempt).await.turn;
-    let attempt = Attempt { turn, ..attempt };
-    runner.begin(&attempt).await;
+    runner.next_turn(&mut attempt).await;
     runner.complete(&attempt, "done again").await;
     pair.at_rest_but(0).await;
     assert_whole(&tree.log().await);

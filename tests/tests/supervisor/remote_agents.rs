@@ -82,10 +82,7 @@ impl Remote {
 
     /// Begins the remote agent's next turn.
     async fn next_turn(&mut self) -> Turn {
-        let turn = self.runner.turn_of(&self.attempt).await;
-        self.attempt.turn = turn.turn;
-        self.runner.begin(&self.attempt).await;
-        turn
+        self.runner.next_turn(&mut self.attempt).await
     }
 
     async fn complete(&mut self, message: &str) {

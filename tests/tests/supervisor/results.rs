@@ -112,9 +112,9 @@ async fn reported_result_reaches_the_waiting_caller() {
 async fn invalid_last_message_is_repaired_once() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;
-    let (mut runner, attempt, spawned) = asked(&pair, &tree, None).await;
+    let (mut runner, mut attempt, spawned) = asked(&pair, &tree, None).await;
     runner.complete(&attempt, "There are two files.").await;
-    let turn = runner.turn_of(&attempt).await;
+    let turn = runner.next_turn(&mut attempt).await;
     assert_eq!(turn.turn, 2);
     let prompt: String = turn.blocks.iter().map(|block| block.text.as_str()).collect();
     for part in [
@@ -124,8 +124,6 @@ async fn invalid_last_message_is_repaired_once() {
     ] {
         assert!(prompt.contains(part), "{prompt} lacks {part}");
     }
-    let attempt = Attempt { turn: 2, ..attempt };
-    runner.begin(&attempt).await;
     runner.complete(&attempt, "```json\n{\"files\": []}\n```").await;
     let settled = tree.settled(&spawned.id).await;
     assert_eq!(settled.result.unwrap().document_json, "{\"files\": []}");
@@ -150,7 +148,7 @@ async fn question_waits_for_input_and_is_notified() {
         ..WatchNotificationsRequest::default()
     };
     let mut notes = tree.client().watch_notifications(request).await.unwrap().into_inner();
-    let (mut runner, attempt, spawned) = asked(&pair, &tree, Some(0)).await;
+    let (mut runner, mut attempt, spawned) = asked(&pair, &tree, Some(0)).await;
     let agent = pair.with_token(&spawned.token);
     let ask = |question: &str| AskParentRequest {
         question: question.to_owned(),
@@ -183,9 +181,7 @@ async fn question_waits_for_input_and_is_notified() {
 
     let thread = tree.send(&spawned.id, "In src/.").await;
     assert!(!has(&thread, ConditionKind::AwaitingInput));
-    let attempt = Attempt { turn: 2, ..attempt };
-    runner.turn_of(&attempt).await;
-    runner.begin(&attempt).await;
+    runner.next_turn(&mut attempt).await;
     runner.end(&attempt, TurnOutcome::Completed, "nothing").await;
     let failed = tree.settled(&spawned.id).await;
     assert_eq!(failed.result, None);

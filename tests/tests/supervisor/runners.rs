@@ -61,13 +61,6 @@ fn task(turn: &Turn) -> &str {
     &task.unwrap().text
 }
 
-fn next(attempt: &Attempt, turn: &Turn) -> Attempt {
-    Attempt {
-        turn: turn.turn,
-        ..attempt.clone()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_from_its_start_to_its_last_message() {
     let (pair, tree, mut runner) = attached().await;
@@ -153,19 +146,17 @@ async fn lost_last_message_is_distinct_from_omitted() {
 async fn input_to_a_settled_thread_starts_a_turn_of_what_is_new() {
     let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let mut attempt = runner.run(&worker).await;
     runner.complete(&attempt, "done").await;
 
     let answered = tree.send(&worker, "and the tests").await;
     assert_eq!(kind(&answered), StatusKind::PendingInit, "no longer COMPLETED");
-    let turn = runner.turn_of(&attempt).await;
+    let turn = runner.next_turn(&mut attempt).await;
     assert_eq!((turn.turn, turn.extent()), (2, PromptExtent::Delta));
     assert!(!kinds(&turn).contains(&BlockKind::System) && !kinds(&turn).contains(&BlockKind::Role));
     assert!(task(&turn).contains("and the tests") && !task(&turn).contains("the task"));
 
-    let second = next(&attempt, &turn);
-    runner.begin(&second).await;
-    runner.complete(&second, "tested").await;
+    runner.complete(&attempt, "tested").await;
     assert_eq!(tree.thread(&worker).await.status.unwrap().message, "tested");
     assert_eq!(tree.thread(&worker).await.generation, 1, "the same attempt");
 }
@@ -174,7 +165,7 @@ async fn input_to_a_settled_thread_starts_a_turn_of_what_is_new() {
 async fn input_that_steers_is_given_to_the_running_turn() {
     let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let mut attempt = runner.run(&worker).await;
     let steer = |text: &str| SendInputRequest {
         thread_id: worker.clone(),
         message: Some(text.to_owned()),
@@ -200,15 +191,13 @@ async fn input_that_steers_is_given_to_the_running_turn() {
     tree.client().send_input(steer("three")).await.unwrap();
     assert_eq!(runner.input_of(&attempt).await.number, 4);
     runner.complete(&attempt, "done").await;
-    let turn = runner.turn_of(&attempt).await;
+    let turn = runner.next_turn(&mut attempt).await;
     assert!(task(&turn).contains("three") && !task(&turn).contains("two"));
     let log = names(&about(&tree.log().await, &worker));
     assert_eq!(log.iter().filter(|name| *name == "InputDelivered").count(), 2);
 
     // To a thread without a running turn it is input like any other.
-    let second = next(&attempt, &turn);
-    runner.begin(&second).await;
-    runner.complete(&second, "done").await;
+    runner.complete(&attempt, "done").await;
     tree.client().send_input(steer("four")).await.unwrap();
     assert!(task(&runner.turn_of(&attempt).await).contains("four"));
 
@@ -271,7 +260,7 @@ async fn steering_input_does_not_overtake_an_override() {
 async fn an_interrupted_turn_ends_and_its_thread_stays() {
     let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let mut attempt = runner.run(&worker).await;
     let request = InterruptAgentRequest {
         thread_id: worker.clone(),
         reason: String::from("wrong way"),
@@ -292,9 +281,7 @@ async fn an_interrupted_turn_ends_and_its_thread_stays() {
 
     // Input that interrupts: the turn is stopped, then the input has a turn of its own.
     tree.send(&worker, "this way").await;
-    let turn = runner.turn_of(&attempt).await;
-    let second = next(&attempt, &turn);
-    runner.begin(&second).await;
+    runner.next_turn(&mut attempt).await;
     let request = SendInputRequest {
         thread_id: worker.clone(),
         message: Some(String::from("no, that way")),
@@ -302,8 +289,8 @@ async fn an_interrupted_turn_ends_and_its_thread_stays() {
         ..SendInputRequest::default()
     };
     tree.client().send_input(request).await.unwrap();
-    assert_eq!(runner.interrupt_of(&second).await.turn, second.turn);
-    runner.end(&second, TurnOutcome::Interrupted, "new input").await;
+    assert_eq!(runner.interrupt_of(&attempt).await.turn, attempt.turn);
+    runner.end(&attempt, TurnOutcome::Interrupted, "new input").await;
     assert!(task(&runner.turn_of(&attempt).await).contains("no, that way"));
 }
 

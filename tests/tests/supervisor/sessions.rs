@@ -44,16 +44,6 @@ fn text(turn: &Turn, kind: BlockKind) -> &str {
     &block.expect("the block was sent").text
 }
 
-/// The next turn of a thread that its runner has.
-async fn next(runner: &mut Runner, attempt: &Attempt) -> (Attempt, Turn) {
-    let turn = runner.turn_of(attempt).await;
-    let next = Attempt {
-        turn: turn.turn,
-        ..attempt.clone()
-    };
-    (next, turn)
-}
-
 // ---- pause ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,7 +107,7 @@ async fn a_change_of_mode_binds_the_prompt_of_the_next_turn() {
     };
     assert_eq!(update(&tree, planning).await.unwrap().mode(), Mode::Planning);
     tree.send(&worker, "plan the rest").await;
-    let (_, turn) = next(&mut runner, &attempt).await;
+    let turn = runner.turn_of(&attempt).await;
     assert!(text(&turn, BlockKind::Mode).starts_with("## Mode: PLANNING"));
 }
 
@@ -150,15 +140,13 @@ async fn auto_loop_continues_until_the_mark() {
     let mut attempt = runner.run(&lead).await;
     for round in 2..4 {
         runner.complete(&attempt, &format!("step {round}")).await;
-        let (following, turn) = next(&mut runner, &attempt).await;
+        let turn = runner.next_turn(&mut attempt).await;
         assert_eq!(turn.turn, round);
         assert!(
             task(&turn).contains(
                 "Auto loop turn: no new inputs. Continue toward the goal or explicitly mark completion/stall."
             )
         );
-        runner.begin(&following).await;
-        attempt = following;
     }
     // Behind more than the log keeps of a message.
     let last = format!("{}\nTROUPE_COMPLETE", "x".repeat(10_000));
