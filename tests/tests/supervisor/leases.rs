@@ -39,6 +39,20 @@ fn restarting() -> CreateSessionRequest {
     }
 }
 
+/// The hello of a runner that returns with an attempt after so many reports.
+fn returning(attempt: &Attempt, report_sequence: u64) -> RunnerHello {
+    let held = HeldThread {
+        thread_id: attempt.thread.clone(),
+        generation: attempt.generation,
+        turn: attempt.turn,
+        report_sequence,
+    };
+    RunnerHello {
+        threads: vec![held],
+        ..hello("r")
+    }
+}
+
 /// The report that an attempt's turn ended well, with the digest of its output.
 fn ended_with(attempt: &Attempt, output_sha256: &str) -> Report {
     Report::TurnEnded(TurnEndedReport {
@@ -90,17 +104,7 @@ async fn half_a_lease_without_runner_sets_unreachable() {
     assert!(has(&thread, ConditionKind::Unreachable));
     assert_eq!(kind(&thread), StatusKind::Running, "nothing is decided yet");
 
-    let held = HeldThread {
-        thread_id: attempt.thread.clone(),
-        generation: attempt.generation,
-        turn: attempt.turn,
-        report_sequence: 1,
-    };
-    let back = RunnerHello {
-        threads: vec![held],
-        ..hello("r")
-    };
-    let mut runner = Runner::greet(&pair, back).await;
+    let mut runner = Runner::greet(&pair, returning(&attempt, 1)).await;
     assert!(runner.welcome().threads[0].go_on);
     changes(&mut watch, &worker, ConditionKind::Unreachable, false).await;
     runner.report_as(&attempt, 2, ended_with(&attempt, "")).await;
@@ -140,17 +144,7 @@ async fn thread_closed_without_its_runner_is_stopped_when_it_returns() {
         ..CloseAgentRequest::default()
     };
     tree.client().close_agent(close).await.unwrap();
-    let held = HeldThread {
-        thread_id: worker.clone(),
-        generation: attempt.generation,
-        turn: attempt.turn,
-        report_sequence: 2,
-    };
-    let returning = RunnerHello {
-        threads: vec![held],
-        ..hello("r")
-    };
-    let mut runner = Runner::greet(&pair, returning).await;
+    let mut runner = Runner::greet(&pair, returning(&attempt, 2)).await;
     assert!(runner.welcome().threads[0].go_on, "the close waits for it");
     assert_eq!(runner.shutdown().await.thread_id, worker);
     let stopped = Report::Stopped(ThreadStoppedReport::default());

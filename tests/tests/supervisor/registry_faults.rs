@@ -31,7 +31,7 @@ use troupe_proto::{
     registry::v1::{
         ResolveSpawnRequest, ResolveSpawnResponse, agent_registry_service_server::SERVICE_NAME as REGISTRY,
     },
-    supervisor::v1::{CreateSessionRequest, SpawnAgentRequest},
+    supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, SpawnAgentResponse},
 };
 use troupe_tests::{
     events::names,
@@ -207,6 +207,13 @@ async fn tree(pair: &Pair) -> Tree {
     Tree::open(pair.operator(), request).await
 }
 
+/// Checks that a spawn failed for want of the registry.
+#[track_caller]
+fn is_unavailable(spawned: Result<SpawnAgentResponse, Status>) {
+    let text = "nothing was done, try again";
+    refused(spawned, Code::Unavailable, Reason::RegistryUnavailable, text);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_registry_is_called_once_and_delays_only_spawns() {
     let (fake, pair) = Fake::start(Answer::Nothing).await;
@@ -219,12 +226,7 @@ async fn silent_registry_is_called_once_and_delays_only_spawns() {
 
     tree.note(&tree.root, "meanwhile").await;
     assert!(!spawn.is_finished(), "the spawn still waits");
-    refused(
-        spawn.await.unwrap(),
-        Code::Unavailable,
-        Reason::RegistryUnavailable,
-        "nothing was done, try again",
-    );
+    is_unavailable(spawn.await.unwrap());
     assert_eq!(*fake.asked.borrow(), 1, "it is slow already");
     let since = tree.watch_after(head).await.up_to(tree.head().await).await;
     assert_eq!(names(&since), ["NoteSet"]);
@@ -267,12 +269,7 @@ async fn known_resolution_is_requested_by_digest() {
     }
     // Neither the name of a known resolution nor any other content.
     fake.says(Answer::Unresolved);
-    refused(
-        tree.try_spawn(tree.request("worker")).await,
-        Code::Unavailable,
-        Reason::RegistryUnavailable,
-        "nothing was done, try again",
-    );
+    is_unavailable(tree.try_spawn(tree.request("worker")).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -296,12 +293,7 @@ async fn invalid_registry_response_counts_as_unavailable() {
     let answers = failures.map(Answer::Failure);
     for answer in [Answer::Unresolved, too_large].into_iter().chain(answers) {
         fake.says(answer);
-        refused(
-            tree.try_spawn(tree.request("worker")).await,
-            Code::Unavailable,
-            Reason::RegistryUnavailable,
-            "nothing was done, try again",
-        );
+        is_unavailable(tree.try_spawn(tree.request("worker")).await);
     }
     assert_eq!(tree.head().await, head, "nothing is recorded");
 
@@ -375,12 +367,7 @@ async fn silent_registry_connection_is_dropped() {
     let tree = tree(&pair).await;
     tree.spawn("worker").await;
     relay.silence().await;
-    refused(
-        tree.try_spawn(tree.request("worker")).await,
-        Code::Unavailable,
-        Reason::RegistryUnavailable,
-        "nothing was done, try again",
-    );
+    is_unavailable(tree.try_spawn(tree.request("worker")).await);
     spawns_again(&tree).await;
 }
 
@@ -449,11 +436,6 @@ async fn non_grpc_server_counts_as_unavailable_registry() {
     let pair = asking(address).await;
     let tree = tree(&pair).await;
     let head = tree.head().await;
-    refused(
-        tree.try_spawn(tree.request("worker")).await,
-        Code::Unavailable,
-        Reason::RegistryUnavailable,
-        "nothing was done, try again",
-    );
+    is_unavailable(tree.try_spawn(tree.request("worker")).await);
     assert_eq!(tree.head().await, head, "nothing is recorded");
 }

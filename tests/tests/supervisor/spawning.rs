@@ -116,27 +116,6 @@ async fn spawn_below_max_depth_is_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn full_session_error_names_remedies() {
-    let pair = Pair::start().await;
-    let tree = pair.tree_of(2).await;
-    tree.spawn("worker").await;
-    tree.spawn("worker").await;
-    let head = tree.head().await;
-    let status = refused(
-        tree.try_spawn(tree.request("worker")).await,
-        Code::ResourceExhausted,
-        Reason::ThreadLimit,
-        "agent thread limit reached (max 2)",
-    );
-    let quota = status.get_details_quota_failure().unwrap();
-    assert_eq!(quota.violations[0].subject, "max_threads");
-    for remedy in ["WaitAgents", "CloseAgent", "QUEUE"] {
-        assert!(quota.violations[0].description.contains(remedy), "{quota:?}");
-    }
-    assert_eq!(tree.head().await, head);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queued_threads_are_admitted_in_order() {
     let pair = Pair::start().await;
     let tree = pair.tree_of(1).await;
@@ -390,18 +369,14 @@ async fn thread_without_note_gets_a_default_note() {
         ("", Some(" "), ""),
         ("", Some("on the roof"), "on the roof"),
     ] {
-        assert_eq!(noted(&tree, agent_name, given).await, note, "{agent_name:?} {given:?}");
+        let request = SpawnAgentRequest {
+            agent_name: agent_name.to_owned(),
+            thread_note: given.map(str::to_owned),
+            ..tree.request("scout")
+        };
+        let spawned = Spawned::of(tree.try_spawn(request).await.unwrap()).thread;
+        assert_eq!(spawned.thread_note, note, "{agent_name:?} {given:?}");
     }
-}
-
-/// The note of a scout that was given this one.
-async fn noted(tree: &Tree, agent_name: &str, note: Option<&str>) -> String {
-    let request = SpawnAgentRequest {
-        agent_name: agent_name.to_owned(),
-        thread_note: note.map(str::to_owned),
-        ..tree.request("scout")
-    };
-    Spawned::of(tree.try_spawn(request).await.unwrap()).thread.thread_note
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -464,12 +439,13 @@ async fn concurrent_spawns_do_not_exceed_max_threads() {
         .partition(Result::is_ok);
     assert_eq!((admitted.len(), others.len()), (3, AT_ONCE - 3));
     for answer in others {
-        refused(
-            answer,
-            Code::ResourceExhausted,
-            Reason::ThreadLimit,
-            "agent thread limit reached (max 3)",
-        );
+        let text = "agent thread limit reached (max 3)";
+        let status = refused(answer, Code::ResourceExhausted, Reason::ThreadLimit, text);
+        let quota = status.get_details_quota_failure().unwrap();
+        assert_eq!(quota.violations[0].subject, "max_threads");
+        for remedy in ["WaitAgents", "CloseAgent", "QUEUE"] {
+            assert!(quota.violations[0].description.contains(remedy), "{quota:?}");
+        }
     }
     assert_eq!(quota(&tree).await.active_threads, 3);
 }

@@ -468,46 +468,36 @@ async fn undecided_calls_of_a_runner_are_limited() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oversized_call_fields_are_named() {
     let mut cluster = TestCluster::start().await;
-    let call = question(&cluster);
-    let long = |bytes: usize| "x".repeat(bytes);
-    let of_paths = |resolved_paths: Vec<String>| ToolRequest {
-        resolved_paths,
-        ..call.clone()
+    let enlarged = |enlarge: fn(&mut ToolRequest)| {
+        let mut call = question(&cluster);
+        enlarge(&mut call);
+        call
     };
     let too_large = [
         (
-            ToolRequest {
-                request_id: long(129),
-                ..call.clone()
-            },
+            enlarged(|call| call.request_id = "x".repeat(129)),
             "request_id has 129 bytes; at most 128 are allowed",
         ),
         (
-            ToolRequest {
-                tool: long(257),
-                ..call.clone()
-            },
+            enlarged(|call| call.tool = "x".repeat(257)),
             "tool has 257 bytes; at most 256 are allowed",
         ),
         (
-            ToolRequest {
-                arguments_json: long(65_537),
-                ..call.clone()
-            },
+            enlarged(|call| call.arguments_json = "x".repeat(65_537)),
             "arguments_json has 65537 bytes; at most 65536 are allowed",
         ),
         (
-            ToolRequest {
-                runner_kind: long(129),
-                ..call.clone()
-            },
+            enlarged(|call| call.runner_kind = "x".repeat(129)),
             "runner_kind has 129 bytes; at most 128 are allowed",
         ),
         (
-            of_paths(vec![long(1), long(4_097)]),
+            enlarged(|call| call.resolved_paths = vec![String::from("x"), "x".repeat(4_097)]),
             "a path of resolved_paths has 4097 bytes; at most 4096 are allowed",
         ),
-        (of_paths(vec![long(1); 65]), "65 resolved_paths; at most 64 are allowed"),
+        (
+            enlarged(|call| call.resolved_paths = vec![String::from("x"); 65]),
+            "65 resolved_paths; at most 64 are allowed",
+        ),
     ];
     for (call, what) in too_large {
         let request_id = call.request_id.clone();
