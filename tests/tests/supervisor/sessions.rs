@@ -92,11 +92,12 @@ async fn limits_and_their_absent_fields() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_mode_binds_the_prompt_of_the_next_turn() {
-    let (_pair, tree, mut runner) = attached().await;
+    let (pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let start = runner.start_of(&worker).await;
     let first = start.turn.as_ref().unwrap();
     assert!(text(first, BlockKind::Mode).contains("IMPLEMENTATION"));
+    assert_eq!(first.docs_directory, "");
     let attempt = Attempt::of(&start);
     runner.begin(&attempt).await;
     runner.complete(&attempt, "done").await;
@@ -109,6 +110,7 @@ async fn a_change_of_mode_binds_the_prompt_of_the_next_turn() {
     tree.send(&worker, "plan the rest").await;
     let turn = runner.turn_of(&attempt).await;
     assert!(text(&turn, BlockKind::Mode).starts_with("## Mode: PLANNING"));
+    assert_eq!(turn.docs_directory, format!("{}/docs", pair.project()));
 }
 
 // ---- automatic orchestration ----

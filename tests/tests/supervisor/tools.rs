@@ -12,9 +12,9 @@ use troupe_proto::{
     supervisor::v1::{
         Approval, ApprovalKind, AuthorizeToolRequest, AuthorizeToolResponse, CloseAgentRequest, ConditionKind,
         CreateSessionRequest, GetThreadRequest, ListActiveAgentsRequest, ListApprovalsRequest, ResolveApprovalRequest,
-        RunnerKind, SendInputRequest, SpawnAgentRequest, StatusKind, ToolCeiling, ToolDecision, ToolRequest,
-        WatchThreadsRequest, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
-        event::Kind,
+        RunnerHello, RunnerKind, SendInputRequest, SpawnAgentRequest, StatusKind, ToolCeiling, ToolDecision,
+        ToolRequest, WatchThreadsRequest, attach_request::Message as ToSupervisor,
+        attach_response::Message as FromSupervisor, event::Kind,
     },
 };
 use troupe_tests::{
@@ -44,13 +44,28 @@ impl TestCluster {
     }
 
     async fn with(role: &str, approve: &str) -> Self {
-        let pair = Pair::start().await;
-        let created = pair.tree_with(CreateSessionRequest {
+        let request = CreateSessionRequest {
             approve_tools: vec![approve.to_owned()],
             ..CreateSessionRequest::default()
-        });
-        let tree = Box::pin(created).await;
-        let mut runner = Runner::attach(&pair, "r").await;
+        };
+        Self::of(role, request, hello("r")).await
+    }
+
+    /// A session in this mode. The operating system confines the program to the workspace, or not.
+    async fn confined(mode: Mode, enforces_workspace: bool) -> Self {
+        let request = CreateSessionRequest {
+            mode: mode.into(),
+            ..CreateSessionRequest::default()
+        };
+        let mut hello = hello("r");
+        hello.kinds[0].enforces_workspace = enforces_workspace;
+        Self::of("worker", request, hello).await
+    }
+
+    async fn of(role: &str, request: CreateSessionRequest, hello: RunnerHello) -> Self {
+        let pair = Pair::start().await;
+        let tree = Box::pin(pair.tree_with(request)).await;
+        let mut runner = Runner::greet(&pair, hello).await;
         let worker = tree.spawn(role).await;
         let attempt = runner.run(&worker.id).await;
         Self {
@@ -312,20 +327,8 @@ async fn write_without_paths_needs_a_confining_runner() {
         (true, Mode::Implementation, true),
         (true, Mode::Planning, false),
     ] {
-        let pair = Pair::start().await;
-        let tree = pair
-            .tree_with(CreateSessionRequest {
-                mode: mode.into(),
-                ..CreateSessionRequest::default()
-            })
-            .await;
-        let mut hello = hello("r");
-        hello.kinds[0].enforces_workspace = enforces_workspace;
-        let mut runner = Runner::greet(&pair, hello).await;
-        let worker = tree.spawn("worker").await;
-        runner.run(&worker.id).await;
-        let decided = authorize(pair.with_token(&worker.token), call("apply_patch", "{}")).await;
-        let decided = decided.unwrap();
+        let cluster = TestCluster::confined(mode, enforces_workspace).await;
+        let decided = cluster.ask(call("apply_patch", "{}")).await;
         assert_eq!(decided.allowed, allowed, "{enforces_workspace} {mode:?}: {decided:?}");
         if !enforces_workspace {
             assert!(decided.reason.contains("does not name the files"), "{decided:?}");
@@ -337,31 +340,15 @@ async fn write_without_paths_needs_a_confining_runner() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_in_planning_need_a_view_of_docs_only() {
     for (enforces_workspace, docs_only, allowed) in [(true, true, true), (true, false, false), (false, true, false)] {
-        let pair = Pair::start().await;
-        let tree = pair
-            .tree_with(CreateSessionRequest {
-                mode: Mode::Planning.into(),
-                ..CreateSessionRequest::default()
-            })
-            .await;
-        let mut hello = hello("r");
-        hello.kinds[0].enforces_workspace = enforces_workspace;
-        let mut runner = Runner::greet(&pair, hello).await;
-        let worker = tree.spawn("worker").await;
-        let start = runner.start_of(&worker.id).await;
-        let docs = start.turn.unwrap_or_default().docs_directory;
-        assert_eq!(docs, format!("{}/docs", pair.project()));
+        let mut cluster = TestCluster::confined(Mode::Planning, enforces_workspace).await;
         let request = ToolRequest {
-            request_id: String::from("q"),
-            thread_id: worker.id.clone(),
-            generation: start.generation,
             tool: String::from("exec_command"),
             runner_kind: String::from("test"),
             docs_only,
-            ..ToolRequest::default()
+            ..question(&cluster)
         };
-        runner.say(ToSupervisor::ToolRequest(request)).await;
-        let decision = decided(&mut runner).await;
+        cluster.runner.say(ToSupervisor::ToolRequest(request)).await;
+        let decision = decided(&mut cluster.runner).await;
         assert_eq!(
             decision.allowed, allowed,
             "{enforces_workspace} {docs_only}: {decision:?}"
@@ -371,8 +358,6 @@ async fn commands_in_planning_need_a_view_of_docs_only() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thread_does_not_choose_the_kind_of_its_call() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
     let mut hello = hello("r");
     hello.kinds[0].enforces_workspace = false;
     hello.kinds.push(RunnerKind {
@@ -381,21 +366,18 @@ async fn thread_does_not_choose_the_kind_of_its_call() {
         enforces_read_only: true,
         enforces_workspace: true,
     });
-    let mut runner = Runner::greet(&pair, hello).await;
-    let worker = tree.spawn("worker").await;
-    runner.run(&worker.id).await;
+    let cluster = TestCluster::of("worker", CreateSessionRequest::default(), hello).await;
     let request = AuthorizeToolRequest {
         runner_kind: String::from("claude"),
         ..call("apply_patch", "{}")
     };
-    let of_thread = authorize(pair.with_token(&worker.token), request.clone()).await;
-    assert!(!of_thread.unwrap().allowed);
+    assert!(!cluster.ask(request.clone()).await.allowed);
     let request = AuthorizeToolRequest {
-        thread_id: worker.id,
-        session_id: tree.session.clone(),
+        thread_id: cluster.worker.id.clone(),
+        session_id: cluster.tree.session.clone(),
         ..request
     };
-    let of_operator = authorize(tree.client(), request).await.unwrap();
+    let of_operator = authorize(cluster.tree.client(), request).await.unwrap();
     assert!(of_operator.allowed, "{of_operator:?}");
 }
 
