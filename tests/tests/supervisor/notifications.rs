@@ -476,13 +476,6 @@ async fn webhook_continues_after_compaction() {
 async fn forbidden_webhooks_are_rejected() {
     let pair = Pair::start().await;
     let public = "https://example.com/hook";
-    let many = (0..9)
-        .map(|number| webhook(&format!("{public}{number}"), &[]))
-        .collect();
-    let short = Webhook {
-        secret: String::from("15 bytes, sadly"),
-        ..webhook(public, &[])
-    };
     let unknown = Webhook {
         kinds: vec![99],
         ..webhook(public, &[])
@@ -497,15 +490,9 @@ async fn forbidden_webhooks_are_rejected() {
             "--webhook-allow-private",
         ),
         (vec![webhook("http://localhost/", &[])], "--webhook-allow-private"),
-        (
-            vec![webhook("ftp://example.com/", &[])],
-            "its scheme is neither http nor https",
-        ),
         (vec![webhook("example", &[])], "webhooks.url \"example\""),
-        (vec![short], "webhooks.secret has 15 bytes; give 16 to 256"),
         (vec![unknown], "webhooks.kinds"),
         (vec![webhook(public, &[]), webhook(public, &[])], "is given twice"),
-        (many, "9 webhooks; at most 8 are allowed"),
     ] {
         let mut client = pair.operator();
         let answer = within("an answer", client.create_session(session_with(webhooks))).await;

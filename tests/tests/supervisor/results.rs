@@ -14,7 +14,7 @@ use troupe_tests::{
     pair::{Pair, VIEWER},
     refusal::refused,
     runner::{Attempt, Runner},
-    tree::{Spawned, Tree, has, kind},
+    tree::{Spawned, Tree, has},
     within,
 };
 
@@ -208,11 +208,8 @@ async fn unusable_schemas_are_rejected() {
         let status = refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
         assert_eq!(troupe_proto::fault::metadata_of(&status)["field"], field);
     }
-    let mut runner = Runner::attach(&pair, "r").await;
-    let worker = tree.spawn("worker").await;
-    let attempt = runner.run(&worker.id).await;
     let steered = SendInputRequest {
-        thread_id: worker.id.clone(),
+        thread_id: tree.spawn("worker").await.id,
         message: Some(String::from("now")),
         steer: true,
         result_schema: String::from("{}"),
@@ -225,20 +222,4 @@ async fn unusable_schemas_are_rejected() {
         Reason::InvalidArgument,
         "give steer or result_schema",
     );
-
-    // Without a schema there is nothing to report.
-    let unasked = ReportResultRequest {
-        thread_id: worker.id.clone(),
-        document_json: String::from("{}"),
-        ..ReportResultRequest::default()
-    };
-    let answer = within("ReportResult", tree.client().report_result(unasked)).await;
-    refused(
-        answer,
-        Code::FailedPrecondition,
-        Reason::IllegalTransition,
-        "has no result to report",
-    );
-    runner.complete(&attempt, "done").await;
-    assert_eq!(kind(&tree.thread(&worker.id).await), StatusKind::Completed);
 }

@@ -290,29 +290,6 @@ async fn registry_rejection_is_one_event() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_spawns_cannot_share_an_alias() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
-    let request = |alias: &str| SpawnAgentRequest {
-        alias: alias.to_owned(),
-        ..tree.request("worker")
-    };
-    let (one, other) = tokio::join!(tree.try_spawn(request("scout")), tree.try_spawn(request("Scout")));
-    let (spawned, refusal) = match (one, other) {
-        (Ok(spawned), refusal) => (spawned, refusal),
-        (refusal, other) => (other.unwrap(), refusal),
-    };
-    refused(
-        refusal,
-        Code::AlreadyExists,
-        Reason::AliasInUse,
-        "is already in use by agent",
-    );
-    assert_eq!(tree.threads().await.len(), 2);
-    assert_eq!(spawned.thread.unwrap().alias.to_lowercase(), "scout");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unavailable_registry_spawns_and_records_nothing() {
     let mut pair = Pair::start().await;
     let tree = pair.tree().await;

@@ -127,21 +127,6 @@ async fn plan_tool_and_usage_are_shown_with_the_thread() {
     assert_shows(&tree.thread(&other).await, &elsewhere);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_attempt_begins_without_values() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let first = runner.run(&worker).await;
-    let mut watch = tree.watch().await;
-    runner.say(ToSupervisor::Telemetry(values(&first, "writing"))).await;
-    told(&mut watch, "writing").await;
-    let second = again(&tree, &mut runner, &first).await;
-    let thread = tree.thread(&worker).await;
-    assert_eq!(thread.generation, second.generation);
-    assert!(thread.plan.is_empty() && thread.last_tool.is_none() && thread.activity.is_empty());
-    assert_eq!(thread.context_left_percent, None);
-}
-
 /// Fails if telemetry is stored without a check of its generation: late values of an earlier attempt would then replace
 /// the current ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
