@@ -20,7 +20,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::attached;
+use crate::{attached, started};
 
 /// How many make the same request at once.
 const AT_ONCE: usize = 8;
@@ -189,8 +189,7 @@ async fn a_request_with_an_id_happens_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_retry_does_not_undo_later_changes() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     let spawn = SpawnAgentRequest {
         request_id: id(),
         return_token: false,
@@ -287,8 +286,7 @@ async fn close_returns_last_status_also_after_close() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_id_is_its_callers_and_its_methods_own() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let request = SpawnAgentRequest {
         request_id: id(),
         ..tree.request("worker")

@@ -23,7 +23,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::attached;
+use crate::{attached, started};
 
 /// A lease whose half leaves a busy machine the time to come back.
 const LEASE: Duration = Duration::from_secs(8);
@@ -225,8 +225,7 @@ async fn repeated_runner_loss_closes_the_subtree() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn longest_idle_program_is_stopped_for_capacity() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let two_places = RunnerHello {
         capacity: 2,
         ..hello("r")
@@ -381,8 +380,7 @@ async fn threads_are_placed_by_labels() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn role_that_no_runner_can_enforce_is_rejected() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     // Without any runner it waits for one.
     tree.spawn("explorer").await;
     let mut loose = hello("loose");
@@ -421,8 +419,7 @@ async fn role_that_no_runner_can_enforce_is_rejected() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn capacity_of_rejected_start_goes_to_next_thread() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let one_place = RunnerHello {
         capacity: 1,
         ..hello("r")

@@ -18,7 +18,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::attached;
+use crate::{attached, started};
 
 fn of(thread: &str) -> ListMailboxRequest {
     ListMailboxRequest {
@@ -95,8 +95,7 @@ async fn completed_child(tree: &Tree, runner: &mut Runner, parent: &str) -> Stri
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mail_is_kept_until_acknowledged_across_restart() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (mut pair, tree) = started().await;
     let first = tree.spawn("worker").await.id;
     tree.close(&first).await;
     let mut runner = Runner::attach(&pair, "r").await;

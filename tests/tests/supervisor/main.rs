@@ -38,10 +38,16 @@ mod workspaces;
 
 use troupe_tests::{pair::Pair, runner::Runner, tree::Tree};
 
-/// Starts a pair with a session and a runner named "r".
-async fn attached() -> (Pair, Tree, Runner) {
+/// Starts a pair with a session.
+async fn started() -> (Pair, Tree) {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
+    (pair, tree)
+}
+
+/// Starts a pair with a session and a runner named "r".
+async fn attached() -> (Pair, Tree, Runner) {
+    let (pair, tree) = started().await;
     let runner = Runner::attach(&pair, "r").await;
     (pair, tree, runner)
 }

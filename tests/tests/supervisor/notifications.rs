@@ -27,7 +27,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::attached;
+use crate::{attached, started};
 
 const SECRET: &str = "a secret of 19 byte";
 
@@ -218,8 +218,7 @@ async fn client_may_choose_its_resume_position() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_requests_are_refused() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     let bad = |request: WatchNotificationsRequest| {
         let client = tree.client();
         async move { Notes::open(client, request).await.map(drop) }

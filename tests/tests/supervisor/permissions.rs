@@ -7,11 +7,12 @@ use troupe_proto::{
     supervisor::v1::{AuthorizeToolRequest, AuthorizeToolResponse, SpawnAgentRequest, ToolCeiling},
 };
 use troupe_tests::{
-    pair::Pair,
     refusal::refused,
     tree::{Spawned, Tree},
     within,
 };
+
+use crate::started;
 
 fn lists(allow: &[&str], deny: &[&str]) -> ToolCeiling {
     let owned = |list: &[&str]| list.iter().map(|&pattern| pattern.to_owned()).collect();
@@ -57,8 +58,7 @@ async fn usable<'t>(tree: &Tree, thread: &str, tools: &[&'t str]) -> Vec<&'t str
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn descendants_do_not_regain_denied_tools() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let tools = ["read_file", "exec_command", "update_plan"];
     let whole = tree.spawn("orchestrator").await;
     let worker = tree.spawn_under(&whole.id, "worker").await;
@@ -79,8 +79,7 @@ async fn descendants_do_not_regain_denied_tools() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spawn_without_any_tool_returns_a_warning() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     let request = narrowed(tree.request("worker"), &[], &["*"]);
     let answer = tree.try_spawn(request).await.unwrap();
     assert!(
@@ -94,8 +93,7 @@ async fn spawn_without_any_tool_returns_a_warning() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_permission_patterns_are_rejected() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     let head = tree.head().await;
     let long = "x".repeat(257);
     for (pattern, text) in [

@@ -26,7 +26,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::attached;
+use crate::{attached, started};
 
 async fn prompt(client: &Supervisor, thread: &str, turn: u32) -> Result<Prompt, Status> {
     Ok(compared(client, thread, turn, 0).await?.prompt.unwrap())
@@ -156,8 +156,7 @@ async fn child_inherits_instructions_of_its_parent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_effective_prompt_is_kept_whole() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let (worker, _runner, sent, changed) = two_turns(&pair, &tree).await;
     let client = tree.client();
 
@@ -267,8 +266,7 @@ async fn overrides_of_waiting_inputs_are_one_block() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_diff_shows_the_blocks_that_differ() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let (worker, _runner, ..) = two_turns(&pair, &tree).await;
     let client = tree.client();
 
@@ -411,8 +409,7 @@ async fn session_without_prompts_still_records_turns() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn viewers_see_digests() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let (worker, ..) = two_turns(&pair, &tree).await;
     let viewer = pair.with_token(VIEWER);
 

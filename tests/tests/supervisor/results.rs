@@ -18,6 +18,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::started;
+
 const SCHEMA: &str = r#"{
     "type": "object",
     "required": ["files"],
@@ -63,8 +65,7 @@ async fn shown(client: &Supervisor, tree: &Tree, thread: &str) -> ThreadResult {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reported_result_reaches_the_waiting_caller() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let (mut runner, attempt, spawned) = asked(&pair, &tree, None).await;
     let agent = pair.with_token(&spawned.token);
 
@@ -110,8 +111,7 @@ async fn reported_result_reaches_the_waiting_caller() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_last_message_is_repaired_once() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (mut pair, tree) = started().await;
     let (mut runner, mut attempt, spawned) = asked(&pair, &tree, None).await;
     runner.complete(&attempt, "There are two files.").await;
     let turn = runner.next_turn(&mut attempt).await;
@@ -136,8 +136,7 @@ async fn invalid_last_message_is_repaired_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn question_waits_for_input_and_is_notified() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let request = WatchNotificationsRequest {
         session_id: tree.session.clone(),
         client_id: String::from("c"),
@@ -192,8 +191,7 @@ async fn question_waits_for_input_and_is_notified() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unusable_schemas_are_rejected() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     for (schema, repairs, field, text) in [
         ("{", None, "result_schema", "it is not valid JSON"),
         (

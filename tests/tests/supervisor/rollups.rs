@@ -16,6 +16,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::started;
+
 /// An open stream of WatchSessions.
 struct Sessions(Streaming<WatchSessionsResponse>);
 
@@ -129,8 +131,7 @@ async fn session_watch_reports_existing_changed_and_removed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_changes_are_sent_as_one() {
     const NOTES: usize = 200;
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let mut sessions = Sessions::open(pair.operator(), WatchSessionsRequest::default()).await;
     sessions.first().await;
     for number in 0..NOTES {

@@ -28,7 +28,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::attached;
+use crate::{attached, started};
 
 /// A thread that had a whole turn.
 const ONE_TURN: &[&str] = &[
@@ -335,8 +335,7 @@ async fn an_interrupt_names_the_threads_that_it_stops() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_is_refused_settles_the_thread_or_goes_elsewhere() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let mut runner = Runner::attach(&pair, "a").await;
     for (refusal, message) in [
         (StartRefusal::NoProgram, "no such program"),
@@ -448,8 +447,7 @@ async fn undelivered_turn_is_dispatched_again() {
 /// The second stream ends the first one, whose messages are ignored from then on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_on_replaced_runner_stream_are_ignored() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let (outgoing, stream) = mpsc::channel(2);
     let says = |message| AttachRequest { message: Some(message) };
     outgoing.send(says(ToSupervisor::Hello(hello("r")))).await.unwrap();

@@ -16,7 +16,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::attached;
+use crate::{attached, started};
 
 async fn update(tree: &Tree, request: UpdateSessionRequest) -> Result<Session, Status> {
     let request = UpdateSessionRequest {
@@ -48,8 +48,7 @@ fn text(turn: &Turn, kind: BlockKind) -> &str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn turn_before_dispatch_waits_for_end_of_pause() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let worker = tree.spawn("worker").await.id;
     pause(&tree, true).await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -161,8 +160,7 @@ async fn auto_loop_continues_until_the_mark() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thread_can_be_read_with_its_subtree() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     let lead = tree.spawn("worker").await.id;
     let below = tree.spawn_under(&lead, "worker").await.id;
     tree.spawn("worker").await;
@@ -184,8 +182,7 @@ async fn thread_can_be_read_with_its_subtree() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thread_pages_are_stable_while_threads_close() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     let workers = [tree.spawn("worker").await.id, tree.spawn("worker").await.id];
     let mut page_token = String::new();
     for worker in &workers {

@@ -30,6 +30,8 @@ use troupe_tests::{
     within,
 };
 
+use crate::started;
+
 /// Number of concurrent spawns.
 const AT_ONCE: usize = 8;
 const TOO_DEEP: &str = "Agent depth limit reached. Solve the task yourself.";
@@ -58,8 +60,7 @@ fn own_child(role: &str) -> SpawnAgentRequest {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_root_has_an_orchestrator_and_that_an_explorer() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let mut root = pair.with_token(&tree.root_token);
     let answer = root.spawn_agent(own_child("orchestrator")).await.unwrap();
     let orchestrator = Spawned::of(answer.into_inner());
@@ -96,8 +97,7 @@ async fn a_root_has_an_orchestrator_and_that_an_explorer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spawn_below_max_depth_is_rejected() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (mut pair, tree) = started().await;
     let first = tree.spawn("orchestrator").await;
     let second = tree.spawn_under(&first.id, "orchestrator").await;
     let head = tree.head().await;
@@ -204,8 +204,7 @@ fn large_role(tools: usize, description: usize) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oversized_role_is_rejected_with_its_size() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (mut pair, tree) = started().await;
     pair.write_role("scout", &large_role(200, 17_000));
     let scout = tree.spawn("scout").await.thread;
     let layers = &scout.tool_policy.as_ref().unwrap().layers;
@@ -237,8 +236,7 @@ async fn oversized_role_is_rejected_with_its_size() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn edited_template_applies_to_next_spawn() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let mut seen = Vec::new();
     for description in ["First.", "Other.", "A longer one."] {
         pair.write_role("scout", &role(description));
@@ -258,8 +256,7 @@ async fn edited_template_applies_to_next_spawn() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn registry_rejection_is_one_event() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let before = tree.log().await;
     let request = SpawnAgentRequest {
         request_id: String::from("again"),
@@ -291,8 +288,7 @@ async fn registry_rejection_is_one_event() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unavailable_registry_spawns_and_records_nothing() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (mut pair, tree) = started().await;
     let head = tree.head().await;
     let request = SpawnAgentRequest {
         request_id: String::from("once"),
@@ -329,8 +325,7 @@ async fn unavailable_registry_spawns_and_records_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thread_without_note_gets_a_default_note() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     pair.write_role(
         "scout",
         "---\ndescription: Looks around.\nagent_names:\n  - name: fast\n    description: Looks once.\n---\n\

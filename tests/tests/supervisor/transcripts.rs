@@ -21,7 +21,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::attached;
+use crate::{attached, started};
 
 fn entry(kind: K, text: &str) -> TranscriptEntry {
     TranscriptEntry {
@@ -62,8 +62,7 @@ async fn running(pair: &Pair, tree: &Tree) -> (Runner, Attempt) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entries_are_stored_once_and_listed_in_pages() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let (mut runner, attempt) = running(&pair, &tree).await;
     let texts = ["do it", "looking", "done"];
     let entries = || vec![entry(K::Input, texts[0]), entry(K::Message, texts[1])];
@@ -129,8 +128,7 @@ async fn entries_are_stored_once_and_listed_in_pages() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transcript_survives_restart_and_goes_with_its_session() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (mut pair, tree) = started().await;
     let (mut runner, attempt) = running(&pair, &tree).await;
     let long = "x".repeat(20_000);
     runner
@@ -193,8 +191,7 @@ impl Watch {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_follows_new_entries_until_thread_is_closed() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let (mut runner, attempt) = running(&pair, &tree).await;
     runner
         .transcribe(&attempt, 1, vec![entry(K::Input, "a"), entry(K::Message, "b")])
@@ -234,8 +231,7 @@ async fn watch_follows_new_entries_until_thread_is_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transcript_is_complete_when_its_turn_ends() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let (mut runner, attempt) = running(&pair, &tree).await;
     for batch in 1..=100 {
         runner.send_batch(&attempt, batch, vec![entry(K::Message, "m")]).await;
@@ -312,8 +308,7 @@ async fn thread_reads_its_subtree_and_viewer_reads_no_texts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_writes_the_transcript_of_its_root() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let root = pair.with_token(&tree.root_token);
     let batch = |batch, entries: Vec<TranscriptEntry>| AppendTranscriptRequest {
         batch,
@@ -439,8 +434,7 @@ async fn records(client: &Supervisor, session: &str, prompt_texts: bool) -> Resu
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn export_has_everything_in_order() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let (mut runner, attempt) = running(&pair, &tree).await;
     let entries: Vec<_> = (0..200)
         .map(|number| entry(K::Message, &format!("secret {number}")))

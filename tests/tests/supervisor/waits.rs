@@ -23,7 +23,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::attached;
+use crate::{attached, started};
 
 type Waiting = JoinHandle<Result<Response<WaitAgentsResponse>, Status>>;
 
@@ -163,8 +163,7 @@ async fn already_settled_threads_end_the_wait_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn threads_settled_together_are_returned_together() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     // They have no runner, so their turns end while they wait: all of them in the append of the interrupt.
     let top = tree.spawn("orchestrator").await.id;
     let child = tree.spawn_under(&top, "worker").await.id;
@@ -233,8 +232,7 @@ async fn wait_for_all_ends_when_the_last_one_settles() {
 async fn a_wait_ends_before_its_callers_deadline() {
     /// The answer has a tenth of a second to arrive. A machine that is busy misses that now and then, but not always.
     const ATTEMPTS: usize = 10;
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     let worker = tree.spawn("worker").await.id;
     for request in [
         wait_for(&[&worker]),

@@ -20,7 +20,7 @@ use troupe_tests::{
     watch::Watch,
 };
 
-use crate::attached;
+use crate::{attached, started};
 
 /// More notes than a stream's window, its outbox and the feed hold together.
 const MANY: usize = 600;
@@ -34,8 +34,7 @@ fn below(thread: &str) -> WatchThreadsRequest {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_sends_snapshot_then_later_events() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     let worker = tree.spawn("worker").await;
     let closed = tree.spawn("worker").await;
     tree.close(&closed.id).await;
@@ -88,8 +87,7 @@ async fn watch_resumes_at_any_position_without_gap() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn position_ahead_of_the_log_is_rejected_with_head() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     let head = tree.head().await;
     let status = tree.watch_after(head + 1).await.failure().await;
     let status = refused::<()>(
@@ -108,8 +106,7 @@ async fn position_ahead_of_the_log_is_rejected_with_head() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn position_of_another_log_is_rejected() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     let request = |log_id: String| WatchThreadsRequest {
         after_sequence: Some(0),
         log_id,
@@ -133,8 +130,7 @@ async fn position_of_another_log_is_rejected() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subtree_watch_has_own_events_and_fences_above() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     let mine = tree.spawn("orchestrator").await.id;
     let other = tree.spawn("orchestrator").await.id;
     let mut watch = Watch::open(&tree.client(), below(&mine)).await;
@@ -163,8 +159,7 @@ async fn subtree_watch_has_own_events_and_fences_above() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_kinds_that_were_asked_for() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (_pair, tree) = started().await;
     let worker = tree.spawn("worker").await.id;
     tree.note(&worker, "on it").await;
     tree.close(&worker).await;
@@ -185,8 +180,7 @@ async fn only_the_kinds_that_were_asked_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_watcher_misses_nothing_and_delays_none() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let worker = tree.spawn("worker").await.id;
     let head = tree.head().await;
     let request = WatchThreadsRequest {
@@ -282,8 +276,7 @@ async fn idle_watch_sends_positions_and_ends() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drained_watch_can_be_resumed() {
-    let mut pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (mut pair, tree) = started().await;
     let mut watch = tree.watch_after(0).await;
     watch.up_to(tree.head().await).await;
     let position = watch.position();
@@ -305,8 +298,7 @@ async fn drained_watch_can_be_resumed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_threads_stream_ends_with_its_token() {
-    let pair = Pair::start().await;
-    let tree = pair.tree().await;
+    let (pair, tree) = started().await;
     let thread = tree.spawn("orchestrator").await;
     let client = pair.with_token(&thread.token);
     let mut watch = Watch::open(&client, WatchThreadsRequest::default()).await;
