@@ -67,14 +67,6 @@ fn joined(parts: Vec<Snapshot>, tree: &Tree) -> Vec<Thread> {
     threads
 }
 
-/// The next event is the one after the snapshot.
-async fn goes_on(watch: &mut Watch, tree: &Tree, sequence: u64) {
-    let next = tree.spawn("default").await.id;
-    let event = watch.event().await;
-    assert_eq!((event.sequence, event.thread_id), (sequence + 1, next));
-    assert!(matches!(event.kind, Some(Kind::ThreadSpawned(_))));
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_threads_come_in_four_parts() {
     let pair = pair().await;
@@ -104,7 +96,10 @@ async fn a_thousand_threads_come_in_four_parts() {
 
     let mut watch = tree.watch().await;
     let (sequence, _) = parts(&mut watch).await;
-    goes_on(&mut watch, &tree, sequence).await;
+    let next = tree.spawn("default").await.id;
+    let event = watch.event().await;
+    assert_eq!((event.sequence, event.thread_id), (sequence + 1, next));
+    assert!(matches!(event.kind, Some(Kind::ThreadSpawned(_))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -219,10 +219,6 @@ async fn client_may_choose_its_resume_position() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_requests_are_refused() {
     let (_pair, tree) = started().await;
-    let bad = |request: WatchNotificationsRequest| {
-        let client = tree.client();
-        async move { Notes::open(client, request).await.map(drop) }
-    };
     let invalid = (Code::InvalidArgument, Reason::InvalidArgument);
     let contradiction = NotificationPolicy {
         off: true,
@@ -252,7 +248,8 @@ async fn bad_requests_are_refused() {
             "not found",
         ),
     ] {
-        refused(bad(request).await, code, reason, text);
+        let opened = Notes::open(tree.client(), request).await.map(drop);
+        refused(opened, code, reason, text);
     }
     refused(
         look_at(&tree, "desk", UNKNOWN).await,
@@ -260,18 +257,6 @@ async fn bad_requests_are_refused() {
         Reason::ThreadNotFound,
         "not found",
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn client_resumes_after_compacted_notifications() {
-    let pair = pair_with_webhooks().await;
-    let tree = pair.tree().await;
-    drop(Notes::open(tree.client(), client(&tree, "desk")).await.unwrap());
-    tree.compact_beyond(tree.head().await).await;
-    let mut notes = Notes::open(tree.client(), client(&tree, "desk")).await.unwrap();
-    let mut runner = Runner::attach(&pair, "r").await;
-    let thread = completed(&tree, &mut runner).await;
-    assert_eq!(notes.about().await.0, thread);
 }
 
 // ---- webhooks ----
@@ -459,15 +444,18 @@ async fn kept_webhook_continues_and_readded_webhook_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn webhook_continues_after_compaction() {
+async fn clients_and_webhooks_continue_after_compaction() {
     let mut pair = pair_with_webhooks().await;
     let receiver = Receiver::start().await;
     let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
-    tree.compact_beyond(1).await;
+    drop(Notes::open(tree.client(), client(&tree, "desk")).await.unwrap());
+    tree.compact_beyond(tree.head().await).await;
     pair.restart().await;
     let tree = tree.by(pair.operator());
+    let mut notes = Notes::open(tree.client(), client(&tree, "desk")).await.unwrap();
     let mut runner = Runner::attach(&pair, "r").await;
     let thread = completed(&tree, &mut runner).await;
+    assert_eq!(notes.about().await.0, thread);
     assert_eq!(receiver.next(200).await.json()["thread_id"], thread.as_str());
 }
 

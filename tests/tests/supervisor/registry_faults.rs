@@ -69,10 +69,12 @@ struct Fake {
 }
 
 impl Fake {
-    /// A registry as long as the test runs, and a pair whose supervisor asks it.
-    async fn start(answer: Answer) -> (Self, Pair) {
+    /// A registry as long as the test runs, a pair whose supervisor asks it, and a session.
+    async fn start(answer: Answer) -> (Self, Pair, Tree) {
         let (fake, address) = Self::serve(answer).await;
-        (fake, asking(address).await)
+        let pair = asking(address).await;
+        let tree = tree(&pair).await;
+        (fake, pair, tree)
     }
 
     /// A registry on a free port, as long as the test runs, and where that is.
@@ -216,8 +218,7 @@ fn is_unavailable(spawned: Result<SpawnAgentResponse, Status>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_registry_is_called_once_and_delays_only_spawns() {
-    let (fake, pair) = Fake::start(Answer::Nothing).await;
-    let tree = tree(&pair).await;
+    let (fake, _pair, tree) = Fake::start(Answer::Nothing).await;
     let head = tree.head().await;
     let spawner = tree.clone();
     let spawn = tokio::spawn(async move { spawner.try_spawn(spawner.request("worker")).await });
@@ -234,8 +235,7 @@ async fn silent_registry_is_called_once_and_delays_only_spawns() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_spawn_releases_its_request_id() {
-    let (fake, pair) = Fake::start(Answer::Nothing).await;
-    let tree = tree(&pair).await;
+    let (fake, _pair, tree) = Fake::start(Answer::Nothing).await;
     let request = SpawnAgentRequest {
         request_id: String::from("again"),
         ..tree.request("worker")
@@ -261,8 +261,7 @@ async fn cancelled_spawn_releases_its_request_id() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn known_resolution_is_requested_by_digest() {
-    let (fake, pair) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
-    let tree = tree(&pair).await;
+    let (fake, _pair, tree) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
     for named in [0, 1, 2] {
         assert_eq!(tree.spawn("worker").await.thread.agent_type, "worker");
         assert_eq!(*fake.named.lock().unwrap(), named, "answers that were a name alone");
@@ -274,8 +273,7 @@ async fn known_resolution_is_requested_by_digest() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_registry_response_counts_as_unavailable() {
-    let (fake, pair) = Fake::start(Answer::Unresolved).await;
-    let tree = tree(&pair).await;
+    let (fake, _pair, tree) = Fake::start(Answer::Unresolved).await;
     let head = tree.head().await;
     let too_large = Answer::Resolved(Box::new(described(MAX_MESSAGE_BYTES)));
     // An error of the registry has a reason. These errors come from other processes at its address.
@@ -304,8 +302,7 @@ async fn invalid_registry_response_counts_as_unavailable() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retry_delays_are_randomized() {
-    let (_fake, pair) = Fake::start(Answer::Failure(Code::Internal)).await;
-    let tree = tree(&pair).await;
+    let (_fake, _pair, tree) = Fake::start(Answer::Failure(Code::Internal)).await;
     let mut told = BTreeSet::new();
     // Some of them after the request to the registry, the others during the pause.
     for _ in 0..16 {
@@ -321,8 +318,7 @@ async fn retry_delays_are_randomized() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn registry_receives_the_callers_deadline() {
-    let (fake, pair) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
-    let tree = tree(&pair).await;
+    let (fake, _pair, tree) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
     tree.spawn("worker").await;
     let longest = fake.patience.lock().unwrap().take().expect("a deadline in any case");
 
@@ -335,8 +331,7 @@ async fn registry_receives_the_callers_deadline() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spawns_survive_replacement_of_the_registry() {
-    let (fake, pair) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
-    let tree = tree(&pair).await;
+    let (fake, _pair, tree) = Fake::start(Answer::Resolved(Box::new(worker()))).await;
     for _ in 0..3 {
         *fake.leaves.lock().unwrap() = true;
         let spawns = (0..3).map(|_| tree.try_spawn(tree.request("worker")));
@@ -387,8 +382,7 @@ async fn spawns_again(tree: &Tree) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unparsable_registry_response_spawns_nothing() {
-    let (fake, pair) = Fake::start(Answer::Nothing).await;
-    let tree = tree(&pair).await;
+    let (fake, _pair, tree) = Fake::start(Answer::Nothing).await;
     let head = tree.head().await;
     let of_no_sandbox = ResolvedSpawn {
         sandbox: 99,
@@ -416,8 +410,7 @@ async fn registry_response_never_exceeds_the_parent() {
         sandbox: Sandbox::FullAccess.into(),
         ..worker()
     };
-    let (_fake, pair) = Fake::start(Answer::Resolved(Box::new(looser))).await;
-    let tree = tree(&pair).await;
+    let (_fake, _pair, tree) = Fake::start(Answer::Resolved(Box::new(looser))).await;
     let spawned = tree.spawn("worker").await;
     assert_eq!(spawned.thread.sandbox(), Sandbox::WorkspaceWrite);
 }

@@ -32,6 +32,15 @@ async fn delete(pair: &Pair, request: DeleteSessionRequest) -> Result<(), Status
         .map(drop)
 }
 
+/// A webhook that no event of these tests matches.
+fn webhook() -> Webhook {
+    Webhook {
+        url: String::from("https://example.org/hook"),
+        kinds: vec![NotificationKind::Stalled.into()],
+        secret: String::from("a secret of 19 byte"),
+    }
+}
+
 async fn is_there(pair: &Pair, session: &str) -> bool {
     let request = GetSessionRequest {
         session_id: session.to_owned(),
@@ -105,11 +114,7 @@ async fn session_is_kept_for_its_retention() {
     );
     // No event matches its webhook, so no notification is pending.
     let told = CreateSessionRequest {
-        webhooks: vec![Webhook {
-            url: String::from("https://example.org/hook"),
-            kinds: vec![NotificationKind::Stalled.into()],
-            secret: String::from("a secret of 19 byte"),
-        }],
+        webhooks: vec![webhook()],
         ..retention(2_000_000)
     };
     let told = pair.tree_with(told).await;
@@ -129,15 +134,10 @@ async fn session_is_kept_for_its_retention() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_with_webhooks_is_deleted_in_time_too() {
     let pair = Pair::with(|config| config.upkeep.idle = Duration::from_millis(20)).await;
-    let webhook = Webhook {
-        url: String::from("https://example.org/hook"),
-        kinds: vec![NotificationKind::Stalled.into()],
-        secret: String::from("a secret of 19 byte"),
-    };
     let tree = pair
         .tree_with(CreateSessionRequest {
             retention: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-            webhooks: vec![webhook],
+            webhooks: vec![webhook()],
             ..CreateSessionRequest::default()
         })
         .await;
