@@ -147,7 +147,7 @@ async fn a_request_with_an_id_happens_once() {
     let mut pair = Pair::start().await;
     let (tree, closing) = (pair.tree().await, pair.tree().await);
     closing.spawn("worker").await;
-    let writes = writes(&tree, &closing).await;
+    let writes = Box::pin(writes(&tree, &closing)).await;
     let reuse_is_refused = |answer| {
         let text = "request_id \"the id\" was already used";
         refused(answer, Code::AlreadyExists, Reason::RequestIdReused, text);
