@@ -8,7 +8,10 @@ use supervisor_core::{
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Event, Scope, SettingsChange, ThreadEvent},
     ids::{ApprovalId, ThreadId},
     principal::Actor,
-    rules::approval::{APPROVAL_TIMEOUT, tool_subject, without_arguments},
+    rules::{
+        approval::{APPROVAL_TIMEOUT, tool_subject, without_arguments},
+        limits,
+    },
     settings::{ApprovalTimeoutAction, EdgeManagement, Limits, OnLimit, Settings},
     state::approval::{Approval, RepeatedCall, Verdict},
     status::{
@@ -77,6 +80,33 @@ fn reason_of(world: &World, id: ThreadId) -> String {
 }
 
 // ---- calls that need an approval ----
+
+#[test]
+fn untrusted_graph_template_spawn_awaits_approval() {
+    for (scope, edges, approve_orchestrators, expected) in [
+        (Scope::System, EdgeManagement::All, false, PendingInit),
+        (Scope::User, EdgeManagement::All, false, PendingInit),
+        (Scope::Project, EdgeManagement::All, false, AwaitingApproval),
+        (Scope::System, EdgeManagement::SelfOnly, false, AwaitingApproval),
+        (Scope::Project, EdgeManagement::SelfOnly, false, AwaitingApproval),
+        (Scope::System, EdgeManagement::All, true, AwaitingApproval),
+        (Scope::User, EdgeManagement::All, true, AwaitingApproval),
+        (Scope::Project, EdgeManagement::All, true, AwaitingApproval),
+    ] {
+        let settings = Settings {
+            approve_orchestrators,
+            ..settings()
+        };
+        let mut graph = Graph::with(settings, 3, scope, edges);
+        let spawn = graph.wanted();
+        let child = graph.world.spawn_as(spawn);
+        assert_eq!(
+            graph.world.status(child),
+            expected,
+            "{scope:?} {edges:?} {approve_orchestrators}"
+        );
+    }
+}
 
 #[test]
 fn spawn_without_edge_management_is_rejected() {
@@ -151,6 +181,24 @@ fn an_operator_names_orchestrators() {
     };
     let (mut world, lead) = with_lead(strict, 9, Scope::Project, EdgeManagement::All);
     ask(&mut world, lead);
+}
+
+#[test]
+fn operator_and_plain_thread_spawn_without_approval() {
+    let mut graph = Graph::of(Scope::Project, EdgeManagement::None);
+    let below_lead = graph.world.spawn(graph.lead);
+    assert_eq!(graph.world.status(below_lead), PendingInit, "an operator asked for it");
+
+    let root = graph.world.root();
+    let mut spawn = graph.world.wanted(root);
+    spawn.caller = graph.world.caller(root);
+    role_of(&mut spawn).source = Some(graph_template(Scope::Project));
+    let by_root = graph.world.spawn_as(spawn);
+    assert_eq!(
+        graph.world.status(by_root),
+        PendingInit,
+        "no graph template binds the root"
+    );
 }
 
 /// A session that requires an approval for every call of these tools.
@@ -305,6 +353,35 @@ fn unlabelled_thread_is_named_by_alias_or_role() {
 }
 
 #[test]
+fn awaiting_approval_is_open_and_holds_no_slot() {
+    let mut graph = Graph::asking(1);
+    let (id, _) = graph.ask();
+    assert_eq!(limits::active(&graph.world.session), 1, "the lead's");
+    assert_eq!(graph.world.session.queue_position(id), None);
+    assert_eq!(graph.world.session.open_count(), 3);
+    assert_eq!(graph.world.session.count(AwaitingApproval), 1);
+}
+
+#[test]
+fn awaiting_approval_counts_toward_open_limit() {
+    let limits = Limits {
+        max_open_threads: 3,
+        ..Limits::default()
+    };
+    let mut graph = Graph::asking(3);
+    graph.ask();
+    graph.world.update(SettingsChange {
+        limits: Some(limits),
+        ..SettingsChange::default()
+    });
+    let spawn = graph.wanted();
+    assert_eq!(
+        graph.world.rejection(&Command::Spawn(Box::new(spawn))),
+        "open agent thread limit reached (max 3); close agents that are done"
+    );
+}
+
+#[test]
 fn thread_awaiting_approval_rejects_all_commands() {
     let (mut world, lead) = asking(3);
     let (id, asked) = ask(&mut world, lead);
@@ -379,6 +456,17 @@ fn granted_threads_queue_in_order_of_decisions() {
     world.run(&decision(ask_second, true));
     world.run(&decision(ask_first, true));
     assert!(world.session.queued().eq([queued, second, first]));
+}
+
+#[test]
+fn paused_session_does_not_start_granted_thread() {
+    let mut graph = Graph::asking(2);
+    let (id, asked) = graph.ask();
+    graph.world.pause(true);
+    assert_eq!(graph.world.run(&decision(asked, true)), ["ApprovalResolved"]);
+    assert_eq!(graph.world.status(id), Queued);
+    graph.world.pause(false);
+    assert_eq!(graph.world.status(id), PendingInit);
 }
 
 // ---- denied, expired, moot ----
@@ -515,6 +603,24 @@ fn close_ends_pending_approvals() {
             );
         }
     }
+}
+
+#[test]
+fn every_kind_of_close_ends_pending_approvals() {
+    let mut graph = Graph::asking(2);
+    let (id, asked) = graph.ask();
+    let (_, other) = graph.ask();
+    graph.world.append(Event::Thread(
+        id,
+        ThreadEvent::Closed {
+            forced: false,
+            reason: String::from("evicted"),
+        },
+    ));
+    // Automatic consequences follow with the next events.
+    graph.world.pause(false);
+    assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Moot));
+    assert_eq!(decided(&graph.world, other), None);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use supervisor_core::{
     rules::budget,
     settings::{Budget, Currency, Limits, OnLimit, Price, Settings, Urgency, Usage},
     state::session::Session,
-    status::StatusKind::{Completed, Interrupted, PendingInit},
+    status::StatusKind::{self, Completed, Interrupted, PendingInit, Queued, Running},
     time::UnixMillis,
 };
 
@@ -756,5 +756,25 @@ proptest! {
             assert_exhausted_budget_prevents_start(&before, &world.log[from..]);
         }
         prop_assert!(World::replay(&world.log) == world.session);
+    }
+
+    #[test]
+    fn spent_budget_leaves_no_thread_running(amount in 1..50_u64, threads in 1..6_usize) {
+        let mut world = bounded(tokens(amount), 3);
+        let root = world.root();
+        let ids: Vec<ThreadId> = (0..threads)
+            .map(|_| {
+                let mut spawn = world.wanted(root);
+                spawn.on_limit = OnLimit::Queue;
+                world.spawn_as(spawn)
+            })
+            .collect();
+        world.begin(ids[0]);
+        world.run(&used(&world, ids[0], amount));
+        while ids.iter().any(|id| world.advance(*id)) {}
+        for id in ids {
+            let kind: StatusKind = world.status(id);
+            prop_assert!(!matches!(kind, Queued | PendingInit | Running), "{id} is {kind}");
+        }
     }
 }

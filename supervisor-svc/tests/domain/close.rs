@@ -83,6 +83,23 @@ fn closing_again_changes_nothing() {
 }
 
 #[test]
+fn a_fence_above_a_fence_closes_both() {
+    let Tree {
+        mut world,
+        top,
+        older,
+        newer,
+        ..
+    } = tree();
+    world.run(&close(operator(), older));
+    assert_eq!(world.run(&close(operator(), top)), ["CloseRequested"]);
+    world.wind_down();
+    for id in [top, older, newer] {
+        assert_eq!(world.status(id), Shutdown);
+    }
+}
+
+#[test]
 fn fence_prevents_starts() {
     let (mut world, [top, older, newer, beside]) = tree();
     // Work in progress at the fence: a dispatched turn, an undispatched turn, a closed thread.
@@ -116,6 +133,14 @@ fn fence_prevents_starts() {
     // The rest of the session continues.
     assert_eq!(world.run(&send(operator(), beside)), ["InputQueued"]);
     world.spawn(root);
+}
+
+#[test]
+fn earlier_input_starts_no_turn_under_a_fence() {
+    let Tree { mut world, top, .. } = tree();
+    world.run(&send(operator(), top));
+    world.run(&close(operator(), top));
+    assert_eq!(world.end(top, settled(Completed)), ["TurnEnded"]);
 }
 
 #[test]
@@ -167,6 +192,30 @@ fn leaves_close_first_and_the_newest_of_them_first() {
     assert_eq!(next_ready(&world.session, top), None, "the root is not fenced");
     assert_eq!(closings(&world), [newer, older, top]);
     assert_eq!(world.session.fenced().count(), 0);
+}
+
+#[test]
+fn thread_with_open_children_cannot_finish_closing() {
+    let Tree { mut world, top, .. } = tree();
+    world.run(&close(operator(), top));
+    for forced in [false, true] {
+        assert_eq!(
+            world.run(&Command::FinishClose { thread: top, forced }),
+            [] as [&str; 0]
+        );
+    }
+    assert_eq!(world.report(top, stopped()), [] as [&str; 0]);
+    assert_eq!(world.lose(top), [] as [&str; 0]);
+}
+
+#[test]
+fn without_a_fence_nothing_is_closed() {
+    for kind in StatusKind::ALL {
+        let (mut world, id) = World::with_thread_in(kind);
+        for forced in [false, true] {
+            assert_eq!(world.run(&Command::FinishClose { thread: id, forced }), [] as [&str; 0]);
+        }
+    }
 }
 
 #[test]
@@ -286,6 +335,14 @@ fn the_session_ends_with_its_root() {
     );
     assert_eq!(world.run(&close(operator(), root)), NOTHING);
     assert_eq!(World::replay(&world.log), world.session);
+}
+
+#[test]
+fn a_closed_thread_frees_its_slot() {
+    let (mut world, id) = World::with_thread_in(StatusKind::Running);
+    let queued = world.enqueue(world.root());
+    world.close(id);
+    assert_eq!(world.status(queued), PendingInit);
 }
 
 #[test]

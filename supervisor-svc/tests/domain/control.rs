@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use supervisor_core::{
     command::{Command, Report},
+    content::ContentRef,
     effect::{PendingEffect, pending_effect},
     ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
     principal::Caller,
@@ -15,8 +16,9 @@ use supervisor_core::{
         list::{ListScope, Listing, list},
     },
     settings::{OnLimit, Urgency},
-    status::StatusKind::{
-        self, AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown,
+    status::{
+        Status,
+        StatusKind::{self, AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
     },
 };
 
@@ -68,6 +70,19 @@ fn thread_gets_same_error_for_foreign_and_unknown() {
             assert_eq!(world.rejection(&command), expected, "{tool}");
         }
     }
+}
+
+#[test]
+fn a_thread_acts_on_itself_and_below() {
+    let mut world = World::with_slots(4);
+    let own = world.spawn(world.root());
+    let child = world.spawn(own);
+    let caller = world.caller(own);
+    for target in [own, child] {
+        assert_eq!(world.run(&note(caller.clone(), target, "busy")), ["NoteSet"]);
+        assert_eq!(world.run(&send(caller.clone(), target)), ["InputQueued"]);
+    }
+    assert_eq!(world.run(&close(caller, own)), ["CloseRequested"]);
 }
 
 #[test]
@@ -168,6 +183,17 @@ fn input_is_a_message_or_items() {
 }
 
 #[test]
+fn input_to_unsettled_thread_is_queued() {
+    for kind in [Queued, AwaitingApproval, PendingInit, Running] {
+        let (mut world, id) = World::with_thread_in(kind);
+        let waited = world.waiting_inputs(id).len();
+        assert_eq!(world.run(&send(operator(), id)), ["InputQueued"], "{kind}");
+        assert_eq!(world.status(id), kind);
+        assert_eq!(world.waiting_inputs(id).len(), waited + 1);
+    }
+}
+
+#[test]
 fn input_to_settled_thread_starts_turn_if_slot_is_free() {
     for kind in [Completed, Errored, Interrupted] {
         let (mut world, id) = World::with_thread_in(kind);
@@ -232,12 +258,23 @@ fn queued_inputs_are_limited() {
 #[test]
 fn bytes_of_queued_input_are_limited() {
     let (mut world, id) = World::with_thread_in(Running);
-    let sized = |size| {
-        let mut command = send(operator(), id);
-        if let Command::SendInput { input, .. } = &mut command {
-            input.size = size;
-        }
-        command
+    let sized = |size| match send(operator(), id) {
+        Command::SendInput {
+            caller,
+            target,
+            input,
+            urgency,
+            on_limit,
+            result_repairs,
+        } => Command::SendInput {
+            caller,
+            target,
+            input: ContentRef { size, ..input },
+            urgency,
+            on_limit,
+            result_repairs,
+        },
+        other => other,
     };
     // A single input may exceed the limit on the total size of waiting inputs.
     world.run(&sized(2 * MAX_PENDING_INPUT_BYTES));
@@ -476,6 +513,21 @@ fn an_interrupt_cascades_unless_told_not_to() {
     assert_eq!(world.status(root), Running);
 }
 
+#[test]
+fn an_interrupt_frees_the_slot_of_a_turn_that_never_began() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let first = world.spawn(root);
+    let queued = world.enqueue(root);
+    assert_eq!(
+        world.run(&interrupt(operator(), first)),
+        ["TurnEnded", "ThreadAdmitted"]
+    );
+    assert_eq!((world.status(first), world.status(queued)), (Interrupted, PendingInit));
+    // Its input waits for its next turn.
+    assert_eq!(world.waiting_inputs(first), [1]);
+}
+
 // ---- notes ----
 
 #[test]
@@ -545,5 +597,13 @@ fn a_listing_shows_its_scope_in_spawn_order() {
     ] {
         let found: Vec<ThreadId> = list(&world.session, &listing).iter().map(|thread| thread.id).collect();
         assert_eq!(found, expected, "{listing:?}");
+    }
+}
+
+#[test]
+fn settled_thread_has_status_and_message() {
+    for kind in [Completed, Errored, Interrupted] {
+        let (world, id) = World::with_thread_in(kind);
+        assert_eq!(world.thread(id).status, Status::Settled(settled(kind).into()));
     }
 }

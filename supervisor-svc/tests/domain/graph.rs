@@ -171,6 +171,25 @@ fn the_edge_of_the_tree_goes_with_its_child() {
 }
 
 #[test]
+fn a_created_edge_ends_with_either_thread() {
+    let Family {
+        mut world,
+        root,
+        a,
+        b,
+        c,
+    } = Family::plain();
+    world.run(&connect(operator(), &edge(1, a, b)));
+    world.run(&connect(operator(), &edge(2, b, c)));
+    world.run(&connect(operator(), &edge(3, root, c)));
+    world.close(b);
+    let left: Vec<EdgeId> = world.session.edges.keys().copied().collect();
+    assert_eq!(left, [EdgeId::from_uuid(Uuid::from_u128(3))]);
+    world.run(&resume(operator(), b));
+    assert_eq!(try_handoff(&mut world, a, b), Err(no_edge(a)), "it does not come back");
+}
+
+#[test]
 fn closing_thread_sends_and_receives_no_handoff() {
     let (mut world, [root, a, _, c]) = family();
     world.run(&connect(operator(), &edge(1, root, c)));

@@ -219,7 +219,7 @@ fn role() -> impl Strategy<Value = Role> {
         select(vec![Sandbox::ReadOnly, Sandbox::WorkspaceWrite, Sandbox::FullAccess]),
         select(vec![ClosePolicy::Terminate, ClosePolicy::FinishTurn, ClosePolicy::Kill]),
         option::of((
-            select(vec![Scope::Project, Scope::User, Scope::System]),
+            select(vec![Scope::Project, Scope::System]),
             select(vec![
                 EdgeManagement::None,
                 EdgeManagement::SelfOnly,

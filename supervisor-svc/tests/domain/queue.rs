@@ -24,6 +24,38 @@ fn admitted(world: &World) -> Vec<ThreadId> {
         .collect()
 }
 
+#[test]
+fn first_come_first_served() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let mut present = world.spawn(root);
+    let queue: Vec<ThreadId> = (0..4).map(|_| world.enqueue(root)).collect();
+    for (position, id) in (1..).zip(&queue) {
+        assert_eq!(world.session.queue_position(*id), Some(position));
+    }
+    for next in &queue {
+        world.begin(present);
+        assert_eq!(world.end(present, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
+        assert_eq!(world.session.queue_position(*next), None);
+        present = *next;
+    }
+    assert_eq!(admitted(&world), queue);
+}
+
+#[test]
+fn a_settled_thread_queues_behind_those_who_wait() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let settled_one = world.spawn_running(root);
+    world.end(settled_one, settled(Completed));
+    let present = world.spawn_running(root);
+    let waiting = world.enqueue(root);
+    world.run(&send_with(operator(), settled_one, Urgency::Wait, OnLimit::Queue));
+    assert!(world.session.queued().eq([waiting, settled_one]));
+    world.end(present, settled(Completed));
+    assert_eq!(admitted(&world), [waiting]);
+}
+
 /// Returns a session with a free slot and a thread that waits for one, before the automatic admission.
 fn about_to_admit() -> (World, ThreadId, ThreadId) {
     let mut world = World::with_slots(1);
@@ -88,6 +120,20 @@ fn a_pause_holds_the_queue() {
     assert_eq!(world.status(waiting), Queued);
     world.pause(false);
     assert_eq!(world.status(waiting), PendingInit);
+}
+
+#[test]
+fn closed_thread_leaves_queue() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    let present = world.spawn_running(root);
+    let first = world.enqueue(root);
+    let second = world.enqueue(root);
+    world.close(first);
+    assert_eq!(world.session.queue_position(second), Some(1));
+    world.run(&close(operator(), present));
+    world.wind_down();
+    assert_eq!(admitted(&world), [second]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use supervisor_core::{
     command::{Command, Report},
     effect::pending_effect,
-    event::{Artifact, ConditionKind},
+    event::{Artifact, ConditionKind, OutputDigests},
     ids::{ArtifactId, Generation, InputNumber, ReportSequence, RunnerId, ThreadId, Turn},
     settings::{OnLimit, RestartPolicy, Settings, Urgency, Usage},
     state::thread::LatestTurn,
@@ -15,8 +15,8 @@ use supervisor_core::{
 use uuid::Uuid;
 
 use crate::world::{
-    NOTHING, World, client_root, close, ended, ended_with, interrupt, operator, send, send_with, settings, settled,
-    stopped, text, thread_id,
+    NOTHING, World, client_root, close, ended, ended_with, interrupt, operator, resume, send, send_with, settings,
+    settled, stopped, text, thread_id,
 };
 
 fn started(turn: u32) -> Report {
@@ -151,6 +151,15 @@ fn input_is_delivered_within_a_running_turn_only() {
 }
 
 #[test]
+fn a_repeated_gap_is_void() {
+    let (mut world, id) = World::with_thread_in(Running);
+    let gap = world.says(id, Report::PolicyGap(String::from("web_search cannot be denied")));
+    assert_eq!(world.run(&gap), ["ConditionChanged"]);
+    assert!(world.thread(id).conditions.contains_key(&ConditionKind::PolicyGap));
+    assert_eq!(world.run(&gap), NOTHING);
+}
+
+#[test]
 fn lost_context_condition_is_independent_of_a_gap() {
     let (mut world, id) = World::with_thread_in(Running);
     let lost = world.says(id, Report::ContextLost(String::from("no session")));
@@ -182,6 +191,18 @@ fn a_program_that_ends_before_its_turn_fails_it() {
         let (mut world, id) = World::with_thread_in(kind);
         assert_eq!(world.report(id, stopped()), NOTHING, "{kind}: no turn was under way");
     }
+}
+
+#[test]
+fn a_repeated_stop_does_not_hit_the_next_turn() {
+    let (mut world, id) = World::with_thread_in(Running);
+    let stop = world.says(id, stopped());
+    assert_eq!(world.run(&stop), ["TurnEnded"]);
+    world.run(&send(operator(), id));
+    world.dispatch(id);
+    // Its acknowledgement was lost, so the runner says it again.
+    assert_eq!(world.run(&stop), NOTHING);
+    assert_eq!(world.status(id), PendingInit);
 }
 
 // ---- lost runners ----
@@ -249,18 +270,20 @@ fn running_turn_is_lost_or_restarted_with_its_runner() {
 
 /// The runner was stopped and has interrupted the turn for that.
 fn stopped_with_runner(used: u64) -> Report {
-    let outcome = Settled::Interrupted {
-        reason: String::from("the service was stopped"),
-    };
-    let usage = Usage {
-        input_tokens: used,
-        ..Usage::default()
-    };
-    let mut report = ended_with(1, outcome, usage);
-    if let Report::TurnEnded { runner_stopped, .. } = &mut report {
-        *runner_stopped = true;
+    Report::TurnEnded {
+        price: None,
+        turn: Turn::new(1),
+        outcome: Settled::Interrupted {
+            reason: String::from("the service was stopped"),
+        },
+        usage: Usage {
+            input_tokens: used,
+            ..Usage::default()
+        },
+        digests: OutputDigests::default(),
+        runner_stopped: true,
+        result: None,
     }
-    report
 }
 
 #[test]
@@ -329,6 +352,16 @@ fn runner_loss_without_matching_attempt_is_ignored() {
         };
         assert_eq!(world.run(&command), NOTHING, "another attempt");
     }
+}
+
+#[test]
+fn a_closed_thread_is_of_no_attempt() {
+    let (mut world, id) = World::with_thread_in(Running);
+    let late = world.says(id, ended(1, settled(Completed)));
+    world.close(id);
+    assert_eq!(world.run(&late), NOTHING);
+    world.run(&resume(operator(), id));
+    assert_eq!(world.run(&late), NOTHING);
 }
 
 // ---- turns that cannot start ----

@@ -11,7 +11,7 @@ use supervisor_core::{
 };
 use tool_policy::Policy;
 
-use crate::world::{NOTHING, World, client_root, deny, operator, resume, settings, settled};
+use crate::world::{NOTHING, World, client_root, deny, operator, resume, send, settings, settled};
 
 #[test]
 fn resumed_thread_keeps_its_settled_status() {
@@ -39,6 +39,25 @@ fn closed_before_it_settled() -> Settled {
     Settled::Interrupted {
         reason: String::from("no longer needed"),
     }
+}
+
+#[test]
+fn resume_of_open_thread_changes_nothing() {
+    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != Shutdown) {
+        let (mut world, id) = World::with_thread_in(kind);
+        assert_eq!(world.run(&resume(operator(), id)), [] as [&str; 0], "{kind}");
+    }
+}
+
+#[test]
+fn a_resumed_thread_works_again() {
+    let (mut world, id) = World::with_thread_in(Running);
+    world.close(id);
+    world.run(&resume(operator(), id));
+    assert_eq!(world.run(&send(operator(), id)), ["InputQueued", "ThreadAdmitted"]);
+    world.begin(id);
+    assert_eq!(world.end(id, settled(Completed)), ["TurnEnded"]);
+    assert_eq!(world.thread(id).total_usage().output_tokens, 10);
 }
 
 #[test]

@@ -3,15 +3,15 @@
 use supervisor_core::{
     command::{Command, Spawn},
     decide::spawn::{Wanted, WantedRole, admit},
-    event::Spawned,
+    event::{SettingsChange, Spawned},
     ids::{Generation, ThreadId},
     principal::Caller,
     rules::limits,
-    settings::{Limits, Sandbox, Settings},
+    settings::{Limits, OnLimit, Sandbox, Settings},
     status::StatusKind,
 };
 
-use crate::world::{World, client_root, close, deny, operator, role_of, settings};
+use crate::world::{World, client_root, close, deny, operator, role_of, run_root, settings, thread_id};
 
 /// The possible faults of a spawn, in the order in which they are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +153,22 @@ fn each_check_has_its_own_error() {
 }
 
 #[test]
+fn operator_error_names_unknown_parent() {
+    let (mut world, closed) = World::with_thread_in(StatusKind::Shutdown);
+    let spawn = world.wanted(closed);
+    assert_eq!(
+        world.rejection(&Command::Spawn(Box::new(spawn))),
+        format!("agent with id {closed} is closed")
+    );
+    let missing = thread_id(999);
+    let spawn = world.wanted(missing);
+    assert_eq!(
+        world.rejection(&Command::Spawn(Box::new(spawn))),
+        format!("agent with id {missing} not found")
+    );
+}
+
+#[test]
 fn a_thread_at_the_depth_limit_is_offered_no_spawn() {
     let mut world = World::with_slots(2);
     let lead = world.spawn(world.root());
@@ -164,6 +180,12 @@ fn a_thread_at_the_depth_limit_is_offered_no_spawn() {
     assert_eq!(
         world.rejection(&Command::Spawn(Box::new(spawn))),
         "Agent depth limit reached. Solve the task yourself."
+    );
+    let mut spawn = world.wanted(lead);
+    spawn.caller = world.caller(lead);
+    assert_eq!(
+        world.rejection(&Command::Spawn(Box::new(spawn))),
+        "agent thread limit reached (max 2)"
     );
 }
 
@@ -270,6 +292,40 @@ fn depth_status_and_rights_are_decided_at_the_commit() {
 }
 
 #[test]
+fn without_a_slot_a_spawn_is_refused_or_queued() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    world.spawn(root);
+    let mut spawn = world.wanted(root);
+    assert_eq!(
+        world.rejection(&Command::Spawn(Box::new(spawn.clone()))),
+        "agent thread limit reached (max 1)"
+    );
+    spawn.on_limit = OnLimit::Queue;
+    let queued = world.spawn_as(spawn);
+    assert_eq!(world.status(queued), StatusKind::Queued);
+    assert_eq!(world.session.queue_position(queued), Some(1));
+    assert_eq!(limits::active(&world.session), 1);
+}
+
+#[test]
+fn the_root_holds_no_slot() {
+    let settings = Settings {
+        limits: Limits {
+            max_threads: 1,
+            ..Limits::default()
+        },
+        ..settings()
+    };
+    let mut world = World::open(settings, run_root());
+    let root = world.root();
+    world.begin(root);
+    assert_eq!(limits::active(&world.session), 0);
+    let child = world.spawn(root);
+    assert_eq!(world.status(child), StatusKind::PendingInit);
+}
+
+#[test]
 fn registry_rejection_is_one_event_without_thread() {
     let mut world = World::with_slots(1);
     let root = world.root();
@@ -302,4 +358,21 @@ fn closed_threads_count_for_the_total_and_not_for_the_open_ones() {
         world.rejection(&Command::Spawn(Box::new(spawn))),
         "total agent thread limit reached (max 3); open a new session"
     );
+}
+
+#[test]
+fn more_slots_let_the_queue_in() {
+    let mut world = World::with_slots(1);
+    let root = world.root();
+    world.spawn(root);
+    let queued = world.enqueue(root);
+    let limits = Limits {
+        max_threads: 2,
+        ..world.session.settings.limits
+    };
+    world.update(SettingsChange {
+        limits: Some(limits),
+        ..SettingsChange::default()
+    });
+    assert_eq!(world.status(queued), StatusKind::PendingInit);
 }
