@@ -216,6 +216,22 @@ fn unknown_tool_must_be_allowed_by_name() {
 }
 
 #[test]
+fn a_change_of_mode_binds_the_next_call() {
+    let (mut world, id) = world(Mode::Implementation, Sandbox::WorkspaceWrite, &[]);
+    let paths = [String::from("/project/src/a.rs")];
+    let verdict = |world: &World| decide(&world.session, world.thread(id), &call("apply_patch", &paths, false));
+    assert_eq!(verdict(&world), ToolVerdict::Allowed);
+    let change = supervisor_core::event::SettingsChange {
+        mode: Some(Mode::Planning),
+        ..Default::default()
+    };
+    world.append(Event::Session(supervisor_core::event::SessionEvent::Updated(Box::new(
+        change,
+    ))));
+    assert!(matches!(verdict(&world), ToolVerdict::Denied(_)));
+}
+
+#[test]
 fn a_call_that_needs_an_operator_asks_once_and_waits() {
     let (mut world, id) = world(Mode::Implementation, Sandbox::WorkspaceWrite, &["exec_*"]);
     let verdict = |world: &World, tool| decide(&world.session, world.thread(id), &call(tool, &[], false));

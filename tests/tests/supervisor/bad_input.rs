@@ -268,6 +268,10 @@ async fn spawns() {
             => InvalidArgument InvalidArgument "invalid parent_thread_id \"x\"";
         spawn_agent(SpawnAgentRequest { parent_thread_id: UNKNOWN.into(), ..spawn() })
             => NotFound ThreadNotFound &format!("agent with id {UNKNOWN} not found");
+        spawn_agent(SpawnAgentRequest { parent_thread_id: cluster.closed(), ..spawn() })
+            => FailedPrecondition ThreadClosed &cluster.is_closed();
+        spawn_agent(SpawnAgentRequest { message: None, ..spawn() })
+            => InvalidArgument InvalidInput "Provide one of: message or items";
         spawn_agent(SpawnAgentRequest { items: vec![piece("x")], ..spawn() })
             => InvalidArgument InvalidInput "Provide either message or items, but not both";
         spawn_agent(SpawnAgentRequest { message: None, items: vec![piece(" "), InputItem::default()], ..spawn() })
@@ -318,6 +322,8 @@ async fn spawns() {
             => InvalidArgument InvalidArgument "has the form of an id; choose another";
         spawn_agent(SpawnAgentRequest { thread_note: text(&long(1_025)), ..spawn() })
             => InvalidArgument InvalidArgument "thread_note has 1025 bytes; at most 1024 are allowed";
+        spawn_agent(SpawnAgentRequest { working_directory: "here".into(), ..spawn() })
+            => InvalidArgument InvalidArgument "working_directory \"here\" is relative; give an absolute path";
         spawn_agent(SpawnAgentRequest { working_directory: format!("{}/..", cluster.pair.project()), ..spawn() })
             => InvalidArgument InvalidArgument "goes up by \"..\"; give the path that it leads to";
         spawn_agent(SpawnAgentRequest { working_directory: cluster.pair.elsewhere(), ..spawn() })
@@ -371,6 +377,8 @@ async fn verbs_on_threads() {
         interrupt_agent(InterruptAgentRequest::default()) => InvalidArgument InvalidArgument "thread_id is required";
         interrupt_agent(InterruptAgentRequest { thread_id: worker(), reason: long(257), ..Default::default() })
             => InvalidArgument InvalidArgument "reason has 257 bytes; at most 256 are allowed";
+        interrupt_agent(InterruptAgentRequest { thread_id: UNKNOWN.into(), ..Default::default() })
+            => NotFound ThreadNotFound UNKNOWN;
 
         wait_agents(WaitAgentsRequest::default()) => InvalidArgument InvalidArgument "ids must be non-empty";
         wait_agents(WaitAgentsRequest { thread_ids: vec!["x".into()], ..Default::default() })
@@ -406,6 +414,8 @@ async fn verbs_on_threads() {
             => FailedPrecondition ThreadClosed &cluster.is_closed();
 
         resume_agent(ResumeAgentRequest::default()) => InvalidArgument InvalidArgument "thread_id is required";
+        resume_agent(ResumeAgentRequest { thread_id: UNKNOWN.into(), ..Default::default() })
+            => NotFound ThreadNotFound UNKNOWN;
         resume_agent(ResumeAgentRequest { thread_id: closed(), on_limit: 9, ..Default::default() })
             => InvalidArgument InvalidArgument "on_limit: OnLimit has no value 9";
 
