@@ -6,7 +6,7 @@ use supervisor_core::{
     content::ContentRef,
     event::{ApprovalKind, CloseCause, ConditionKind, Event, Fence, Spawned, ThreadEvent, ValueOrigin},
     evolve::{evolve, open},
-    ids::{ApprovalId, Digest, InputNumber},
+    ids::{ApprovalId, Digest, InputNumber, Sequence},
     principal::Actor,
     rejection::{GuardedVerb, Rejection},
     settings::{EdgeManagement, Sandbox},
@@ -269,35 +269,95 @@ fn resolution_is_converted_or_rejected() {
 }
 
 #[test]
-fn errors_of_rejections_have_metadata() {
+fn rejections_map_to_documented_errors() {
     let id = thread(5);
     let by_id = id.to_string();
-    let limit = Rejection::ThreadLimit {
-        max_threads: 12,
-        active: 11,
-    };
-    let taken = Rejection::AliasInUse {
-        alias: "fox".to_owned(),
-        by: Some(id),
-    };
-    let closed = Rejection::IllegalTransition {
-        thread: id,
-        status: StatusKind::Shutdown,
-        wanted: "take input",
-    };
-    for (rejection, key, value) in [
-        (Rejection::OutsideSubtree(GuardedVerb::Close), "verb", "close"),
-        (Rejection::ThreadNotFound("x".to_owned()), "thread_id", "x"),
-        (Rejection::ThreadClosing(id), "thread_id", by_id.as_str()),
-        (limit, "active", "11"),
-        (taken, "alias", "fox"),
-        (closed, "status", "SHUTDOWN"),
-        (Rejection::RequestIdReused("r".to_owned()), "request_id", "r"),
+    for (refusal, code, reason, key, value) in [
+        (
+            Rejection::OutsideSubtree(GuardedVerb::Close),
+            Code::PermissionDenied,
+            Reason::OutsideSubtree,
+            "verb",
+            "close",
+        ),
+        (
+            Rejection::ThreadNotFound("x".to_owned()),
+            Code::NotFound,
+            Reason::ThreadNotFound,
+            "thread_id",
+            "x",
+        ),
+        (
+            Rejection::ThreadClosing(id),
+            Code::FailedPrecondition,
+            Reason::ThreadClosing,
+            "thread_id",
+            by_id.as_str(),
+        ),
+        (
+            Rejection::DepthLimit { depth: 3, max_depth: 2 },
+            Code::FailedPrecondition,
+            Reason::DepthLimit,
+            "max_depth",
+            "2",
+        ),
+        (
+            Rejection::ThreadLimit {
+                max_threads: 12,
+                active: 11,
+            },
+            Code::ResourceExhausted,
+            Reason::ThreadLimit,
+            "active",
+            "11",
+        ),
+        (
+            Rejection::AliasInUse {
+                alias: "fox".to_owned(),
+                by: Some(id),
+            },
+            Code::AlreadyExists,
+            Reason::AliasInUse,
+            "alias",
+            "fox",
+        ),
+        (
+            Rejection::IllegalTransition {
+                thread: id,
+                status: StatusKind::Shutdown,
+                wanted: "take input",
+            },
+            Code::FailedPrecondition,
+            Reason::IllegalTransition,
+            "status",
+            "SHUTDOWN",
+        ),
+        (
+            Rejection::RequestIdReused("r".to_owned()),
+            Code::AlreadyExists,
+            Reason::RequestIdReused,
+            "request_id",
+            "r",
+        ),
+        (
+            Rejection::AheadOfHead {
+                after: Sequence::new(9),
+                oldest: Sequence::new(2),
+                head: Sequence::new(4),
+            },
+            Code::OutOfRange,
+            Reason::AheadOfHead,
+            "head",
+            "4",
+        ),
     ] {
-        let fault = fault(&rejection);
-        assert_eq!(fault.message(), rejection.to_string());
+        let fault = fault(&refusal);
+        assert_eq!(
+            (fault.code(), fault.reason(), fault.message()),
+            (code, reason, refusal.to_string().as_str())
+        );
         let metadata = metadata_of(&tonic::Status::from(fault));
-        assert_eq!(metadata.get(key).map(String::as_str), Some(value), "{rejection:?}");
+        assert_eq!(metadata.get(key).map(String::as_str), Some(value), "{refusal:?}");
     }
 }
 
