@@ -5,8 +5,8 @@ use std::time::Duration;
 use supervisor_core::{
     command::{Command, Spawn},
     decide::tick,
-    event::{ApprovalDecision, ApprovalKind, ConditionKind, Event, Scope, SettingsChange, ThreadEvent},
-    ids::{ApprovalId, ThreadId},
+    event::{ApprovalDecision, ApprovalKind, ConditionKind, Edge, EdgeKind, Event, Scope, SettingsChange, ThreadEvent},
+    ids::{ApprovalId, EdgeId, ThreadId},
     principal::Actor,
     rules::{
         approval::{APPROVAL_TIMEOUT, tool_subject, without_arguments},
@@ -21,47 +21,59 @@ use supervisor_core::{
     time::REQUESTS_REMEMBERED,
 };
 use tool_policy::{Layer, MatchMode};
+use uuid::Uuid;
 
 use crate::world::{
-    NOTHING, World, client_root, close, decision, graph_template, interrupt, note, one_way, operator, resume, role_of,
-    send, settings, settled,
+    World, client_root, close, decision, graph_template, interrupt, note, operator, resume, role_of, send, settings,
+    settled,
 };
 
 /// A session with so many slots, and in one of them a thread of a graph template.
-fn with_lead(settings: Settings, max_threads: u32, scope: Scope, edges: EdgeManagement) -> (World, ThreadId) {
-    let limits = Limits {
-        max_depth: 4,
-        max_threads,
-        ..Limits::default()
-    };
-    let mut world = World::open(Settings { limits, ..settings }, client_root());
-    let mut lead = world.wanted(world.root());
-    role_of(&mut lead).agent_type = String::from("lead");
-    role_of(&mut lead).source = Some(graph_template(scope));
-    lead.spawned.edge_management = edges;
-    let lead = world.spawn_as(lead);
-    (world, lead)
+struct Graph {
+    world: World,
+    lead: ThreadId,
 }
 
-/// With a lead that must ask for every spawn.
-fn asking(max_threads: u32) -> (World, ThreadId) {
-    with_lead(settings(), max_threads, Scope::Project, EdgeManagement::All)
-}
+impl Graph {
+    fn of(scope: Scope, edges: EdgeManagement) -> Self {
+        Self::with(settings(), 9, scope, edges)
+    }
 
-/// A spawn by a thread.
-fn wanted_by(world: &mut World, lead: ThreadId) -> Spawn {
-    let mut spawn = world.wanted(lead);
-    spawn.caller = world.caller(lead);
-    spawn
-}
+    /// With a lead that must ask for every spawn.
+    fn asking(max_threads: u32) -> Self {
+        Self::with(settings(), max_threads, Scope::Project, EdgeManagement::All)
+    }
 
-/// Spawns a thread that waits for an operator.
-fn ask(world: &mut World, lead: ThreadId) -> (ThreadId, ApprovalId) {
-    let spawn = wanted_by(world, lead);
-    let (id, approval) = (spawn.id, spawn.approval);
-    let events = world.run(&Command::Spawn(Box::new(spawn)));
-    assert_eq!(events, ["ThreadSpawned", "ApprovalRequested"]);
-    (id, approval)
+    fn with(settings: Settings, max_threads: u32, scope: Scope, edges: EdgeManagement) -> Self {
+        let limits = Limits {
+            max_depth: 4,
+            max_threads,
+            ..Limits::default()
+        };
+        let mut world = World::open(Settings { limits, ..settings }, client_root());
+        let mut lead = world.wanted(world.root());
+        role_of(&mut lead).agent_type = String::from("lead");
+        role_of(&mut lead).source = Some(graph_template(scope));
+        lead.spawned.edge_management = edges;
+        let lead = world.spawn_as(lead);
+        Self { world, lead }
+    }
+
+    /// A spawn by the lead.
+    fn wanted(&mut self) -> Spawn {
+        let mut spawn = self.world.wanted(self.lead);
+        spawn.caller = self.world.caller(self.lead);
+        spawn
+    }
+
+    /// Spawns a thread that waits for an operator.
+    fn ask(&mut self) -> (ThreadId, ApprovalId) {
+        let spawn = self.wanted();
+        let (id, approval) = (spawn.id, spawn.approval);
+        let events = self.world.run(&Command::Spawn(Box::new(spawn)));
+        assert_eq!(events, ["ThreadSpawned", "ApprovalRequested"]);
+        (id, approval)
+    }
 }
 
 fn approval(world: &World, id: ApprovalId) -> &Approval {
@@ -111,10 +123,10 @@ fn untrusted_graph_template_spawn_awaits_approval() {
 #[test]
 fn spawn_without_edge_management_is_rejected() {
     for scope in [Scope::Project, Scope::System] {
-        let (mut world, lead) = with_lead(settings(), 9, scope, EdgeManagement::None);
-        let spawn = wanted_by(&mut world, lead);
+        let mut graph = Graph::of(scope, EdgeManagement::None);
+        let spawn = graph.wanted();
         assert_eq!(
-            world.rejection(&Command::Spawn(Box::new(spawn))),
+            graph.world.rejection(&Command::Spawn(Box::new(spawn))),
             "edgeManagement capability is disabled: role_template \"lead\" may not spawn; its template must declare \
              edge_management_all or edge_management_self, and its spawn must not take that away"
         );
@@ -123,31 +135,31 @@ fn spawn_without_edge_management_is_rejected() {
 
 #[test]
 fn spawn_is_rejected_if_session_disables_edge_management() {
-    let (mut world, lead) = with_lead(settings(), 9, Scope::System, EdgeManagement::All);
+    let mut graph = Graph::of(Scope::System, EdgeManagement::All);
     let narrow = |edges| SettingsChange {
         edge_management: Some(edges),
         ..SettingsChange::default()
     };
-    world.update(narrow(EdgeManagement::None));
-    let spawn = Command::Spawn(Box::new(wanted_by(&mut world, lead)));
+    graph.world.update(narrow(EdgeManagement::None));
+    let spawn = Command::Spawn(Box::new(graph.wanted()));
     assert_eq!(
-        world.rejection(&spawn),
+        graph.world.rejection(&spawn),
         "edgeManagement capability is disabled: role_template \"lead\" may not spawn; the session lets nobody manage edges"
     );
 
-    world.update(narrow(EdgeManagement::SelfOnly));
-    ask(&mut world, lead);
+    graph.world.update(narrow(EdgeManagement::SelfOnly));
+    graph.ask();
 
     // What a thread is spawned with is its own; the setting narrows it as long as it is set.
-    let mut spawn = wanted_by(&mut world, lead);
+    let mut spawn = graph.wanted();
     role_of(&mut spawn).source = Some(graph_template(Scope::System));
     spawn.spawned.edge_management = EdgeManagement::All;
-    let child = world.spawn_as(spawn);
-    assert_eq!(world.thread(child).spawned.edge_management, EdgeManagement::All);
-    world.update(narrow(EdgeManagement::All));
-    let spawn = wanted_by(&mut world, lead);
-    let free = world.spawn_as(spawn);
-    assert_eq!(world.status(free), PendingInit);
+    let child = graph.world.spawn_as(spawn);
+    assert_eq!(graph.world.thread(child).spawned.edge_management, EdgeManagement::All);
+    graph.world.update(narrow(EdgeManagement::All));
+    let spawn = graph.wanted();
+    let free = graph.world.spawn_as(spawn);
+    assert_eq!(graph.world.status(free), PendingInit);
 }
 
 #[test]
@@ -162,25 +174,24 @@ fn an_operator_names_orchestrators() {
             orchestrators: names.iter().map(|&name| name.to_owned()).collect(),
             ..settings()
         };
-        let (mut world, lead) = with_lead(settings, 9, Scope::Project, edges);
-        let spawn = wanted_by(&mut world, lead);
-        let child = world.spawn_as(spawn);
-        assert_eq!(world.status(child), expected, "{names:?} {edges:?}");
+        let mut graph = Graph::with(settings, 9, Scope::Project, edges);
+        let spawn = graph.wanted();
+        let child = graph.world.spawn_as(spawn);
+        assert_eq!(graph.world.status(child), expected, "{names:?} {edges:?}");
 
         // A change binds the next spawn. A named role still needs approval where every orchestrator does.
-        world.update(SettingsChange {
+        graph.world.update(SettingsChange {
             orchestrators: Some(Vec::new()),
             ..SettingsChange::default()
         });
-        ask(&mut world, lead);
+        graph.ask();
     }
     let strict = Settings {
         orchestrators: vec![String::from("lead")],
         approve_orchestrators: true,
         ..settings()
     };
-    let (mut world, lead) = with_lead(strict, 9, Scope::Project, EdgeManagement::All);
-    ask(&mut world, lead);
+    Graph::with(strict, 9, Scope::Project, EdgeManagement::All).ask();
 }
 
 #[test]
@@ -222,7 +233,8 @@ fn spawn_awaits_approval_if_the_session_lists_the_tool() {
     ] {
         let mut world = naming(tools);
         let root = world.root();
-        let spawn = wanted_by(&mut world, root);
+        let mut spawn = world.wanted(root);
+        spawn.caller = world.caller(root);
         let by_thread = world.spawn_as(spawn);
         assert_eq!(world.status(by_thread), expected, "{tools:?}");
         let by_operator = world.spawn(root);
@@ -237,10 +249,13 @@ fn edge_awaits_approval_if_the_session_lists_the_tool() {
     let (from, to) = (world.spawn(root), world.spawn(root));
     let mut create = |by_thread: bool, number: u128| {
         let caller = if by_thread { world.caller(root) } else { operator() };
-        let edge = if by_thread {
-            one_way(number, from, to)
-        } else {
-            one_way(number, to, from)
+        let edge = Edge {
+            id: EdgeId::from_uuid(Uuid::from_u128(number)),
+            from: if by_thread { from } else { to },
+            to: if by_thread { to } else { from },
+            bidirectional: false,
+            kind: EdgeKind::Handoff,
+            label: String::new(),
         };
         let approval = world.new_approval_id();
         let events = world.run(&Command::CreateEdge { caller, edge, approval });
@@ -309,8 +324,8 @@ fn without_its_arguments_a_tool_call_is_its_tool() {
 
 #[test]
 fn approval_subject_describes_the_spawn() {
-    let (mut world, lead) = asking(3);
-    let mut spawn = wanted_by(&mut world, lead);
+    let mut graph = Graph::asking(3);
+    let mut spawn = graph.wanted();
     role_of(&mut spawn).agent_type = String::from("planner");
     // Text from a model cannot imitate text from the service.
     spawn.spawned.label = String::from("Docs\n\tAgent");
@@ -323,9 +338,10 @@ fn approval_subject_describes_the_spawn() {
     }]
     .into();
     let (id, asked) = (spawn.id, spawn.approval);
-    world.spawn_as(spawn);
+    graph.world.spawn_as(spawn);
 
-    let shown = approval(&world, asked);
+    let lead = graph.lead;
+    let shown = approval(&graph.world, asked);
     assert_eq!(
         shown.subject,
         format!(
@@ -337,18 +353,24 @@ fn approval_subject_describes_the_spawn() {
     assert_eq!((shown.thread, shown.kind), (id, ApprovalKind::Spawn));
     assert_eq!(shown.deadline, Some(shown.requested.plus(APPROVAL_TIMEOUT)));
     assert_eq!((&shown.edge, &shown.verdict), (&None, &None));
-    assert!(world.session.pending_approvals().eq([&world.session.approvals[&asked]]));
+    assert!(
+        graph
+            .world
+            .session
+            .pending_approvals()
+            .eq([&graph.world.session.approvals[&asked]])
+    );
 }
 
 #[test]
 fn unlabelled_thread_is_named_by_alias_or_role() {
     for (alias, expected) in [("Fox", "Spawn node: Fox (worker)"), ("", "Spawn node: worker (worker)")] {
-        let (mut world, lead) = asking(3);
-        let mut spawn = wanted_by(&mut world, lead);
+        let mut graph = Graph::asking(3);
+        let mut spawn = graph.wanted();
         spawn.spawned.alias = String::from(alias);
         let asked = spawn.approval;
-        world.spawn_as(spawn);
-        assert_eq!(approval(&world, asked).subject.lines().next(), Some(expected));
+        graph.world.spawn_as(spawn);
+        assert_eq!(approval(&graph.world, asked).subject.lines().next(), Some(expected));
     }
 }
 
@@ -383,10 +405,10 @@ fn awaiting_approval_counts_toward_open_limit() {
 
 #[test]
 fn thread_awaiting_approval_rejects_all_commands() {
-    let (mut world, lead) = asking(3);
-    let (id, asked) = ask(&mut world, lead);
-    let caller = world.caller(id);
-    let mut spawn = world.wanted(id);
+    let mut graph = Graph::asking(3);
+    let (id, asked) = graph.ask();
+    let caller = graph.world.caller(id);
+    let mut spawn = graph.world.wanted(id);
     spawn.caller = caller.clone();
     for command in [
         Command::Spawn(Box::new(spawn)),
@@ -395,67 +417,78 @@ fn thread_awaiting_approval_rejects_all_commands() {
         close(caller.clone(), id),
     ] {
         assert_eq!(
-            world.rejection(&command),
+            graph.world.rejection(&command),
             format!("agent with id {id} waits for an operator's approval; its token is good once that is granted")
         );
     }
-    let spawn = world.wanted(id);
+    let spawn = graph.world.wanted(id);
     assert_eq!(
-        world.rejection(&Command::Spawn(Box::new(spawn))),
+        graph.world.rejection(&Command::Spawn(Box::new(spawn))),
         format!("agent with id {id} is AWAITING_APPROVAL; it cannot have children before its own spawn is approved")
     );
 
-    world.run(&decision(asked, true));
-    assert_eq!(world.run(&note(caller, id, "busy")), ["NoteSet"], "the same token");
-    world.spawn(id);
+    graph.world.run(&decision(asked, true));
+    assert_eq!(
+        graph.world.run(&note(caller, id, "busy")),
+        ["NoteSet"],
+        "the same token"
+    );
+    graph.world.spawn(id);
 }
 
 // ---- granted ----
 
 #[test]
 fn a_granted_thread_starts_if_a_slot_is_free() {
-    let (mut world, lead) = asking(2);
-    let (id, asked) = ask(&mut world, lead);
-    world.run(&send(operator(), id));
-    assert_eq!(world.run(&interrupt(operator(), id)), NOTHING, "it has no turn");
+    let mut graph = Graph::asking(2);
+    let (id, asked) = graph.ask();
+    graph.world.run(&send(operator(), id));
     assert_eq!(
-        world.run(&decision(asked, true)),
+        graph.world.run(&interrupt(operator(), id)),
+        [] as [&str; 0],
+        "it has no turn"
+    );
+    assert_eq!(
+        graph.world.run(&decision(asked, true)),
         ["ApprovalResolved", "ThreadAdmitted"]
     );
-    assert_eq!(world.status(id), PendingInit);
-    assert_eq!(world.waiting_inputs(id), [1, 2]);
-    assert_eq!(decided(&world, asked), Some(ApprovalDecision::Granted));
-    assert_eq!(world.session.pending_approvals().count(), 0);
-    world.begin(id);
-    assert_eq!(world.status(id), Running);
+    assert_eq!(graph.world.status(id), PendingInit);
+    assert_eq!(graph.world.waiting_inputs(id), [1, 2]);
+    assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Granted));
+    assert_eq!(graph.world.session.pending_approvals().count(), 0);
+    graph.world.begin(id);
+    assert_eq!(graph.world.status(id), Running);
 }
 
 #[test]
 fn granted_thread_queues_without_a_free_slot() {
     for on_limit in [OnLimit::Refuse, OnLimit::Queue] {
-        let (mut world, lead) = asking(1);
-        let mut spawn = wanted_by(&mut world, lead);
+        let mut graph = Graph::asking(1);
+        let mut spawn = graph.wanted();
         spawn.on_limit = on_limit;
         let asked = spawn.approval;
-        let id = world.spawn_as(spawn);
-        assert_eq!(world.run(&decision(asked, true)), ["ApprovalResolved"]);
-        assert_eq!(world.status(id), Queued);
-        world.begin(lead);
-        assert_eq!(world.end(lead, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
-        assert_eq!(world.status(id), PendingInit);
+        let id = graph.world.spawn_as(spawn);
+        assert_eq!(graph.world.run(&decision(asked, true)), ["ApprovalResolved"]);
+        assert_eq!(graph.world.status(id), Queued);
+        graph.world.begin(graph.lead);
+        assert_eq!(
+            graph.world.end(graph.lead, settled(Completed)),
+            ["TurnEnded", "ThreadAdmitted"]
+        );
+        assert_eq!(graph.world.status(id), PendingInit);
     }
 }
 
 #[test]
 fn granted_threads_queue_in_order_of_decisions() {
-    let (mut world, lead) = asking(1);
-    let (first, ask_first) = ask(&mut world, lead);
-    let (second, ask_second) = ask(&mut world, lead);
-    let root = world.root();
-    let queued = world.enqueue(root);
-    world.run(&decision(ask_second, true));
-    world.run(&decision(ask_first, true));
-    assert!(world.session.queued().eq([queued, second, first]));
+    let mut graph = Graph::asking(1);
+    let (first, ask_first) = graph.ask();
+    let (second, ask_second) = graph.ask();
+    let root = graph.world.root();
+    let queued = graph.world.enqueue(root);
+    graph.world.run(&decision(ask_second, true));
+    graph.world.run(&decision(ask_first, true));
+    assert!(graph.world.session.queued().eq([queued, second, first]));
 }
 
 #[test]
@@ -473,63 +506,99 @@ fn paused_session_does_not_start_granted_thread() {
 
 #[test]
 fn denied_thread_cannot_be_resumed() {
-    let (mut world, lead) = asking(2);
-    let (id, asked) = ask(&mut world, lead);
-    assert_eq!(world.run(&decision(asked, false)), ["ApprovalResolved", "ThreadClosed"]);
-    assert_eq!(world.status(id), Shutdown);
+    let mut graph = Graph::asking(2);
+    let (id, asked) = graph.ask();
     assert_eq!(
-        reason_of(&world, id),
+        graph.world.run(&decision(asked, false)),
+        ["ApprovalResolved", "ThreadClosed"]
+    );
+    assert_eq!(graph.world.status(id), Shutdown);
+    assert_eq!(
+        reason_of(&graph.world, id),
         "the spawn's approval was denied by operator:ada: I said so"
     );
-    assert_eq!(world.thread(lead).mail.len(), 1, "its parent is notified");
+    assert_eq!(graph.world.thread(graph.lead).mail.len(), 1, "its parent is notified");
     assert_eq!(
-        world.rejection(&resume(operator(), id)),
+        graph.world.rejection(&resume(operator(), id)),
         format!("the spawn of agent with id {id} was never approved; spawn it again")
     );
-    let (again, _) = ask(&mut world, lead);
-    assert_eq!(world.status(again), AwaitingApproval, "a denial drops that spawn only");
+    let (again, _) = graph.ask();
+    assert_eq!(
+        graph.world.status(again),
+        AwaitingApproval,
+        "a denial drops that spawn only"
+    );
+}
+
+/// A denied thread can never be opened again, so its alias is free. A closed thread keeps its alias.
+#[test]
+fn denied_thread_releases_its_alias() {
+    let mut graph = Graph::asking(2);
+    let mut spawns = Vec::new();
+    for alias in ["Fox", "fOX"] {
+        let mut spawn = graph.wanted();
+        spawn.spawned.alias = String::from(alias);
+        spawns.push(spawn);
+    }
+    let (again, first) = (spawns.remove(1), spawns.remove(0));
+    let asked = first.approval;
+    let denied = graph.world.spawn_as(first);
+    assert_eq!(graph.world.session.thread_by_alias("fox"), Some(denied));
+    assert_eq!(
+        graph.world.rejection(&Command::Spawn(Box::new(again.clone()))),
+        format!("alias \"fOX\" is already in use by agent {denied}; choose another")
+    );
+
+    graph.world.run(&decision(asked, false));
+    assert_eq!(graph.world.session.thread_by_alias("fox"), None);
+    let asked = again.approval;
+    let again = graph.world.spawn_as(again);
+    graph.world.run(&decision(asked, true));
+    graph.world.close(again);
+    assert_eq!(graph.world.session.thread_by_alias("fox"), Some(again));
+    assert_eq!(World::replay(&graph.world.log), graph.world.session);
 }
 
 /// Otherwise a thread whose spawns need approval could bring back, without approval, a thread that an operator closed.
 #[test]
 fn resume_by_thread_with_approved_spawns_is_rejected() {
-    let (mut world, lead) = asking(2);
-    world.begin(lead);
-    let (id, asked) = ask(&mut world, lead);
-    world.run(&decision(asked, true));
-    world.close(id);
-    let caller = world.caller(lead);
+    let mut graph = Graph::asking(2);
+    graph.world.begin(graph.lead);
+    let (id, asked) = graph.ask();
+    graph.world.run(&decision(asked, true));
+    graph.world.close(id);
+    let lead = graph.world.caller(graph.lead);
     assert_eq!(
-        world.rejection(&resume(caller, id)),
+        graph.world.rejection(&resume(lead, id)),
         format!(
             "what you spawn needs an operator's approval, and a resume cannot wait for one; ask an operator to resume agent \
              with id {id}, or spawn another one"
         )
     );
-    assert!(!world.run(&resume(operator(), id)).is_empty());
+    assert!(!graph.world.run(&resume(operator(), id)).is_empty());
 }
 
 #[test]
 fn undecided_approval_expires_at_its_deadline() {
-    let (mut world, lead) = asking(2);
-    world.begin(lead);
-    assert_eq!(tick::next(&world.session), None);
-    let (id, asked) = ask(&mut world, lead);
-    world.end(lead, settled(Completed));
-    assert!(world.session.is_at_work(), "it must be awake for the deadline");
-    assert_eq!(tick::next(&world.session), approval(&world, asked).deadline);
+    let mut graph = Graph::asking(2);
+    graph.world.begin(graph.lead);
+    assert_eq!(tick::next(&graph.world.session), None);
+    let (id, asked) = graph.ask();
+    graph.world.end(graph.lead, settled(Completed));
+    assert!(graph.world.session.is_at_work(), "it must be awake for the deadline");
+    assert_eq!(tick::next(&graph.world.session), approval(&graph.world, asked).deadline);
 
-    world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
-    assert_eq!(world.run(&Command::Tick), NOTHING);
-    world.pass(Duration::from_secs(1));
-    assert_eq!(world.run(&Command::Tick), ["ApprovalResolved", "ThreadClosed"]);
-    assert_eq!(decided(&world, asked), Some(ApprovalDecision::Expired));
+    graph.world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
+    assert_eq!(graph.world.run(&Command::Tick), [] as [&str; 0]);
+    graph.world.pass(Duration::from_secs(1));
+    assert_eq!(graph.world.run(&Command::Tick), ["ApprovalResolved", "ThreadClosed"]);
+    assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Expired));
     assert_eq!(
-        reason_of(&world, id),
+        reason_of(&graph.world, id),
         "the spawn's approval expired: no decision within 600 s"
     );
-    assert_eq!(tick::next(&world.session), None);
-    assert!(!world.session.is_at_work());
+    assert_eq!(tick::next(&graph.world.session), None);
+    assert!(!graph.world.session.is_at_work());
 }
 
 #[test]
@@ -545,60 +614,63 @@ fn session_sets_time_for_decisions() {
             on_approval_timeout: action,
             ..settings()
         };
-        let (mut world, lead) = with_lead(settings, 2, Scope::Project, EdgeManagement::All);
-        let (_, asked) = ask(&mut world, lead);
-        let waiting = approval(&world, asked);
+        let mut graph = Graph::with(settings, 2, Scope::Project, EdgeManagement::All);
+        let (_, asked) = graph.ask();
+        let waiting = approval(&graph.world, asked);
         assert_eq!(waiting.deadline, expires.then(|| waiting.requested.plus(timeout)));
-        assert_eq!(tick::next(&world.session), waiting.deadline);
-        world.pass(if expires { timeout } else { day });
-        world.run(&Command::Tick);
+        assert_eq!(tick::next(&graph.world.session), waiting.deadline);
+        graph.world.pass(if expires { timeout } else { day });
+        graph.world.run(&Command::Tick);
         let expected = expires.then_some(ApprovalDecision::Expired);
-        assert_eq!(decided(&world, asked), expected, "{timeout:?} {action:?}");
+        assert_eq!(decided(&graph.world, asked), expected, "{timeout:?} {action:?}");
         if !expires {
-            assert!(!world.run(&decision(asked, true)).is_empty(), "it can still be decided");
-            assert_eq!(decided(&world, asked), Some(ApprovalDecision::Granted));
+            assert!(
+                !graph.world.run(&decision(asked, true)).is_empty(),
+                "it can still be decided"
+            );
+            assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Granted));
         }
     }
 }
 
 #[test]
 fn one_tick_expires_a_limited_number_of_approvals() {
-    let (mut world, lead) = asking(2);
-    world.lawful = false;
+    let mut graph = Graph::asking(2);
+    graph.world.lawful = false;
     for _ in 0..130 {
-        ask(&mut world, lead);
+        graph.ask();
     }
-    world.pass(APPROVAL_TIMEOUT);
+    graph.world.pass(APPROVAL_TIMEOUT);
     for (closed, left) in [(128, true), (130, false), (130, false)] {
-        world.run(&Command::Tick);
-        assert_eq!(world.session.count(Shutdown), closed);
-        assert_eq!(tick::next(&world.session).is_some(), left);
+        graph.world.run(&Command::Tick);
+        assert_eq!(graph.world.session.count(Shutdown), closed);
+        assert_eq!(tick::next(&graph.world.session).is_some(), left);
     }
 }
 
 #[test]
 fn close_ends_pending_approvals() {
     for what in ["itself", "parent", "session"] {
-        let (mut world, lead) = asking(2);
-        let (id, asked) = ask(&mut world, lead);
+        let mut graph = Graph::asking(2);
+        let (id, asked) = graph.ask();
         let top = match what {
             "itself" => id,
-            "parent" => lead,
-            _ => world.root(),
+            "parent" => graph.lead,
+            _ => graph.world.root(),
         };
         assert_eq!(
-            world.run(&close(operator(), top)),
+            graph.world.run(&close(operator(), top)),
             ["CloseRequested", "ApprovalResolved"],
             "{what}"
         );
-        assert_eq!(decided(&world, asked), Some(ApprovalDecision::Moot));
-        assert_eq!(world.status(id), AwaitingApproval, "the cascade closes it");
-        world.wind_down();
-        assert_eq!(world.status(id), Shutdown);
-        assert_eq!(reason_of(&world, id), "no longer needed");
+        assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Moot));
+        assert_eq!(graph.world.status(id), AwaitingApproval, "the cascade closes it");
+        graph.world.wind_down();
+        assert_eq!(graph.world.status(id), Shutdown);
+        assert_eq!(reason_of(&graph.world, id), "no longer needed");
         if what == "itself" {
             assert_eq!(
-                world.rejection(&resume(operator(), id)),
+                graph.world.rejection(&resume(operator(), id)),
                 format!("the spawn of agent with id {id} was never approved; spawn it again")
             );
         }
@@ -631,21 +703,21 @@ fn a_decision_is_final() {
         ("expired", "expired by service"),
         ("moot", "moot by service"),
     ] {
-        let (mut world, lead) = asking(2);
-        let (id, asked) = ask(&mut world, lead);
+        let mut graph = Graph::asking(2);
+        let (id, asked) = graph.ask();
         let first = match how {
             "granted" => decision(asked, true),
             "denied" => decision(asked, false),
             "moot" => close(operator(), id),
             _ => {
-                world.pass(APPROVAL_TIMEOUT);
+                graph.world.pass(APPROVAL_TIMEOUT);
                 Command::Tick
             }
         };
-        world.run(&first);
+        graph.world.run(&first);
         for grant in [true, false] {
             assert_eq!(
-                world.rejection(&decision(asked, grant)),
+                graph.world.rejection(&decision(asked, grant)),
                 format!("approval {asked} was decided before: {told}; a decision is final")
             );
         }
@@ -654,21 +726,21 @@ fn a_decision_is_final() {
 
 #[test]
 fn late_decision_is_rejected_before_expiry_is_recorded() {
-    let (mut world, lead) = asking(2);
-    let (_, asked) = ask(&mut world, lead);
-    world.pass(APPROVAL_TIMEOUT);
+    let mut graph = Graph::asking(2);
+    let (_, asked) = graph.ask();
+    graph.world.pass(APPROVAL_TIMEOUT);
     for grant in [true, false] {
         assert_eq!(
-            world.rejection(&decision(asked, grant)),
+            graph.world.rejection(&decision(asked, grant)),
             format!("approval {asked} was decided before: expired by service; a decision is final")
         );
     }
-    assert_eq!(world.run(&Command::Tick), ["ApprovalResolved", "ThreadClosed"]);
+    assert_eq!(graph.world.run(&Command::Tick), ["ApprovalResolved", "ThreadClosed"]);
 
-    let (_, asked) = ask(&mut world, lead);
-    world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
-    assert_eq!(world.run(&decision(asked, true))[0], "ApprovalResolved");
-    assert_eq!(decided(&world, asked), Some(ApprovalDecision::Granted));
+    let (_, asked) = graph.ask();
+    graph.world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
+    assert_eq!(graph.world.run(&decision(asked, true))[0], "ApprovalResolved");
+    assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Granted));
 }
 
 #[test]
@@ -685,23 +757,24 @@ fn decision_on_unknown_approval_is_rejected() {
 
 /// What a child of these graph threads, one below the other, may manage if its template declares everything.
 fn handed_down(chain: &[Option<EdgeManagement>], by_operator: bool) -> EdgeManagement {
-    let (mut world, mut parent) = with_lead(settings(), 9, Scope::System, EdgeManagement::All);
+    let mut graph = Graph::of(Scope::System, EdgeManagement::All);
+    let mut parent = graph.lead;
     for edges in chain {
-        let mut spawn = world.wanted(parent);
+        let mut spawn = graph.world.wanted(parent);
         if let Some(edges) = edges {
             role_of(&mut spawn).source = Some(graph_template(Scope::System));
             spawn.spawned.edge_management = *edges;
         }
-        parent = world.spawn_as(spawn);
+        parent = graph.world.spawn_as(spawn);
     }
-    let mut spawn = world.wanted(parent);
+    let mut spawn = graph.world.wanted(parent);
     if !by_operator {
-        spawn.caller = world.caller(parent);
+        spawn.caller = graph.world.caller(parent);
     }
     role_of(&mut spawn).source = Some(graph_template(Scope::System));
     spawn.spawned.edge_management = EdgeManagement::All;
-    let child = world.spawn_as(spawn);
-    world.thread(child).spawned.edge_management
+    let child = graph.world.spawn_as(spawn);
+    graph.world.thread(child).spawned.edge_management
 }
 
 #[test]
@@ -739,11 +812,12 @@ fn capabilities_say_which_edges_may_be_managed() {
 #[test]
 fn a_spawn_list_names_agent_types_and_no_graph_templates() {
     let mut world = World::with_slots(4);
-    let lead = world.spawn_with(world.root(), |lead| {
-        role_of(lead).spawn_list = vec![String::from("reviewer")];
-    });
+    let mut lead = world.wanted(world.root());
+    role_of(&mut lead).spawn_list = vec![String::from("reviewer")];
+    let lead = world.spawn_as(lead);
     for is_graph in [false, true] {
-        let mut spawn = wanted_by(&mut world, lead);
+        let mut spawn = world.wanted(lead);
+        spawn.caller = world.caller(lead);
         role_of(&mut spawn).agent_type = String::from("reviewer");
         role_of(&mut spawn).source = is_graph.then(|| graph_template(Scope::System));
         let command = Command::Spawn(Box::new(spawn));
@@ -871,22 +945,38 @@ fn tool_approvals_become_moot_when_the_turn_ends() {
 }
 
 /// Two running threads, and an edge from the first to the second that waits for an operator.
-fn with_edge() -> (World, [ThreadId; 2], ApprovalId) {
+fn with_edge() -> (World, [ThreadId; 2], ApprovalId, EdgeId) {
     let mut world = World::with_slots(2);
     let root = world.root();
     let (from, to) = (world.spawn_running(root), world.spawn_running(root));
-    let asked = world.ask(from, ApprovalKind::Edge, Some(one_way(77, from, to)));
-    (world, [from, to], asked)
+    let id = EdgeId::from_uuid(Uuid::from_u128(77));
+    let edge = Edge {
+        id,
+        from,
+        to,
+        bidirectional: false,
+        kind: EdgeKind::Handoff,
+        label: String::new(),
+    };
+    let asked = world.ask(from, ApprovalKind::Edge, Some(edge));
+    (world, [from, to], asked, id)
+}
+
+#[test]
+fn granted_edge_is_created_at_once() {
+    let (mut world, [from, _], asked, edge) = with_edge();
+    assert_eq!(world.run(&decision(asked, true)), ["ApprovalResolved", "EdgeCreated"]);
+    assert_eq!(world.session.edges[&edge].from, from);
 }
 
 #[test]
 fn an_edge_that_is_not_granted_is_dropped() {
-    let (mut world, [from, _], asked) = with_edge();
+    let (mut world, [from, _], asked, _) = with_edge();
     assert_eq!(world.run(&decision(asked, false)), ["ApprovalResolved"]);
     assert_eq!(world.status(from), Running);
     assert!(world.session.edges.is_empty());
 
-    let (mut world, ..) = with_edge();
+    let (mut world, _, _, _) = with_edge();
     world.pass(APPROVAL_TIMEOUT);
     assert_eq!(world.run(&Command::Tick), ["ApprovalResolved"]);
     assert!(world.session.edges.is_empty());
@@ -895,7 +985,7 @@ fn an_edge_that_is_not_granted_is_dropped() {
 #[test]
 fn edge_to_closed_thread_cannot_be_granted() {
     for is_down in [false, true] {
-        let (mut world, [_, to], asked) = with_edge();
+        let (mut world, [_, to], asked, _) = with_edge();
         world.run(&close(operator(), to));
         if is_down {
             world.wind_down();

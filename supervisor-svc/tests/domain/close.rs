@@ -15,18 +15,31 @@ use supervisor_core::{
     },
 };
 
-use crate::world::{NOTHING, World, close, name, operator, resume, send, send_with, settled, stopped};
+use crate::world::{World, close, name, operator, resume, send, send_with, settled, stopped};
 
-/// A session with `top`, its children `older` and `newer`, and its sibling `beside`, all of them running. Returns the
-/// threads in this order.
-fn tree() -> (World, [ThreadId; 4]) {
+/// `top` with the children `older` and `newer`, and its sibling `beside`. All of them are running.
+struct Tree {
+    world: World,
+    top: ThreadId,
+    older: ThreadId,
+    newer: ThreadId,
+    beside: ThreadId,
+}
+
+fn tree() -> Tree {
     let mut world = World::with_slots(9);
     let root = world.root();
     let top = world.spawn_running(root);
     let older = world.spawn_running(top);
     let beside = world.spawn_running(root);
     let newer = world.spawn_running(top);
-    (world, [top, older, newer, beside])
+    Tree {
+        world,
+        top,
+        older,
+        newer,
+        beside,
+    }
 }
 
 /// The threads whose closing is in the log, in its order.
@@ -48,7 +61,7 @@ fn close_is_one_event_with_the_previous_status() {
         let (mut world, id) = World::with_thread_in(kind);
         let events = world.run(&close(operator(), id));
         if kind == Shutdown {
-            assert_eq!(events, NOTHING);
+            assert_eq!(events, [] as [&str; 0]);
             continue;
         }
         let (fence, moot) = events.split_first().unwrap();
@@ -56,7 +69,7 @@ fn close_is_one_event_with_the_previous_status() {
         if kind == StatusKind::AwaitingApproval {
             assert_eq!(moot, ["ApprovalResolved"], "there is nothing left to approve");
         } else {
-            assert_eq!(moot, NOTHING, "{kind}");
+            assert_eq!(moot, [] as [&str; 0], "{kind}");
         }
         let fence = world.session.fence_over(id).unwrap();
         assert_eq!((fence.status_before, fence.cause), (kind, CloseCause::Close));
@@ -67,18 +80,20 @@ fn close_is_one_event_with_the_previous_status() {
 
 #[test]
 fn closing_again_changes_nothing() {
-    let (mut world, [top, older, _, _]) = tree();
+    let Tree {
+        mut world, top, older, ..
+    } = tree();
     assert_eq!(world.run(&close(operator(), top)), ["CloseRequested"]);
     for id in [top, older] {
         assert_eq!(
             world.run(&close(operator(), id)),
-            NOTHING,
+            [] as [&str; 0],
             "the fence over it is enough"
         );
     }
     world.wind_down();
     for id in [top, older] {
-        assert_eq!(world.run(&close(operator(), id)), NOTHING);
+        assert_eq!(world.run(&close(operator(), id)), [] as [&str; 0]);
     }
 }
 
@@ -101,7 +116,13 @@ fn a_fence_above_a_fence_closes_both() {
 
 #[test]
 fn fence_prevents_starts() {
-    let (mut world, [top, older, newer, beside]) = tree();
+    let Tree {
+        mut world,
+        top,
+        older,
+        newer,
+        beside,
+    } = tree();
     // Work in progress at the fence: a dispatched turn, an undispatched turn, a closed thread.
     let root = world.root();
     let handed_out = world.spawn(top);
@@ -121,9 +142,9 @@ fn fence_prevents_starts() {
         world.rejection(&resume(operator(), newer)),
         format!("agent with id {top} is being closed; nothing new can start in it")
     );
-    assert_eq!(world.run(&Command::Dispatch(Box::new(dispatch))), NOTHING);
+    assert_eq!(world.run(&Command::Dispatch(Box::new(dispatch))), [] as [&str; 0]);
     let turn = Turn::new(1);
-    assert_eq!(world.report(handed_out, Report::TurnStarted { turn }), NOTHING);
+    assert_eq!(world.report(handed_out, Report::TurnStarted { turn }), [] as [&str; 0]);
     assert_eq!(
         world.end(older, settled(Completed)),
         ["TurnEnded"],
@@ -177,7 +198,13 @@ fn fenced_queued_thread_does_not_reserve_a_slot() {
 
 #[test]
 fn leaves_close_first_and_the_newest_of_them_first() {
-    let (mut world, [top, older, newer, beside]) = tree();
+    let Tree {
+        mut world,
+        top,
+        older,
+        newer,
+        beside,
+    } = tree();
     let root = world.root();
     assert_eq!(ready_leaves(&world.session, root), [newer, beside, older]);
     world.run(&close(operator(), top));
@@ -315,7 +342,7 @@ fn closed_event_has_forced_flag_and_reason() {
 
 #[test]
 fn the_session_ends_with_its_root() {
-    let (mut world, [_, _, _, beside]) = tree();
+    let Tree { mut world, beside, .. } = tree();
     let root = world.root();
     world.close(root);
     let names: Vec<_> = world.log.iter().map(|recorded| name(&recorded.event)).collect();
@@ -333,7 +360,7 @@ fn the_session_ends_with_its_root() {
         world.rejection(&resume(operator(), beside)),
         format!("agent with id {root} is closed")
     );
-    assert_eq!(world.run(&close(operator(), root)), NOTHING);
+    assert_eq!(world.run(&close(operator(), root)), [] as [&str; 0]);
     assert_eq!(World::replay(&world.log), world.session);
 }
 
@@ -368,7 +395,9 @@ fn strictest_close_policy_on_the_path_applies() {
         let mut world = World::with_slots(9);
         let root = world.root();
         let top = world.spawn_running(root);
-        let id = world.spawn_with(top, |spawn| spawn.spawned.close_policy = own);
+        let mut spawn = world.wanted(top);
+        spawn.spawned.close_policy = own;
+        let id = world.spawn_as(spawn);
         world.begin(id);
         world.run(&closed(id, below));
         world.run(&closed(top, above));

@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*};
 use supervisor_core::{
     command::{Command, Spawn},
     content::ContentRef,
-    event::{Edge, EdgeKind, Event, Expectation, Handoff, Scope, SettingsChange, ThreadEvent},
+    event::{Dialect, Edge, EdgeKind, Event, Expectation, Handoff, Scope, SettingsChange, TemplateSource, ThreadEvent},
     ids::{ApprovalId, EdgeId, Generation, HandoffId, Sequence, ThreadId},
     principal::Caller,
     rejection::Rejection,
@@ -23,32 +23,67 @@ use supervisor_core::{
 };
 use uuid::Uuid;
 
-use crate::world::{
-    NOTHING, World, client_root, close, deny, edge, graph_template, one_way, operator, resume, role_of, settings,
-    settled, text, thread_id,
-};
+use crate::world::{World, client_root, close, deny, operator, resume, role_of, settings, settled, text, thread_id};
 
 const OUTSIDE: &str = "Not permitted to act on agents outside your subtree.";
-/// A session with a root and its children `a` and `b`; `a` has a child `c`. Returns the threads in this order.
-fn family_of(settings: Settings, a: impl FnOnce(&mut Spawn)) -> (World, [ThreadId; 4]) {
-    let mut world = World::open(settings, client_root());
-    let root = world.root();
-    let a = world.spawn_with(root, a);
-    let b = world.spawn(root);
-    let c = world.spawn(a);
-    (world, [root, a, b, c])
+const NOTHING: [&str; 0] = [];
+
+/// A root with the children `a` and `b`; `a` has a child `c`.
+struct Family {
+    world: World,
+    root: ThreadId,
+    a: ThreadId,
+    b: ThreadId,
+    c: ThreadId,
 }
 
-fn family() -> (World, [ThreadId; 4]) {
-    family_of(settings(), |_| {})
+impl Family {
+    fn of(settings: Settings, a: impl FnOnce(&mut Spawn)) -> Self {
+        let mut world = World::open(settings, client_root());
+        let root = world.root();
+        let mut wanted = world.wanted(root);
+        a(&mut wanted);
+        let a = world.spawn_as(wanted);
+        let b = world.spawn(root);
+        let c = world.spawn(a);
+        Self { world, root, a, b, c }
+    }
+
+    fn plain() -> Self {
+        Self::of(settings(), |_| {})
+    }
+
+    /// `a` has a template of that kind.
+    fn graph(settings: Settings, scope: Scope, management: EdgeManagement) -> Self {
+        Self::of(settings, |a| {
+            a.spawned.edge_management = management;
+            role_of(a).source = Some(TemplateSource {
+                scope,
+                dialect: Dialect::Graph,
+                path: String::from("docs/templates/lead.md"),
+                digest: String::new(),
+                shadowed: Vec::new(),
+            });
+        })
+    }
 }
 
-/// A family whose `a` has a graph template.
-fn family_of_graph(settings: Settings, scope: Scope, management: EdgeManagement) -> (World, [ThreadId; 4]) {
-    family_of(settings, |a| {
-        a.spawned.edge_management = management;
-        role_of(a).source = Some(graph_template(scope));
-    })
+fn edge(number: u128, from: ThreadId, to: ThreadId) -> Edge {
+    Edge {
+        id: EdgeId::from_uuid(Uuid::from_u128(number)),
+        from,
+        to,
+        bidirectional: true,
+        kind: EdgeKind::Handoff,
+        label: String::new(),
+    }
+}
+
+fn one_way(number: u128, from: ThreadId, to: ThreadId) -> Edge {
+    Edge {
+        bidirectional: false,
+        ..edge(number, from, to)
+    }
 }
 
 /// The approval has the edge's number.
@@ -103,7 +138,13 @@ fn try_handoff(world: &mut World, from: ThreadId, to: ThreadId) -> Result<(), St
 
 #[test]
 fn the_tree_joins_parents_and_children_only() {
-    let (mut world, [root, a, b, c]) = family();
+    let Family {
+        mut world,
+        root,
+        a,
+        b,
+        c,
+    } = Family::plain();
     for (from, to) in [(root, a), (a, root), (root, b), (b, root), (a, c), (c, a)] {
         let command = hand_off(world.caller(from), handoff(from, to));
         assert_eq!(world.run(&command), ["HandoffSent"]);
@@ -123,7 +164,7 @@ fn the_tree_joins_parents_and_children_only() {
 
 #[test]
 fn an_edge_leads_one_way_or_both() {
-    let (mut world, [_, a, b, c]) = family();
+    let Family { mut world, a, b, c, .. } = Family::plain();
     world.run(&connect(operator(), &one_way(1, a, b)));
     assert_eq!(try_handoff(&mut world, a, b), Ok(()));
     assert_eq!(try_handoff(&mut world, b, a), Err(no_edge(b)));
@@ -138,7 +179,7 @@ fn an_edge_leads_one_way_or_both() {
 
 #[test]
 fn deleting_an_edge_stops_what_went_along_it() {
-    let (mut world, [_, a, b, _]) = family();
+    let Family { mut world, a, b, .. } = Family::plain();
     let both = edge(1, a, b);
     assert_eq!(world.run(&connect(operator(), &both)), ["EdgeCreated"]);
     assert_eq!(try_handoff(&mut world, b, a), Ok(()));
@@ -152,7 +193,7 @@ fn deleting_an_edge_stops_what_went_along_it() {
 
 #[test]
 fn the_edge_of_the_tree_goes_with_its_child() {
-    let (mut world, [root, a, _, _]) = family();
+    let Family { mut world, root, a, .. } = Family::plain();
     let id = EdgeId::from_uuid(a.as_uuid());
     assert_eq!(
         world.rejection(&disconnect(operator(), id)),
@@ -191,7 +232,9 @@ fn a_created_edge_ends_with_either_thread() {
 
 #[test]
 fn closing_thread_sends_and_receives_no_handoff() {
-    let (mut world, [root, a, _, c]) = family();
+    let Family {
+        mut world, root, a, c, ..
+    } = Family::plain();
     world.run(&connect(operator(), &edge(1, root, c)));
     let caller = world.caller(c);
     world.run(&close(operator(), a));
@@ -206,7 +249,7 @@ fn closing_thread_sends_and_receives_no_handoff() {
 
 #[test]
 fn a_full_mailbox_takes_no_more() {
-    let (mut world, [root, a, _, _]) = family();
+    let Family { mut world, root, a, .. } = Family::plain();
     world.lawful = false;
     for _ in 0..MAX_HANDOFFS {
         world.run(&hand_off(operator(), handoff(root, a)));
@@ -226,7 +269,7 @@ fn a_full_mailbox_takes_no_more() {
 
 #[test]
 fn unknown_receiver_is_revealed_only_to_operators() {
-    let (mut world, [_, a, b, _]) = family();
+    let Family { mut world, a, b, .. } = Family::plain();
     let missing = thread_id(999);
     assert_eq!(
         world.rejection(&hand_off(operator(), handoff(a, missing))),
@@ -242,7 +285,13 @@ fn unknown_receiver_is_revealed_only_to_operators() {
 
 #[test]
 fn reply_to_must_be_reachable_by_the_sender() {
-    let (mut world, [root, a, b, c]) = family();
+    let Family {
+        mut world,
+        root,
+        a,
+        b,
+        c,
+    } = Family::plain();
     let naming = |caller: Caller, reply_to| {
         let handoff = Handoff {
             reply_to: Some(reply_to),
@@ -276,9 +325,11 @@ fn reply_to_must_be_reachable_by_the_sender() {
 
 #[test]
 fn stale_token_and_missing_tool_are_checked_first() {
-    let (mut world, [_, a, _, c]) = family_of(settings(), |a| {
+    let mut family = Family::of(settings(), |a| {
         a.role_layers = [deny("role \"worker\"", &["send_handoff", "create_edge"])].into();
     });
+    let (a, c) = (family.a, family.c);
+    let world = &mut family.world;
     let own = world.caller(a);
     assert_eq!(
         world.rejection(&hand_off(own.clone(), handoff(a, c))),
@@ -312,7 +363,13 @@ fn stale_token_and_missing_tool_are_checked_first() {
 
 #[test]
 fn thread_creates_edges_only_in_its_subtree() {
-    let (mut world, [root, a, b, c]) = family();
+    let Family {
+        mut world,
+        root,
+        a,
+        b,
+        c,
+    } = Family::plain();
     let own = world.caller(a);
     for other in [root, b, thread_id(999)] {
         for outside in [one_way(1, c, other), one_way(1, other, c)] {
@@ -333,7 +390,7 @@ fn thread_creates_edges_only_in_its_subtree() {
 
 #[test]
 fn edge_requires_two_open_threads() {
-    let (mut world, [_, a, b, _]) = family();
+    let Family { mut world, a, b, .. } = Family::plain();
     let missing = thread_id(999);
     assert_eq!(
         world.rejection(&connect(operator(), &edge(1, a, missing))),
@@ -352,7 +409,9 @@ fn edge_requires_two_open_threads() {
 
 #[test]
 fn equal_edge_returns_the_existing_edge() {
-    let (mut world, [root, a, b, _]) = family();
+    let Family {
+        mut world, root, a, b, ..
+    } = Family::plain();
     let first = edge(1, a, b);
     world.run(&connect(operator(), &first));
     let labelled = Edge {
@@ -424,7 +483,7 @@ fn edge_management_binds_graph_threads() {
         (EdgeManagement::SelfOnly, None, Some(OWN_ONLY)),
         (EdgeManagement::All, None, None),
     ] {
-        let (mut world, [_, a, _, c]) = family_of_graph(settings(), Scope::System, management);
+        let Family { mut world, a, c, .. } = Family::graph(settings(), Scope::System, management);
         let d = world.spawn(a);
         let caller = world.caller(a);
         for (wanted, rejection) in [(one_way(1, a, c), own), (one_way(2, c, d), below)] {
@@ -445,7 +504,7 @@ fn session_edge_management_applies_to_next_decision() {
         edge_management: EdgeManagement::None,
         ..settings()
     };
-    let (mut world, [_, a, _, c]) = family_of_graph(strict, Scope::System, All);
+    let Family { mut world, a, c, .. } = Family::graph(strict, Scope::System, All);
     let d = world.spawn(a);
     let caller = world.caller(a);
     let (own, below) = (one_way(1, a, c), one_way(2, c, d));
@@ -489,7 +548,7 @@ fn edge_of_non_orchestrator_awaits_approval() {
         (settings(), Scope::System, EdgeManagement::SelfOnly, true),
         (strict(), Scope::System, EdgeManagement::All, true),
     ] {
-        let (mut world, [_, a, _, c]) = family_of_graph(settings, scope, management);
+        let Family { mut world, a, c, .. } = Family::graph(settings, scope, management);
         let wanted = one_way(1, a, c);
         let caller = world.caller(a);
         let events = world.run(&connect(caller.clone(), &wanted));
@@ -505,7 +564,7 @@ fn edge_of_non_orchestrator_awaits_approval() {
 
 #[test]
 fn edge_approval_is_recorded_in_the_log() {
-    let (mut world, [_, a, _, c]) = family_of_graph(settings(), Scope::Project, EdgeManagement::All);
+    let Family { mut world, a, c, .. } = Family::graph(settings(), Scope::Project, EdgeManagement::All);
     let wanted = one_way(1, a, c);
     world.run(&connect(world.caller(a), &wanted));
     let recorded = world.log.last().expect("it was recorded");
@@ -535,9 +594,15 @@ fn edge_approval_is_recorded_in_the_log() {
 
 #[test]
 fn an_alias_counts_after_ids() {
-    let (mut world, [root, a, b, _]) = family();
-    let pretender = world.spawn_with(root, |spawn| spawn.spawned.alias = a.to_string());
-    let fox = world.spawn_with(root, |spawn| spawn.spawned.alias = String::from("Fox"));
+    let Family {
+        mut world, root, a, b, ..
+    } = Family::plain();
+    let mut wanted = world.wanted(root);
+    wanted.spawned.alias = a.to_string();
+    let pretender = world.spawn_as(wanted);
+    let mut wanted = world.wanted(root);
+    wanted.spawned.alias = String::from("Fox");
+    let fox = world.spawn_as(wanted);
     let find = |caller: &Caller, name: &str| graph::find(&world.session, caller, name);
 
     assert_ne!(pretender, a);
@@ -576,7 +641,7 @@ fn listed(thread: &Thread) -> String {
 
 #[test]
 fn task_block_order_is_fixed() {
-    let (mut world, [_, a, b, c]) = family();
+    let Family { mut world, a, b, c, .. } = Family::plain();
     world.run(&connect(operator(), &one_way(1, b, a)));
     let sent = Handoff {
         message: text("look at this"),
@@ -624,7 +689,8 @@ fn edge_manager_prompt_lists_only_its_subtree() {
             max_depth: 3,
             ..Limits::default()
         };
-        let (mut world, [_, a, b, c]) = family_of_graph(Settings { limits, ..settings() }, Scope::System, management);
+        let Family { mut world, a, b, c, .. } =
+            Family::graph(Settings { limits, ..settings() }, Scope::System, management);
         let d = world.spawn(c);
         world.run(&connect(operator(), &one_way(1, c, d)));
         let told = told(&world, a, &BTreeMap::new());
@@ -656,7 +722,7 @@ fn task_lists_limited_threads_and_counts_the_rest() {
 
 #[test]
 fn long_text_is_truncated_with_a_marker() {
-    let (mut world, [root, a, _, _]) = family();
+    let Family { mut world, root, a, .. } = Family::plain();
     let long = ContentRef {
         size: 100_000,
         ..text("the beginning")
@@ -682,7 +748,7 @@ fn long_text_is_truncated_with_a_marker() {
 
 #[test]
 fn mail_without_room_waits_for_the_next_task() {
-    let (mut world, [root, a, _, _]) = family();
+    let Family { mut world, root, a, .. } = Family::plain();
     for _ in 0..40 {
         let sent = Handoff {
             message: ContentRef {
@@ -762,7 +828,7 @@ proptest! {
     // edge exists.
     #[test]
     fn edge_laws_hold_in_every_history(ops in vec(op(), 0..60)) {
-        let (mut world, [root, _, _, _]) = family();
+        let Family { mut world, root, .. } = Family::plain();
         world.spawn(root);
         for (op, number) in ops.into_iter().zip(1_u128..) {
             match op {

@@ -15,8 +15,8 @@ use supervisor_core::{
 use uuid::Uuid;
 
 use crate::world::{
-    NOTHING, World, client_root, close, ended, ended_with, interrupt, operator, resume, send, send_with, settings,
-    settled, stopped, text, thread_id,
+    NOTHING, World, client_root, close, ended, interrupt, operator, resume, send, send_with, settings, settled,
+    stopped, text, thread_id,
 };
 
 fn started(turn: u32) -> Report {

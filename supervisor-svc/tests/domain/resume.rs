@@ -6,12 +6,12 @@ use supervisor_core::{
     settings::{Limits, Sandbox, Settings, SlotRelease},
     status::{
         Settled, Status,
-        StatusKind::{Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
+        StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
     },
 };
 use tool_policy::Policy;
 
-use crate::world::{NOTHING, World, client_root, deny, operator, resume, send, settings, settled};
+use crate::world::{World, client_root, deny, operator, resume, send, settings, settled};
 
 #[test]
 fn resumed_thread_keeps_its_settled_status() {
@@ -31,7 +31,7 @@ fn resumed_thread_keeps_its_settled_status() {
         assert_eq!(thread.status, Status::Settled(expected.into()), "{kind}");
         assert_eq!(thread.generation, Generation::new(3));
         assert_eq!((&thread.runner, &thread.fence), (&None, &None));
-        assert_eq!(world.run(&resume(operator(), id)), NOTHING, "it is open");
+        assert_eq!(world.run(&resume(operator(), id)), [] as [&str; 0], "it is open");
     }
 }
 

@@ -9,11 +9,11 @@ use supervisor_core::{
     decide::{decide, follow_ups},
     effect::{PendingEffect, pending_effect},
     event::{
-        ApprovalKind, CloseCause, Dialect, Edge, EdgeKind, Event, OutputDigests, PromptExtent, Recorded, Role, Scope,
+        ApprovalKind, CloseCause, Dialect, Edge, Event, OutputDigests, PromptExtent, Recorded, Role, Scope,
         SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent,
     },
     evolve::{evolve, open},
-    ids::{ApprovalId, Digest, EdgeId, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn, WaitId},
+    ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn, WaitId},
     principal::Caller,
     rejection::Rejection,
     rules::{
@@ -655,24 +655,6 @@ pub fn graph_template(scope: Scope) -> TemplateSource {
         path: String::from("docs/templates/lead.md"),
         digest: "0f".repeat(32),
         shadowed: Vec::new(),
-    }
-}
-
-pub fn edge(number: u128, from: ThreadId, to: ThreadId) -> Edge {
-    Edge {
-        id: EdgeId::from_uuid(Uuid::from_u128(number)),
-        from,
-        to,
-        bidirectional: true,
-        kind: EdgeKind::Handoff,
-        label: String::new(),
-    }
-}
-
-pub fn one_way(number: u128, from: ThreadId, to: ThreadId) -> Edge {
-    Edge {
-        bidirectional: false,
-        ..edge(number, from, to)
     }
 }
 
