@@ -206,7 +206,7 @@ fn handoff_is_stored_in_the_mailbox() {
 
     let mail = stdout(&up.run(&["mail", &writer]));
     assert!(
-        mail.contains("HANDOFF") && mail.contains("answer required; in[2J pool.rs"),
+        mail.contains("HANDOFF") && mail.contains("answer required; in [2J pool.rs"),
         "{mail}"
     );
     assert!(!mail.contains('\u{1b}'), "{mail:?}");

@@ -248,27 +248,24 @@ async fn full_or_unenforcing_runner_refuses_start() {
     })
     .await;
     let mut supervisor = runner.attached(Vec::new()).await;
-    let read_only = ResolvedSpawn {
-        sandbox: Sandbox::ReadOnly.into(),
-        ..ResolvedSpawn::default()
+    let read_only = StartThread {
+        thread_id: "0190a5a4-0000-7000-8000-000000000002".to_owned(),
+        resolved: Some(ResolvedSpawn {
+            sandbox: Sandbox::ReadOnly.into(),
+            ..ResolvedSpawn::default()
+        }),
+        ..start()
     };
     let one_tool = ToolPolicyLayer {
         allow_list: vec!["wait".to_owned()],
         ..ToolPolicyLayer::default()
     };
-    let restricted = ResolvedSpawn {
+    let restricted = StartThread {
+        thread_id: "0190a5a4-0000-7000-8000-000000000004".to_owned(),
         tool_policy: Some(ToolPolicy { layers: vec![one_tool] }),
-        ..ResolvedSpawn::default()
+        ..start()
     };
-    for (thread_id, resolved) in [
-        ("0190a5a4-0000-7000-8000-000000000002", read_only),
-        ("0190a5a4-0000-7000-8000-000000000004", restricted),
-    ] {
-        let start = StartThread {
-            thread_id: thread_id.to_owned(),
-            resolved: Some(resolved),
-            ..start()
-        };
+    for start in [read_only, restricted] {
         supervisor.start(start).await;
         assert_eq!(supervisor.refused().await.refusal(), StartRefusal::PolicyNotEnforceable);
     }

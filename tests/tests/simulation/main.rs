@@ -36,7 +36,7 @@ use std::{
 };
 
 /// Default number of seeds in a run.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 100;
 /// One of so many seeds is simulated twice more, to compare.
 const COMPARED: usize = 10;
 /// How many simulations run at once. Each is confined to one thread.
