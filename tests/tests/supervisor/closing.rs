@@ -1,4 +1,4 @@
-//! Closing: one fence, then leaf first. Each thread is asked to stop before it is forced.
+//! Closing: one fence, then leaf first. A program may stop by itself before it is killed.
 
 use std::collections::BTreeSet;
 
