@@ -586,7 +586,10 @@ mod tests {
         let path = |path: &str| vec![upload(Scope::Project, path, "x")];
         for (files, text) in [
             (path("/.codex/.agents/a.md"), "path \"/.codex"),
-            (path("../.codex/.agents/a.md"), "path \"../.codex"),
+            (
+                path("../.codex/.agents/a.md"),
+                "path \"../.codex/.agents/a.md\" is not relative",
+            ),
             (path("a/../.codex/.agents/a.md"), "path \"a/.."),
             (path("./.codex/.agents/a.md"), "path \"./"),
             (path("a//.codex/.agents/a.md"), "path \"a//"),

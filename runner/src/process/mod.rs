@@ -167,3 +167,33 @@ impl Agent for ProcessAgent {
         Box::pin(self.child.stop(order))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use troupe_proto::{common::v1::ToolPolicyLayer, supervisor::v1::StartRefusal};
+
+    use super::*;
+
+    fn policy(allow: &[&str]) -> ToolPolicy {
+        ToolPolicy {
+            layers: vec![ToolPolicyLayer {
+                allow_list: allow.iter().map(|&name| name.to_owned()).collect(),
+                ..Default::default()
+            }],
+        }
+    }
+
+    #[test]
+    fn unenforceable_policy_is_refused() {
+        let nothing = Enforcement {
+            tools: false,
+            read_only: false,
+        };
+        let tools = Enforcement::default();
+        assert!(check_policy(nothing, Sandbox::WorkspaceWrite, &policy(&[])).is_ok());
+        assert!(check_policy(nothing, Sandbox::WorkspaceWrite, &policy(&["wait"])).is_err());
+        assert!(check_policy(tools, Sandbox::WorkspaceWrite, &policy(&["wait"])).is_ok());
+        let refused = check_policy(tools, Sandbox::ReadOnly, &policy(&[])).map_err(|failure| failure.refusal);
+        assert_eq!(refused, Err(StartRefusal::PolicyNotEnforceable));
+    }
+}

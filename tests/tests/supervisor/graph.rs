@@ -10,6 +10,7 @@ use troupe_proto::{
     supervisor::v1::{
         ArtifactRef, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DescribeToolsRequest, Edge, Handoff,
         ListEdgesRequest, ResponseExpectation, SendHandoffRequest, SpawnAgentRequest, Thread, ToolCeiling, Turn,
+        UpdateSessionRequest,
     },
 };
 use troupe_tests::{
@@ -257,6 +258,19 @@ async fn spawn_node_is_offered_only_to_permitted_nodes() {
         let offered = |tool: &str| tools.iter().any(|described| described.name == tool);
         assert_eq!((offered("spawn_agent"), offered("spawn_node")), expected);
     }
+    let lead = Spawned::of(tree.try_spawn(node(&tree, "orchestrator")).await.unwrap()).id;
+    let without_edges = UpdateSessionRequest {
+        session_id: tree.session.clone(),
+        edge_management: Some(EdgeManagement::None.into()),
+        ..UpdateSessionRequest::default()
+    };
+    tree.client().update_session(without_edges).await.unwrap();
+    let request = DescribeToolsRequest {
+        thread_id: lead,
+        ..DescribeToolsRequest::default()
+    };
+    let tools = tree.client().describe_tools(request).await.unwrap().into_inner().tools;
+    assert!(tools.iter().all(|tool| tool.name != "spawn_node"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -505,7 +505,10 @@ async fn spawn_never_exceeds_its_parents_permissions() {
                 r#override: text(),
                 ..worker()
             },
-            denied(Reason::NotPermitted, "override may be set by operators only"),
+            denied(
+                Reason::NotPermitted,
+                "override may be set by operators only; leave it out",
+            ),
         ),
         (
             SpawnAgentRequest {
@@ -514,7 +517,7 @@ async fn spawn_never_exceeds_its_parents_permissions() {
             },
             denied(
                 Reason::NotPermitted,
-                "custom_system_prompt may be set by operators only",
+                "custom_system_prompt may be set by operators only; leave it out",
             ),
         ),
     ];

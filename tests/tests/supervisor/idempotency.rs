@@ -169,6 +169,7 @@ async fn a_request_with_an_id_happens_once() {
         answers.extend(distinct);
     }
     assert_eq!(answers[2..6], ["2", "Interrupted", "\"noted\"", "PendingInit"]);
+    assert!(!answers[6].ends_with("\"\")") && answers[7] == "true", "{answers:?}");
     let heads = [tree.head().await, closing.head().await];
 
     pair.restart().await;

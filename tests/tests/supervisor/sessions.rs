@@ -110,6 +110,15 @@ async fn a_change_of_mode_binds_the_prompt_of_the_next_turn() {
     let turn = runner.turn_of(&attempt).await;
     assert!(text(&turn, BlockKind::Mode).starts_with("## Mode: PLANNING"));
     assert_eq!(turn.docs_directory, format!("{}/docs", pair.project()));
+    let request = CreateSessionRequest {
+        mode: Mode::Planning.into(),
+        ..CreateSessionRequest::default()
+    };
+    let planned = pair.tree_with(request).await;
+    let start = runner.start_of(&planned.spawn("worker").await.id).await;
+    let first = start.turn.unwrap();
+    assert!(text(&first, BlockKind::Mode).starts_with("## Mode: PLANNING"));
+    assert_eq!(first.docs_directory, format!("{}/docs", pair.project()));
 }
 
 // ---- automatic orchestration ----

@@ -52,6 +52,11 @@ async fn proxy_logs_in_operators_and_viewers() {
             "viewer",
             "Ann@example.org",
         ),
+        (
+            &ann.with(USER_HEADER, Some("ann@example.org,bob")),
+            "viewer",
+            "ann@example.org,bob",
+        ),
         (&bob, "viewer", "bob@example.org"),
     ] {
         let (status, me) = browser.me().await;
