@@ -226,9 +226,10 @@ impl Push {
         self.check(config)?;
         let authentication = config.authentication.clone().unwrap_or_default();
         let stored = Stored {
-            key: match config.id.is_empty() {
-                true => Key::new(task, &Uuid::new_v4().to_string()),
-                false => Key::new(task, &config.id),
+            key: if config.id.is_empty() {
+                Key::new(task, &Uuid::new_v4().to_string())
+            } else {
+                Key::new(task, &config.id)
             },
             url: config.url.clone(),
             token: config.token.clone(),

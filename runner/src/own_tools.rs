@@ -5,7 +5,7 @@ use troupe_proto::common::v1::Sandbox;
 
 /// A tool of a program's own.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Own {
+pub(crate) struct OwnTool {
     pub(crate) name: &'static str,
     pub(crate) effect: Effect,
     /// Aliases that the program treats as the same tool. The policy must allow all of them.
@@ -16,33 +16,33 @@ pub(crate) struct Own {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Reads files, or changes nothing outside of the program.
-    Looks,
+    Reads,
     /// Writes files. Not available to a read-only thread.
     Writes,
     /// Runs a command or uses the network. The program and its tools share one network, so such a tool is not available
     /// to a read-only thread either.
-    Reaches,
+    External,
 }
 
-pub(crate) const fn looks(name: &'static str) -> Own {
-    Own {
+pub(crate) const fn reads(name: &'static str) -> OwnTool {
+    OwnTool {
         name,
-        effect: Effect::Looks,
+        effect: Effect::Reads,
         alike: &[],
     }
 }
 
-pub(crate) const fn reaches(name: &'static str) -> Own {
-    Own {
+pub(crate) const fn external(name: &'static str) -> OwnTool {
+    OwnTool {
         name,
-        effect: Effect::Reaches,
+        effect: Effect::External,
         alike: &[],
     }
 }
 
 /// Returns a writing tool that is allowed only if the aliases are allowed as well.
-pub(crate) const fn writes(name: &'static str, alike: &'static [&'static str]) -> Own {
-    Own {
+pub(crate) const fn writes(name: &'static str, alike: &'static [&'static str]) -> OwnTool {
+    OwnTool {
         name,
         effect: Effect::Writes,
         alike,
@@ -51,26 +51,26 @@ pub(crate) const fn writes(name: &'static str, alike: &'static [&'static str]) -
 
 /// All tools of a program that a thread may be offered, and their names in policies. This is an allow list: tools of
 /// later releases are not offered.
-pub(crate) struct OwnTools(pub(crate) NativeTools, pub(crate) &'static [Own]);
+pub(crate) struct OwnTools(pub(crate) NativeTools, pub(crate) &'static [OwnTool]);
 
 impl OwnTools {
     /// Returns the tools that a thread is offered.
-    pub(crate) fn offered(&self, policy: &Policy, access: Sandbox) -> Vec<Own> {
-        self.allowed(policy, |effect| effect == Effect::Looks || access != Sandbox::ReadOnly)
+    pub(crate) fn offered(&self, policy: &Policy, access: Sandbox) -> Vec<OwnTool> {
+        self.allowed(policy, |effect| effect == Effect::Reads || access != Sandbox::ReadOnly)
     }
 
     /// Returns the names of the tools that are withheld only because of the network, although the policy allows them.
     pub(crate) fn withheld(&self, policy: &Policy, access: Sandbox) -> Vec<&'static str> {
         let withheld = self.allowed(policy, |effect| {
-            effect == Effect::Reaches && access == Sandbox::ReadOnly
+            effect == Effect::External && access == Sandbox::ReadOnly
         });
         withheld.iter().map(|own| own.name).collect()
     }
 
-    fn allowed(&self, policy: &Policy, fits: impl Fn(Effect) -> bool) -> Vec<Own> {
+    fn allowed(&self, policy: &Policy, fits: impl Fn(Effect) -> bool) -> Vec<OwnTool> {
         let Self(native, all) = self;
         let allows = |name: &str| policy.decide_native(native, name).is_allowed();
-        let may = |own: &&Own| fits(own.effect) && allows(own.name) && own.alike.iter().all(|name| allows(name));
+        let may = |own: &&OwnTool| fits(own.effect) && allows(own.name) && own.alike.iter().all(|name| allows(name));
         all.iter().filter(may).copied().collect()
     }
 }

@@ -192,7 +192,7 @@ impl Tree {
         answer.unwrap().into_inner()
     }
 
-    /// Closes a thread. The runner stops its program meanwhile.
+    /// Closes a thread, whose program the runner stops.
     pub async fn close_with(&self, runner: &mut Runner, attempt: &Attempt) {
         let stopped = async {
             runner.shutdown().await;

@@ -38,7 +38,7 @@ use crate::{
     driven::{self, Driven, Program},
     env::{Environment, is_plain_id},
     home::{self, remove, unlinked},
-    own_tools::Own,
+    own_tools::OwnTool,
     policy,
     process_spec::ProcessSpec,
     programs::{AcpProgram, ModelChoice, Profile},
@@ -177,7 +177,7 @@ impl AcpKind {
         launch: &LaunchSpec,
         home: &Path,
         model: &ModelChoice,
-        tools: &[Own],
+        tools: &[OwnTool],
         ours: &[String],
     ) -> Result<(ProcessSpec, bool, Tuned), StartFailure> {
         let endpoint = launch.endpoint(model);

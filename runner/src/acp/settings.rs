@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tool_policy::NativeTools;
 
 use crate::{
-    own_tools::{Effect, Own, OwnTools, looks, reaches, writes},
+    own_tools::{Effect, OwnTool, OwnTools, external, reads, writes},
     programs::Profile,
 };
 
@@ -50,36 +50,36 @@ const ABOVE: u32 = 200;
 
 /// The tools that a thread of OpenCode may be offered. OpenCode's own agents are not offered, so that no agent exists
 /// outside of the tree. Its skills are texts of the project.
-const OPENCODE: &[Own] = &[
-    looks("read"),
-    looks("grep"),
-    looks("glob"),
-    looks("list"),
-    looks("todowrite"),
-    reaches("bash"),
+const OPENCODE: &[OwnTool] = &[
+    reads("read"),
+    reads("grep"),
+    reads("glob"),
+    reads("list"),
+    reads("todowrite"),
+    external("bash"),
     // One permission for all that write.
     writes("edit", &["write", "patch", "multiedit", "apply_patch"]),
-    reaches("webfetch"),
-    reaches("websearch"),
+    external("webfetch"),
+    external("websearch"),
 ];
 
 /// The tool by which Gemini CLI runs commands.
 const SHELL: &str = "run_shell_command";
 
 /// The tools that a thread of Gemini CLI may be offered.
-const GEMINI: &[Own] = &[
-    looks("read_file"),
-    looks("read_many_files"),
-    looks("grep_search"),
-    looks("glob"),
-    looks("list_directory"),
-    looks("write_todos"),
-    reaches(SHELL),
+const GEMINI: &[OwnTool] = &[
+    reads("read_file"),
+    reads("read_many_files"),
+    reads("grep_search"),
+    reads("glob"),
+    reads("list_directory"),
+    reads("write_todos"),
+    external(SHELL),
     writes("replace", &[]),
     // By another name what a patch does.
     writes("write_file", &["apply_patch"]),
-    reaches("web_fetch"),
-    reaches("google_web_search"),
+    external("web_fetch"),
+    external("google_web_search"),
 ];
 
 impl Profile {
@@ -199,7 +199,7 @@ impl Profile {
 }
 
 /// Every name under which the program may report a call of those tools.
-pub(super) fn names(tools: &[Own]) -> impl Iterator<Item = &'static str> {
+pub(super) fn names(tools: &[OwnTool]) -> impl Iterator<Item = &'static str> {
     tools
         .iter()
         .flat_map(|own| std::iter::once(own.name).chain(own.alike.iter().copied()))
@@ -208,7 +208,7 @@ pub(super) fn names(tools: &[Own]) -> impl Iterator<Item = &'static str> {
 /// OpenCode's configuration: the operator's, under what the policy needs. `ours` are our tools as OpenCode names them.
 pub(super) fn opencode(
     operators: &Map<String, Value>,
-    tools: &[Own],
+    tools: &[OwnTool],
     ours: &[String],
     instructions: &str,
     model: Option<&str>,
@@ -242,7 +242,7 @@ pub(super) fn opencode(
 }
 
 /// The last matching rule applies, and keys are written in their order: `*` comes before every letter.
-fn permissions(tools: &[Own], ours: &[String]) -> Value {
+fn permissions(tools: &[OwnTool], ours: &[String]) -> Value {
     let mut rules = Map::new();
     rules.insert("*".to_owned(), json!("deny"));
     // The tool that reaches out of the directory asks about this, and the runner knows that tool.
@@ -445,12 +445,12 @@ pub(super) fn gemini(operators: &Map<String, Value>, has_login: bool) -> Value {
 /// Returns Gemini CLI's policy. A rule denies everything, and only rules with the exact name of a tool allow it. Gemini
 /// CLI silently ignores an invalid file, so the policy contains only names that need no escaping. `None`: one of the
 /// names does.
-pub(super) fn policy(tools: &[Own], ours: &[String]) -> Option<String> {
+pub(super) fn policy(tools: &[OwnTool], ours: &[String]) -> Option<String> {
     let mut text = rule("*", "deny", BELOW);
     for own in tools {
         let decision = match own.effect {
-            Effect::Looks => "allow",
-            Effect::Writes | Effect::Reaches => "ask_user",
+            Effect::Reads => "allow",
+            Effect::Writes | Effect::External => "ask_user",
         };
         text.push_str(&rule(own.name, decision, ABOVE));
     }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use tool_policy::{NativeTools, Policy};
 use troupe_proto::common::v1::Sandbox;
 
-use crate::own_tools::{OwnTools, looks, reaches, writes};
+use crate::own_tools::{OwnTools, external, reads, writes};
 
 /// The name under which Claude Code has our tools.
 pub(super) const SERVER: &str = "troupe";
@@ -19,15 +19,15 @@ const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 pub(super) const TOOLS: OwnTools = OwnTools(
     NativeTools::CLAUDE,
     &[
-        looks("Read"),
-        looks("Grep"),
-        looks("Glob"),
-        reaches("Bash"),
+        reads("Read"),
+        reads("Grep"),
+        reads("Glob"),
+        external("Bash"),
         writes("Edit", &[]),
         writes("Write", &[]),
         writes("NotebookEdit", &[]),
-        reaches("WebFetch"),
-        reaches("WebSearch"),
+        external("WebFetch"),
+        external("WebSearch"),
     ],
 );
 

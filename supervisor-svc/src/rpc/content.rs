@@ -69,7 +69,7 @@ impl SupervisorService {
         let (is_theirs, may_know) = match &call.caller {
             Caller::Thread { id, .. } => {
                 let state = handle.state();
-                authority::authorize(&state, &call.caller, "GetContent", *id).map_err(refused)?;
+                authority::authorize(&state, &call.caller, call.method, *id).map_err(refused)?;
                 (self.belongs_to(&state, *id, digest).await?, false)
             }
             Caller::Operator { .. } if call.redaction.has_texts() => (true, true),

@@ -82,7 +82,7 @@ pub(super) async fn delete_edge(
     // A retry may find that the edge no longer exists, so only the caller's own permissions can be checked before
     // the retry is recognized.
     if let Some(own) = call.caller.thread() {
-        authority::authorize(&handle.state(), &call.caller, "DeleteEdge", own).map_err(refused)?;
+        authority::authorize(&handle.state(), &call.caller, call.method, own).map_err(refused)?;
     }
     let remember = call.remember(&request)?;
     let asked = call.approval_request(&handle, &request, || json!({"delete": request.edge_id}));
@@ -128,7 +128,7 @@ pub(super) async fn send_handoff(
     })?;
     let handle = service.session_for(&call, &request.session_id, Some(from)).await?;
     let state = handle.state();
-    authority::authorize(&state, &call.caller, "SendHandoff", from).map_err(refused)?;
+    authority::authorize(&state, &call.caller, call.method, from).map_err(refused)?;
     let to = graph::find(&state, &call.caller, receiver).map_err(refused)?;
     let reply_to = reply_to(&state, &call, &request.reply_to_thread_id)?;
     let remember = call.remember(&request)?;
@@ -154,7 +154,7 @@ pub(super) async fn send_handoff(
 /// Returns one end of an edge if the caller may act on it.
 fn end(session: &Session, call: &Call, name: &str) -> Result<ThreadId, Rejection> {
     let id = graph::find(session, &call.caller, name)?;
-    authority::authorize(session, &call.caller, "CreateEdge", id).map(|thread| thread.id)
+    authority::authorize(session, &call.caller, call.method, id).map(|thread| thread.id)
 }
 
 /// Returns the edge that the request for `wanted` created, or the approval that it waits for. If neither exists any
@@ -283,7 +283,7 @@ pub(super) async fn list_mailbox(
     let named = parse::optional_id("thread_id", &request.thread_id)?;
     let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
     let state = handle.state();
-    let thread = authority::authorize(&state, &call.caller, "ListMailbox", target).map_err(refused)?;
+    let thread = authority::authorize(&state, &call.caller, call.method, target).map_err(refused)?;
     let after = page.after().copied().unwrap_or_default();
     let (letters, rest) = if request.include_acknowledged {
         let after = after.max(thread.spawn_sequence);

@@ -366,7 +366,7 @@ pub(super) async fn get_quota(
     let named = parse::optional_id("thread_id", &request.thread_id)?;
     let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
     let state = handle.state();
-    let thread = authority::authorize(&state, &call.caller, "GetQuota", target).map_err(refused)?;
+    let thread = authority::authorize(&state, &call.caller, call.method, target).map_err(refused)?;
     Ok(pb::GetQuotaResponse {
         quota: Some(convert::thread::quota(&state, thread)),
     })

@@ -92,7 +92,7 @@ pub(super) async fn append_transcript(
     let named = parse::optional_id("thread_id", &request.thread_id)?;
     let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
     let session = handle.state();
-    let thread = authority::authorize(&session, &call.caller, "AppendTranscript", target).map_err(refused)?;
+    let thread = authority::authorize(&session, &call.caller, call.method, target).map_err(refused)?;
     start::takes_part(&session, thread).map_err(refused)?;
     if !thread.spawned.client_owned {
         return Err(refused(Rejection::IllegalTransition {

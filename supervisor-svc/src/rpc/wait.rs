@@ -103,7 +103,7 @@ pub(super) async fn wait_agents(
     let mut known = BTreeSet::new();
     let mut not_found_ids = Vec::new();
     for id in ids {
-        match authority::authorize(&state, &call.caller, "WaitAgents", id) {
+        match authority::authorize(&state, &call.caller, call.method, id) {
             Ok(_) => {
                 known.insert(id);
             }

@@ -42,7 +42,7 @@ pub(super) async fn begin_watch(
     let handle = service.session_for(&call, &request.session_id, named).await?;
     let top = named.or_else(|| call.caller.thread());
     if let Some(top) = top {
-        authority::authorize(&handle.state(), &call.caller, "WatchThreads", top).map_err(refused)?;
+        authority::authorize(&handle.state(), &call.caller, call.method, top).map_err(refused)?;
     }
     let mut kinds = BTreeSet::new();
     for kind in &request.kinds {
