@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use troupe_proto::supervisor::v1::{InterruptAgentRequest, Session, SetThreadNoteRequest, StatusKind};
+use troupe_proto::supervisor::v1::{
+    GetThreadRequest, InterruptAgentRequest, Session, SetThreadNoteRequest, StatusKind,
+};
 
 use super::{Call, Gateway, new_request_id, task_in};
 use crate::{
@@ -10,7 +12,7 @@ use crate::{
     fold::{cancel_note, is_terminal},
     pb::{self, CancelTaskRequest, TaskState},
     render::Extent,
-    upstream::{self, Supervisor, brief},
+    upstream::{Supervisor, brief},
 };
 
 /// How often an unwanted turn of a canceled task is interrupted.
@@ -65,16 +67,22 @@ impl Gateway {
         let session = session.clone();
         tokio::spawn(async move {
             for _ in 0..INTERRUPTS {
-                let Ok(Some(now)) = upstream::session(&supervisor, &session.session_id).await else {
+                // The turn is read before the tasks. A task that begins later has another turn, which is not interrupted.
+                let request = GetThreadRequest {
+                    session_id: session.session_id.clone(),
+                    thread_id: session.root_thread_id.clone(),
+                };
+                let Ok(response) = supervisor.clone().get_thread(brief(request)).await else {
                     return;
                 };
-                let Ok(reader) = contexts.read(&now, now.sequence).await else {
+                let thread = response.into_inner().thread.unwrap_or_default();
+                let Ok(reader) = contexts.read(&session, thread.sequence).await else {
                     return;
                 };
                 if reader.fold().open_task().is_some() {
                     return;
                 }
-                if !matches!(interrupt(&supervisor, &session, None).await, Ok(true)) {
+                if !matches!(interrupt(&supervisor, &session, Some(thread.turn)).await, Ok(true)) {
                     return;
                 }
                 tokio::time::sleep(INTERRUPT_PAUSE).await;
