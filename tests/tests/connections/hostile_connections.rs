@@ -712,10 +712,6 @@ async fn hostile_threads_do_not_lock_out_operators() {
             }
         }
         let (tree, _) = &trees[0];
-        let doomed = tree.spawn("worker").await.id;
-        tree.head().await;
-        tree.close(&doomed).await;
-        Runner::attach(&pair, name).await;
         // A thread whose calls all wait may still call other methods.
         let own = pair.with_token(&tree.root_token);
         let request = GetSessionRequest::default();
@@ -731,6 +727,10 @@ async fn hostile_threads_do_not_lock_out_operators() {
             );
             assert!(retry_after(&status).is_some());
         }
+        let doomed = tree.spawn("worker").await.id;
+        tree.head().await;
+        tree.close(&doomed).await;
+        Runner::attach(&pair, name).await;
     }
 }
 

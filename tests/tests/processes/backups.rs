@@ -1,10 +1,6 @@
 //! Scheduled backups of a real supervisor: schedule, retention, interruption, an unusable directory, and restoration.
 
-use std::{
-    fs,
-    path::PathBuf,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::{fs, path::PathBuf, time::UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use supervisor_log::{
@@ -69,11 +65,13 @@ async fn until(home: &Home, wanted: impl Fn(&[StoredBackup]) -> bool) -> Vec<Sto
     .await
 }
 
-/// Waits until the next backup has another name than the newest one.
-async fn next_second(home: &Home) {
-    let newest = Duration::from_millis(complete(home).last().unwrap().time.get());
+/// Waits for the next second. A backup is named after its second, so the next one has another name than those before,
+/// and is newer than every change before.
+async fn next_second() {
+    let second = || UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let present = second();
     within("the next second", async {
-        while UNIX_EPOCH.elapsed().unwrap().as_secs() <= newest.as_secs() {
+        while second() == present {
             yield_now().await;
         }
     })
@@ -285,11 +283,11 @@ async fn log_of_another_release_is_backed_up_first() {
     let first = up(&home, "24h", &[]).await;
     until(&home, |found| found.len() == 1).await;
     assert!(first.terminate().await.success());
-    next_second(&home).await;
     let database = rusqlite::Connection::open(data_dir(&home).join(DATABASE)).unwrap();
     let changed = database.execute("UPDATE meta SET value = x'302E30' WHERE key = 'release'", []);
     assert_eq!(changed, Ok(1));
     drop(database);
+    next_second().await;
 
     let second = up(&home, "24h", &[]).await;
     assert_eq!(
@@ -299,11 +297,11 @@ async fn log_of_another_release_is_backed_up_first() {
     );
     assert!(second.terminate().await.success());
 
-    next_second(&home).await;
     // No migration exists, so the start fails. The log is backed up as it would be before a migration, and only once.
     let database = rusqlite::Connection::open(data_dir(&home).join(DATABASE)).unwrap();
     database.pragma_update(None, "user_version", 1).unwrap();
     drop(database);
+    next_second().await;
     for _ in 0..2 {
         let refused = home.run(&[Up::ARGUMENTS, &["--backup-dir", BACKUPS]].concat()).await;
         let error = String::from_utf8_lossy(&refused.stderr);

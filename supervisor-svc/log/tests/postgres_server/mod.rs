@@ -47,7 +47,8 @@ struct Pooler {
     _guard: Child,
 }
 
-/// A database of a server. It is dropped at the end.
+/// A database of a server. Its connections end with it. It stays until the end of the server, because each DROP DATABASE
+/// waits for a checkpoint.
 pub struct Database {
     server: &'static Server,
     /// Its name.
@@ -319,8 +320,9 @@ impl Pooler {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        self.server
-            .run(ROLE, &format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        let connections = format!("FROM pg_stat_activity WHERE datname = '{}'", self.name);
+        let sql = format!("SELECT pg_terminate_backend(pid) {connections}");
+        self.server.run(ROLE, &sql);
     }
 }
 
