@@ -23,7 +23,7 @@ use crate::store::{
         Creation, CursorKey, Due, Head, MarkKind, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
     },
     checksum,
-    columns::{cursor_session, integer, millis, page},
+    columns::{cursor_session, first_request, integer, millis, page},
     error::{ReadError, Side},
     limits::MAX_PAGE,
     member::{Beat, DatabaseInfo, Member, MemberId, MemberState, NewMember},
@@ -213,19 +213,11 @@ pub(super) async fn marked(
     after: Sequence,
     limit: usize,
 ) -> Result<Vec<StoredRecord>, QueryError> {
-    let (id, kind, after, limit) = (session.as_uuid(), kind as i16, integer(after.get()), page(limit));
-    let rows = match thread.map(ThreadId::as_uuid) {
-        None => {
-            connection
-                .query(Statement::Marked, &[&id, &kind, &after, &limit])
-                .await?
-        }
-        Some(thread) => {
-            connection
-                .query(Statement::MarkedOfThread, &[&id, &kind, &after, &limit, &thread])
-                .await?
-        }
-    };
+    let (id, thread) = (session.as_uuid(), thread.map(ThreadId::as_uuid));
+    let (kind, after, limit) = (kind as i16, integer(after.get()), page(limit));
+    let rows = connection
+        .query(Statement::Marked, &[&id, &kind, &after, &limit, &thread])
+        .await?;
     rows.iter()
         .map(|row| {
             let (sequence, crc, bytes) = (sequence_at(row, 0)?, crc_at(row, 1)?, bytes_at(row, 2)?);
@@ -295,16 +287,14 @@ pub(super) async fn requests(
     after: Option<&RequestKey>,
     limit: usize,
 ) -> Result<Vec<RequestRecord>, QueryError> {
-    let (id, limit) = (session.as_uuid(), page(limit));
-    let rows = match after {
-        None => connection.query(Statement::Requests, &[&id, &limit]).await?,
-        Some(key) => {
-            let key = (key.scope.as_bytes(), key.request_id.as_bytes());
-            connection
-                .query(Statement::RequestsAfter, &[&id, &limit, &key.0, &key.1])
-                .await?
-        }
-    };
+    let (scope, request_id) = first_request(after);
+    let (scope, request_id) = (scope.as_bytes(), request_id.as_bytes());
+    let rows = connection
+        .query(
+            Statement::Requests,
+            &[&session.as_uuid(), &page(limit), &scope, &request_id],
+        )
+        .await?;
     rows.iter().map(|row| checked_request(session, row)).collect()
 }
 
@@ -334,11 +324,9 @@ pub(super) async fn sessions(
     after: Option<SessionId>,
     limit: usize,
 ) -> Result<Vec<SessionId>, QueryError> {
-    let limit = page(limit);
-    let rows = match after.map(SessionId::as_uuid) {
-        None => connection.query(Statement::Sessions, &[&limit]).await?,
-        Some(after) => connection.query(Statement::SessionsAfter, &[&limit, &after]).await?,
-    };
+    let rows = connection
+        .query(Statement::Sessions, &[&page(limit), &after.map(SessionId::as_uuid)])
+        .await?;
     rows.iter().map(|row| Ok(session_at(row, 0)?)).collect()
 }
 
@@ -349,15 +337,10 @@ pub(super) async fn summaries(
     before: Option<SessionId>,
     limit: usize,
 ) -> Result<Vec<SessionEntry>, QueryError> {
-    let (limit, member) = (page(limit), member.as_uuid());
-    let rows = match before.map(SessionId::as_uuid) {
-        None => connection.query(Statement::Summaries, &[&limit, &member]).await?,
-        Some(before) => {
-            connection
-                .query(Statement::SummariesBefore, &[&limit, &member, &before])
-                .await?
-        }
-    };
+    let before = before.map(SessionId::as_uuid);
+    let rows = connection
+        .query(Statement::Summaries, &[&page(limit), &member.as_uuid(), &before])
+        .await?;
     rows.iter()
         .map(|row| {
             Ok(SessionEntry {
@@ -379,15 +362,10 @@ pub(super) async fn due_before(
     limit: usize,
 ) -> Result<Vec<Due>, QueryError> {
     let (time, limit, member) = (millis(time), page(limit), member.as_uuid());
-    let rows = match after {
-        None => connection.query(Statement::Due, &[&time, &limit, &member]).await?,
-        Some(Due { at, session }) => {
-            let after = (millis(at), session.as_uuid());
-            connection
-                .query(Statement::DueAfter, &[&time, &limit, &member, &after.0, &after.1])
-                .await?
-        }
-    };
+    let (at, session) = after.map_or((i64::MIN, Uuid::nil()), |due| (millis(due.at), due.session.as_uuid()));
+    let rows = connection
+        .query(Statement::Due, &[&time, &limit, &member, &at, &session])
+        .await?;
     rows.iter()
         .map(|row| {
             Ok(Due {
