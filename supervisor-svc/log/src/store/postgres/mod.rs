@@ -179,10 +179,7 @@ impl EventStore for PostgresStore {
 
     fn join(&self, member: NewMember) -> ReadFuture<'_, ()> {
         let id = self.member;
-        self.query(move |connection| {
-            let member = member.clone();
-            Box::pin(async move { query::join(connection, id, &member).await })
-        })
+        self.query(move |connection| Box::pin(query::join(connection, id, member.clone())))
     }
 
     fn beat(&self, beat: Beat) -> ReadFuture<'_, Option<Vec<Member>>> {
@@ -191,10 +188,7 @@ impl EventStore for PostgresStore {
     }
 
     fn agree(&self, key: &'static str, proposal: String) -> ReadFuture<'_, String> {
-        self.query(move |connection| {
-            let proposal = proposal.clone();
-            Box::pin(async move { query::agree(connection, key, &proposal).await })
-        })
+        self.query(move |connection| Box::pin(query::agree(connection, key, proposal.clone())))
     }
 
     fn remove_member(&self, member: MemberId, beats: u64) -> ReadFuture<'_, bool> {
@@ -291,10 +285,7 @@ impl EventStore for PostgresStore {
     }
 
     fn request(&self, session: SessionId, key: RequestKey) -> ReadFuture<'_, Option<RequestRecord>> {
-        self.query(move |connection| {
-            let key = key.clone();
-            Box::pin(async move { query::request(connection, session, &key).await })
-        })
+        self.query(move |connection| Box::pin(query::request(connection, session, key.clone())))
     }
 
     fn requests(
@@ -303,10 +294,7 @@ impl EventStore for PostgresStore {
         after: Option<RequestKey>,
         limit: usize,
     ) -> ReadFuture<'_, Vec<RequestRecord>> {
-        self.query(move |connection| {
-            let after = after.clone();
-            Box::pin(async move { query::requests(connection, session, after.as_ref(), limit).await })
-        })
+        self.query(move |connection| Box::pin(query::requests(connection, session, after.clone(), limit)))
     }
 
     fn creation(&self, creator: String, request_id: String) -> ReadFuture<'_, Option<Creation>> {
@@ -333,9 +321,6 @@ impl EventStore for PostgresStore {
     }
 
     fn cursor(&self, key: CursorKey) -> ReadFuture<'_, Option<Bytes>> {
-        self.query(move |connection| {
-            let key = key.clone();
-            Box::pin(async move { query::cursor(connection, &key).await })
-        })
+        self.query(move |connection| Box::pin(query::cursor(connection, key.clone())))
     }
 }

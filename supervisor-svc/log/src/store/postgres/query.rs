@@ -271,7 +271,7 @@ pub(super) async fn snapshot(connection: &Connection, session: SessionId) -> Res
 pub(super) async fn request(
     connection: &Connection,
     session: SessionId,
-    key: &RequestKey,
+    key: RequestKey,
 ) -> Result<Option<RequestRecord>, QueryError> {
     let parameters = (session.as_uuid(), key.scope.as_bytes(), key.request_id.as_bytes());
     let row = connection
@@ -284,10 +284,10 @@ pub(super) async fn request(
 pub(super) async fn requests(
     connection: &Connection,
     session: SessionId,
-    after: Option<&RequestKey>,
+    after: Option<RequestKey>,
     limit: usize,
 ) -> Result<Vec<RequestRecord>, QueryError> {
-    let (scope, request_id) = first_request(after);
+    let (scope, request_id) = first_request(after.as_ref());
     let (scope, request_id) = (scope.as_bytes(), request_id.as_bytes());
     let rows = connection
         .query(
@@ -377,8 +377,8 @@ pub(super) async fn due_before(
 }
 
 /// A cursor's value.
-pub(super) async fn cursor(connection: &Connection, key: &CursorKey) -> Result<Option<Bytes>, QueryError> {
-    let parameters = (cursor_session(key), key.name.as_bytes());
+pub(super) async fn cursor(connection: &Connection, key: CursorKey) -> Result<Option<Bytes>, QueryError> {
+    let parameters = (cursor_session(&key), key.name.as_bytes());
     let row = connection
         .query_first(Statement::Cursor, &[&parameters.0, &parameters.1])
         .await?;
@@ -405,7 +405,7 @@ pub(super) async fn database(connection: &Connection) -> Result<DatabaseInfo, Qu
 }
 
 /// Makes a process a member.
-pub(super) async fn join(connection: &Connection, member: MemberId, new: &NewMember) -> Result<(), QueryError> {
+pub(super) async fn join(connection: &Connection, member: MemberId, new: NewMember) -> Result<(), QueryError> {
     let id = member.as_uuid();
     connection.execute(Statement::RemoveNamesake, &[&id, &new.name]).await?;
     connection
@@ -440,10 +440,10 @@ pub(super) async fn remove_member(connection: &Connection, member: MemberId, bea
 }
 
 /// Stores a value unless one is stored, and returns the stored one.
-pub(super) async fn agree(connection: &Connection, key: &str, proposal: &str) -> Result<String, QueryError> {
+pub(super) async fn agree(connection: &Connection, key: &str, proposal: String) -> Result<String, QueryError> {
     connection.execute(Statement::PutMeta, &[&key, &proposal]).await?;
     let row = connection.query_first(Statement::Meta, &[&key]).await?;
-    Ok(row.map_or_else(|| Ok(proposal.to_owned()), |row| row.try_get(0))?)
+    Ok(row.map_or(Ok(proposal), |row| row.try_get(0))?)
 }
 
 fn member_at(row: &Row) -> Result<Member, SqlError> {
