@@ -79,7 +79,7 @@ impl PostgresStore {
     pub async fn open(options: PostgresOptions) -> Result<Self, OpenError> {
         let options = Arc::new(options);
         let log_id = schema::prepare(&options).await?;
-        let member = MemberId::new_random();
+        let member = MemberId::from_uuid(Uuid::new_v4());
         let writer = Writer::start(Arc::clone(&options), member).await?;
         Ok(Self {
             readers: Readers::open(options).await?,

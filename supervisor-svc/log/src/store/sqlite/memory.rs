@@ -100,7 +100,7 @@ impl MemoryStore {
         };
         Ok(Self {
             log_id: Uuid::new_v4(),
-            member: MemberId::new_random(),
+            member: MemberId::from_uuid(Uuid::new_v4()),
             closed: AtomicBool::new(false),
             state: Arc::new(Mutex::new(state)),
         })
@@ -109,7 +109,7 @@ impl MemoryStore {
     /// Returns the log of this store as another process has it. The stores must then [`join`](EventStore::join).
     #[must_use]
     pub fn another(&self) -> Self {
-        self.another_as(MemberId::new_random())
+        self.another_as(MemberId::from_uuid(Uuid::new_v4()))
     }
 
     /// Like [`another`](Self::another), with the id of the other process.
